@@ -1,0 +1,163 @@
+//! An indexed d-ary heap.
+//!
+//! ```text
+//!                     0                      a parent is due before its children;
+//!         +-------+---+---+-------+          children of i: 4i+1 .. 4i+4;
+//!         1       2       3       4          every entry's place is its index here,
+//!      5 6 7 8  9 ...                        so any of them can be taken out
+//! ```
+//!
+//! Four children to a node: half the depth of a binary heap, and the four lie side by side in memory. Equal
+//! deadlines are ordered by a sequence number of 64 bits, which does not wrap.
+
+use alloc::vec::Vec;
+
+use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::{Keyed, Time, Timer};
+
+/// A timer queue on an indexed heap: everything in O(log n), little memory, no surprises.
+///
+/// See [`RawHeap`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+pub type Heap<T> = Keyed<T, RawHeap<Timer<T>>>;
+
+/// The heap itself, for entries that live anywhere.
+#[derive(Clone, Debug)]
+pub struct RawHeap<Id> {
+    nodes: Vec<Node<Id>>,
+    sequence: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Node<Id> {
+    deadline: Time,
+    sequence: u64,
+    id: Id,
+}
+
+const CHILDREN: usize = 4;
+
+impl<Id> RawHeap<Id> {
+    /// An empty heap.
+    #[must_use]
+    pub const fn new() -> RawHeap<Id> {
+        RawHeap { nodes: Vec::new(), sequence: 0 }
+    }
+
+    /// Takes out the node at `index`.
+    fn take<E: Entries<Id>>(&mut self, entries: &mut E, index: usize) -> Node<Id> {
+        let node = self.nodes.swap_remove(index);
+        if index < self.nodes.len() {
+            let index = self.sift_up(entries, index);
+            let index = self.sift_down(entries, index);
+            self.tell(entries, index);
+        }
+        node
+    }
+
+    /// Moves the node at `index` up to where it belongs and returns where that is. Its own entry is not told.
+    fn sift_up<E: Entries<Id>>(&mut self, entries: &mut E, mut index: usize) -> usize {
+        while let Some(above) = index.checked_sub(1) {
+            let parent = above / CHILDREN;
+            if self.nodes[parent].order() < self.nodes[index].order() {
+                break;
+            }
+            self.nodes.swap(parent, index);
+            self.tell(entries, index);
+            index = parent;
+        }
+        index
+    }
+
+    /// Moves the node at `index` down to where it belongs and returns where that is. Its own entry is not told.
+    fn sift_down<E: Entries<Id>>(&mut self, entries: &mut E, mut index: usize) -> usize {
+        loop {
+            let first = index * CHILDREN + 1;
+            let children = first..(first + CHILDREN).min(self.nodes.len());
+            let Some(least) = children.min_by_key(|&child| self.nodes[child].order()) else { break };
+            if self.nodes[index].order() < self.nodes[least].order() {
+                break;
+            }
+            self.nodes.swap(index, least);
+            self.tell(entries, index);
+            index = least;
+        }
+        index
+    }
+
+    /// Tells the entry at `index` its place.
+    fn tell<E: Entries<Id>>(&self, entries: &mut E, index: usize) {
+        entries.set_place(&self.nodes[index].id, Place::side(index as u32));
+    }
+}
+
+impl<Id> Node<Id> {
+    fn order(&self) -> (Time, u64) {
+        (self.deadline, self.sequence)
+    }
+}
+
+impl<Id> Default for RawHeap<Id> {
+    fn default() -> RawHeap<Id> {
+        RawHeap::new()
+    }
+}
+
+/// All places that a heap gives are side places, so that a structure with a main store of its own can keep a heap
+/// beside it.
+impl<Id> RawQueue<Id> for RawHeap<Id> {
+    const BYTES_PER_ENTRY: usize = size_of::<Node<Id>>();
+
+    fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
+        self.nodes.push(Node { deadline, sequence: self.sequence, id });
+        self.sequence += 1;
+        Place::side(self.sift_up(entries, self.nodes.len() - 1) as u32)
+    }
+
+    fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
+        let Kind::Side(index) = place.kind() else { unreachable!("an entry that is not in a heap has its place") };
+        let node = self.take(entries, index as usize);
+        (node.id, node.deadline)
+    }
+
+    fn get(&self, place: Place) -> Option<(&Id, Time)> {
+        let Kind::Side(index) = place.kind() else { return None };
+        self.nodes.get(index as usize).map(|node| (&node.id, node.deadline))
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
+        let Kind::Side(index) = place.kind() else { return None };
+        self.nodes.get_mut(index as usize).map(|node| &mut node.id)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.nodes.first().map(|node| node.deadline)
+    }
+
+    fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        let node = self.take(entries, 0);
+        Some((node.id, node.deadline))
+    }
+
+    fn for_each(&self, show: impl FnMut(&Id)) {
+        self.nodes.iter().map(|node| &node.id).for_each(show);
+    }
+
+    fn clear(&mut self) {
+        self.nodes = Vec::new();
+    }
+
+    fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let place = Place::side(index as u32);
+            ensure!(entries.place(&node.id) == place, "heap: an entry's place is not its index");
+            ensure!(node.sequence < self.sequence, "heap: a sequence number from the future");
+            if let Some(above) = index.checked_sub(1) {
+                ensure!(self.nodes[above / CHILDREN].order() < node.order(), "heap: a child is due before its parent");
+            }
+        }
+        Ok(self.nodes.len())
+    }
+}

@@ -1,0 +1,70 @@
+//! Timer queues that are exact to the nanosecond, have no horizon, and read no clock.
+//!
+//! A [`TimerQueue`] holds values with deadlines and gives them back when they are due: in the order of their
+//! deadlines, equal ones as they were armed, never early. It is told what time it is, so it runs the same under a real
+//! clock and under a simulated one. Four structures implement it. They answer alike and differ in cost:
+//!
+//! 1. [`Wheel`]: a hierarchical wheel. Arm and cancel O(1), expire O(1) amortised, next deadline O(1) amortised.
+//!    *Use it* unless you know better; it is at its best with very many timers, most of them cancelled.
+//! 2. [`Heap`]: an indexed heap of four children a node. Arm, cancel and expire O(log n), next deadline O(1).
+//!    *Use it* for up to some thousands of timers, or where every operation must take the same bounded time.
+//! 3. [`ListTree`]: sorted runs beside a tree. O(1) for timers that are armed in the order of their deadlines,
+//!    O(log n) for the others, next deadline O(1) or a step down the tree. *Use it* where a few fixed timeouts make up
+//!    nearly all timers.
+//! 4. [`Rounds`]: a single wheel with round counts. Arm and cancel O(1); expire and next deadline look through a slot,
+//!    later rounds included. *Use it* for timers within one revolution, when you want to choose tick and slots.
+//!
+//! [`Naive`] is a fifth, for tests: the specification as code.
+//!
+//! ```
+//! use tourbillon_queue::{Span, Time, TimerQueue, Wheel};
+//!
+//! let mut timeouts = Wheel::new();
+//! let now = Time::from_nanos(1_000);
+//! let request = timeouts.insert(now + Span::from_secs(30), "request 1");
+//! timeouts.insert(now + Span::from_secs(5), "request 2");
+//!
+//! // Request 1 is answered: its timeout is cancelled. Request 2 is not.
+//! assert_eq!(timeouts.remove(request), Some("request 1"));
+//! let mut late = Vec::new();
+//! timeouts.expire(now + Span::from_secs(6), |timer| late.push(timer.value));
+//! assert_eq!(late, ["request 2"]);
+//! ```
+//!
+//! # Timers that live elsewhere
+//!
+//! Each structure is also there without keys and values of its own: [`RawWheel`], [`RawHeap`], [`RawListTree`],
+//! [`RawRounds`]. They order ids of any type and leave one word, a [`Place`], with each entry: see [`Entries`]. This is
+//! how an engine puts timers into memory that it already has.
+//!
+//! # What it needs
+//!
+//! `alloc`, and nothing else: no `std`, no dependency, no `unsafe`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod blocks;
+mod heap;
+mod keyed;
+mod list_tree;
+mod naive;
+mod queue;
+mod raw;
+mod rounds;
+mod slab;
+mod time;
+mod wheel;
+
+pub use heap::{Heap, RawHeap};
+pub use keyed::{Keyed, Timer};
+pub use list_tree::{ListTree, RawListTree};
+pub use naive::Naive;
+pub use queue::{Expired, TimerQueue};
+pub use raw::{Entries, Place, RawQueue, Settled, Violation};
+pub use rounds::{RawRounds, Rounds, RoundsError};
+pub use slab::Key;
+pub use time::{Span, Time};
+pub use wheel::{RawWheel, Wheel};

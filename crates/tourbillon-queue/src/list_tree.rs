@@ -1,0 +1,314 @@
+//! Ordered runs, and a tree for what does not fit them.
+//!
+//! Most programs have few different timeouts. Timers of one timeout are armed in the order of their deadlines, so they
+//! form a list that is sorted without sorting:
+//!
+//! ```text
+//!     run 0    10:00:00.1   10:00:00.2   10:00:00.2   ...   10:00:29.9     30 s timeouts: always append
+//!     run 1    10:00:00.4   10:00:00.9                                     1 s timeouts
+//!     run 2    11:00:00.0                                                  a single one, an hour away
+//!     ...                                                                  RUNS at most
+//!     tree     whatever is due before the end of every run
+//! ```
+//!
+//! A timer goes to the run whose last deadline is the latest one that is not after its own. If there is none, it
+//! begins a run; if there is no run left, the shortest one makes room by moving into the tree, provided that it is
+//! really short: a run has to earn its place. So neither one far timer nor a handful of them stand in the way of the
+//! others, and timers in no order at all end up in the tree, at the cost of a tree.
+//!
+//! Each timer has a sequence number, which decides between equal deadlines in different runs.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::blocks::{Blocks, List, Owner};
+use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::{Keyed, Time, Timer};
+
+/// A timer queue for timers of a few different durations: those cost next to nothing, the others a tree's O(log n).
+///
+/// See [`RawListTree`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+pub type ListTree<T> = Keyed<T, RawListTree<Timer<T>>>;
+
+/// The runs and the tree themselves, for entries that live anywhere.
+#[derive(Clone)]
+pub struct RawListTree<Id> {
+    runs: [List; RUNS],
+    /// How many entries each run has.
+    lens: [usize; RUNS],
+    blocks: Blocks<Order, Id>,
+    /// The number of each cell, by the order of what is in it.
+    tree: BTreeMap<Order, u32>,
+    cells: Vec<Cell<Id>>,
+    /// The first free cell.
+    free: u32,
+    sequence: u64,
+}
+
+/// By deadline, equal ones as they were armed.
+type Order = (Time, u64);
+
+/// An entry in the tree. It does not move while it is there.
+#[derive(Clone)]
+enum Cell<Id> {
+    Used { order: Order, id: Id },
+    Free { next: u32 },
+}
+
+const RUNS: usize = 8;
+
+/// A run with no more entries than this can be moved into the tree.
+const SHORT: usize = 8;
+
+const END: u32 = u32::MAX;
+
+impl<Id> RawListTree<Id> {
+    /// An empty queue. Allocates nothing.
+    #[must_use]
+    pub const fn new() -> RawListTree<Id> {
+        RawListTree {
+            runs: [List::EMPTY; RUNS],
+            lens: [0; RUNS],
+            blocks: Blocks::new(),
+            tree: BTreeMap::new(),
+            cells: Vec::new(),
+            free: END,
+            sequence: 0,
+        }
+    }
+
+    /// The run that an entry due at `deadline` can be appended to: an empty one only if no other will do.
+    #[inline]
+    fn find_run(&self, deadline: Time) -> Option<usize> {
+        let mut best = None;
+        for (number, run) in self.runs.iter().enumerate() {
+            let last = self.blocks.last_key(run).map(|(last, _)| last);
+            if last <= Some(deadline) && best.is_none_or(|(latest, _)| last > latest) {
+                best = Some((last, number));
+            }
+        }
+        best.map(|(_, number)| number)
+    }
+
+    /// Moves the shortest run into the tree, if it is short enough to go there.
+    fn clear_run<E: Entries<Id>>(&mut self, entries: &mut E) -> Option<usize> {
+        let (number, len) = self.lens.iter().copied().enumerate().min_by_key(|(_, len)| *len)?;
+        if len > SHORT {
+            return None;
+        }
+        for (order, id) in self.blocks.take_if(&mut self.runs[number], |_| true) {
+            let place = Place::side(self.cells_next());
+            entries.set_place(&id, place);
+            self.insert_in_tree(order, id);
+        }
+        self.lens[number] = 0;
+        Some(number)
+    }
+
+    /// The number of the cell that the next entry in the tree will get.
+    fn cells_next(&self) -> u32 {
+        if self.free == END { self.cells.len() as u32 } else { self.free }
+    }
+
+    fn insert_in_tree(&mut self, order: Order, id: Id) -> Place {
+        let number = self.cells_next();
+        let used = Cell::Used { order, id };
+        match self.cells.get_mut(number as usize) {
+            Some(cell) => {
+                if let Cell::Free { next } = core::mem::replace(cell, used) {
+                    self.free = next;
+                }
+            }
+            None => self.cells.push(used),
+        }
+        self.tree.insert(order, number);
+        Place::side(number)
+    }
+
+    fn remove_from_tree(&mut self, number: u32) -> (Id, Time) {
+        let free = Cell::Free { next: self.free };
+        match core::mem::replace(&mut self.cells[number as usize], free) {
+            Cell::Used { order, id } => {
+                self.free = number;
+                self.tree.remove(&order);
+                (id, order.0)
+            }
+            Cell::Free { .. } => unreachable!("an entry was removed twice, or from another queue"),
+        }
+    }
+
+    /// The run with the earliest entry, and that entry's order.
+    #[inline]
+    fn first_run(&self) -> Option<(Order, usize)> {
+        let fronts = self.runs.iter().enumerate();
+        fronts.filter_map(|(number, run)| Some((self.blocks.front_key(run)?, number))).min()
+    }
+
+    fn first_in_tree(&self) -> Option<(Order, u32)> {
+        self.tree.first_key_value().map(|(order, number)| (*order, *number))
+    }
+}
+
+impl<Id> Default for RawListTree<Id> {
+    fn default() -> RawListTree<Id> {
+        RawListTree::new()
+    }
+}
+
+impl<Id> RawQueue<Id> for RawListTree<Id> {
+    const BYTES_PER_ENTRY: usize = Blocks::<Order, Id>::ITEM_BYTES;
+
+    #[inline]
+    fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
+        let order = (deadline, self.sequence);
+        self.sequence += 1;
+        match self.find_run(deadline).or_else(|| self.clear_run(entries)) {
+            Some(number) => {
+                self.lens[number] += 1;
+                Place::main(self.blocks.push(&mut self.runs[number], Owner(number as u32), order, id))
+            }
+            None => self.insert_in_tree(order, id),
+        }
+    }
+
+    #[inline]
+    fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
+        match place.kind() {
+            Kind::Main(position) => {
+                let number = self.blocks.owner(position).0 as usize;
+                let ((deadline, _), id) = self.blocks.remove(&mut self.runs[number], position, entries);
+                self.lens[number] -= 1;
+                (id, deadline)
+            }
+            Kind::Side(number) => self.remove_from_tree(number),
+            Kind::Never(_) | Kind::Nowhere => unreachable!("an entry that is not in the queue has its place"),
+        }
+    }
+
+    fn get(&self, place: Place) -> Option<(&Id, Time)> {
+        match place.kind() {
+            Kind::Main(position) => self.blocks.id(position).map(|id| (id, self.blocks.key(position).0)),
+            Kind::Side(number) => match self.cells.get(number as usize)? {
+                Cell::Used { order, id } => Some((id, order.0)),
+                Cell::Free { .. } => None,
+            },
+            Kind::Never(_) | Kind::Nowhere => None,
+        }
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
+        match place.kind() {
+            Kind::Main(position) => self.blocks.id_mut(position),
+            Kind::Side(number) => match self.cells.get_mut(number as usize)? {
+                Cell::Used { id, .. } => Some(id),
+                Cell::Free { .. } => None,
+            },
+            Kind::Never(_) | Kind::Nowhere => None,
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let run = self.first_run().map(|(order, _)| order);
+        let tree = self.first_in_tree().map(|(order, _)| order);
+        run.into_iter().chain(tree).min().map(|(deadline, _)| deadline)
+    }
+
+    #[inline]
+    fn pop<E: Entries<Id>>(&mut self, _: &mut E, now: Time) -> Option<(Id, Time)> {
+        let run = self.first_run();
+        if let Some((first, number)) = self.first_in_tree()
+            && run.is_none_or(|(order, _)| first < order)
+        {
+            return (first.0 <= now).then(|| self.remove_from_tree(number));
+        }
+        let (_, number) = run?;
+        let ((deadline, _), id) = self.blocks.pop_front_if(&mut self.runs[number], |(deadline, _)| deadline <= now)?;
+        self.lens[number] -= 1;
+        Some((id, deadline))
+    }
+
+    fn for_each(&self, mut show: impl FnMut(&Id)) {
+        self.blocks.ids().for_each(&mut show);
+        for cell in &self.cells {
+            if let Cell::Used { id, .. } = cell {
+                show(id);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = RawListTree { sequence: self.sequence, ..RawListTree::new() };
+    }
+
+    fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
+        let (mut count, mut blocks) = (0, 0);
+        for (number, run) in self.runs.iter().enumerate() {
+            let len = self.blocks.check(run, Owner(number as u32), entries)?;
+            ensure!(len == self.lens[number], "list tree: a run's count is not that of its entries");
+            ensure!(self.blocks.iter(run).map(|(order, _)| order).is_sorted(), "list tree: a run is not in order");
+            (count, blocks) = (count + len, blocks + run.blocks());
+        }
+        self.blocks.check_free(blocks)?;
+        for (order, &number) in &self.tree {
+            let Some(Cell::Used { order: own, id }) = self.cells.get(number as usize) else {
+                return Err(Violation::new("list tree: the tree leads to a free cell"));
+            };
+            ensure!(own == order, "list tree: the tree leads to another entry");
+            ensure!(entries.place(id) == Place::side(number), "list tree: an entry's place is not its cell");
+        }
+        let used = self.cells.iter().filter(|cell| matches!(cell, Cell::Used { .. })).count();
+        ensure!(used == self.tree.len(), "list tree: an entry is not in the tree");
+        Ok(count + used)
+    }
+}
+
+impl<Id> core::fmt::Debug for RawListTree<Id> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RawListTree").field("runs", &self.lens).field("tree", &self.tree.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ListTree, Span, Time, TimerQueue};
+
+    fn in_tree<T>(queue: &ListTree<T>) -> usize {
+        queue.raw().tree.len()
+    }
+
+    #[test]
+    fn d34_a_far_timer_at_the_tail_sends_no_other_to_the_tree() {
+        let mut queue = ListTree::new();
+        queue.insert(Time::ZERO + Span::from_secs(3600), 0);
+        for n in 0..1000 {
+            queue.insert(Time::ZERO + Span::from_secs(1) + Span::from_nanos(n), n);
+        }
+        assert_eq!(in_tree(&queue), 0, "each of them was appended to a run");
+    }
+
+    #[test]
+    fn d34_far_timers_in_descending_order_make_room_for_a_run() {
+        let mut queue = ListTree::new();
+        for hour in (1..=100).rev() {
+            queue.insert(Time::ZERO + Span::from_secs(3600 * hour), 0);
+        }
+        let before = in_tree(&queue);
+        for n in 0..1000 {
+            queue.insert(Time::ZERO + Span::from_secs(1) + Span::from_nanos(n), n);
+        }
+        assert!(in_tree(&queue) <= before + super::SHORT, "at most one run moved to the tree");
+        queue.check().unwrap();
+    }
+
+    #[test]
+    fn w1_as_many_timeouts_as_there_are_runs_need_no_tree() {
+        let mut queue = ListTree::new();
+        for n in 0..10_000 {
+            for timeout in 1..=super::RUNS as u64 {
+                queue.insert(Time::from_nanos(n) + Span::from_secs(timeout), n);
+            }
+        }
+        assert_eq!(in_tree(&queue), 0);
+        queue.check().unwrap();
+    }
+}

@@ -1,0 +1,115 @@
+//! The specification of a timer queue, as code.
+
+use alloc::vec::Vec;
+
+use crate::raw::{Violation, ensure};
+use crate::slab::Slab;
+use crate::{Expired, Key, Settled, Time, TimerQueue};
+
+/// A timer queue that is plainly right and plainly slow: a vector in arming order, searched from end to end.
+///
+/// It is what the tests compare every other queue with.
+#[derive(Clone, Debug, Default)]
+pub struct Naive<T> {
+    timers: Vec<Expired<T>>,
+    keys: Keys,
+}
+
+#[derive(Clone)]
+struct Keys(Slab);
+
+impl<T> Naive<T> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new() -> Naive<T> {
+        Naive { timers: Vec::new(), keys: Keys::default() }
+    }
+
+    fn position(&self, key: Key) -> Option<usize> {
+        self.timers.iter().position(|timer| timer.key == key)
+    }
+
+    fn first(&self) -> Option<usize> {
+        let expiring = self.timers.iter().enumerate().filter(|(_, timer)| !timer.deadline.is_never());
+        // Of equal ones, the first: the one that was armed first.
+        expiring.min_by_key(|(_, timer)| timer.deadline).map(|(position, _)| position)
+    }
+}
+
+impl<T> TimerQueue<T> for Naive<T> {
+    fn insert(&mut self, deadline: Time, value: T) -> Key {
+        let key = self.keys.0.acquire();
+        self.timers.push(Expired { key, deadline, value });
+        key
+    }
+
+    fn remove(&mut self, key: Key) -> Option<T> {
+        let position = self.position(key)?;
+        self.keys.0.release(key);
+        Some(self.timers.remove(position).value)
+    }
+
+    fn reschedule(&mut self, key: Key, deadline: Time) -> Option<Time> {
+        let mut timer = self.timers.remove(self.position(key)?);
+        let old = core::mem::replace(&mut timer.deadline, deadline);
+        self.timers.push(timer);
+        Some(old)
+    }
+
+    fn deadline(&self, key: Key) -> Option<Time> {
+        self.position(key).map(|position| self.timers[position].deadline)
+    }
+
+    fn get(&self, key: Key) -> Option<&T> {
+        self.position(key).map(|position| &self.timers[position].value)
+    }
+
+    fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.position(key).map(|position| &mut self.timers[position].value)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.first().map(|position| self.timers[position].deadline)
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        self.next_deadline()
+    }
+
+    fn settle(&mut self, _: Time, _: usize) -> Settled {
+        Settled::Done
+    }
+
+    fn pop(&mut self, now: Time) -> Option<Expired<T>> {
+        let position = self.first().filter(|&position| self.timers[position].deadline <= now)?;
+        let timer = self.timers.remove(position);
+        self.keys.0.release(timer.key);
+        Some(timer)
+    }
+
+    fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    fn clear(&mut self) {
+        self.timers.iter().for_each(|timer| self.keys.0.release(timer.key));
+        self.timers.clear();
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        ensure!(self.keys.0.len() == self.timers.len(), "naive: some key has no timer, or some timer no key");
+        self.keys.0.check()
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys(Slab::new())
+    }
+}
+
+impl core::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Keys").field(&self.0.len()).finish()
+    }
+}

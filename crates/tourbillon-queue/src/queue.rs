@@ -1,0 +1,116 @@
+//! What every timer queue does.
+
+use crate::{Key, Settled, Time, Violation};
+
+/// A set of timers, each a value with a deadline, that gives them back when they are due.
+///
+/// A queue reads no clock: [`pop`](TimerQueue::pop) and [`expire`](TimerQueue::expire) are told what time it is.
+/// All implementations answer alike, to the nanosecond; they differ only in what each operation costs.
+///
+/// - **Order.** Timers come out in the order of their deadlines, equal deadlines in the order in which they were
+///   armed. Rescheduling arms anew, also to the same deadline.
+/// - **Never early.** Nothing comes out before the `now` that was passed has reached its deadline.
+/// - **Any deadline.** From [`Time::ZERO`] to one before [`Time::NEVER`], in the past or in the future, in any
+///   order. A deadline that has already passed comes out at the next call, in its order.
+///   A timer with the deadline `NEVER` counts in [`len`](TimerQueue::len) but never comes out.
+/// - **`now` may go backwards.** What has come out stays out; nothing comes out that is not due by the `now` of
+///   that call.
+///
+/// ```
+/// use tourbillon_queue::{Span, Time, TimerQueue, Wheel};
+///
+/// let mut queue = Wheel::new();
+/// let start = Time::ZERO;
+/// let tea = queue.insert(start + Span::from_secs(180), "tea");
+/// let eggs = queue.insert(start + Span::from_secs(240), "eggs");
+/// queue.insert(start + Span::from_secs(600), "bread");
+///
+/// assert_eq!(queue.remove(tea), Some("tea"));
+/// assert_eq!(queue.remove(tea), None);
+/// assert_eq!(queue.next_deadline(), Some(start + Span::from_secs(240)));
+///
+/// let done = queue.pop(start + Span::from_secs(300)).unwrap();
+/// assert_eq!((done.key, done.value), (eggs, "eggs"));
+/// assert!(queue.pop(start + Span::from_secs(300)).is_none());
+/// ```
+pub trait TimerQueue<T> {
+    /// Arms a timer.
+    fn insert(&mut self, deadline: Time, value: T) -> Key;
+
+    /// Takes a timer out before it expires. `None` if the key is stale.
+    fn remove(&mut self, key: Key) -> Option<T>;
+
+    /// Gives a timer another deadline and returns the one it had. `None`, and no effect, if the key is stale.
+    fn reschedule(&mut self, key: Key, deadline: Time) -> Option<Time>;
+
+    /// The deadline of a timer. `None` if the key is stale.
+    fn deadline(&self, key: Key) -> Option<Time>;
+
+    /// The value of a timer. `None` if the key is stale.
+    fn get(&self, key: Key) -> Option<&T>;
+
+    /// The value of a timer, to change it. `None` if the key is stale.
+    fn get_mut(&mut self, key: Key) -> Option<&mut T>;
+
+    /// The earliest deadline of all; `None` if no timer will ever expire.
+    fn next_deadline(&self) -> Option<Time>;
+
+    /// When to call [`settle`](TimerQueue::settle) or [`pop`](TimerQueue::pop) next: never after the earliest
+    /// deadline, and before it only where the queue has upkeep to do by then.
+    ///
+    /// Costs little, however many timers there are. A driver that sleeps until then is on time.
+    fn next_wakeup(&self) -> Option<Time>;
+
+    /// Does the upkeep that the next [`pop`](TimerQueue::pop) at `now` would have to do, but moves at most `steps`
+    /// timers.
+    ///
+    /// `pop` alone is always right; it takes as long as it takes. A caller who holds a lock calls this first, and
+    /// lets go of the lock whenever there is [`More`](Settled::More) to do.
+    fn settle(&mut self, now: Time, steps: usize) -> Settled;
+
+    /// Takes out the first timer that is due at `now`.
+    fn pop(&mut self, now: Time) -> Option<Expired<T>>;
+
+    /// Takes out all timers that are due at `now`, in order, and returns how many they were.
+    ///
+    /// Should `sink` panic, the timers that it has not been given stay in the queue.
+    fn expire(&mut self, now: Time, mut sink: impl FnMut(Expired<T>)) -> usize
+    where
+        Self: Sized,
+    {
+        let mut count = 0;
+        while let Some(expired) = self.pop(now) {
+            count += 1;
+            sink(expired);
+        }
+        count
+    }
+
+    /// How many timers are armed, those that never expire included.
+    fn len(&self) -> usize;
+
+    /// Whether no timer is armed.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops all timers. Their keys are stale afterwards.
+    fn clear(&mut self);
+
+    /// Verifies every invariant of the queue. Takes time proportional to its size: for tests.
+    ///
+    /// # Errors
+    /// The first [`Violation`] found; there is none unless this crate has a defect.
+    fn check(&self) -> Result<(), Violation>;
+}
+
+/// A timer that has come due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expired<T> {
+    /// The key it had; stale from now on.
+    pub key: Key,
+    /// When it was due.
+    pub deadline: Time,
+    /// What was inserted.
+    pub value: T,
+}

@@ -1,0 +1,327 @@
+//! A wheel of one revolution, with round counts.
+//!
+//! ```text
+//!           slot 0     1     2     3     4     5     6     7        slot = tick of the deadline, modulo the slots
+//!               [  ] [ab] [  ] [ c] [  ] [  ] [d ] [  ]
+//!                      ^                                            a is due in this round, b in the next but one
+//!                    cursor
+//! ```
+//!
+//! The classic simple wheel, as many job schedulers have it: the tick and the number of slots are chosen once, and a
+//! timer further away than one revolution waits in its slot until its round has come. The tick only says how finely
+//! deadlines are spread over the slots. It does not round them: a timer is due at its deadline, to the nanosecond,
+//! and within a tick timers fire in order.
+//!
+//! When time reaches a tick, those that are due in it are taken out of its slot and sorted. What is armed for that tick
+//! later, or for an earlier one, waits in a heap.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::blocks::{Blocks, List, Owner};
+use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::{Keyed, RawHeap, Span, Time, Timer};
+
+/// A timer queue on a single wheel with round counts: simple and quick as long as most timers are due within one
+/// revolution.
+///
+/// See [`RawRounds`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+///
+/// ```
+/// use tourbillon_queue::{Rounds, Span, Time, TimerQueue};
+///
+/// // Ticks of 10 ms, 512 slots: a revolution takes 5.12 s.
+/// let mut rounds = Rounds::with_slots(Span::from_millis(10), 512)?;
+/// rounds.insert(Time::ZERO + Span::from_secs(60), "in the twelfth round");
+/// assert!(rounds.pop(Time::ZERO + Span::from_secs(59)).is_none());
+/// assert!(rounds.pop(Time::ZERO + Span::from_secs(60)).is_some());
+/// # Ok::<(), tourbillon_queue::RoundsError>(())
+/// ```
+pub type Rounds<T> = Keyed<T, RawRounds<Timer<T>>>;
+
+/// The wheel itself, for entries that live anywhere.
+#[derive(Clone)]
+pub struct RawRounds<Id> {
+    /// Length of a tick in nanoseconds; not zero.
+    tick: u64,
+    slots: Vec<List>,
+    /// Which slots are not empty: a bit a slot.
+    occupied: Vec<u64>,
+    /// Everything due before it has left the slots.
+    opened: u64,
+    /// What was in the slot of the tick that was opened last, in order.
+    run: List,
+    /// What was armed for a time before `opened`.
+    late: RawHeap<Id>,
+    blocks: Blocks<u64, Id>,
+}
+
+/// A wheel that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RoundsError {
+    /// The tick is zero; it must be at least a nanosecond.
+    ZeroTick,
+    /// The number of slots is zero, or more than [`MAX_SLOTS`](RoundsError::MAX_SLOTS).
+    Slots {
+        /// How many were asked for.
+        asked: usize,
+    },
+}
+
+impl RoundsError {
+    /// The most slots that a wheel can have.
+    pub const MAX_SLOTS: usize = 1 << 24;
+}
+
+/// Ticks of a millisecond.
+const DEFAULT_TICK: Span = Span::from_millis(1);
+/// A revolution of about four seconds.
+const DEFAULT_SLOTS: usize = 4096;
+
+/// The owner of the run's blocks. Slots are numbered from zero.
+const RUN: Owner = Owner(u32::MAX);
+
+impl<T> Rounds<T> {
+    /// An empty queue with the given tick and number of slots.
+    ///
+    /// # Errors
+    /// [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
+    pub fn with_slots(tick: Span, slots: usize) -> Result<Rounds<T>, RoundsError> {
+        RawRounds::with_slots(tick, slots).map(Keyed::with_raw)
+    }
+}
+
+impl<Id> RawRounds<Id> {
+    /// An empty wheel with the given tick and number of slots.
+    ///
+    /// # Errors
+    /// [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
+    pub fn with_slots(tick: Span, slots: usize) -> Result<RawRounds<Id>, RoundsError> {
+        if tick == Span::ZERO {
+            return Err(RoundsError::ZeroTick);
+        }
+        if !(1..=RoundsError::MAX_SLOTS).contains(&slots) {
+            return Err(RoundsError::Slots { asked: slots });
+        }
+        Ok(RawRounds {
+            tick: tick.as_nanos(),
+            slots: vec![List::EMPTY; slots],
+            occupied: vec![0; slots.div_ceil(u64::BITS as usize)],
+            opened: 0,
+            run: List::EMPTY,
+            late: RawHeap::new(),
+            blocks: Blocks::new(),
+        })
+    }
+
+    fn slot_of(&self, tick: u64) -> usize {
+        (tick % self.slots.len() as u64) as usize
+    }
+
+    fn mark(&mut self, slot: usize) {
+        let bit = 1 << (slot % 64);
+        if self.slots[slot].is_empty() {
+            self.occupied[slot / 64] &= !bit;
+        } else {
+            self.occupied[slot / 64] |= bit;
+        }
+    }
+
+    /// The first occupied slot at or after `slot`, if there is one before the end.
+    fn next_occupied(&self, slot: usize) -> Option<usize> {
+        let mut word = slot / 64;
+        let mut bits = self.occupied.get(word)? & (u64::MAX << (slot % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.occupied.get(word)?;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    /// The earliest deadline in the slots.
+    ///
+    /// Goes round once, from the slot where time is. The first timer that is due within that revolution is the
+    /// earliest. Only if there is none have all timers been looked at.
+    fn first_placed(&self) -> Option<u64> {
+        let from = self.opened / self.tick;
+        let base = self.slot_of(from);
+        let mut earliest = None;
+        let (mut slot, mut wrapped) = (base, false);
+        loop {
+            match self.next_occupied(slot) {
+                Some(next) if !wrapped || next < base => {
+                    let deadlines = self.blocks.iter(&self.slots[next]).map(|(deadline, _)| deadline);
+                    let first = deadlines.min()?;
+                    if first / self.tick - from < self.slots.len() as u64 {
+                        return Some(first);
+                    }
+                    earliest = Some(earliest.map_or(first, |earliest| first.min(earliest)));
+                    slot = next + 1;
+                }
+                _ if wrapped => return earliest,
+                _ => (slot, wrapped) = (0, true),
+            }
+        }
+    }
+
+    /// The earliest of what has been opened: its deadline, and whether it is in the run.
+    fn first_opened(&self) -> Option<(u64, bool)> {
+        let run = self.blocks.front_key(&self.run);
+        let late = self.late.next_deadline().map(Time::as_nanos);
+        match (run, late) {
+            // On a tie the run was armed earlier: before its tick was opened.
+            (Some(run), late) if late.is_none_or(|late| run <= late) => Some((run, true)),
+            (_, late) => late.map(|late| (late, false)),
+        }
+    }
+
+    /// Takes those that are due in the tick of `deadline` out of its slot.
+    fn open<E: Entries<Id>>(&mut self, entries: &mut E, deadline: u64) {
+        let tick = deadline / self.tick;
+        let slot = self.slot_of(tick);
+        let length = self.tick;
+        let mut due = self.blocks.take_if(&mut self.slots[slot], |deadline| deadline / length == tick);
+        self.mark(slot);
+        due.sort_by_key(|(deadline, _)| *deadline);
+        debug_assert!(self.run.is_empty(), "a tick is opened before the one before it has fired");
+        for (deadline, id) in due {
+            self.blocks.push_entry(&mut self.run, RUN, deadline, id, entries);
+        }
+        self.opened = (tick + 1).saturating_mul(self.tick);
+    }
+}
+
+impl<Id> Default for RawRounds<Id> {
+    /// Ticks of a millisecond, 4096 of them to a revolution.
+    fn default() -> RawRounds<Id> {
+        match RawRounds::with_slots(DEFAULT_TICK, DEFAULT_SLOTS) {
+            Ok(rounds) => rounds,
+            Err(_) => unreachable!("the defaults are valid"),
+        }
+    }
+}
+
+impl<Id> RawQueue<Id> for RawRounds<Id> {
+    const BYTES_PER_ENTRY: usize = Blocks::<u64, Id>::ITEM_BYTES;
+
+    fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
+        let nanos = deadline.as_nanos();
+        if nanos < self.opened {
+            return self.late.insert(entries, id, deadline);
+        }
+        let slot = self.slot_of(nanos / self.tick);
+        let position = self.blocks.push(&mut self.slots[slot], Owner(slot as u32), nanos, id);
+        self.mark(slot);
+        Place::main(position)
+    }
+
+    fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
+        let Kind::Main(position) = place.kind() else { return self.late.remove(entries, place) };
+        let owner = self.blocks.owner(position);
+        let (deadline, id) = if owner == RUN {
+            self.blocks.remove(&mut self.run, position, entries)
+        } else {
+            let slot = owner.0 as usize;
+            let removed = self.blocks.remove(&mut self.slots[slot], position, entries);
+            self.mark(slot);
+            removed
+        };
+        (id, Time::from_nanos(deadline))
+    }
+
+    fn get(&self, place: Place) -> Option<(&Id, Time)> {
+        let Kind::Main(position) = place.kind() else { return self.late.get(place) };
+        self.blocks.id(position).map(|id| (id, Time::from_nanos(self.blocks.key(position))))
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
+        let Kind::Main(position) = place.kind() else { return self.late.get_mut(place) };
+        self.blocks.id_mut(position)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        // What has been opened is due before everything that has not.
+        let opened = self.first_opened().map(|(deadline, _)| deadline);
+        opened.or_else(|| self.first_placed()).map(Time::from_nanos)
+    }
+
+    fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        loop {
+            match self.first_opened() {
+                Some((deadline, _)) if deadline > now.as_nanos() => return None,
+                Some((_, true)) => {
+                    let (deadline, id) = self.blocks.pop_front_if(&mut self.run, |_| true)?;
+                    return Some((id, Time::from_nanos(deadline)));
+                }
+                Some((_, false)) => return self.late.pop(entries, now),
+                None => match self.first_placed() {
+                    Some(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
+                    _ => {
+                        // The tick that `now` is in stays closed: what is armed for the rest of it has its slot.
+                        self.opened = self.opened.max(now.as_nanos() / self.tick * self.tick);
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    fn for_each(&self, mut show: impl FnMut(&Id)) {
+        self.blocks.ids().for_each(&mut show);
+        self.late.for_each(show);
+    }
+
+    fn clear(&mut self) {
+        self.slots.fill(List::EMPTY);
+        self.occupied.fill(0);
+        self.run = List::EMPTY;
+        self.late.clear();
+        self.blocks = Blocks::new();
+    }
+
+    fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
+        let mut count = self.late.check(entries)? + self.blocks.check(&self.run, RUN, entries)?;
+        let mut blocks = self.run.blocks();
+        let in_run = || self.blocks.iter(&self.run).map(|(deadline, _)| deadline);
+        ensure!(
+            in_run().is_sorted() && in_run().all(|deadline| deadline < self.opened),
+            "rounds: the run is not in order"
+        );
+        for (slot, list) in self.slots.iter().enumerate() {
+            let bit = self.occupied[slot / 64] >> (slot % 64) & 1 == 1;
+            ensure!(bit != list.is_empty(), "rounds: a slot and its bit disagree");
+            count += self.blocks.check(list, Owner(slot as u32), entries)?;
+            blocks += list.blocks();
+            for (deadline, _) in self.blocks.iter(list) {
+                ensure!(self.slot_of(deadline / self.tick) == slot, "rounds: an entry is in the wrong slot");
+                ensure!(deadline >= self.opened, "rounds: a tick that time has reached is not opened");
+            }
+        }
+        self.blocks.check_free(blocks)?;
+        Ok(count)
+    }
+}
+
+impl<Id> fmt::Debug for RawRounds<Id> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawRounds")
+            .field("tick", &Span::from_nanos(self.tick))
+            .field("slots", &self.slots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for RoundsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RoundsError::ZeroTick => f.write_str("a tick of zero: it must be at least one nanosecond"),
+            RoundsError::Slots { asked } => {
+                write!(f, "{asked} slots: there must be at least one and at most {}", RoundsError::MAX_SLOTS)
+            }
+        }
+    }
+}
+
+impl core::error::Error for RoundsError {}

@@ -1,0 +1,178 @@
+//! Keys that never alias.
+//!
+//! A key is an index and the generation of that index. Releasing a key raises the generation, so that the old one
+//! is refused from then on. A generation has 32 bits, and a busy index could use them up within a minute: when it has,
+//! the index is retired and never used again. That costs eight bytes every four billion timers and makes "for ever"
+//! true.
+//!
+//! The slab holds no values, only where in a queue each timer is: eight bytes a timer, which a fired timer need not
+//! even read.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::num::{NonZeroU32, NonZeroU64};
+
+use crate::raw::{Place, Violation, ensure};
+
+/// Names one timer of one queue, for as long as that timer is in it.
+///
+/// Once the timer has expired or has been removed, its key is stale: every method that is given it answers
+/// `None`, and it never comes to mean another timer, however many are inserted afterwards.
+///
+/// A key means nothing to any queue but the one that gave it.
+// One word, the generation above the index, so that a key is moved as one: two halves that are written apart and read
+// together cost more than all the rest of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(NonZeroU64);
+
+/// The places of timers, each under a [`Key`].
+#[derive(Clone)]
+pub(crate) struct Slab {
+    slots: Vec<Slot>,
+    /// The first free slot.
+    free: u32,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// That of the key that is in use, or of the next one to be given; `None` once all have been used.
+    generation: Option<NonZeroU32>,
+    state: State,
+}
+
+/// The place of the timer, or, in a free slot, the next free one.
+#[derive(Clone, Copy)]
+struct State(u32);
+
+const END: u32 = u32::MAX;
+const HIGH: NonZeroU64 = NonZeroU64::new(1 << 32).unwrap();
+
+impl Slab {
+    /// What one key takes, in bytes.
+    pub(crate) const BYTES: usize = size_of::<Slot>();
+
+    pub(crate) const fn new() -> Slab {
+        Slab { slots: Vec::new(), free: END, len: 0 }
+    }
+
+    /// How many keys are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives out a key. Its place is [`Place::NOWHERE`] for now.
+    #[inline]
+    pub(crate) fn acquire(&mut self) -> Key {
+        self.len += 1;
+        let index = self.free;
+        match self.slots.get_mut(index as usize) {
+            Some(Slot { generation: Some(generation), state }) => {
+                self.free = state.0;
+                *state = State(Place::NOWHERE.to_bits());
+                Key::new(index, *generation)
+            }
+            _ => self.grow(),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Key {
+        let index = self.slots.len() as u32;
+        assert!(index < Place::INDICES, "a timer queue holds at most {} timers", Place::INDICES);
+        let generation = NonZeroU32::MIN;
+        self.slots.push(Slot { generation: Some(generation), state: State(Place::NOWHERE.to_bits()) });
+        Key::new(index, generation)
+    }
+
+    /// The place under a key that is in use.
+    #[inline]
+    pub(crate) fn place(&self, key: Key) -> Option<Place> {
+        let slot = self.slots.get(key.index())?;
+        (slot.generation == key.generation()).then(|| Place::from_bits(slot.state.0))
+    }
+
+    /// Sets the place under a key that is in use.
+    #[inline]
+    pub(crate) fn set_place(&mut self, key: Key, place: Place) {
+        self.slots[key.index()].state = State(place.to_bits());
+    }
+
+    /// Takes back a key that is in use. It writes and does not read: nothing waits for the memory.
+    #[inline]
+    pub(crate) fn release(&mut self, key: Key) {
+        self.len -= 1;
+        let generation = key.generation().and_then(|generation| generation.checked_add(1));
+        self.slots[key.index()] = Slot { generation, state: State(self.free) };
+        if generation.is_some() {
+            self.free = key.index() as u32;
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        let retired = self.slots.iter().filter(|slot| slot.generation.is_none()).count();
+        let (mut next, mut free) = (self.free, 0);
+        while let Some(slot) = self.slots.get(next as usize) {
+            ensure!(slot.generation.is_some(), "slab: a retired slot is on the free list");
+            ensure!(free < self.slots.len(), "slab: the free list is a cycle");
+            (next, free) = (slot.state.0, free + 1);
+        }
+        ensure!(self.len + free + retired == self.slots.len(), "slab: a slot is neither in use, free nor retired");
+        Ok(())
+    }
+}
+
+impl Key {
+    #[inline]
+    fn new(index: u32, generation: NonZeroU32) -> Key {
+        Key(NonZeroU64::from(generation).saturating_mul(HIGH) | u64::from(index))
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        self.0.get() as u32 as usize
+    }
+
+    /// Never `None`.
+    #[inline]
+    fn generation(self) -> Option<NonZeroU32> {
+        NonZeroU32::new((self.0.get() >> 32) as u32)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({}.{})", self.index(), self.0.get() >> 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d38_a_slot_whose_generations_are_used_up_is_retired() {
+        let mut slab = Slab::new();
+        let first = slab.acquire();
+        slab.release(first);
+        slab.slots[0].generation = Some(NonZeroU32::MAX);
+
+        let last = slab.acquire();
+        assert_eq!(last.generation(), Some(NonZeroU32::MAX));
+        assert!(slab.place(last).is_some());
+        slab.release(last);
+        slab.check().unwrap();
+
+        let next = slab.acquire();
+        assert_ne!(next.index(), last.index(), "the slot has no generation left to give");
+        assert!(slab.place(first).is_none() && slab.place(last).is_none());
+        slab.check().unwrap();
+    }
+
+    #[test]
+    fn a_key_and_its_option_take_eight_bytes_and_so_does_its_slot() {
+        assert_eq!(size_of::<Key>(), 8);
+        assert_eq!(size_of::<Option<Key>>(), 8);
+        assert_eq!(Slab::BYTES, 8);
+    }
+}

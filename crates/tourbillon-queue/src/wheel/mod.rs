@@ -1,0 +1,468 @@
+//! A hierarchical timing wheel over all of time.
+//!
+//! # The picture
+//!
+//! A deadline is 64 bits, read as eleven digits of six bits. The wheel stands at a point `elapsed`. A timer belongs
+//! to the *level* of the highest digit in which its deadline differs from `elapsed`, and there to the *slot* that
+//! its own digit names:
+//!
+//! ```text
+//!                      digit 10     ...     3      2      1      0
+//!     elapsed             0         ...    17     41      5     63
+//!     deadline            0         ...    17     44     20      1      first difference: level 2, slot 44
+//!
+//!     level 2   slots 0 ..... 41 ..... 44 ..... 63       64 slots of 4096 ns each
+//!                             ^         |
+//!                        elapsed is     +--> a list of items (deadline, id), in the order of arrival
+//!                        inside here
+//! ```
+//!
+//! All slots of a level lie within the slot of the level above that `elapsed` is inside, so the first occupied slot
+//! of the lowest occupied level is the earliest: two bitmaps and two counts of trailing zeros find it. There is no
+//! largest deadline and nothing wraps.
+//!
+//! # Opening a slot
+//!
+//! When time reaches a slot, the slot is *opened*: its items are sorted, once, into a *run*, from whose front they
+//! fire. They do not trickle down level by level. `elapsed` is then inside the opened slot, so that whatever is
+//! armed afterwards for the same stretch of time goes to lower levels, which are opened within it, and so on:
+//!
+//! ```text
+//!     time  ------------------------------------------------------------>
+//!     run 4     [ a        b                c                  d     ]       one run a level at most
+//!     run 2                   [ e  f ]
+//!     level 1                            | slot |  | slot |                  not yet opened
+//! ```
+//!
+//! The next to fire is the first of at most eleven fronts. On a tie the higher level was armed earlier: a run
+//! is closed to newcomers when it is opened. (A slot of level 0 is a nanosecond wide, holds equal deadlines in arming
+//! order, and needs no sorting.)
+//!
+//! # Splitting a crowded slot
+//!
+//! A slot with more than [`CROWDED`] items is first *split*: its items are dealt out, front to back, to a level of
+//! their own, one digit finer, which then takes its place. That is a cascade as other wheels do it, with two
+//! differences: only crowded slots pay for it, and it can be done in steps ([`RawQueue::settle`]), between
+//! which timers can be armed and cancelled. Newcomers for the slot meanwhile join the end of what has not been
+//! dealt out, so that the order of arrival stays.
+//!
+//! (Splitting at arming time, before the slot comes due, was measured too. It makes ever more and shorter lists whose
+//! ends no cache can hold, and arming among ten million timers costs twenty times as much.)
+//!
+//! # What is armed late
+//!
+//! A deadline at or before `elapsed` has no slot. It waits in a heap beside the wheel, ordered like everything
+//! else.
+//!
+//! # Cost
+//!
+//! Arm, cancel: O(1), one write into a list and one word left with the entry; a cancel touches no other timer.
+//! Expire: a place in a sort among some thousand neighbours, and a move for each time that it was in a crowd.
+//! Memory: 16 bytes a timer and what its list wastes; a level takes 800 bytes while it holds timers.
+
+mod levels;
+mod run;
+mod sort;
+
+use self::levels::{Levels, Slot};
+use self::run::Run;
+use self::sort::Sorter;
+use crate::blocks::{BLOCK, Blocks, Owner};
+use crate::raw::{Entries, Kind, Place, RawQueue, Settled, Violation, ensure};
+use crate::{Keyed, RawHeap, Time, Timer};
+
+/// A timer queue on a hierarchical wheel: arming and cancelling in constant time, however many timers there are.
+///
+/// See [`RawWheel`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+pub type Wheel<T> = Keyed<T, RawWheel<Timer<T>>>;
+
+/// The wheel itself, for entries that live anywhere.
+///
+/// Eleven levels of 64 slots cover every nanosecond of a `u64`; a level takes memory only while a timer is in it.
+#[derive(Clone)]
+pub struct RawWheel<Id> {
+    /// All slots that begin at or before it have been opened.
+    elapsed: u64,
+    levels: Levels,
+    /// The slot of each root that is being split. What is yet to be dealt out is its list; it stays marked occupied
+    /// to the end.
+    splits: [Option<Owner>; LEVELS],
+    /// The opened slot of each level.
+    runs: [Run; LEVELS],
+    /// Which runs are not empty: a bit a level.
+    running: u16,
+    /// The run that the next timer comes from, as long as that is due before `bound`.
+    front: u8,
+    /// Everything due before it is in the run `front`.
+    bound: u64,
+    late: RawHeap<Id>,
+    blocks: Blocks<u64, Id>,
+    sorter: Sorter,
+}
+
+/// Bits of a deadline that choose a slot of a level.
+const DIGIT: u32 = 6;
+const SLOTS: usize = 1 << DIGIT;
+const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
+
+/// A slot with more items than this is split rather than sorted. (More exactly: with more blocks than they fill.)
+const CROWDED: u32 = 16_384;
+
+/// Bits that number the items of an uncrowded slot.
+const ITEM_BITS: u32 = CROWDED.ilog2();
+/// The highest level whose slots are sorted by one word: the deadline within the slot, and the item's number.
+const SORTABLE: usize = ((u64::BITS - ITEM_BITS) / DIGIT) as usize;
+
+const _: () = assert!(LEVELS == 11 && LEVELS <= u16::BITS as usize);
+const _: () = assert!(CROWDED.is_power_of_two(), "an item's number must fit its bits");
+const _: () = assert!(CROWDED <= u16::MAX as u32, "the sorter counts in sixteen bits");
+
+impl<Id> RawWheel<Id> {
+    /// An empty wheel that stands at [`Time::ZERO`]. Allocates nothing.
+    #[must_use]
+    pub const fn new() -> RawWheel<Id> {
+        RawWheel {
+            elapsed: 0,
+            levels: Levels::new(),
+            splits: [None; LEVELS],
+            runs: [Run::EMPTY; LEVELS],
+            running: 0,
+            front: 0,
+            bound: 0,
+            late: RawHeap::new(),
+            blocks: Blocks::new(),
+            sorter: Sorter::new(),
+        }
+    }
+
+    fn is_split(&self, slot: Slot) -> bool {
+        self.splits[slot.height] == Some(slot.owner)
+    }
+
+    /// Whether a slot must be split before it can be opened.
+    fn is_crowded(&self, slot: Slot) -> bool {
+        match self.splits[slot.height] {
+            None => {
+                slot.height > SORTABLE || slot.height > 0 && self.levels.list(slot.owner).blocks() > CROWDED / BLOCK
+            }
+            Some(owner) => owner == slot.owner,
+        }
+    }
+
+    /// Deals out items of a crowded slot to its parts, at most `steps`; says whether none is left.
+    #[inline(never)]
+    fn deal<E: Entries<Id>>(&mut self, entries: &mut E, slot: Slot, steps: &mut usize) -> bool {
+        self.splits[slot.height] = Some(slot.owner);
+        let mut rest = self.levels.list(slot.owner);
+        while *steps > 0 && !rest.is_empty() {
+            let count = self.levels.parts_mut(slot.height).deal_block(&mut self.blocks, &mut rest, entries);
+            *steps = steps.saturating_sub(count);
+        }
+        if let Some(list) = self.levels.list_mut(slot.owner) {
+            *list = rest;
+        }
+        if !rest.is_empty() {
+            return false;
+        }
+        self.levels.vacate(slot.owner);
+        self.levels.promote_parts(slot.height);
+        self.splits[slot.height] = None;
+        true
+    }
+
+    /// The next to fire: the earliest of the fronts of all runs, and which run it is in.
+    fn first_running(&self) -> Option<(u64, usize)> {
+        let mut first = None;
+        let mut running = self.running;
+        while running != 0 {
+            // From the highest level down: on a tie, the higher one was armed earlier and stays.
+            let level = running.ilog2() as usize;
+            running &= !(1 << level);
+            if let Some(deadline) = self.runs[level].deadline(&self.blocks)
+                && first.is_none_or(|(earliest, _)| deadline < earliest)
+            {
+                first = Some((deadline, level));
+            }
+        }
+        first
+    }
+
+    /// Opens all slots that begin by `now` and not after the first item that is ready to fire; then says where that
+    /// one is. Gives up when it has moved `steps` items.
+    #[inline(never)]
+    fn find_front<E: Entries<Id>>(&mut self, entries: &mut E, now: u64, mut steps: usize) -> Front {
+        loop {
+            let run = self.first_running();
+            let late = self.late.next_deadline().map(Time::as_nanos);
+            let (deadline, front) = match (run, late) {
+                (Some((deadline, level)), late) if late.is_none_or(|late| deadline <= late) => {
+                    (deadline, Front::Run(level))
+                }
+                (_, Some(late)) => (late, Front::Late),
+                (_, None) => (u64::MAX, Front::Idle),
+            };
+            match self.levels.first(self.elapsed) {
+                Some(slot) if slot.start <= deadline.min(now) => {
+                    if !self.open(entries, slot, &mut steps) {
+                        return Front::Unsettled;
+                    }
+                }
+                slot => {
+                    self.bound = self.bound_of(front, slot);
+                    if deadline <= now {
+                        return front;
+                    }
+                    self.elapsed = self.elapsed.max(now);
+                    self.trim();
+                    return Front::Idle;
+                }
+            }
+        }
+    }
+
+    /// Gives back memory that has been in no use for a while.
+    fn trim(&mut self) {
+        if self.levels.trim() {
+            self.runs.iter_mut().for_each(Run::trim);
+        }
+    }
+
+    /// The earliest moment at which something outside the front may be due.
+    fn bound_of(&mut self, front: Front, first: Option<Slot>) -> u64 {
+        let Front::Run(level) = front else { return 0 };
+        self.front = level as u8;
+        let mut bound = first.map_or(u64::MAX, |slot| slot.start);
+        let mut others = self.running & !(1 << level);
+        while others != 0 {
+            let other = others.trailing_zeros() as usize;
+            others &= others - 1;
+            if let Some(deadline) = self.runs[other].deadline(&self.blocks) {
+                bound = bound.min(deadline);
+            }
+        }
+        bound.min(self.late.next_deadline().map_or(u64::MAX, Time::as_nanos))
+    }
+
+    /// Moves to the first slot and opens it: its items become the run of its level. A crowded slot is split first and
+    /// its parts take its place; the answer is `false` if `steps` ran out before that was done.
+    fn open<E: Entries<Id>>(&mut self, entries: &mut E, slot: Slot, steps: &mut usize) -> bool {
+        if self.is_crowded(slot) {
+            let done = self.deal(entries, slot, steps);
+            if done {
+                // The first part may begin right here. It is then the first slot of all, and opened next.
+                self.elapsed = slot.start;
+            }
+            return done;
+        }
+        self.elapsed = slot.start;
+        let mut list = self.levels.vacate(slot.owner);
+        let (run, owner) = (&mut self.runs[slot.height], run_owner(slot.height));
+        debug_assert!(run.is_empty(), "time has left a slot in which something has not fired");
+        if slot.height == 0 {
+            run.open_in_order(&mut self.blocks, list, owner);
+        } else if list.blocks() > CROWDED / BLOCK {
+            self.blocks.sort(&mut list, owner, entries);
+            run.open_in_order(&mut self.blocks, list, owner);
+        } else {
+            run.open(&mut self.blocks, list, owner, slot, &mut self.sorter);
+        }
+        self.running |= 1 << slot.height;
+        true
+    }
+
+    /// Takes the first item of a run if it is due before `bound`.
+    #[inline(always)]
+    fn pop_run(&mut self, level: usize, bound: u64) -> Option<(Id, Time)> {
+        let run = &mut self.runs[level];
+        let (deadline, id) = run.pop(&mut self.blocks, bound)?;
+        if run.is_empty() {
+            self.running &= !(1 << level);
+        }
+        Some((id, Time::from_nanos(deadline)))
+    }
+
+    /// Takes the next item that is due, from wherever it is.
+    #[inline(never)]
+    fn pop_next<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        match self.find_front(entries, now.as_nanos(), usize::MAX) {
+            Front::Run(level) => self.pop_run(level, u64::MAX),
+            Front::Late => self.late.pop(entries, now),
+            Front::Idle | Front::Unsettled => None,
+        }
+    }
+
+    fn first_in(&self, owner: Owner) -> Option<u64> {
+        self.blocks.iter(&self.levels.list(owner)).map(|(deadline, _)| deadline).min()
+    }
+
+    /// The earliest deadline in a slot, also if it is being split.
+    fn first_placed(&self, slot: Slot) -> Option<u64> {
+        let dealt = if self.is_split(slot) { self.levels.first_of(self.levels.parts(slot.height)) } else { None };
+        self.first_in(slot.owner).into_iter().chain(dealt.and_then(|part| self.first_in(part))).min()
+    }
+
+    /// The earliest of the runs, what is late, and `placed`.
+    fn earliest(&self, placed: Option<u64>) -> Option<Time> {
+        let run = self.first_running().map(|(deadline, _)| deadline);
+        let late = self.late.next_deadline().map(Time::as_nanos);
+        run.into_iter().chain(late).chain(placed).min().map(Time::from_nanos)
+    }
+}
+
+/// Where the next timer comes from.
+#[derive(Clone, Copy)]
+enum Front {
+    /// The run of a level.
+    Run(usize),
+    /// Those that were late when they were armed.
+    Late,
+    /// Nothing is due.
+    Idle,
+    /// Not known before more items have been moved.
+    Unsettled,
+}
+
+/// The first moment after `now`. Nothing is due at the very last one, which is [`Time::NEVER`].
+fn after(now: Time) -> u64 {
+    now.as_nanos().saturating_add(1)
+}
+
+/// The owner of the blocks of a level's run.
+fn run_owner(level: usize) -> Owner {
+    Owner(u32::MAX - level as u32)
+}
+
+/// The level whose run an owner is, if it is one.
+fn run_level(owner: Owner) -> Option<usize> {
+    let level = (u32::MAX - owner.0) as usize;
+    (level < LEVELS).then_some(level)
+}
+
+impl<Id> Default for RawWheel<Id> {
+    fn default() -> RawWheel<Id> {
+        RawWheel::new()
+    }
+}
+
+impl<Id> RawQueue<Id> for RawWheel<Id> {
+    const BYTES_PER_ENTRY: usize = Blocks::<u64, Id>::ITEM_BYTES;
+
+    #[inline]
+    fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
+        let nanos = deadline.as_nanos();
+        self.bound = self.bound.min(nanos);
+        if nanos <= self.elapsed {
+            return self.late.insert(entries, id, deadline);
+        }
+        let (slot, list) = self.levels.find(self.elapsed, nanos);
+        Place::main(self.blocks.push(list, slot, nanos, id))
+    }
+
+    #[inline]
+    fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
+        let Kind::Main(position) = place.kind() else { return self.late.remove(entries, place) };
+        let owner = self.blocks.owner(position);
+        let (deadline, id) = if let Some(level) = run_level(owner) {
+            let run = &mut self.runs[level];
+            let removed = run.remove(&mut self.blocks, position, entries);
+            if run.is_empty() {
+                self.running &= !(1 << level);
+            }
+            removed
+        } else if let Some(list) = self.levels.list_mut(owner) {
+            let removed = self.blocks.remove(list, position, entries);
+            if list.is_empty() && self.splits[levels::height(owner)] != Some(owner) {
+                self.levels.vacate(owner);
+            }
+            removed
+        } else {
+            unreachable!("an item is in a slot of a level that is not there")
+        };
+        (id, Time::from_nanos(deadline))
+    }
+
+    fn get(&self, place: Place) -> Option<(&Id, Time)> {
+        let Kind::Main(position) = place.kind() else { return self.late.get(place) };
+        self.blocks.id(position).map(|id| (id, Time::from_nanos(self.blocks.key(position))))
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
+        let Kind::Main(position) = place.kind() else { return self.late.get_mut(place) };
+        self.blocks.id_mut(position)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.earliest(self.levels.first(self.elapsed).and_then(|slot| self.first_placed(slot)))
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        let first = self.levels.first(self.elapsed);
+        self.earliest(
+            first.and_then(|slot| if self.is_crowded(slot) { Some(slot.start) } else { self.first_placed(slot) }),
+        )
+    }
+
+    fn settle<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, steps: usize) -> Settled {
+        match self.find_front(entries, now.as_nanos(), steps) {
+            Front::Unsettled => Settled::More,
+            Front::Run(_) | Front::Late | Front::Idle => Settled::Done,
+        }
+    }
+
+    #[inline]
+    fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        if let Some(popped) = self.pop_run(self.front as usize, self.bound.min(after(now))) {
+            return Some(popped);
+        }
+        self.pop_next(entries, now)
+    }
+
+    fn for_each(&self, mut show: impl FnMut(&Id)) {
+        self.blocks.ids().for_each(&mut show);
+        self.late.for_each(show);
+    }
+
+    fn clear(&mut self) {
+        *self = RawWheel { elapsed: self.elapsed, ..RawWheel::new() };
+    }
+
+    fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
+        let (mut count, mut blocks) = (self.late.check(entries)?, 0);
+        for (level, run) in self.runs.iter().enumerate() {
+            ensure!(run.is_empty() == (self.running & 1 << level == 0), "wheel: a run and its bit disagree");
+            let (items, used) = run.check(&self.blocks, run_owner(level), entries)?;
+            (count, blocks) = (count + items, blocks + used);
+            let shift = DIGIT * (level as u32 + 1);
+            let above = |time: u64| time.checked_shr(shift).unwrap_or(0);
+            ensure!(
+                run.deadlines(&self.blocks).all(|deadline| above(deadline) == above(self.elapsed)),
+                "wheel: a run is outside the slot that time is in"
+            );
+        }
+        let slots = self.levels.check(self.elapsed, |height| {
+            let owner = self.splits.get(height).copied().flatten()?;
+            Some(self.levels.slot(self.elapsed, owner))
+        })?;
+        for slot in slots {
+            let list = &self.levels.list(slot.owner);
+            let occupied = !list.is_empty() || self.is_split(slot);
+            ensure!(self.levels.is_occupied(slot.owner) == occupied, "wheel: a slot and its bit disagree");
+            count += self.blocks.check(list, slot.owner, entries)?;
+            blocks += list.blocks();
+            let width = 1u64 << (DIGIT * slot.height as u32);
+            let inside = |deadline: u64| deadline >= slot.start && deadline - slot.start < width;
+            ensure!(
+                self.blocks.iter(list).all(|(deadline, _)| inside(deadline)),
+                "wheel: an item is in the wrong slot"
+            );
+        }
+        self.blocks.check_free(blocks)?;
+        Ok(count)
+    }
+}
+
+impl<Id> core::fmt::Debug for RawWheel<Id> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RawWheel").field("elapsed", &Time::from_nanos(self.elapsed)).finish_non_exhaustive()
+    }
+}
