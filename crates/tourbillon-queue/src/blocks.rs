@@ -119,7 +119,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Appends an item to `list`, which `owner` owns, and returns its position.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, list: &mut List, owner: Owner, key: K, id: Id) -> u32 {
         let position = self.next_position(list, owner, key);
         self.items[position as usize] = Item { key, id: Some(id) };
@@ -127,15 +127,35 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Makes room for an item at the end of `list`.
-    #[inline]
+    #[inline(always)]
     fn next_position(&mut self, list: &mut List, owner: Owner, key: K) -> u32 {
-        let mut position = list.end;
-        if position.is_multiple_of(BLOCK) {
-            position = self.extend(list, owner, key);
+        if list.end.is_multiple_of(BLOCK) {
+            return self.next_block(list, owner, key);
         }
-        list.end = position + 1;
+        let position = list.end;
+        list.end += 1;
         self.blocks[(position / BLOCK) as usize].live += 1;
         position
+    }
+
+    /// Makes room for an item at the end of `list`, in a new block.
+    #[inline(always)]
+    fn next_block(&mut self, list: &mut List, owner: Owner, key: K) -> u32 {
+        match self.blocks.get_mut(self.free as usize) {
+            Some(block) if list.is_empty() => {
+                let position = self.free * BLOCK;
+                self.free = block.next;
+                *block = Block { prev: NONE, next: NONE, owner, live: 1 };
+                *list = List { front: position, end: position + 1, blocks: 1 };
+                position
+            }
+            _ => {
+                let position = self.extend(list, owner, key);
+                list.end = position + 1;
+                self.blocks[(position / BLOCK) as usize].live = 1;
+                position
+            }
+        }
     }
 
     /// The key of the first item of a list.
@@ -231,7 +251,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Takes out the item at `position` of `list`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove<E: Entries<Id>>(&mut self, list: &mut List, position: u32, entries: &mut E) -> (K, Id) {
         let item = &mut self.items[position as usize];
         let Some(id) = item.id.take() else { unreachable!("an entry was removed twice, or from another queue") };
@@ -245,7 +265,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Accounts for the item that was just taken from `position`; returns how many are left in its block.
-    #[inline]
+    #[inline(always)]
     fn vacated(&mut self, list: &mut List, position: u32) -> u32 {
         let number = position / BLOCK;
         let block = &mut self.blocks[number as usize];
@@ -449,7 +469,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Takes a block out of its list.
-    #[inline]
+    #[inline(always)]
     fn drop_block(&mut self, list: &mut List, number: u32) {
         if list.blocks == 1 {
             *list = List::EMPTY;

@@ -49,7 +49,7 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
         &self.raw
     }
 
-    #[inline]
+    #[inline(always)]
     fn arm(&mut self, timer: Timer<T>, deadline: Time) {
         let key = timer.key;
         let place = if deadline.is_never() {
@@ -61,7 +61,7 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
         self.slab.set_place(key, place);
     }
 
-    #[inline]
+    #[inline(always)]
     fn disarm(&mut self, place: Place) -> (Timer<T>, Time) {
         match place.kind() {
             Kind::Never(index) => (self.disarm_never(index), Time::NEVER),

@@ -36,6 +36,8 @@ pub struct RawListTree<Id> {
     runs: [List; RUNS],
     /// How many entries each run has.
     lens: [usize; RUNS],
+    /// Which runs have any: a bit a run.
+    used: u32,
     blocks: Blocks<Order, Id>,
     /// The number of each cell, by the order of what is in it.
     tree: BTreeMap<Order, u32>,
@@ -69,6 +71,7 @@ impl<Id> RawListTree<Id> {
         RawListTree {
             runs: [List::EMPTY; RUNS],
             lens: [0; RUNS],
+            used: 0,
             blocks: Blocks::new(),
             tree: BTreeMap::new(),
             cells: Vec::new(),
@@ -77,17 +80,38 @@ impl<Id> RawListTree<Id> {
         }
     }
 
+    /// The runs that have entries.
+    #[inline(always)]
+    fn used_runs(&self) -> impl Iterator<Item = usize> + use<Id> {
+        let mut used = self.used;
+        core::iter::from_fn(move || {
+            let number = used.trailing_zeros() as usize;
+            used &= used.wrapping_sub(1);
+            (number < RUNS).then_some(number)
+        })
+    }
+
     /// The run that an entry due at `deadline` can be appended to: an empty one only if no other will do.
-    #[inline]
+    #[inline(always)]
     fn find_run(&self, deadline: Time) -> Option<usize> {
         let mut best = None;
-        for (number, run) in self.runs.iter().enumerate() {
-            let last = self.blocks.last_key(run).map(|(last, _)| last);
+        for number in self.used_runs() {
+            let last = self.blocks.last_key(&self.runs[number]).map(|(last, _)| last);
             if last <= Some(deadline) && best.is_none_or(|(latest, _)| last > latest) {
                 best = Some((last, number));
             }
         }
-        best.map(|(_, number)| number)
+        let empty = (!self.used).trailing_zeros() as usize;
+        best.map(|(_, number)| number).or((empty < RUNS).then_some(empty))
+    }
+
+    /// Takes note that a run has one entry less.
+    #[inline]
+    fn shrunk(&mut self, number: usize) {
+        self.lens[number] -= 1;
+        if self.lens[number] == 0 {
+            self.used &= !(1 << number);
+        }
     }
 
     /// Moves the shortest run into the tree, if it is short enough to go there.
@@ -102,6 +126,7 @@ impl<Id> RawListTree<Id> {
             self.insert_in_tree(order, id);
         }
         self.lens[number] = 0;
+        self.used &= !(1 << number);
         Some(number)
     }
 
@@ -140,8 +165,8 @@ impl<Id> RawListTree<Id> {
     /// The run with the earliest entry, and that entry's order.
     #[inline]
     fn first_run(&self) -> Option<(Order, usize)> {
-        let fronts = self.runs.iter().enumerate();
-        fronts.filter_map(|(number, run)| Some((self.blocks.front_key(run)?, number))).min()
+        let fronts = self.used_runs().filter_map(|number| Some((self.blocks.front_key(&self.runs[number])?, number)));
+        fronts.min()
     }
 
     fn first_in_tree(&self) -> Option<(Order, u32)> {
@@ -158,26 +183,27 @@ impl<Id> Default for RawListTree<Id> {
 impl<Id> RawQueue<Id> for RawListTree<Id> {
     const BYTES_PER_ENTRY: usize = Blocks::<Order, Id>::ITEM_BYTES;
 
-    #[inline]
+    #[inline(always)]
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
         let order = (deadline, self.sequence);
         self.sequence += 1;
         match self.find_run(deadline).or_else(|| self.clear_run(entries)) {
             Some(number) => {
                 self.lens[number] += 1;
+                self.used |= 1 << number;
                 Place::main(self.blocks.push(&mut self.runs[number], Owner(number as u32), order, id))
             }
             None => self.insert_in_tree(order, id),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
         match place.kind() {
             Kind::Main(position) => {
                 let number = self.blocks.owner(position).0 as usize;
                 let ((deadline, _), id) = self.blocks.remove(&mut self.runs[number], position, entries);
-                self.lens[number] -= 1;
+                self.shrunk(number);
                 (id, deadline)
             }
             Kind::Side(number) => self.remove_from_tree(number),
@@ -223,7 +249,7 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         }
         let (_, number) = run?;
         let ((deadline, _), id) = self.blocks.pop_front_if(&mut self.runs[number], |(deadline, _)| deadline <= now)?;
-        self.lens[number] -= 1;
+        self.shrunk(number);
         Some((id, deadline))
     }
 
@@ -245,6 +271,7 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         for (number, run) in self.runs.iter().enumerate() {
             let len = self.blocks.check(run, Owner(number as u32), entries)?;
             ensure!(len == self.lens[number], "list tree: a run's count is not that of its entries");
+            ensure!((len > 0) == (self.used >> number & 1 == 1), "list tree: a run and its bit disagree");
             ensure!(self.blocks.iter(run).map(|(order, _)| order).is_sorted(), "list tree: a run is not in order");
             (count, blocks) = (count + len, blocks + run.blocks());
         }

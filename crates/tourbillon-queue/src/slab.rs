@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::num::{NonZeroU32, NonZeroU64};
+use core::num::NonZeroU64;
 
 use crate::raw::{Place, Violation, ensure};
 
@@ -36,8 +36,8 @@ pub(crate) struct Slab {
 
 #[derive(Clone, Copy)]
 struct Slot {
-    /// That of the key that is in use, or of the next one to be given; `None` once all have been used.
-    generation: Option<NonZeroU32>,
+    /// That of the key that is in use, or of the next one to be given; zero once all have been used.
+    generation: u32,
     state: State,
 }
 
@@ -46,7 +46,6 @@ struct Slot {
 struct State(u32);
 
 const END: u32 = u32::MAX;
-const HIGH: NonZeroU64 = NonZeroU64::new(1 << 32).unwrap();
 
 impl Slab {
     /// What one key takes, in bytes.
@@ -61,18 +60,17 @@ impl Slab {
         self.len
     }
 
-    /// Gives out a key. Its place is [`Place::NOWHERE`] for now.
+    /// Gives out a key. It has no place until that is set.
     #[inline]
     pub(crate) fn acquire(&mut self) -> Key {
         self.len += 1;
         let index = self.free;
         match self.slots.get_mut(index as usize) {
-            Some(Slot { generation: Some(generation), state }) => {
-                self.free = state.0;
-                *state = State(Place::NOWHERE.to_bits());
-                Key::new(index, *generation)
+            Some(slot) => {
+                self.free = slot.state.0;
+                Key::new(index, slot.generation)
             }
-            _ => self.grow(),
+            None => self.grow(),
         }
     }
 
@@ -80,9 +78,8 @@ impl Slab {
     fn grow(&mut self) -> Key {
         let index = self.slots.len() as u32;
         assert!(index < Place::INDICES, "a timer queue holds at most {} timers", Place::INDICES);
-        let generation = NonZeroU32::MIN;
-        self.slots.push(Slot { generation: Some(generation), state: State(Place::NOWHERE.to_bits()) });
-        Key::new(index, generation)
+        self.slots.push(Slot { generation: 1, state: State(END) });
+        Key::new(index, 1)
     }
 
     /// The place under a key that is in use.
@@ -102,18 +99,18 @@ impl Slab {
     #[inline]
     pub(crate) fn release(&mut self, key: Key) {
         self.len -= 1;
-        let generation = key.generation().and_then(|generation| generation.checked_add(1));
+        let generation = key.generation().wrapping_add(1);
         self.slots[key.index()] = Slot { generation, state: State(self.free) };
-        if generation.is_some() {
+        if generation != 0 {
             self.free = key.index() as u32;
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), Violation> {
-        let retired = self.slots.iter().filter(|slot| slot.generation.is_none()).count();
+        let retired = self.slots.iter().filter(|slot| slot.generation == 0).count();
         let (mut next, mut free) = (self.free, 0);
         while let Some(slot) = self.slots.get(next as usize) {
-            ensure!(slot.generation.is_some(), "slab: a retired slot is on the free list");
+            ensure!(slot.generation != 0, "slab: a retired slot is on the free list");
             ensure!(free < self.slots.len(), "slab: the free list is a cycle");
             (next, free) = (slot.state.0, free + 1);
         }
@@ -123,9 +120,10 @@ impl Slab {
 }
 
 impl Key {
+    /// The generation is not zero; should it be, the key is one that no slot has.
     #[inline]
-    fn new(index: u32, generation: NonZeroU32) -> Key {
-        Key(NonZeroU64::from(generation).saturating_mul(HIGH) | u64::from(index))
+    fn new(index: u32, generation: u32) -> Key {
+        Key(NonZeroU64::new(u64::from(generation) << 32 | u64::from(index)).unwrap_or(NonZeroU64::MIN))
     }
 
     #[inline]
@@ -133,16 +131,15 @@ impl Key {
         self.0.get() as u32 as usize
     }
 
-    /// Never `None`.
     #[inline]
-    fn generation(self) -> Option<NonZeroU32> {
-        NonZeroU32::new((self.0.get() >> 32) as u32)
+    fn generation(self) -> u32 {
+        (self.0.get() >> 32) as u32
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({}.{})", self.index(), self.0.get() >> 32)
+        write!(f, "Key({}.{})", self.index(), self.generation())
     }
 }
 
@@ -155,10 +152,10 @@ mod tests {
         let mut slab = Slab::new();
         let first = slab.acquire();
         slab.release(first);
-        slab.slots[0].generation = Some(NonZeroU32::MAX);
+        slab.slots[0].generation = u32::MAX;
 
         let last = slab.acquire();
-        assert_eq!(last.generation(), Some(NonZeroU32::MAX));
+        assert_eq!(last.generation(), u32::MAX);
         assert!(slab.place(last).is_some());
         slab.release(last);
         slab.check().unwrap();

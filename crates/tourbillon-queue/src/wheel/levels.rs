@@ -5,7 +5,7 @@
 //! that is being split. When they are complete, time has left the old root, and the parts become the root.
 //!
 //! A level that has become empty stays for a while, lest arming and cancelling one timer set it up and take it down
-//! each time. [`Levels::trim`] takes down those that have been empty, and not been used, since it was last called.
+//! each time. [`Levels::trim`] takes down those that have been empty since it was last called.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -33,8 +33,8 @@ type Number = usize;
 struct Level {
     /// Which slots are not empty: a bit a slot.
     occupied: u64,
-    /// Whether anything has been put in since the last trim.
-    used: bool,
+    /// Whether it has become empty since the last trim.
+    emptied: bool,
     slots: [List; SLOTS],
 }
 
@@ -134,19 +134,26 @@ impl Levels {
         self.levels[number].as_ref().map_or(List::EMPTY, |level| level.slots[slot])
     }
 
-    /// Marks a slot empty and returns the list that it held.
-    pub(super) fn vacate(&mut self, owner: Owner) -> List {
+    /// Empties a slot and returns the list that it held.
+    pub(super) fn take(&mut self, owner: Owner) -> List {
+        let list = self.list_mut(owner).map(|list| core::mem::replace(list, List::EMPTY));
+        self.vacated(owner);
+        list.unwrap_or(List::EMPTY)
+    }
+
+    /// Takes note that the list of a slot has become empty.
+    #[inline(always)]
+    pub(super) fn vacated(&mut self, owner: Owner) {
         let (number, slot) = level_and_slot(owner);
-        let Some(level) = &mut self.levels[number] else { return List::EMPTY };
-        let list = core::mem::replace(&mut level.slots[slot], List::EMPTY);
+        let Some(level) = &mut self.levels[number] else { return };
         level.occupied &= !(1 << slot);
         if level.occupied == 0 {
+            level.emptied = true;
             self.emptied = true;
             if self.root(number / 2) == number {
                 self.rooted &= !(1 << (number / 2));
             }
         }
-        list
     }
 
     /// Takes down levels that are in no use; says whether it looked.
@@ -165,8 +172,8 @@ impl Levels {
             if let Some(level) = place
                 && level.occupied == 0
             {
-                if level.used {
-                    level.used = false;
+                if level.emptied {
+                    level.emptied = false;
                     self.emptied = true;
                 } else {
                     *place = None;
@@ -259,7 +266,6 @@ impl<'a> LevelMut<'a> {
         let LevelMut { level, number } = self;
         let slot = digit(deadline, number / 2);
         level.occupied |= 1 << slot;
-        level.used = true;
         (owner(number, slot), &mut level.slots[slot])
     }
 
@@ -275,7 +281,6 @@ impl<'a> LevelMut<'a> {
         let count = blocks.deal_block(list, &mut self.level.slots, owner(self.number, 0), choose, entries);
         let occupied = self.level.slots.iter().zip(0..).filter(|(list, _)| !list.is_empty());
         self.level.occupied = occupied.fold(0, |bits, (_, slot)| bits | 1 << slot);
-        self.level.used = true;
         count
     }
 }
@@ -283,6 +288,6 @@ impl<'a> LevelMut<'a> {
 impl Level {
     #[cold]
     fn new() -> Box<Level> {
-        Box::new(Level { occupied: 0, used: false, slots: [List::EMPTY; SLOTS] })
+        Box::new(Level { occupied: 0, emptied: false, slots: [List::EMPTY; SLOTS] })
     }
 }

@@ -164,7 +164,7 @@ impl<Id> RawWheel<Id> {
         if !rest.is_empty() {
             return false;
         }
-        self.levels.vacate(slot.owner);
+        self.levels.vacated(slot.owner);
         self.levels.promote_parts(slot.height);
         self.splits[slot.height] = None;
         true
@@ -255,7 +255,7 @@ impl<Id> RawWheel<Id> {
             return done;
         }
         self.elapsed = slot.start;
-        let mut list = self.levels.vacate(slot.owner);
+        let mut list = self.levels.take(slot.owner);
         let (run, owner) = (&mut self.runs[slot.height], run_owner(slot.height));
         debug_assert!(run.is_empty(), "time has left a slot in which something has not fired");
         if slot.height == 0 {
@@ -347,7 +347,7 @@ impl<Id> Default for RawWheel<Id> {
 impl<Id> RawQueue<Id> for RawWheel<Id> {
     const BYTES_PER_ENTRY: usize = Blocks::<u64, Id>::ITEM_BYTES;
 
-    #[inline]
+    #[inline(always)]
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
         let nanos = deadline.as_nanos();
         self.bound = self.bound.min(nanos);
@@ -358,7 +358,7 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
         Place::main(self.blocks.push(list, slot, nanos, id))
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
         let Kind::Main(position) = place.kind() else { return self.late.remove(entries, place) };
         let owner = self.blocks.owner(position);
@@ -372,7 +372,7 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
         } else if let Some(list) = self.levels.list_mut(owner) {
             let removed = self.blocks.remove(list, position, entries);
             if list.is_empty() && self.splits[levels::height(owner)] != Some(owner) {
-                self.levels.vacate(owner);
+                self.levels.vacated(owner);
             }
             removed
         } else {

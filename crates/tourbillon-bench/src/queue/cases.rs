@@ -1,0 +1,237 @@
+//! The cases of the scenario `queue`, each written once for all systems.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::{Case, System};
+
+/// Timeouts of up to a minute.
+const FAR: u64 = 60_000_000_000;
+/// What a timeout of the case `fifo` is.
+const DELAY: u64 = 30_000_000_000;
+/// How much time passes between two operations of the case `fifo`.
+const GAP: u64 = 1_000;
+/// All timers of the case `pop` are due within this time.
+const SPREAD: u64 = 2_000_000_000;
+/// Time moves on by a millisecond.
+pub(super) const STEP: u64 = 1_000_000;
+/// Random deadlines are drawn beforehand.
+const DRAWN: usize = 1 << 12;
+
+/// A system that can be measured.
+pub(super) trait Contestant {
+    fn name(&self) -> &'static str;
+
+    /// Sets up a case with `pending` timers.
+    fn get_ready(&self, case: Case, pending: usize) -> Box<dyn Ready>;
+
+    /// Arms `pending` timers, `repeat` times, and measures how long they take to expire: nanoseconds a timer.
+    fn pop(&self, pending: usize, repeat: usize, round: u64) -> f64;
+}
+
+/// A case that is set up.
+pub(super) trait Ready {
+    /// Does some operations and returns nanoseconds an operation.
+    fn round(&mut self, operations: usize) -> f64;
+}
+
+/// Stands for the system `S`.
+pub(super) struct Of<S>(pub(super) std::marker::PhantomData<S>);
+
+impl<S: System + 'static> Contestant for Of<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn get_ready(&self, case: Case, pending: usize) -> Box<dyn Ready> {
+        match case {
+            Case::InsertRemove => Box::new(InsertRemove::<S>::new(pending)),
+            Case::Fifo => Box::new(Fifo::<S>::new(pending)),
+            Case::Reschedule => Box::new(Reschedule::<S>::new(pending)),
+            Case::Pop => unreachable!("is not set up in advance"),
+        }
+    }
+
+    fn pop(&self, pending: usize, repeat: usize, round: u64) -> f64 {
+        let mut random = Random(round);
+        let mut nanos = 0.0;
+        for _ in 0..repeat {
+            nanos += pop_once::<S>(pending, &mut random);
+        }
+        nanos / repeat as f64
+    }
+}
+
+/// Random numbers (splitmix64), the same for every system.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn per_operation(start: Instant, operations: usize) -> f64 {
+    start.elapsed().as_nanos() as f64 / operations as f64
+}
+
+/// A system with some timers in it, and deadlines for more.
+struct Filled<S: System> {
+    system: S,
+    /// `None` only while one is being replaced.
+    handles: Vec<Option<S::Handle>>,
+    deadlines: Vec<S::Deadline>,
+}
+
+impl<S: System> Filled<S> {
+    fn new(pending: usize) -> Filled<S> {
+        let mut random = Random(pending as u64);
+        let mut system = S::new();
+        let handles = (0..pending as u64).map(|value| {
+            let deadline = system.deadline(1 + random.next() % FAR);
+            Some(system.insert(deadline, value))
+        });
+        let handles = handles.collect();
+        let deadlines = (0..DRAWN).map(|_| system.deadline(1 + random.next() % FAR)).collect();
+        Filled { system, handles, deadlines }
+    }
+}
+
+impl<S: System> Drop for Filled<S> {
+    fn drop(&mut self) {
+        dispose(&mut self.system, &mut self.handles);
+    }
+}
+
+fn dispose<S: System>(system: &mut S, handles: &mut Vec<Option<S::Handle>>) {
+    handles.drain(..).flatten().for_each(|handle| system.dispose(handle));
+}
+
+/// Arm a timer and cancel it, beside others that are pending.
+struct InsertRemove<S: System>(Filled<S>);
+
+impl<S: System> InsertRemove<S> {
+    fn new(pending: usize) -> InsertRemove<S> {
+        InsertRemove(Filled::new(pending))
+    }
+}
+
+impl<S: System> Ready for InsertRemove<S> {
+    fn round(&mut self, operations: usize) -> f64 {
+        let Filled { system, deadlines, .. } = &mut self.0;
+        let start = Instant::now();
+        for operation in 0..operations {
+            let handle = system.insert(deadlines[operation % DRAWN], operation as u64);
+            black_box(system.remove(black_box(handle)));
+        }
+        per_operation(start, operations)
+    }
+}
+
+/// Give a random one of the pending timers another deadline.
+struct Reschedule<S: System> {
+    filled: Filled<S>,
+    random: Random,
+}
+
+impl<S: System> Reschedule<S> {
+    fn new(pending: usize) -> Reschedule<S> {
+        Reschedule { filled: Filled::new(pending.max(1)), random: Random(1) }
+    }
+}
+
+impl<S: System> Ready for Reschedule<S> {
+    fn round(&mut self, operations: usize) -> f64 {
+        let Filled { system, deadlines, handles } = &mut self.filled;
+        let picks: Vec<u32> = (0..operations).map(|_| (self.random.next() % handles.len() as u64) as u32).collect();
+        let start = Instant::now();
+        for (operation, &pick) in picks.iter().enumerate() {
+            let place = &mut handles[pick as usize];
+            *place = place.take().map(|handle| system.reschedule(handle, deadlines[operation % DRAWN]));
+        }
+        per_operation(start, operations)
+    }
+}
+
+/// All timers have the same timeout; each is cancelled when so many others have been armed after it. Time goes on.
+struct Fifo<S: System> {
+    system: S,
+    /// A ring of the pending ones, or of one if there are none.
+    handles: Vec<Option<S::Handle>>,
+    oldest: usize,
+    now: u64,
+}
+
+impl<S: System> Fifo<S> {
+    fn new(pending: usize) -> Fifo<S> {
+        let mut system = S::new();
+        let handles = (0..pending as u64).map(|value| {
+            let deadline = system.deadline(value * GAP + DELAY);
+            Some(system.insert(deadline, value))
+        });
+        let handles = handles.collect();
+        let now = pending as u64 * GAP;
+        system.expire(now, |_| panic!("nothing is due"));
+        Fifo { system, handles, oldest: 0, now }
+    }
+}
+
+impl<S: System> Drop for Fifo<S> {
+    fn drop(&mut self) {
+        dispose(&mut self.system, &mut self.handles);
+    }
+}
+
+impl<S: System> Ready for Fifo<S> {
+    fn round(&mut self, operations: usize) -> f64 {
+        let Fifo { system, handles, oldest, now } = self;
+        let times = (0..operations as u64).map(|operation| *now + operation * GAP + DELAY);
+        let deadlines: Vec<_> = times.map(|time| system.deadline(time)).collect();
+        let start = Instant::now();
+        for (operation, &deadline) in deadlines.iter().enumerate() {
+            let new = system.insert(deadline, operation as u64);
+            if handles.is_empty() {
+                black_box(system.remove(new));
+            } else {
+                let old = handles[*oldest].replace(new);
+                black_box(old.and_then(|old| system.remove(old)));
+                *oldest = if *oldest + 1 == handles.len() { 0 } else { *oldest + 1 };
+            }
+            *now += GAP;
+            if *now % STEP == 0 {
+                system.expire(*now, |_| panic!("nothing is due"));
+            }
+        }
+        per_operation(start, operations)
+    }
+}
+
+/// Arms random timers; then time goes on in steps of a millisecond until all have expired. Nanoseconds a timer, not
+/// counting the arming.
+fn pop_once<S: System>(pending: usize, random: &mut Random) -> f64 {
+    let mut system = S::new();
+    let handles = (0..pending as u64).map(|value| {
+        let deadline = system.deadline(1 + random.next() % SPREAD);
+        Some(system.insert(deadline, value))
+    });
+    let mut handles: Vec<_> = handles.collect();
+    let (mut expired, mut sum) = (0, 0);
+    let mut now = 0;
+    let start = Instant::now();
+    while expired < pending {
+        now += STEP;
+        system.expire(now, |value| {
+            expired += 1;
+            sum ^= value;
+        });
+        assert!(now < 2 * SPREAD, "{}: {} timers have not expired", S::NAME, pending - expired);
+    }
+    let nanos = per_operation(start, pending);
+    black_box(sum);
+    dispose(&mut system, &mut handles);
+    nanos
+}

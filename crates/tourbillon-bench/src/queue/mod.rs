@@ -1,0 +1,154 @@
+//! Scenario `queue`: timer queues on one thread, without a clock.
+//!
+//! Every system is behind [`System`], and every case is written once, generic over it. The rounds of the systems are
+//! interleaved, so that what disturbs the machine for a while disturbs all of them, and the median of the rounds counts.
+
+mod cases;
+mod systems;
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::cases::{Contestant, Ready};
+use self::systems::System;
+use crate::Common;
+use crate::report::{Figure, Report, median};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Only these cases.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    case: Vec<Case>,
+    /// Only these systems.
+    #[arg(long, value_delimiter = ',')]
+    system: Vec<String>,
+    /// Only these numbers of pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+    /// Rounds a case; the median counts.
+    #[arg(long)]
+    rounds: Option<usize>,
+}
+
+/// What is measured. The README defines each of them.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    #[value(name = "insert_remove")]
+    InsertRemove,
+    #[value(name = "fifo")]
+    Fifo,
+    #[value(name = "pop")]
+    Pop,
+    #[value(name = "reschedule")]
+    Reschedule,
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Case::InsertRemove => "insert_remove",
+            Case::Fifo => "fifo",
+            Case::Pop => "pop",
+            Case::Reschedule => "reschedule",
+        }
+    }
+}
+
+const PENDING: [usize; 5] = [0, 1_000, 100_000, 1_000_000, 10_000_000];
+const PENDING_QUICK: usize = 3;
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let all = systems::all();
+    for name in &options.system {
+        if !all.iter().any(|contestant| contestant.name() == name) {
+            let names: Vec<_> = all.iter().map(|contestant| contestant.name()).collect();
+            eprintln!("error: there is no system {name:?}; there are {}", names.join(", "));
+            std::process::exit(2);
+        }
+    }
+    let chosen = |name: &str| options.system.is_empty() || options.system.iter().any(|system| system == name);
+    let contestants: Vec<_> = all.into_iter().filter(|contestant| chosen(contestant.name())).collect();
+    let pending = match (&options.pending[..], options.common.quick) {
+        ([], false) => &PENDING[..],
+        ([], true) => &PENDING[..PENDING_QUICK],
+        (some, _) => some,
+    };
+    let cases = if options.case.is_empty() { Case::value_variants() } else { &options.case };
+
+    let runs: Vec<_> = cases.iter().flat_map(|&case| pending.iter().map(move |&pending| (case, pending))).collect();
+    let progress = progress(runs.len() * contestants.len());
+    for (case, pending) in runs {
+        run_case(case, pending, options, &contestants, &progress, report);
+    }
+    progress.finish_and_clear();
+    for (name, bytes) in systems::bytes_per_timer() {
+        if chosen(name) {
+            report.add(Figure { system: name, case: "slab".into(), metric: "bytes_per_timer", value: bytes as f64 });
+        }
+    }
+}
+
+fn run_case(
+    case: Case,
+    pending: usize,
+    options: &Options,
+    contestants: &[Box<dyn Contestant>],
+    progress: &ProgressBar,
+    report: &mut Report,
+) {
+    let rounds = options.rounds.unwrap_or(match (options.common.quick, pending) {
+        (true, _) => 5,
+        (false, 10_000_000..) => 5,
+        (false, _) => 9,
+    });
+    let operations = if options.common.quick { 100_000 } else { 1_000_000 };
+    progress.set_message(format!("{}, {pending} pending", case.name()));
+    let mut figures = vec![Vec::new(); contestants.len()];
+    if case == Case::Pop {
+        if pending == 0 {
+            progress.inc(contestants.len() as u64);
+            return;
+        }
+        // A round uses the queue up, so each begins with a new one. Small ones are repeated: a round is long enough to
+        // be timed.
+        for round in 0..rounds {
+            for (contestant, figures) in contestants.iter().zip(&mut figures) {
+                let repeat = (operations / 10 / pending).max(1);
+                figures.push(contestant.pop(pending, repeat, round as u64));
+            }
+        }
+    } else {
+        let mut ready: Vec<Box<dyn Ready>> = contestants.iter().map(|it| it.get_ready(case, pending)).collect();
+        for _ in 0..rounds {
+            for (system, figures) in ready.iter_mut().zip(&mut figures) {
+                figures.push(system.round(operations));
+            }
+        }
+    }
+    for (contestant, figures) in contestants.iter().zip(figures) {
+        report.add(Figure {
+            system: contestant.name(),
+            case: format!("{},pending={pending}", case.name()),
+            metric: "ns_per_op",
+            value: median(figures),
+        });
+        progress.inc(1);
+    }
+}
+
+/// A bar on the terminal; nothing where there is none.
+fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}

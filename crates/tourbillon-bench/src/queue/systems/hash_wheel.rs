@@ -1,0 +1,67 @@
+//! `hierarchical_hash_wheel_timer`: four wheels of 256 slots and ticks of a millisecond, in its cancellable form. Order
+//! within a tick is its own. A cancelled timer leaves an entry in its slot until the slot comes due.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hierarchical_hash_wheel_timer::IdOnlyTimerEntry;
+use hierarchical_hash_wheel_timer::wheels::cancellable::QuadWheelWithOverflow;
+
+use super::super::cases::STEP;
+use super::System;
+
+type Entry = IdOnlyTimerEntry<u64>;
+
+pub(super) struct HashWheel {
+    wheel: QuadWheelWithOverflow<Entry>,
+    now: u64,
+    /// It wants ids that are unique; the values of the cases are not.
+    next_id: u64,
+}
+
+impl System for HashWheel {
+    const NAME: &'static str = "hash-wheel";
+    type Deadline = u64;
+    type Handle = u64;
+
+    fn new() -> HashWheel {
+        HashWheel { wheel: QuadWheelWithOverflow::new(), now: 0, next_id: 0 }
+    }
+
+    fn deadline(&self, nanos: u64) -> u64 {
+        nanos
+    }
+
+    #[inline]
+    fn insert(&mut self, deadline: u64, _: u64) -> u64 {
+        // It takes delays, of at least a tick. Rounded up: never early.
+        let delay = Duration::from_millis(deadline.saturating_sub(self.now).div_ceil(STEP).max(1));
+        let id = self.next_id;
+        self.next_id += 1;
+        let inserted = self.wheel.insert_ref_with_delay(Rc::new(Entry::new(id, delay)), delay);
+        debug_assert!(inserted.is_ok());
+        id
+    }
+
+    #[inline]
+    fn remove(&mut self, id: u64) -> Option<u64> {
+        self.wheel.cancel(&id).ok().map(|()| id)
+    }
+
+    #[inline]
+    fn reschedule(&mut self, id: u64, deadline: u64) -> u64 {
+        self.remove(id);
+        self.insert(deadline, id)
+    }
+
+    #[inline]
+    fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
+        while self.now < now {
+            self.now += STEP;
+            for entry in self.wheel.tick() {
+                use hierarchical_hash_wheel_timer::wheels::cancellable::CancellableTimerEntry;
+                sink(*entry.id());
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `nexus-timer`: a wheel of ticks of a millisecond, in its default configuration. Order within a tick is its own.
+
+use std::time::{Duration, Instant};
+
+use nexus_timer::{TimerHandle, Wheel};
+
+use super::System;
+
+pub(super) struct Nexus {
+    wheel: Wheel<u64>,
+    start: Instant,
+    expired: Vec<u64>,
+}
+
+/// Entries a chunk of its slab; the value in its own examples.
+const CHUNK: usize = 4096;
+
+impl System for Nexus {
+    const NAME: &'static str = "nexus-timer";
+    type Deadline = Instant;
+    type Handle = TimerHandle<u64>;
+
+    fn new() -> Nexus {
+        let start = Instant::now();
+        Nexus { wheel: Wheel::unbounded(CHUNK, start), start, expired: Vec::new() }
+    }
+
+    fn deadline(&self, nanos: u64) -> Instant {
+        self.start + Duration::from_nanos(nanos)
+    }
+
+    #[inline]
+    fn insert(&mut self, deadline: Instant, value: u64) -> TimerHandle<u64> {
+        self.wheel.schedule(deadline, value)
+    }
+
+    #[inline]
+    fn remove(&mut self, handle: TimerHandle<u64>) -> Option<u64> {
+        self.wheel.cancel(handle)
+    }
+
+    #[inline]
+    fn reschedule(&mut self, handle: TimerHandle<u64>, deadline: Instant) -> TimerHandle<u64> {
+        self.wheel.reschedule(handle, deadline)
+    }
+
+    #[inline]
+    fn expire(&mut self, now: u64, sink: impl FnMut(u64)) {
+        // The one of its polls that its documentation recommends for a steady rhythm.
+        self.wheel.poll_and_rebalance(self.start + Duration::from_nanos(now), &mut self.expired);
+        self.expired.drain(..).for_each(sink);
+    }
+
+    fn dispose(&mut self, handle: TimerHandle<u64>) {
+        self.wheel.free(handle);
+    }
+}

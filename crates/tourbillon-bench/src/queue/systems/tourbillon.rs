@@ -1,0 +1,61 @@
+//! The four queues of `tourbillon-queue`.
+
+use tourbillon_queue::{Key, Keyed, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, Time, Timer, TimerQueue};
+
+use super::System;
+
+/// A structure of ours by its name in the tables.
+pub(crate) trait Named {
+    const NAME: &'static str;
+}
+
+impl<Id> Named for RawWheel<Id> {
+    const NAME: &'static str = "wheel";
+}
+
+impl<Id> Named for RawHeap<Id> {
+    const NAME: &'static str = "heap";
+}
+
+impl<Id> Named for RawListTree<Id> {
+    const NAME: &'static str = "list_tree";
+}
+
+impl<Id> Named for RawRounds<Id> {
+    const NAME: &'static str = "rounds";
+}
+
+impl<R: RawQueue<Timer<u64>> + Default + Named> System for Keyed<u64, R> {
+    const NAME: &'static str = R::NAME;
+    type Deadline = Time;
+    type Handle = Key;
+
+    fn new() -> Self {
+        Keyed::new()
+    }
+
+    fn deadline(&self, nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    #[inline]
+    fn insert(&mut self, deadline: Time, value: u64) -> Key {
+        TimerQueue::insert(self, deadline, value)
+    }
+
+    #[inline]
+    fn remove(&mut self, key: Key) -> Option<u64> {
+        TimerQueue::remove(self, key)
+    }
+
+    #[inline]
+    fn reschedule(&mut self, key: Key, deadline: Time) -> Key {
+        TimerQueue::reschedule(self, key, deadline);
+        key
+    }
+
+    #[inline]
+    fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
+        TimerQueue::expire(self, Time::from_nanos(now), |timer| sink(timer.value));
+    }
+}
