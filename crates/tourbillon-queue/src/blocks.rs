@@ -362,7 +362,12 @@ impl<K: Copy, Id> Blocks<K, Id> {
     }
 
     /// Takes all items out of a list whose keys are the right ones, in their order.
-    pub(crate) fn take_if(&mut self, list: &mut List, right: impl Fn(K) -> bool) -> Vec<(K, Id)> {
+    pub(crate) fn take_if<E: Entries<Id>>(
+        &mut self,
+        list: &mut List,
+        right: impl Fn(K) -> bool,
+        entries: &mut E,
+    ) -> Vec<(K, Id)> {
         let mut taken = Vec::new();
         let mut number = list.head();
         while number != NONE {
@@ -386,8 +391,20 @@ impl<K: Copy, Id> Blocks<K, Id> {
         if !list.is_empty() {
             list.front = self.next_item(list.front);
             list.end = self.end_before(list.end);
+            self.merge_all(list, entries);
         }
         taken
+    }
+
+    /// Merges all neighbours that fit into half a block.
+    fn merge_all<E: Entries<Id>>(&mut self, list: &mut List, entries: &mut E) {
+        let mut number = list.head();
+        while let Some(&Block { next, live, .. }) = self.blocks.get(number as usize) {
+            match self.blocks.get(next as usize) {
+                Some(block) if block.live + live <= MERGED => self.merge(list, number, next, entries),
+                _ => number = next,
+            }
+        }
     }
 
     /// Sorts the items of a list by their keys, equal ones in their order, moving them.

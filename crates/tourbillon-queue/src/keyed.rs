@@ -146,6 +146,14 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
         Some(Expired { key, deadline, value })
     }
 
+    #[inline]
+    fn expire(&mut self, now: Time, mut sink: impl FnMut(Expired<T>)) -> usize {
+        self.raw.expire(&mut self.slab, now, |slab, Timer { key, value }, deadline| {
+            slab.release(key);
+            sink(Expired { key, deadline, value });
+        })
+    }
+
     fn len(&self) -> usize {
         self.slab.len()
     }

@@ -120,7 +120,7 @@ impl<Id> RawListTree<Id> {
         if len > SHORT {
             return None;
         }
-        for (order, id) in self.blocks.take_if(&mut self.runs[number], |_| true) {
+        for (order, id) in self.blocks.take_if(&mut self.runs[number], |_| true, entries) {
             let place = Place::side(self.cells_next());
             entries.set_place(&id, place);
             self.insert_in_tree(order, id);

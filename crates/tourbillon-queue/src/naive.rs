@@ -87,6 +87,10 @@ impl<T> TimerQueue<T> for Naive<T> {
         Some(timer)
     }
 
+    fn expire(&mut self, now: Time, sink: impl FnMut(Expired<T>)) -> usize {
+        core::iter::from_fn(|| self.pop(now)).map(sink).count()
+    }
+
     fn len(&self) -> usize {
         self.timers.len()
     }

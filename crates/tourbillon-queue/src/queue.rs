@@ -74,17 +74,9 @@ pub trait TimerQueue<T> {
     /// Takes out all timers that are due at `now`, in order, and returns how many they were.
     ///
     /// Should `sink` panic, the timers that it has not been given stay in the queue.
-    fn expire(&mut self, now: Time, mut sink: impl FnMut(Expired<T>)) -> usize
+    fn expire(&mut self, now: Time, sink: impl FnMut(Expired<T>)) -> usize
     where
-        Self: Sized,
-    {
-        let mut count = 0;
-        while let Some(expired) = self.pop(now) {
-            count += 1;
-            sink(expired);
-        }
-        count
-    }
+        Self: Sized;
 
     /// How many timers are armed, those that never expire included.
     fn len(&self) -> usize;

@@ -104,6 +104,19 @@ pub trait RawQueue<Id> {
     /// Takes out the first entry whose deadline is not after `now`.
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)>;
 
+    /// Takes out all entries whose deadlines are not after `now`, in order, and returns how many they were.
+    ///
+    /// The same as calling [`pop`](RawQueue::pop) until there is none, and quicker. Should `sink` panic, what it has not
+    /// been given stays in the queue.
+    fn expire<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, mut sink: impl FnMut(&mut E, Id, Time)) -> usize {
+        let mut count = 0;
+        while let Some((id, deadline)) = self.pop(entries, now) {
+            count += 1;
+            sink(entries, id, deadline);
+        }
+        count
+    }
+
     /// When to call [`settle`](RawQueue::settle) or [`pop`](RawQueue::pop) next: never after the earliest deadline,
     /// and before it only where the queue has upkeep to do by then. Costs little, however many entries there are.
     fn next_wakeup(&self) -> Option<Time> {

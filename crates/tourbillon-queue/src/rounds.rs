@@ -14,6 +14,9 @@
 //!
 //! When time reaches a tick, those that are due in it are taken out of its slot and sorted. What is armed for that tick
 //! later, or for an earlier one, waits in a heap.
+//!
+//! A slot with anything in it takes a block of 64 items at least, so many slots with a timer or two each cost memory:
+//! about 1.6 kB a slot for small values.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -182,7 +185,7 @@ impl<Id> RawRounds<Id> {
         let tick = deadline / self.tick;
         let slot = self.slot_of(tick);
         let length = self.tick;
-        let mut due = self.blocks.take_if(&mut self.slots[slot], |deadline| deadline / length == tick);
+        let mut due = self.blocks.take_if(&mut self.slots[slot], |deadline| deadline / length == tick, entries);
         self.mark(slot);
         due.sort_by_key(|(deadline, _)| *deadline);
         debug_assert!(self.run.is_empty(), "a tick is opened before the one before it has fired");
@@ -277,8 +280,9 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
         self.slots.fill(List::EMPTY);
         self.occupied.fill(0);
         self.run = List::EMPTY;
-        self.late.clear();
-        self.blocks = Blocks::new();
+        // Both are taken before either is dropped: a destructor that panics leaves none of them behind.
+        let dropped = (core::mem::take(&mut self.late), core::mem::replace(&mut self.blocks, Blocks::new()));
+        drop(dropped);
     }
 
     fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {

@@ -5,7 +5,7 @@
 //! that is being split. When they are complete, time has left the old root, and the parts become the root.
 //!
 //! A level that has become empty stays for a while, lest arming and cancelling one timer set it up and take it down
-//! each time. [`Levels::trim`] takes down those that have been empty since it was last called.
+//! each time. [`Levels::trim`] takes down those that have been empty since it was last called, and keeps one of them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,8 +22,8 @@ pub(super) struct Levels {
     second: u32,
     /// Which heights have something in their root: a bit a height.
     rooted: u32,
-    /// Whether a level has become empty since the last trim.
-    emptied: bool,
+    /// One that was taken down, for the next that is needed.
+    spare: Option<Box<Level>>,
 }
 
 /// Names a level: twice its height, and one more for the second of that height.
@@ -88,7 +88,7 @@ fn level_and_slot(owner: Owner) -> (Number, usize) {
 
 impl Levels {
     pub(super) const fn new() -> Levels {
-        Levels { levels: [const { None }; 2 * LEVELS], second: 0, rooted: 0, emptied: false }
+        Levels { levels: [const { None }; 2 * LEVELS], second: 0, rooted: 0, spare: None }
     }
 
     #[inline]
@@ -118,7 +118,11 @@ impl Levels {
 
     #[inline]
     fn level_mut(&mut self, number: Number) -> LevelMut<'_> {
-        LevelMut { level: self.levels[number].get_or_insert_with(Level::new), number }
+        let level = match &mut self.levels[number] {
+            Some(level) => level,
+            vacant => vacant.insert(self.spare.take().unwrap_or_else(Level::new)),
+        };
+        LevelMut { level, number }
     }
 
     /// The list of a slot that is not empty.
@@ -149,35 +153,18 @@ impl Levels {
         level.occupied &= !(1 << slot);
         if level.occupied == 0 {
             level.emptied = true;
-            self.emptied = true;
             if self.root(number / 2) == number {
                 self.rooted &= !(1 << (number / 2));
             }
         }
     }
 
-    /// Takes down levels that are in no use; says whether it looked.
-    #[inline]
-    pub(super) fn trim(&mut self) -> bool {
-        let look = self.emptied;
-        if look {
-            self.trim_all();
-        }
-        look
-    }
-
-    fn trim_all(&mut self) {
-        self.emptied = false;
+    /// Takes down levels that have been empty since it was last called.
+    pub(super) fn trim(&mut self) {
         for place in &mut self.levels {
-            if let Some(level) = place
-                && level.occupied == 0
-            {
-                if level.emptied {
-                    level.emptied = false;
-                    self.emptied = true;
-                } else {
-                    *place = None;
-                }
+            let Some(level) = place else { continue };
+            if level.occupied == 0 && !core::mem::replace(&mut level.emptied, false) {
+                self.spare = place.take();
             }
         }
     }

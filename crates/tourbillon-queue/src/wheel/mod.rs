@@ -95,6 +95,8 @@ pub struct RawWheel<Id> {
     front: u8,
     /// Everything due before it is in the run `front`.
     bound: u64,
+    /// How often there was nothing to do since the last trim.
+    looks: u32,
     late: RawHeap<Id>,
     blocks: Blocks<u64, Id>,
     sorter: Sorter,
@@ -107,6 +109,9 @@ const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 
 /// A slot with more items than this is split rather than sorted. (More exactly: with more blocks than they fill.)
 const CROWDED: u32 = 16_384;
+
+/// So many looks in vain are between two trims.
+const TRIM: u32 = 1024;
 
 /// Bits that number the items of an uncrowded slot.
 const ITEM_BITS: u32 = CROWDED.ilog2();
@@ -129,6 +134,7 @@ impl<Id> RawWheel<Id> {
             running: 0,
             front: 0,
             bound: 0,
+            looks: 0,
             late: RawHeap::new(),
             blocks: Blocks::new(),
             sorter: Sorter::new(),
@@ -142,9 +148,7 @@ impl<Id> RawWheel<Id> {
     /// Whether a slot must be split before it can be opened.
     fn is_crowded(&self, slot: Slot) -> bool {
         match self.splits[slot.height] {
-            None => {
-                slot.height > SORTABLE || slot.height > 0 && self.levels.list(slot.owner).blocks() > CROWDED / BLOCK
-            }
+            None => slot.height > 0 && self.levels.list(slot.owner).blocks() > CROWDED / BLOCK,
             Some(owner) => owner == slot.owner,
         }
     }
@@ -220,10 +224,13 @@ impl<Id> RawWheel<Id> {
         }
     }
 
-    /// Gives back memory that has been in no use for a while.
+    /// Every so often, gives back memory that has been in no use for that long.
     fn trim(&mut self) {
-        if self.levels.trim() {
-            self.runs.iter_mut().for_each(Run::trim);
+        self.looks += 1;
+        if self.looks == TRIM {
+            self.looks = 0;
+            self.levels.trim();
+            self.sorter.trim();
         }
     }
 
@@ -260,7 +267,7 @@ impl<Id> RawWheel<Id> {
         debug_assert!(run.is_empty(), "time has left a slot in which something has not fired");
         if slot.height == 0 {
             run.open_in_order(&mut self.blocks, list, owner);
-        } else if list.blocks() > CROWDED / BLOCK {
+        } else if list.blocks() > CROWDED / BLOCK || slot.height > SORTABLE {
             self.blocks.sort(&mut list, owner, entries);
             run.open_in_order(&mut self.blocks, list, owner);
         } else {
@@ -276,6 +283,7 @@ impl<Id> RawWheel<Id> {
         let run = &mut self.runs[level];
         let (deadline, id) = run.pop(&mut self.blocks, bound)?;
         if run.is_empty() {
+            run.close(&mut self.sorter);
             self.running &= !(1 << level);
         }
         Some((id, Time::from_nanos(deadline)))
@@ -366,6 +374,7 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
             let run = &mut self.runs[level];
             let removed = run.remove(&mut self.blocks, position, entries);
             if run.is_empty() {
+                run.close(&mut self.sorter);
                 self.running &= !(1 << level);
             }
             removed
@@ -415,6 +424,21 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
             return Some(popped);
         }
         self.pop_next(entries, now)
+    }
+
+    #[inline]
+    fn expire<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, mut sink: impl FnMut(&mut E, Id, Time)) -> usize {
+        let mut count = 0;
+        loop {
+            let (level, bound) = (self.front as usize, self.bound.min(after(now)));
+            while let Some((id, deadline)) = self.pop_run(level, bound) {
+                count += 1;
+                sink(entries, id, deadline);
+            }
+            let Some((id, deadline)) = self.pop_next(entries, now) else { return count };
+            count += 1;
+            sink(entries, id, deadline);
+        }
     }
 
     fn for_each(&self, mut show: impl FnMut(&Id)) {

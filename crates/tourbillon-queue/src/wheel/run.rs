@@ -1,18 +1,17 @@
 //! An opened slot: its items in the order in which they will fire.
 //!
 //! The items stay where they are, in the blocks of the slot's list, and their entries are not told of anything. What
-//! is sorted is a *word* for each item: its deadline within the slot, and behind that its number in the list.
-//! Firing follows the words; an item that has been cancelled meanwhile is a hole that they lead to.
+//! is sorted is their positions. Firing follows those; an item that has been cancelled meanwhile is a hole.
 //!
 //! ```text
-//!     order   | deadline 3, number 130 | deadline 9, number 2 | ...      sorted; read from `next`
-//!                                 |                    |
-//!     blocks  [ ....item 2.... ] [ ............ ] [ ..item 130.. ]       as they were
+//!     order   | 8390 | 131 | 8400 | ...                     positions; read from `next`
+//!                 |     |      |
+//!     blocks  [ ..b.......c.. ] [ ............ ] [ ....a... ]       as they were
 //! ```
 //!
-//! For the same reason no block of it is freed before the last item has gone.
+//! So no block of it is freed before the last item has gone.
 //!
-//! A list whose items are in order already needs no words: it is read from its front.
+//! A list whose items are in order already needs no positions: it is read from its front.
 
 use alloc::vec::Vec;
 
@@ -23,23 +22,16 @@ use crate::raw::{Entries, Place, Violation, ensure};
 #[derive(Clone)]
 pub(super) struct Run {
     list: List,
-    /// When the slot begins.
-    start: u64,
-    /// A word for each item, or nothing if the list is in order.
-    order: Vec<u64>,
-    /// The first of them that has not fired.
+    /// The position of each item, or nothing if the list is in order.
+    order: Vec<u32>,
+    /// The first of them that has not fired; it is not that of a hole.
     next: usize,
-    /// The deadline and the position of the item that it leads to, which is not a hole.
-    front: (u64, u32),
-    /// How many items are left, if there are words.
+    /// How many items are left, if there are positions.
     live: u32,
-    /// The blocks of the list, by their place in it.
-    table: Vec<u32>,
 }
 
 impl Run {
-    pub(super) const EMPTY: Run =
-        Run { list: List::EMPTY, start: 0, order: Vec::new(), next: 0, front: (0, 0), live: 0, table: Vec::new() };
+    pub(super) const EMPTY: Run = Run { list: List::EMPTY, order: Vec::new(), next: 0, live: 0 };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
@@ -49,11 +41,12 @@ impl Run {
     /// Opens a list that is in order.
     pub(super) fn open_in_order<Id>(&mut self, blocks: &mut Blocks<u64, Id>, list: List, owner: Owner) {
         blocks.set_owner(&list, owner);
-        self.order.clear();
         self.list = list;
     }
 
     /// Opens a list that is not crowded: sorts its items by deadline, equal ones in their order.
+    ///
+    /// What is sorted first is one word for each: its deadline within the slot, and behind that its number in the list.
     pub(super) fn open<Id>(
         &mut self,
         blocks: &mut Blocks<u64, Id>,
@@ -64,35 +57,40 @@ impl Run {
     ) {
         debug_assert!(list.blocks() <= CROWDED / BLOCK);
         blocks.set_owner(&list, owner);
-        self.table.clear();
-        self.table.extend(blocks.numbers(&list));
-        let words = sorter.words();
-        for (&number, ordinal) in self.table.iter().zip(0..) {
+        self.order = sorter.spare();
+        let (words, table) = sorter.begin();
+        table.extend(blocks.numbers(&list));
+        for (&number, ordinal) in table.iter().zip(0..) {
             let (first, items) = blocks.block(&list, number);
             let numbered = items.iter().zip(u64::from(ordinal * BLOCK + first)..);
             let live = numbered.filter(|(item, _)| item.id.is_some());
             words.reserve(BLOCK as usize);
             words.extend(live.map(|(item, number)| (item.key - slot.start) << ITEM_BITS | number));
         }
-        sorter.sort(DIGIT * slot.height as u32 + ITEM_BITS, &mut self.order);
-        (self.list, self.start) = (list, slot.start);
-        (self.next, self.live) = (0, self.order.len() as u32);
-        self.find_front(blocks);
+        let (sorted, table) = sorter.sort(ITEM_BITS, DIGIT * slot.height as u32);
+        self.order.extend(sorted.iter().map(|word| {
+            let number = *word as u32 % CROWDED;
+            table[(number / BLOCK) as usize] * BLOCK + number % BLOCK
+        }));
+        (self.list, self.next, self.live) = (list, 0, self.order.len() as u32);
     }
 
     /// The deadline of the first item.
     #[inline]
     pub(super) fn deadline<Id>(&self, blocks: &Blocks<u64, Id>) -> Option<u64> {
-        if self.order.is_empty() { blocks.front_key(&self.list) } else { Some(self.front.0) }
+        match self.order.get(self.next) {
+            Some(&position) => Some(blocks.key(position)),
+            None => blocks.front_key(&self.list),
+        }
     }
 
     /// Takes the first item if it is due before `bound`.
     #[inline(always)]
     pub(super) fn pop<Id>(&mut self, blocks: &mut Blocks<u64, Id>, bound: u64) -> Option<(u64, Id)> {
-        if self.order.is_empty() {
+        let Some(&position) = self.order.get(self.next) else {
             return blocks.pop_front_if(&mut self.list, |deadline| deadline < bound);
-        }
-        let (deadline, position) = self.front;
+        };
+        let deadline = blocks.key(position);
         if deadline >= bound {
             return None;
         }
@@ -125,32 +123,16 @@ impl Run {
             self.order.clear();
             return blocks.free(&mut self.list);
         }
-        self.find_front(blocks);
-    }
-
-    /// Goes on to the next item that is not a hole.
-    #[inline]
-    fn find_front<Id>(&mut self, blocks: &Blocks<u64, Id>) {
-        while let Some(&word) = self.order.get(self.next) {
-            let position = self.position(word);
-            if !blocks.is_hole(position) {
-                self.front = (self.start + (word >> ITEM_BITS), position);
-                return;
-            }
+        while self.order.get(self.next).is_some_and(|&position| blocks.is_hole(position)) {
             self.next += 1;
         }
     }
 
+    /// Hands over the memory of a run that has ended.
     #[inline]
-    fn position(&self, word: u64) -> u32 {
-        let number = word as u32 % CROWDED;
-        self.table[(number / BLOCK) as usize] * BLOCK + number % BLOCK
-    }
-
-    /// Gives back the memory that an empty run holds.
-    pub(super) fn trim(&mut self) {
-        if self.is_empty() && self.order.capacity() > 0 {
-            *self = Run::EMPTY;
+    pub(super) fn close(&mut self, sorter: &mut Sorter) {
+        if self.order.capacity() > 0 {
+            sorter.recycle(core::mem::take(&mut self.order));
         }
     }
 
@@ -166,24 +148,21 @@ impl Run {
             ensure!(deadlines.is_sorted(), "wheel: a run is not in order");
             return Ok((blocks.check(&self.list, owner, entries)?, self.list.blocks()));
         }
-        ensure!(self.table.iter().copied().eq(blocks.numbers(&self.list)), "wheel: a run does not know its blocks");
-        ensure!(self.order.is_sorted(), "wheel: a run's words are not in order");
+        let deadlines = self.order.iter().map(|&position| blocks.key(position));
+        ensure!(deadlines.is_sorted(), "wheel: a run is not in order");
         let mut live = 0;
-        for (index, word) in self.order.iter().enumerate() {
-            let position = self.position(*word);
+        for (index, &position) in self.order.iter().enumerate() {
             ensure!(blocks.owner(position) == owner, "wheel: a block of a run does not know its owner");
             if let Some(id) = blocks.id(position) {
                 live += 1;
                 ensure!(index >= self.next, "wheel: a run has gone past an item that has not fired");
                 ensure!(entries.place(id) == Place::main(position), "wheel: an entry in a run has another place");
-                ensure!(blocks.key(position) == self.start + (word >> ITEM_BITS), "wheel: a word has another deadline");
             } else {
                 ensure!(index != self.next, "wheel: a run is at a hole");
             }
         }
         ensure!(live == self.live, "wheel: a run's count is not that of its items");
-        let front = self.order.get(self.next).map(|word| (self.start + (word >> ITEM_BITS), self.position(*word)));
-        ensure!(front == Some(self.front), "wheel: a run does not know its front");
+        ensure!(live as usize == blocks.iter(&self.list).count(), "wheel: an item of a run has no position");
         Ok((live as usize, self.list.blocks()))
     }
 

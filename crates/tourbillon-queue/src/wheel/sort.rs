@@ -1,77 +1,107 @@
 //! Sorting the items of a slot.
 //!
-//! Deadlines within a slot are spread more or less evenly far more often than not. So each item is first dealt to
-//! one of about as many buckets as there are items, by its leading bits, which leaves neighbours to put in order. That is
-//! three passes over short words, and about twice as fast as comparing. Where the deadlines are bunched, an
-//! ordinary sort takes over.
+//! A word stands for each item: its deadline within the slot above its number in the list. The words come in the order
+//! of their numbers, so a stable sort by the deadline alone is enough, and deadlines within a slot have few bits: a
+//! radix sort needs two or three passes and takes no branch that depends on the data. For a handful of words an
+//! ordinary sort is quicker.
 
 use alloc::vec::Vec;
+use core::mem;
 
 /// Room to sort in, kept from one time to the next.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Sorter {
     words: Vec<u64>,
-    /// Where each bucket ends.
-    ends: Vec<u16>,
+    /// Where the words go in a pass.
+    target: Vec<u64>,
+    /// How many words have each digit; then, where the next one with that digit goes.
+    counts: Vec<u16>,
+    table: Vec<u32>,
+    /// What a run that has ended has left for the next one.
+    spare: Vec<u32>,
+    /// Whether it has been used since the last trim.
+    used: bool,
 }
 
-/// How many words to a bucket, more or less. Few, to be quick to put in order; not too few, or counting them costs more.
-const BUCKET: u64 = 1;
+/// Fewer words than this are not worth the counting.
+const FEW: usize = 256;
 
-/// A bucket with more words than this is not put in order by insertion.
-const BUNCHED: u16 = 16;
+/// Bits that one pass sorts by, at most: as many counters as stay in the nearest cache.
+const PASS_BITS: u32 = 12;
 
 impl Sorter {
     pub(super) const fn new() -> Sorter {
-        Sorter { words: Vec::new(), ends: Vec::new() }
+        Sorter {
+            words: Vec::new(),
+            target: Vec::new(),
+            counts: Vec::new(),
+            table: Vec::new(),
+            spare: Vec::new(),
+            used: false,
+        }
     }
 
-    /// Where the words to sort go; empty.
-    pub(super) fn words(&mut self) -> &mut Vec<u64> {
+    /// Takes back the memory of a run that has ended.
+    pub(super) fn recycle(&mut self, mut order: Vec<u32>) {
+        if order.capacity() > self.spare.capacity() {
+            order.clear();
+            self.spare = order;
+        }
+    }
+
+    /// An empty vector for a new run.
+    pub(super) fn spare(&mut self) -> Vec<u32> {
+        mem::take(&mut self.spare)
+    }
+
+    /// Gives back its memory if it has not been used since the last trim.
+    pub(super) fn trim(&mut self) {
+        if !mem::replace(&mut self.used, false) {
+            *self = Sorter::new();
+        }
+    }
+
+    /// Where the words to sort go, and a table that the caller needs to make sense of them; both empty.
+    pub(super) fn begin(&mut self) -> (&mut Vec<u64>, &mut Vec<u32>) {
+        self.used = true;
         self.words.clear();
-        &mut self.words
+        self.table.clear();
+        (&mut self.words, &mut self.table)
     }
 
-    /// Makes `sorted` the sorted words, at most 65,535 of at most `bits` significant bits.
-    pub(super) fn sort(&mut self, bits: u32, sorted: &mut Vec<u64>) {
-        let bucket_bits = (self.words.len() as u64 / BUCKET + 1).ilog2().min(bits);
-        let shift = bits - bucket_bits;
-        self.ends.clear();
-        self.ends.resize(1 << bucket_bits, 0);
-        for word in &self.words {
-            self.ends[(word >> shift) as usize] += 1;
+    /// Sorts the words, at most 65,535 of them, by the `bits` bits above the lowest `ignored` ones, by which they are in
+    /// order already. Returns them and the table.
+    pub(super) fn sort(&mut self, ignored: u32, bits: u32) -> (&[u64], &[u32]) {
+        if self.words.len() < FEW {
+            self.words.sort_unstable();
+        } else {
+            let width = bits.div_ceil(bits.div_ceil(PASS_BITS).max(1));
+            for shift in (ignored..ignored + bits).step_by(width.max(1) as usize) {
+                self.pass(shift, width);
+            }
         }
-        let (mut start, mut largest) = (0, 0);
-        for end in &mut self.ends {
-            let count = core::mem::replace(end, start);
-            start += count;
-            largest = largest.max(count);
-        }
-        sorted.clear();
-        sorted.resize(self.words.len(), 0);
+        (&self.words, &self.table)
+    }
+
+    /// Sorts by one digit, words with the same one in their order.
+    fn pass(&mut self, shift: u32, width: u32) {
+        let digit = |word: u64| (word >> shift) as usize & ((1 << width) - 1);
+        self.counts.clear();
+        self.counts.resize(1 << width, 0);
         for &word in &self.words {
-            let next = &mut self.ends[(word >> shift) as usize];
-            sorted[*next as usize] = word;
+            self.counts[digit(word)] += 1;
+        }
+        let mut start = 0;
+        for count in &mut self.counts {
+            start += mem::replace(count, start);
+        }
+        self.target.resize(self.words.len(), 0);
+        for &word in &self.words {
+            let next = &mut self.counts[digit(word)];
+            self.target[*next as usize] = word;
             *next += 1;
         }
-        if largest > BUNCHED {
-            sorted.sort_unstable();
-        } else {
-            insertion_sort(sorted);
-        }
-    }
-}
-
-/// Sorts words that are almost in order.
-fn insertion_sort(words: &mut [u64]) {
-    for index in 1..words.len() {
-        let word = words[index];
-        let mut hole = index;
-        while hole > 0 && words[hole - 1] > word {
-            words[hole] = words[hole - 1];
-            hole -= 1;
-        }
-        words[hole] = word;
+        mem::swap(&mut self.words, &mut self.target);
     }
 }
 
@@ -81,21 +111,21 @@ mod tests {
 
     #[test]
     fn words_come_out_sorted_whether_spread_or_bunched_or_few() {
+        const NUMBER: u32 = 14;
         let mut state = 1u64;
         let mut random = move |bits: u32| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             state.rotate_left(29) >> (64 - bits)
         };
-        let (mut sorter, mut sorted) = (Sorter::new(), Vec::new());
+        let mut sorter = Sorter::new();
         for (len, bits, bunched) in
-            [(0, 20, 1), (1, 64, 1), (2, 1, 1), (1000, 24, 1), (5000, 64, 1), (3000, 40, 1 << 30)]
+            [(0, 20, 1), (1, 50, 1), (2, 1, 1), (1000, 6, 1), (1000, 24, 1), (16_384, 50, 1), (9000, 40, 1 << 38)]
         {
-            let words: Vec<u64> = (0..len).map(|_| random(bits) / bunched).collect();
+            let words: Vec<u64> = (0..len).map(|number| ((random(bits) / bunched) << NUMBER) | number).collect();
             let mut expected = words.clone();
             expected.sort_unstable();
-            sorter.words().extend(words);
-            sorter.sort(bits, &mut sorted);
-            assert_eq!(sorted, expected, "{len} words of {bits} bits");
+            sorter.begin().0.extend(words);
+            assert_eq!(sorter.sort(NUMBER, bits).0, expected, "{len} words of {bits} bits");
         }
     }
 }
