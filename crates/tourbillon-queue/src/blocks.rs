@@ -164,6 +164,18 @@ impl<K: Copy, Id> Blocks<K, Id> {
         (!list.is_empty()).then(|| self.key(list.front))
     }
 
+    /// How many items a list has, or `most` if they are no fewer.
+    pub(crate) fn len_up_to(&self, list: &List, most: usize) -> usize {
+        let mut len = 0;
+        for number in self.numbers(list) {
+            len += self.blocks[number as usize].live as usize;
+            if len >= most {
+                return most;
+            }
+        }
+        len
+    }
+
     /// The key of the last item of a list.
     pub(crate) fn last_key(&self, list: &List) -> Option<K> {
         list.end.checked_sub(1).map(|last| self.key(last))

@@ -11,8 +11,9 @@
 //! 3. [`ListTree`]: sorted runs beside a tree. O(1) for timers that are armed in the order of their deadlines,
 //!    O(log n) for the others, next deadline O(1) or a step down the tree. *Use it* where a few fixed timeouts make up
 //!    nearly all timers.
-//! 4. [`Rounds`]: a single wheel with round counts. Arm and cancel O(1); expire and next deadline look through a slot,
-//!    later rounds included. *Use it* for timers within one revolution, when you want to choose tick and slots.
+//! 4. [`Rounds`]: a single wheel with round counts. Arm and cancel O(1); expire looks through the slots that time passes,
+//!    later rounds included; next deadline through all timers if none is due within the revolution. *Use it* for timers
+//!    within one revolution, when you want to choose tick and slots.
 //!
 //! [`Naive`] is a fifth, for tests: the specification as code.
 //!
@@ -45,6 +46,11 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+/// Compiles the code in the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 mod blocks;
 mod heap;

@@ -34,9 +34,7 @@ pub type ListTree<T> = Keyed<T, RawListTree<Timer<T>>>;
 #[derive(Clone)]
 pub struct RawListTree<Id> {
     runs: [List; RUNS],
-    /// How many entries each run has.
-    lens: [usize; RUNS],
-    /// Which runs have any: a bit a run.
+    /// Which runs have entries: a bit a run.
     used: u32,
     blocks: Blocks<Order, Id>,
     /// The number of each cell, by the order of what is in it.
@@ -70,7 +68,6 @@ impl<Id> RawListTree<Id> {
     pub const fn new() -> RawListTree<Id> {
         RawListTree {
             runs: [List::EMPTY; RUNS],
-            lens: [0; RUNS],
             used: 0,
             blocks: Blocks::new(),
             tree: BTreeMap::new(),
@@ -108,35 +105,33 @@ impl<Id> RawListTree<Id> {
     /// Takes note that a run has one entry less.
     #[inline]
     fn shrunk(&mut self, number: usize) {
-        self.lens[number] -= 1;
-        if self.lens[number] == 0 {
+        if self.runs[number].is_empty() {
             self.used &= !(1 << number);
         }
     }
 
     /// Moves the shortest run into the tree, if it is short enough to go there.
     fn clear_run<E: Entries<Id>>(&mut self, entries: &mut E) -> Option<usize> {
-        let (number, len) = self.lens.iter().copied().enumerate().min_by_key(|(_, len)| *len)?;
+        let len = |run: &List| self.blocks.len_up_to(run, SHORT + 1);
+        let (number, len) = self.runs.iter().map(len).enumerate().min_by_key(|(_, len)| *len)?;
         if len > SHORT {
             return None;
         }
         for (order, id) in self.blocks.take_if(&mut self.runs[number], |_| true, entries) {
-            let place = Place::side(self.cells_next());
-            entries.set_place(&id, place);
+            entries.set_place(&id, Place::side(self.next_cell()));
             self.insert_in_tree(order, id);
         }
-        self.lens[number] = 0;
         self.used &= !(1 << number);
         Some(number)
     }
 
     /// The number of the cell that the next entry in the tree will get.
-    fn cells_next(&self) -> u32 {
+    fn next_cell(&self) -> u32 {
         if self.free == END { self.cells.len() as u32 } else { self.free }
     }
 
     fn insert_in_tree(&mut self, order: Order, id: Id) -> Place {
-        let number = self.cells_next();
+        let number = self.next_cell();
         let used = Cell::Used { order, id };
         match self.cells.get_mut(number as usize) {
             Some(cell) => {
@@ -189,7 +184,6 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         self.sequence += 1;
         match self.find_run(deadline).or_else(|| self.clear_run(entries)) {
             Some(number) => {
-                self.lens[number] += 1;
                 self.used |= 1 << number;
                 Place::main(self.blocks.push(&mut self.runs[number], Owner(number as u32), order, id))
             }
@@ -270,7 +264,6 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         let (mut count, mut blocks) = (0, 0);
         for (number, run) in self.runs.iter().enumerate() {
             let len = self.blocks.check(run, Owner(number as u32), entries)?;
-            ensure!(len == self.lens[number], "list tree: a run's count is not that of its entries");
             ensure!((len > 0) == (self.used >> number & 1 == 1), "list tree: a run and its bit disagree");
             ensure!(self.blocks.iter(run).map(|(order, _)| order).is_sorted(), "list tree: a run is not in order");
             (count, blocks) = (count + len, blocks + run.blocks());
@@ -291,7 +284,8 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
 
 impl<Id> core::fmt::Debug for RawListTree<Id> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RawListTree").field("runs", &self.lens).field("tree", &self.tree.len()).finish()
+        let runs = self.used.count_ones();
+        f.debug_struct("RawListTree").field("runs", &runs).field("tree", &self.tree.len()).finish_non_exhaustive()
     }
 }
 

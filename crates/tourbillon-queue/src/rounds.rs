@@ -83,6 +83,18 @@ const DEFAULT_TICK: Span = Span::from_millis(1);
 /// A revolution of about four seconds.
 const DEFAULT_SLOTS: usize = 4096;
 
+/// What a look at the slots has found.
+enum Look {
+    /// The earliest deadline.
+    Earliest(u64),
+    /// None before this time. What is further was not looked at.
+    NotBefore(u64),
+    Nothing,
+}
+
+/// To say when to wake up, it is worth looking at so many timers.
+const GLANCE: usize = 4096;
+
 /// The owner of the run's blocks. Slots are numbered from zero.
 const RUN: Owner = Owner(u32::MAX);
 
@@ -143,30 +155,34 @@ impl<Id> RawRounds<Id> {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// The earliest deadline in the slots.
+    /// Looks for the earliest deadline in the slots: goes round once, from the slot where time is. The first timer that is
+    /// due within that revolution is the earliest; only if there is none have all timers been looked at.
     ///
-    /// Goes round once, from the slot where time is. The first timer that is due within that revolution is the
-    /// earliest. Only if there is none have all timers been looked at.
-    fn first_placed(&self) -> Option<u64> {
-        let from = self.opened / self.tick;
+    /// Goes no further than the tick `last`, and to no further slot once it has looked at `most` timers.
+    fn look(&self, last: u64, most: usize) -> Look {
+        let (from, slots) = (self.opened / self.tick, self.slots.len());
         let base = self.slot_of(from);
-        let mut earliest = None;
-        let (mut slot, mut wrapped) = (base, false);
-        loop {
-            match self.next_occupied(slot) {
-                Some(next) if !wrapped || next < base => {
-                    let deadlines = self.blocks.iter(&self.slots[next]).map(|(deadline, _)| deadline);
-                    let first = deadlines.min()?;
-                    if first / self.tick - from < self.slots.len() as u64 {
-                        return Some(first);
-                    }
-                    earliest = Some(earliest.map_or(first, |earliest| first.min(earliest)));
-                    slot = next + 1;
-                }
-                _ if wrapped => return earliest,
-                _ => (slot, wrapped) = (0, true),
+        let (mut later, mut looked) = (u64::MAX, 0);
+        let mut next = self.next_occupied(base).or_else(|| self.next_occupied(0));
+        while let Some(slot) = next {
+            let distance = (slot + slots - base) % slots;
+            let tick = from.saturating_add(distance as u64);
+            if tick > last || looked > most {
+                return Look::NotBefore(tick.saturating_mul(self.tick).min(later));
             }
+            let mut first = u64::MAX;
+            for (deadline, _) in self.blocks.iter(&self.slots[slot]) {
+                let earliest = if deadline / self.tick == tick { &mut first } else { &mut later };
+                *earliest = deadline.min(*earliest);
+                looked += 1;
+            }
+            if first < u64::MAX {
+                return Look::Earliest(first);
+            }
+            let after = self.next_occupied(slot + 1).or_else(|| self.next_occupied(0));
+            next = after.filter(|after| (after + slots - base) % slots > distance);
         }
+        if later < u64::MAX { Look::Earliest(later) } else { Look::Nothing }
     }
 
     /// The earliest of what has been opened: its deadline, and whether it is in the run.
@@ -178,6 +194,17 @@ impl<Id> RawRounds<Id> {
             (Some(run), late) if late.is_none_or(|late| run <= late) => Some((run, true)),
             (_, late) => late.map(|late| (late, false)),
         }
+    }
+
+    /// The earliest deadline of all; or, if it takes looking at more than `most` timers to tell, a time before that.
+    fn next(&self, most: usize) -> Option<Time> {
+        // What has been opened is due before everything that has not.
+        let opened = self.first_opened().map(|(deadline, _)| deadline);
+        let next = opened.or_else(|| match self.look(u64::MAX, most) {
+            Look::Earliest(time) | Look::NotBefore(time) => Some(time),
+            Look::Nothing => None,
+        });
+        next.map(Time::from_nanos)
     }
 
     /// Takes those that are due in the tick of `deadline` out of its slot.
@@ -245,9 +272,11 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        // What has been opened is due before everything that has not.
-        let opened = self.first_opened().map(|(deadline, _)| deadline);
-        opened.or_else(|| self.first_placed()).map(Time::from_nanos)
+        self.next(usize::MAX)
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        self.next(GLANCE)
     }
 
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
@@ -259,8 +288,8 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
                     return Some((id, Time::from_nanos(deadline)));
                 }
                 Some((_, false)) => return self.late.pop(entries, now),
-                None => match self.first_placed() {
-                    Some(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
+                None => match self.look(now.as_nanos() / self.tick, usize::MAX) {
+                    Look::Earliest(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
                     _ => {
                         // The tick that `now` is in stays closed: what is armed for the rest of it has its slot.
                         self.opened = self.opened.max(now.as_nanos() / self.tick * self.tick);

@@ -108,7 +108,7 @@ impl Levels {
         debug_assert!(elapsed < deadline);
         let height = ((elapsed ^ deadline).ilog2() / DIGIT) as usize;
         self.rooted |= 1 << height;
-        self.level_mut(self.root(height)).find(deadline)
+        self.level_mut(self.root(height)).find(height, deadline)
     }
 
     /// The parts of a slot of the root of `height`.
@@ -247,11 +247,11 @@ impl Levels {
 }
 
 impl<'a> LevelMut<'a> {
-    /// The slot for a deadline, marked occupied, and its list.
+    /// The slot for a deadline in a level of this height, marked occupied, and its list.
     #[inline]
-    fn find(self, deadline: u64) -> (Owner, &'a mut List) {
+    fn find(self, height: usize, deadline: u64) -> (Owner, &'a mut List) {
         let LevelMut { level, number } = self;
-        let slot = digit(deadline, number / 2);
+        let slot = digit(deadline, height);
         level.occupied |= 1 << slot;
         (owner(number, slot), &mut level.slots[slot])
     }
