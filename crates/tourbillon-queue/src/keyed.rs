@@ -53,12 +53,17 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
     fn arm(&mut self, timer: Timer<T>, deadline: Time) {
         let key = timer.key;
         let place = if deadline.is_never() {
-            self.never.push(timer);
-            Place::never(self.never.len() as u32 - 1)
+            self.arm_never(timer)
         } else {
             self.raw.insert(&mut self.slab, timer, deadline)
         };
         self.slab.set_place(key, place);
+    }
+
+    #[cold]
+    fn arm_never(&mut self, timer: Timer<T>) -> Place {
+        self.never.push(timer);
+        Place::never(self.never.len() as u32 - 1)
     }
 
     #[inline(always)]
@@ -69,6 +74,7 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
         }
     }
 
+    #[cold]
     fn disarm_never(&mut self, index: u32) -> Timer<T> {
         let timer = self.never.swap_remove(index as usize);
         if let Some(moved) = self.never.get(index as usize) {

@@ -116,13 +116,18 @@ impl Levels {
         self.level_mut(self.parts(height))
     }
 
+    /// Sets up an empty level.
+    #[cold]
+    fn raise(&mut self, number: Number) {
+        self.levels[number] = Some(self.spare.take().unwrap_or_else(Level::new));
+    }
+
     #[inline]
     fn level_mut(&mut self, number: Number) -> LevelMut<'_> {
-        let level = match &mut self.levels[number] {
-            Some(level) => level,
-            vacant => vacant.insert(self.spare.take().unwrap_or_else(Level::new)),
-        };
-        LevelMut { level, number }
+        if self.levels[number].is_none() {
+            self.raise(number);
+        }
+        LevelMut { level: self.levels[number].get_or_insert_with(Level::new), number }
     }
 
     /// The list of a slot that is not empty.
