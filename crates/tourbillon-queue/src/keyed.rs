@@ -52,11 +52,8 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
     #[inline(always)]
     fn arm(&mut self, timer: Timer<T>, deadline: Time) {
         let key = timer.key;
-        let place = if deadline.is_never() {
-            self.arm_never(timer)
-        } else {
-            self.raw.insert(&mut self.slab, timer, deadline)
-        };
+        let place =
+            if deadline.is_never() { self.arm_never(timer) } else { self.raw.insert(&mut self.slab, timer, deadline) };
         self.slab.set_place(key, place);
     }
 
@@ -85,14 +82,14 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
 }
 
 impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: Time, value: T) -> Key {
         let key = self.slab.acquire();
         self.arm(Timer { key, value }, deadline);
         key
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, key: Key) -> Option<T> {
         let place = self.slab.place(key)?;
         self.slab.release(key);

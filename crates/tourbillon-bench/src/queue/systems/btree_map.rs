@@ -23,7 +23,7 @@ impl System for Tree {
         nanos
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: u64, value: u64) -> (u64, u64) {
         let key = (deadline, self.sequence);
         self.sequence += 1;
@@ -31,12 +31,12 @@ impl System for Tree {
         key
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, key: (u64, u64)) -> Option<u64> {
         self.timers.remove(&key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reschedule(&mut self, key: (u64, u64), deadline: u64) -> (u64, u64) {
         match self.timers.remove(&key) {
             Some(value) => self.insert(deadline, value),
@@ -44,7 +44,7 @@ impl System for Tree {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
         while let Some(first) = self.timers.first_entry() {
             if first.key().0 > now {

@@ -42,23 +42,23 @@ impl System for Delay {
         self.start + Duration::from_nanos(nanos)
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: Instant, value: u64) -> Key {
         self.queue.insert_at(value, deadline)
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, key: Key) -> Option<u64> {
         self.queue.try_remove(&key).map(|expired| expired.into_inner())
     }
 
-    #[inline]
+    #[inline(always)]
     fn reschedule(&mut self, key: Key, deadline: Instant) -> Key {
         self.queue.reset_at(&key, deadline);
         key
     }
 
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
         runtime().block_on(tokio::time::advance(Duration::from_nanos(now - self.now)));
         self.now = now;

@@ -32,7 +32,7 @@ impl System for HashWheel {
         nanos
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: u64, _: u64) -> u64 {
         // It takes delays, of at least a tick. Rounded up: never early.
         let delay = Duration::from_millis(deadline.saturating_sub(self.now).div_ceil(STEP).max(1));
@@ -43,18 +43,18 @@ impl System for HashWheel {
         id
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, id: u64) -> Option<u64> {
         self.wheel.cancel(&id).ok().map(|()| id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reschedule(&mut self, id: u64, deadline: u64) -> u64 {
         self.remove(id);
         self.insert(deadline, id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
         while self.now < now {
             self.now += STEP;

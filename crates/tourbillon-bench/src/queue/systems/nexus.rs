@@ -29,22 +29,22 @@ impl System for Nexus {
         self.start + Duration::from_nanos(nanos)
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: Instant, value: u64) -> TimerHandle<u64> {
         self.wheel.schedule(deadline, value)
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, handle: TimerHandle<u64>) -> Option<u64> {
         self.wheel.cancel(handle)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reschedule(&mut self, handle: TimerHandle<u64>, deadline: Instant) -> TimerHandle<u64> {
         self.wheel.reschedule(handle, deadline)
     }
 
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self, now: u64, sink: impl FnMut(u64)) {
         // The one of its polls that its documentation recommends for a steady rhythm.
         self.wheel.poll_and_rebalance(self.start + Duration::from_nanos(now), &mut self.expired);

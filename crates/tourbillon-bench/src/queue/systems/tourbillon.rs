@@ -38,23 +38,23 @@ impl<R: RawQueue<Timer<u64>> + Default + Named> System for Keyed<u64, R> {
         Time::from_nanos(nanos)
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, deadline: Time, value: u64) -> Key {
         TimerQueue::insert(self, deadline, value)
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, key: Key) -> Option<u64> {
         TimerQueue::remove(self, key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn reschedule(&mut self, key: Key, deadline: Time) -> Key {
         TimerQueue::reschedule(self, key, deadline);
         key
     }
 
-    #[inline]
+    #[inline(always)]
     fn expire(&mut self, now: u64, mut sink: impl FnMut(u64)) {
         TimerQueue::expire(self, Time::from_nanos(now), |timer| sink(timer.value));
     }
