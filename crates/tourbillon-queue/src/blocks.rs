@@ -118,6 +118,11 @@ impl<K: Copy, Id> Blocks<K, Id> {
         self.blocks[(position / BLOCK) as usize].owner
     }
 
+    /// How many items of a block are not holes.
+    pub(crate) fn live(&self, number: u32) -> u32 {
+        self.blocks[number as usize].live
+    }
+
     /// Appends an item to `list`, which `owner` owns, and returns its position.
     #[inline(always)]
     pub(crate) fn push(&mut self, list: &mut List, owner: Owner, key: K, id: Id) -> u32 {

@@ -116,16 +116,11 @@ impl Levels {
         self.level_mut(self.parts(height))
     }
 
-    /// Sets up an empty level.
-    #[cold]
-    fn raise(&mut self, number: Number) {
-        self.levels[number] = Some(self.spare.take().unwrap_or_else(Level::new));
-    }
-
+    /// A level, set up if it is not there yet.
     #[inline]
     fn level_mut(&mut self, number: Number) -> LevelMut<'_> {
         if self.levels[number].is_none() {
-            self.raise(number);
+            self.levels[number] = self.spare.take();
         }
         LevelMut { level: self.levels[number].get_or_insert_with(Level::new), number }
     }

@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 
 use super::{CROWDED, DIGIT, ITEM_BITS, levels::Slot, sort::Sorter};
-use crate::blocks::{BLOCK, Blocks, List, Owner};
+use crate::blocks::{BLOCK, Blocks, Item, List, Owner};
 use crate::raw::{Entries, Place, Violation, ensure};
 
 #[derive(Clone)]
@@ -63,9 +63,12 @@ impl Run {
         for (&number, ordinal) in table.iter().zip(0..) {
             let (first, items) = blocks.block(&list, number);
             let numbered = items.iter().zip(u64::from(ordinal * BLOCK + first)..);
-            let live = numbered.filter(|(item, _)| item.id.is_some());
-            words.reserve(BLOCK as usize);
-            words.extend(live.map(|(item, number)| (item.key - slot.start) << ITEM_BITS | number));
+            let word = |(item, number): (&Item<u64, Id>, u64)| ((item.key - slot.start) << ITEM_BITS) | number;
+            if blocks.live(number) as usize == items.len() {
+                words.extend(numbered.map(word));
+            } else {
+                words.extend(numbered.filter(|(item, _)| item.id.is_some()).map(word));
+            }
         }
         let (sorted, table) = sorter.sort(ITEM_BITS, DIGIT * slot.height as u32);
         self.order.extend(sorted.iter().map(|word| {

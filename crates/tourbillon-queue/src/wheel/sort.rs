@@ -14,7 +14,7 @@ pub(super) struct Sorter {
     words: Vec<u64>,
     /// Where the words go in a pass.
     target: Vec<u64>,
-    /// How many words have each digit; then, where the next one with that digit goes.
+    /// How many words have each digit; then, where the next one with that digit goes. Empty before the first pass.
     counts: Vec<u16>,
     table: Vec<u32>,
     /// What a run that has ended has left for the next one.
@@ -28,6 +28,7 @@ const FEW: usize = 256;
 
 /// Bits that one pass sorts by, at most: as many counters as stay in the nearest cache.
 const PASS_BITS: u32 = 12;
+const DIGITS: usize = 1 << PASS_BITS;
 
 impl Sorter {
     pub(super) const fn new() -> Sorter {
@@ -85,19 +86,21 @@ impl Sorter {
 
     /// Sorts by one digit, words with the same one in their order.
     fn pass(&mut self, shift: u32, width: u32) {
-        let digit = |word: u64| (word >> shift) as usize & ((1 << width) - 1);
-        self.counts.clear();
-        self.counts.resize(1 << width, 0);
+        self.counts.resize(DIGITS, 0);
+        self.target.resize(self.words.len(), 0);
+        let Some(counts) = self.counts.first_chunk_mut::<DIGITS>() else { return };
+        let mask = (1 << width) - 1;
+        let digit = |word: u64| (word >> shift) as usize & mask & (DIGITS - 1);
+        counts[..=mask].fill(0);
         for &word in &self.words {
-            self.counts[digit(word)] += 1;
+            counts[digit(word)] += 1;
         }
         let mut start = 0;
-        for count in &mut self.counts {
+        for count in &mut counts[..=mask] {
             start += mem::replace(count, start);
         }
-        self.target.resize(self.words.len(), 0);
         for &word in &self.words {
-            let next = &mut self.counts[digit(word)];
+            let next = &mut counts[digit(word)];
             self.target[*next as usize] = word;
             *next += 1;
         }
