@@ -4,16 +4,16 @@
 //! deadlines, equal ones as they were armed, never early. It is told what time it is, so it runs the same under a real
 //! clock and under a simulated one. Four structures implement it. They answer alike and differ in cost:
 //!
-//! 1. [`Wheel`]: a hierarchical wheel. Arm and cancel O(1), expire O(1) amortised, next deadline O(1) amortised.
-//!    *Use it* unless you know better; it is at its best with very many timers, most of them cancelled.
+//! 1. [`Wheel`]: a hierarchical wheel. Arm and cancel O(1), expire O(1) amortised, next deadline a look through a slot.
+//!    *Use when* you do not know better; it is at its best with very many timers, most of them cancelled.
 //! 2. [`Heap`]: an indexed heap of four children a node. Arm, cancel and expire O(log n), next deadline O(1).
-//!    *Use it* for up to some thousands of timers, or where every operation must take the same bounded time.
+//!    *Use when* there are no more than some thousands, or every operation must take the same bounded time.
 //! 3. [`ListTree`]: sorted runs beside a tree. O(1) for timers that are armed in the order of their deadlines,
-//!    O(log n) for the others, next deadline O(1) or a step down the tree. *Use it* where a few fixed timeouts make up
+//!    O(log n) for the others, next deadline O(1) or a step down the tree. *Use when* a few fixed timeouts make up
 //!    nearly all timers.
 //! 4. [`Rounds`]: a single wheel with round counts. Arm and cancel O(1); expire looks through the slots that time passes,
-//!    later rounds included; next deadline through all timers if none is due within the revolution. *Use it* for timers
-//!    within one revolution, when you want to choose tick and slots.
+//!    later rounds included; next deadline through all timers if none is due within the revolution. *Use when*
+//!    timers are due within one revolution and you want to choose tick and slots.
 //!
 //! [`Naive`] is a fifth, for tests: the specification as code.
 //!

@@ -110,6 +110,10 @@ const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 /// A slot with more items than this is split rather than sorted. (More exactly: with more blocks than they fill.)
 const CROWDED: u32 = 16_384;
 
+/// To say when to wake up, it is worth looking through a slot with no more items than this. For one with more, waking up
+/// once at its begin is nothing.
+const GLANCE: u32 = 1024;
+
 /// So many looks in vain are between two trims.
 const TRIM: u32 = 1024;
 
@@ -407,9 +411,10 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
 
     fn next_wakeup(&self) -> Option<Time> {
         let first = self.levels.first(self.elapsed);
-        self.earliest(
-            first.and_then(|slot| if self.is_crowded(slot) { Some(slot.start) } else { self.first_placed(slot) }),
-        )
+        self.earliest(first.and_then(|slot| {
+            let many = self.levels.list(slot.owner).blocks() > GLANCE / BLOCK || self.is_split(slot);
+            if many { Some(slot.start) } else { self.first_placed(slot) }
+        }))
     }
 
     fn settle<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, steps: usize) -> Settled {
