@@ -81,7 +81,7 @@ pub type Wheel<T> = Keyed<T, RawWheel<Timer<T>>>;
 /// Eleven levels of 64 slots cover every nanosecond of a `u64`; a level takes memory only while a timer is in it.
 #[derive(Clone)]
 pub struct RawWheel<Id> {
-    /// All slots that begin at or before it have been opened.
+    /// A time that has been, and not long ago. All slots that begin at or before it have been opened.
     elapsed: u64,
     levels: Levels,
     /// The slot of each root that is being split. What is yet to be dealt out is its list; it stays marked occupied
@@ -113,6 +113,9 @@ const CROWDED: u32 = 16_384;
 /// To say when to wake up, it is worth looking through a slot with no more items than this. For one with more, waking up
 /// once at its begin is nothing.
 const GLANCE: u32 = 1024;
+
+/// So far behind may `elapsed` stay: a slot of level 4, or 17 ms.
+const QUIET: u64 = 1 << (4 * DIGIT);
 
 /// So many looks in vain are between two trims.
 const TRIM: u32 = 1024;
@@ -241,10 +244,16 @@ impl<Id> RawWheel<Id> {
 
     /// The earliest moment at which something outside the front may be due.
     fn bound_of(&mut self, front: Front, first: Option<Slot>) -> u64 {
-        let Front::Run(level) = front else { return 0 };
-        self.front = level as u8;
+        let mut others = match front {
+            Front::Run(level) => {
+                self.front = level as u8;
+                self.running & !(1 << level)
+            }
+            // No run has anything, whichever is called the front.
+            Front::Idle => 0,
+            Front::Late | Front::Unsettled => return 0,
+        };
         let mut bound = first.map_or(u64::MAX, |slot| slot.start);
-        let mut others = self.running & !(1 << level);
         while others != 0 {
             let other = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -292,6 +301,13 @@ impl<Id> RawWheel<Id> {
             self.running &= !(1 << level);
         }
         Some((id, Time::from_nanos(deadline)))
+    }
+
+    /// Whether nothing is due but what may be in the front. It is not asked for long: `elapsed`, which stays behind, must
+    /// not fall far behind, or what is armed meanwhile goes to slots that are too wide.
+    #[inline]
+    fn is_quiet(&self, now: Time) -> bool {
+        now.as_nanos() < self.bound && now.as_nanos().saturating_sub(self.elapsed) < QUIET
     }
 
     /// Takes the next item that is due, from wherever it is.
@@ -426,10 +442,10 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
 
     #[inline]
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
-        if let Some(popped) = self.pop_run(self.front as usize, self.bound.min(after(now))) {
-            return Some(popped);
+        match self.pop_run(self.front as usize, self.bound.min(after(now))) {
+            None if !self.is_quiet(now) => self.pop_next(entries, now),
+            popped => popped,
         }
-        self.pop_next(entries, now)
     }
 
     #[inline]
@@ -440,6 +456,9 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
             while let Some((id, deadline)) = self.pop_run(level, bound) {
                 count += 1;
                 sink(entries, id, deadline);
+            }
+            if self.is_quiet(now) {
+                return count;
             }
             let Some((id, deadline)) = self.pop_next(entries, now) else { return count };
             count += 1;
