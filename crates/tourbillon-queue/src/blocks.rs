@@ -28,8 +28,12 @@ use alloc::vec::Vec;
 
 use crate::raw::{Entries, Place, Violation, ensure};
 
+/// Whether blocks and crowds are tiny (`--cfg tourbillon_small`), so that a few timers get where otherwise only many do.
+/// For tests.
+pub(crate) const SMALL: bool = cfg!(tourbillon_small);
+
 /// Items in a block.
-pub(crate) const BLOCK: u32 = 64;
+pub(crate) const BLOCK: u32 = if SMALL { 4 } else { 64 };
 
 /// Two neighbours with no more items than this between them become one block.
 const MERGED: u32 = BLOCK / 2;

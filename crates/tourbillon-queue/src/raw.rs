@@ -169,6 +169,9 @@ impl Place {
     /// How many indices there are of each [kind](Kind).
     pub(crate) const INDICES: u32 = 1 << 30;
 
+    /// The least bits of a place that is nowhere.
+    pub(crate) const FIRST_NOWHERE: u32 = 3 * Self::INDICES;
+
     pub(crate) const fn to_bits(self) -> u32 {
         self.0
     }

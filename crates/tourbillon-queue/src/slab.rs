@@ -29,7 +29,7 @@ pub struct Key(NonZeroU64);
 #[derive(Clone)]
 pub(crate) struct Slab {
     slots: Vec<Slot>,
-    /// The first free slot.
+    /// The first free slot, or `END`.
     free: u32,
     len: usize,
 }
@@ -41,11 +41,15 @@ struct Slot {
     state: State,
 }
 
-/// The place of the timer, or, in a free slot, the next free one.
+/// The place of the timer; in a free slot the next free one, written as a place that is nowhere. So a key that some other
+/// queue gave out, should it look like the next key of a free slot, finds no timer there.
 #[derive(Clone, Copy)]
 struct State(u32);
 
-const END: u32 = u32::MAX;
+/// Marks a number as that of a free slot.
+const FREE: u32 = Place::FIRST_NOWHERE;
+/// After the last free slot.
+const END: u32 = Place::NOWHERE.to_bits();
 
 impl Slab {
     /// What one key takes, in bytes.
@@ -64,7 +68,7 @@ impl Slab {
     #[inline]
     pub(crate) fn acquire(&mut self) -> Key {
         self.len += 1;
-        let index = self.free;
+        let index = self.free & !FREE;
         match self.slots.get_mut(index as usize) {
             Some(slot) => {
                 self.free = slot.state.0;
@@ -77,7 +81,7 @@ impl Slab {
     #[cold]
     fn grow(&mut self) -> Key {
         let index = self.slots.len() as u32;
-        assert!(index < Place::INDICES, "a timer queue holds at most {} timers", Place::INDICES);
+        assert!(index < Place::INDICES - 1, "a timer queue holds at most {} timers", Place::INDICES);
         self.slots.push(Slot { generation: 1, state: State(END) });
         Key::new(index, 1)
     }
@@ -86,7 +90,7 @@ impl Slab {
     #[inline]
     pub(crate) fn place(&self, key: Key) -> Option<Place> {
         let slot = self.slots.get(key.index())?;
-        (slot.generation == key.generation()).then(|| Place::from_bits(slot.state.0))
+        (slot.generation == key.generation() && slot.state.0 < FREE).then(|| Place::from_bits(slot.state.0))
     }
 
     /// Sets the place under a key that is in use.
@@ -102,14 +106,14 @@ impl Slab {
         let generation = key.generation().wrapping_add(1);
         self.slots[key.index()] = Slot { generation, state: State(self.free) };
         if generation != 0 {
-            self.free = key.index() as u32;
+            self.free = FREE | key.index() as u32;
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), Violation> {
         let retired = self.slots.iter().filter(|slot| slot.generation == 0).count();
         let (mut next, mut free) = (self.free, 0);
-        while let Some(slot) = self.slots.get(next as usize) {
+        while let Some(slot) = self.slots.get((next & !FREE) as usize) {
             ensure!(slot.generation != 0, "slab: a retired slot is on the free list");
             ensure!(free < self.slots.len(), "slab: the free list is a cycle");
             (next, free) = (slot.state.0, free + 1);
@@ -155,6 +159,7 @@ mod tests {
         slab.slots[0].generation = u32::MAX;
 
         let last = slab.acquire();
+        slab.set_place(last, Place::main(7));
         assert_eq!(last.generation(), u32::MAX);
         assert!(slab.place(last).is_some());
         slab.release(last);

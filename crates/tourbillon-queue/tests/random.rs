@@ -22,8 +22,8 @@ fn random_op(random: &mut Random) -> Op {
         760..900 => Op::Advance(a % 4096),
         900..930 => Op::Advance(a % (1 << (b % 40))),
         930..934 => Op::Advance(a % (1 << (b % 62))),
-        934..950 => Op::Backwards(a % 10_000),
-        950..970 => Op::Some((a % 8) as usize),
+        934..940 => Op::Backwards(a % 10_000),
+        940..970 => Op::Some((a % 400) as usize),
         970..999 => Op::Stale(a),
         _ => {
             if a % 8 == 0 {

@@ -102,6 +102,17 @@ impl Levels {
         self.root(height - 1) ^ 1
     }
 
+    /// The first part of a slot: it begins when the slot does.
+    pub(super) fn first_part(&self, slot: Slot) -> Slot {
+        let number = self.parts(slot.height);
+        Slot { owner: owner(number, 0), height: slot.height - 1, start: slot.start }
+    }
+
+    /// Whether a slot is in a root.
+    pub(super) fn is_root(&self, owner: Owner) -> bool {
+        self.root(height(owner)) == level_and_slot(owner).0
+    }
+
     /// The slot for a deadline after `elapsed`, marked occupied, and its list.
     #[inline]
     pub(super) fn find(&mut self, elapsed: u64, deadline: u64) -> (Owner, &mut List) {
@@ -267,7 +278,7 @@ impl<'a> LevelMut<'a> {
         let choose = |deadline| digit(deadline, height);
         let count = blocks.deal_block(list, &mut self.level.slots, owner(self.number, 0), choose, entries);
         let occupied = self.level.slots.iter().zip(0..).filter(|(list, _)| !list.is_empty());
-        self.level.occupied = occupied.fold(0, |bits, (_, slot)| bits | 1 << slot);
+        self.level.occupied |= occupied.fold(0, |bits, (_, slot)| bits | 1 << slot);
         count
     }
 }

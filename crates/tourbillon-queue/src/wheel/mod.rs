@@ -67,7 +67,7 @@ mod sort;
 use self::levels::{Levels, Slot};
 use self::run::Run;
 use self::sort::Sorter;
-use crate::blocks::{BLOCK, Blocks, Owner};
+use crate::blocks::{BLOCK, Blocks, Owner, SMALL};
 use crate::raw::{Entries, Kind, Place, RawQueue, Settled, Violation, ensure};
 use crate::{Keyed, RawHeap, Time, Timer};
 
@@ -84,9 +84,11 @@ pub struct RawWheel<Id> {
     /// A time that has been, and not long ago. All slots that begin at or before it have been opened.
     elapsed: u64,
     levels: Levels,
-    /// The slot of each root that is being split. What is yet to be dealt out is its list; it stays marked occupied
-    /// to the end.
+    /// The slot of each height that is being split. What is yet to be dealt out is its list; it stays marked occupied
+    /// to the end. Either it is in a root, or it is the first part of one that is being split itself.
     splits: [Option<Owner>; LEVELS],
+    /// Which of them there are: a bit a height.
+    splitting: u16,
     /// The opened slot of each level.
     runs: [Run; LEVELS],
     /// Which runs are not empty: a bit a level.
@@ -108,17 +110,17 @@ const SLOTS: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 
 /// A slot with more items than this is split rather than sorted. (More exactly: with more blocks than they fill.)
-const CROWDED: u32 = 16_384;
+const CROWDED: u32 = if SMALL { 8 } else { 16_384 };
 
 /// To say when to wake up, it is worth looking through a slot with no more items than this. For one with more, waking up
 /// once at its begin is nothing.
-const GLANCE: u32 = 1024;
+const GLANCE: u32 = if SMALL { 4 } else { 1024 };
 
 /// So far behind may `elapsed` stay: a slot of level 4, or 17 ms.
 const QUIET: u64 = 1 << (4 * DIGIT);
 
 /// So many looks in vain are between two trims.
-const TRIM: u32 = 1024;
+const TRIM: u32 = if SMALL { 4 } else { 1024 };
 
 /// Bits that number the items of an uncrowded slot.
 const ITEM_BITS: u32 = CROWDED.ilog2();
@@ -137,6 +139,7 @@ impl<Id> RawWheel<Id> {
             elapsed: 0,
             levels: Levels::new(),
             splits: [None; LEVELS],
+            splitting: 0,
             runs: [Run::EMPTY; LEVELS],
             running: 0,
             front: 0,
@@ -160,11 +163,15 @@ impl<Id> RawWheel<Id> {
         }
     }
 
-    /// Deals out items of a crowded slot to its parts, at most `steps` (but a whole block at a time); says whether none
-    /// is left.
+    /// Deals out the items of a crowded slot to its parts, about `steps` of them (a whole block at a time); says whether
+    /// none is left.
+    ///
+    /// The first part begins when the slot does, and will have to be opened in the same moment. So, if it is crowded too,
+    /// it is split as well before the slot counts as done.
     #[inline(never)]
-    fn deal<E: Entries<Id>>(&mut self, entries: &mut E, slot: Slot, steps: &mut usize) -> bool {
+    fn split<E: Entries<Id>>(&mut self, entries: &mut E, slot: Slot, steps: &mut usize) -> bool {
         self.splits[slot.height] = Some(slot.owner);
+        self.splitting |= 1 << slot.height;
         let mut rest = self.levels.list(slot.owner);
         while *steps > 0 && !rest.is_empty() {
             let count = self.levels.parts_mut(slot.height).deal_block(&mut self.blocks, &mut rest, entries);
@@ -173,13 +180,51 @@ impl<Id> RawWheel<Id> {
         if let Some(list) = self.levels.list_mut(slot.owner) {
             *list = rest;
         }
-        if !rest.is_empty() {
-            return false;
-        }
-        self.levels.vacated(slot.owner);
+        let first = self.levels.first_part(slot);
+        rest.is_empty() && (!self.is_crowded(first) || self.split(entries, first, steps))
+    }
+
+    /// Puts the parts of a slot whose split is done in its place, and so on with the first part.
+    fn finish_split(&mut self, slot: Slot) {
+        let first = self.levels.first_part(slot);
+        self.end_split(slot.height, slot.owner);
         self.levels.promote_parts(slot.height);
-        self.splits[slot.height] = None;
-        true
+        if self.is_split(first) {
+            self.finish_split(first);
+        }
+    }
+
+    fn end_split(&mut self, height: usize, owner: Owner) {
+        self.splits[height] = None;
+        self.splitting &= !(1 << height);
+        self.levels.vacated(owner);
+    }
+
+    /// Takes note that a list has become empty while some slot is being split: perhaps it is that slot, and perhaps
+    /// nothing is left of it.
+    #[cold]
+    fn emptied_while_splitting(&mut self, owner: Owner) {
+        if self.splits[levels::height(owner)] != Some(owner) {
+            self.levels.vacated(owner);
+        }
+        // From the lowest: the first part of a slot before the slot.
+        for height in 1..LEVELS {
+            if let Some(whole) = self.splits[height]
+                && self.levels.list(whole).is_empty()
+                && self.levels.first_of(self.levels.parts(height)).is_none()
+            {
+                self.end_split(height, whole);
+            }
+        }
+    }
+
+    /// The slot of a height that is being split.
+    fn split_slot(&self, height: usize) -> Option<Slot> {
+        let owner = self.splits.get(height).copied().flatten()?;
+        if self.levels.is_root(owner) {
+            return Some(self.levels.slot(self.elapsed, owner));
+        }
+        self.split_slot(height + 1).map(|whole| self.levels.first_part(whole))
     }
 
     /// The next to fire: the earliest of the fronts of all runs, and which run it is in.
@@ -268,9 +313,11 @@ impl<Id> RawWheel<Id> {
     /// its parts take its place; the answer is `false` if `steps` ran out before that was done.
     fn open<E: Entries<Id>>(&mut self, entries: &mut E, slot: Slot, steps: &mut usize) -> bool {
         if self.is_crowded(slot) {
-            let done = self.deal(entries, slot, steps);
+            let done = self.split(entries, slot, steps);
             if done {
-                // The first part may begin right here. It is then the first slot of all, and opened next.
+                // If there is a first part, it is now the first slot of all, is not crowded, and is opened next. Nothing
+                // can come in between, so nothing finds `elapsed` in a slot that is not open.
+                self.finish_split(slot);
                 self.elapsed = slot.start;
             }
             return done;
@@ -327,7 +374,8 @@ impl<Id> RawWheel<Id> {
     /// The earliest deadline in a slot, also if it is being split.
     fn first_placed(&self, slot: Slot) -> Option<u64> {
         let dealt = if self.is_split(slot) { self.levels.first_of(self.levels.parts(slot.height)) } else { None };
-        self.first_in(slot.owner).into_iter().chain(dealt.and_then(|part| self.first_in(part))).min()
+        let dealt = dealt.map(|owner| Slot { owner, height: slot.height - 1, start: slot.start });
+        self.first_in(slot.owner).into_iter().chain(dealt.and_then(|part| self.first_placed(part))).min()
     }
 
     /// The earliest of the runs, what is late, and `placed`.
@@ -401,8 +449,12 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
             removed
         } else if let Some(list) = self.levels.list_mut(owner) {
             let removed = self.blocks.remove(list, position, entries);
-            if list.is_empty() && self.splits[levels::height(owner)] != Some(owner) {
-                self.levels.vacated(owner);
+            if list.is_empty() {
+                if self.splitting == 0 {
+                    self.levels.vacated(owner);
+                } else {
+                    self.emptied_while_splitting(owner);
+                }
             }
             removed
         } else {
@@ -488,10 +540,11 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
                 "wheel: a run is outside the slot that time is in"
             );
         }
-        let slots = self.levels.check(self.elapsed, |height| {
-            let owner = self.splits.get(height).copied().flatten()?;
-            Some(self.levels.slot(self.elapsed, owner))
-        })?;
+        for height in 0..LEVELS {
+            let splitting = self.splitting & 1 << height != 0;
+            ensure!(self.splits[height].is_some() == splitting, "wheel: a split and its bit disagree");
+        }
+        let slots = self.levels.check(self.elapsed, |height| self.split_slot(height))?;
         for slot in slots {
             let list = &self.levels.list(slot.owner);
             let occupied = !list.is_empty() || self.is_split(slot);

@@ -1,7 +1,7 @@
 //! What the tests share: random numbers that can be repeated, and two queues run side by side.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use tourbillon_queue::{Key, Settled, Time, TimerQueue};
+use tourbillon_queue::{Key, Settled, Span, Time, TimerQueue};
 
 /// Random numbers from a seed (splitmix64).
 pub(crate) struct Random(u64);
@@ -50,7 +50,7 @@ pub(crate) enum Op {
     Advance(u64),
     /// Expire at a time that is this much before the present.
     Backwards(u64),
-    /// Expire a few, not all, after settling in this many steps at a time.
+    /// Settle a little, at this time or ahead of it; then, every other time, expire a few.
     Some(usize),
     Stale(u64),
     Clear,
@@ -92,8 +92,12 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
                 self.expire(usize::MAX, then);
             }
             Op::Some(steps) => {
-                while self.tested.settle(self.now, steps.max(1)) == Settled::More {}
-                self.expire(steps, self.now);
+                // Perhaps not to the end: what is armed and cancelled next meets a queue in the middle of its upkeep.
+                let ahead = self.now + Span::from_nanos(1 << (steps % 40));
+                let _: Settled = self.tested.settle(if steps % 3 == 0 { ahead } else { self.now }, steps % 16);
+                if steps % 2 == 0 {
+                    self.expire(steps, self.now);
+                }
             }
             Op::Stale(pick) => self.try_stale(pick),
             Op::Clear => {
