@@ -25,7 +25,7 @@ struct Story {
     ops: Vec<Op>,
 }
 
-/// The naive queue is slow, and what goes wrong goes wrong with few timers too.
+/// The naive queue is slow. With `--cfg tourbillon_small` so few are a crowd.
 const MOST_TIMERS: usize = 200;
 
 fuzz_target!(|story: Story| {

@@ -61,11 +61,14 @@ pub trait TimerQueue<T> {
     /// Costs little, however many timers there are. A driver that sleeps until then is on time.
     fn next_wakeup(&self) -> Option<Time>;
 
-    /// Does the upkeep that the next [`pop`](TimerQueue::pop) at `now` would have to do, but moves at most `steps`
+    /// Does the upkeep that the next [`pop`](TimerQueue::pop) at `now` would have to do, but moves about `steps`
     /// timers.
     ///
     /// `pop` alone is always right; it takes as long as it takes. A caller who holds a lock calls this first, and
     /// lets go of the lock whenever there is [`More`](Settled::More) to do.
+    ///
+    /// Steps are counted roughly: the wheel moves items by the block of 64, does nothing if `steps` is zero, and sorts up to
+    /// 16,384 items in one go. (More than that only if so many were armed, already overdue, while it was being settled.)
     fn settle(&mut self, now: Time, steps: usize) -> Settled;
 
     /// Takes out the first timer that is due at `now`.

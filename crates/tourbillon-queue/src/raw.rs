@@ -123,11 +123,14 @@ pub trait RawQueue<Id> {
         self.next_deadline()
     }
 
-    /// Does the upkeep that the next [`pop`](RawQueue::pop) at `now` would have to do, but moves at most `steps`
+    /// Does the upkeep that the next [`pop`](RawQueue::pop) at `now` would have to do, but moves about `steps`
     /// entries.
     ///
     /// `pop` alone is always right; it takes as long as it takes. A caller who holds a lock calls this first, and
     /// lets go of the lock whenever there is [`More`](Settled::More) to do.
+    ///
+    /// Steps are counted roughly: the wheel moves items by the block of 64, does nothing if `steps` is zero, and sorts up to
+    /// 16,384 items in one go. (More than that only if so many were armed, already overdue, while it was being settled.)
     fn settle<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, steps: usize) -> Settled {
         let _ = (entries, now, steps);
         Settled::Done

@@ -320,6 +320,55 @@ fn d26_a_crowded_slot_is_made_ready_in_small_steps_between_which_others_get_thei
 }
 
 #[test]
+fn d26_timers_armed_while_a_crowd_in_a_crowd_is_made_ready_are_not_lost() {
+    // All are in the first 4096 ns of a slot of level 3: its first part is as crowded as the whole.
+    let begin = 64u64.pow(3);
+    let mut queue = Wheel::new();
+    for number in 0..40_000 {
+        queue.insert(at(begin + number % 4096), number);
+    }
+    let mut armed = 40_000;
+    while queue.settle(at(begin + 5000), 64) == Settled::More {
+        queue.insert(at(begin + if armed % 2 == 0 { 100 } else { 4000 }), armed);
+        armed += 1;
+        queue.check().unwrap();
+    }
+    let mut previous = None;
+    let count = queue.expire(at(begin + 5000), |timer| {
+        assert!(previous < Some((timer.deadline, timer.value)), "by deadline, equal ones as they were armed");
+        previous = Some((timer.deadline, timer.value));
+    });
+    assert_eq!(count as u64, armed);
+}
+
+#[test]
+fn d26_a_crowd_that_is_cancelled_while_it_is_made_ready_hides_nobody() {
+    let width = 64u64.pow(5);
+    let mut queue = Wheel::new();
+    let crowd: Vec<Key> = (0..20_000).map(|number| queue.insert(at(width + 1000 * number), number)).collect();
+    queue.insert(at(10 * width), 1);
+    assert_eq!(queue.settle(at(width + 30_000_000), 64), Settled::More);
+    for key in crowd {
+        assert!(queue.remove(key).is_some());
+    }
+    assert_eq!((queue.next_deadline(), queue.next_wakeup()), (Some(at(10 * width)), Some(at(10 * width))));
+    queue.check().unwrap();
+}
+
+#[test]
+fn d38_a_key_of_a_clone_that_this_queue_has_not_given_finds_nothing() {
+    fn clone_and_diverge<Q: TimerQueue<u64> + Clone>(mut queue: Q) {
+        let key = queue.insert(at(1), 1);
+        queue.remove(key);
+        let mut clone = queue.clone();
+        let foreign = queue.insert(at(2), 2);
+        assert_eq!((clone.remove(foreign), clone.deadline(foreign), clone.len()), (None, None, 0));
+        clone.check().unwrap();
+    }
+    on_every_queue!(clone_and_diverge);
+}
+
+#[test]
 fn d29_deadlines_around_every_level_boundary_fire_to_the_nanosecond() {
     /// One before, at, and one after some slot boundaries of every level that come after `elapsed`, in order.
     fn around_boundaries(elapsed: u64) -> Vec<u64> {

@@ -154,3 +154,39 @@ fn p3_list_tree_answers_like_the_heap_in_a_crowd() {
 fn p3_rounds_answers_like_the_heap_in_a_crowd() {
     in_a_crowd(Rounds::new);
 }
+
+/// Timers around the begin of a slot of some level, many of them in its first part, and settling a few steps at a time, with
+/// arms and cancels in between. (Most telling with `--cfg tourbillon_small`, where a dozen timers are a crowd.)
+#[test]
+fn p3_wheel_answers_like_the_naive_queue_in_the_middle_of_splits() {
+    let seed = seed();
+    for episode in 0..4_000 {
+        let mut random = Random::new(seed ^ episode);
+        let mut pair = Pair::new(Wheel::new(), Naive::new());
+        let width = 1 << (6 * (2 + random.below(4)));
+        let begin = Time::from_nanos(width * (1 + random.below(200)));
+        let spread = width >> random.below(18);
+        let deadline = |random: &mut Random| begin + Span::from_nanos(random.below(spread.max(1)));
+        pair.arm(begin + Span::from_nanos(10 * width));
+        for _ in 0..200 {
+            match random.below(10) {
+                0..5 => pair.arm(deadline(&mut random)),
+                5 => pair.cancel(random.next()),
+                6 => pair.reschedule(random.next(), deadline(&mut random)),
+                7 if random.chance(3) => (0..pair.len()).for_each(|_| pair.cancel(0)),
+                8 if random.chance(5) => {
+                    pair.now = pair.now.max(deadline(&mut random));
+                    pair.expire(random.below(20) as usize, pair.now);
+                }
+                _ => {
+                    let _ = pair.tested.settle(begin + Span::from_nanos(width), random.below(6) as usize);
+                }
+            }
+            pair.check();
+        }
+        pair.now = begin + Span::from_nanos(20 * width);
+        pair.expire(usize::MAX, pair.now);
+        pair.check();
+        assert!(pair.tested.is_empty());
+    }
+}

@@ -15,8 +15,6 @@ const GAP: u64 = 1_000;
 const SPREAD: u64 = 2_000_000_000;
 /// Time moves on by a millisecond.
 pub(super) const STEP: u64 = 1_000_000;
-/// Random deadlines are drawn beforehand.
-const DRAWN: usize = 1 << 12;
 
 /// A system that can be measured.
 pub(super) trait Contestant {
@@ -79,25 +77,29 @@ fn per_operation(start: Instant, operations: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// A system with some timers in it, and deadlines for more.
+/// A system with some timers in it, and random numbers for more.
 struct Filled<S: System> {
     system: S,
     /// `None` only while one is being replaced.
     handles: Vec<Option<S::Handle>>,
-    deadlines: Vec<S::Deadline>,
+    random: Random,
 }
 
 impl<S: System> Filled<S> {
     fn new(pending: usize) -> Filled<S> {
         let mut random = Random(pending as u64);
-        let mut system = S::new();
+        let mut system = S::new(pending);
         let handles = (0..pending as u64).map(|value| {
             let deadline = system.deadline(1 + random.next() % FAR);
             Some(system.insert(deadline, value))
         });
         let handles = handles.collect();
-        let deadlines = (0..DRAWN).map(|_| system.deadline(1 + random.next() % FAR)).collect();
-        Filled { system, handles, deadlines }
+        Filled { system, handles, random }
+    }
+
+    /// So many random deadlines.
+    fn draw(&mut self, count: usize) -> Vec<S::Deadline> {
+        (0..count).map(|_| self.system.deadline(1 + self.random.next() % FAR)).collect()
     }
 }
 
@@ -122,10 +124,11 @@ impl<S: System> InsertRemove<S> {
 
 impl<S: System> Ready for InsertRemove<S> {
     fn round(&mut self, operations: usize) -> f64 {
-        let Filled { system, deadlines, .. } = &mut self.0;
+        let deadlines = self.0.draw(operations);
+        let system = &mut self.0.system;
         let start = Instant::now();
-        for operation in 0..operations {
-            let handle = system.insert(deadlines[operation % DRAWN], operation as u64);
+        for (operation, &deadline) in deadlines.iter().enumerate() {
+            let handle = system.insert(deadline, operation as u64);
             black_box(system.remove(black_box(handle)));
         }
         per_operation(start, operations)
@@ -133,25 +136,23 @@ impl<S: System> Ready for InsertRemove<S> {
 }
 
 /// Give a random one of the pending timers another deadline.
-struct Reschedule<S: System> {
-    filled: Filled<S>,
-    random: Random,
-}
+struct Reschedule<S: System>(Filled<S>);
 
 impl<S: System> Reschedule<S> {
     fn new(pending: usize) -> Reschedule<S> {
-        Reschedule { filled: Filled::new(pending.max(1)), random: Random(1) }
+        Reschedule(Filled::new(pending.max(1)))
     }
 }
 
 impl<S: System> Ready for Reschedule<S> {
     fn round(&mut self, operations: usize) -> f64 {
-        let Filled { system, deadlines, handles } = &mut self.filled;
-        let picks: Vec<u32> = (0..operations).map(|_| (self.random.next() % handles.len() as u64) as u32).collect();
+        let deadlines = self.0.draw(operations);
+        let Filled { system, handles, random } = &mut self.0;
+        let picks: Vec<u32> = (0..operations).map(|_| (random.next() % handles.len() as u64) as u32).collect();
         let start = Instant::now();
-        for (operation, &pick) in picks.iter().enumerate() {
+        for (&pick, &deadline) in picks.iter().zip(&deadlines) {
             let place = &mut handles[pick as usize];
-            *place = place.take().map(|handle| system.reschedule(handle, deadlines[operation % DRAWN]));
+            *place = place.take().map(|handle| system.reschedule(handle, deadline));
         }
         per_operation(start, operations)
     }
@@ -168,7 +169,7 @@ struct Fifo<S: System> {
 
 impl<S: System> Fifo<S> {
     fn new(pending: usize) -> Fifo<S> {
-        let mut system = S::new();
+        let mut system = S::new(pending);
         let handles = (0..pending as u64).map(|value| {
             let deadline = system.deadline(value * GAP + DELAY);
             Some(system.insert(deadline, value))
@@ -213,7 +214,7 @@ impl<S: System> Ready for Fifo<S> {
 /// Arms random timers; then time goes on in steps of a millisecond until all have expired. Nanoseconds a timer, not
 /// counting the arming.
 fn pop_once<S: System>(pending: usize, random: &mut Random) -> f64 {
-    let mut system = S::new();
+    let mut system = S::new(pending);
     let handles = (0..pending as u64).map(|value| {
         let deadline = system.deadline(1 + random.next() % SPREAD);
         Some(system.insert(deadline, value))

@@ -196,7 +196,8 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
     pub(crate) fn check(&self) {
         self.tested.check().unwrap();
         assert_eq!(self.tested.next_deadline(), self.oracle.next_deadline());
-        assert!(self.tested.next_wakeup() <= self.tested.next_deadline(), "a wake-up after the deadline");
+        let (wakeup, deadline) = (self.tested.next_wakeup(), self.tested.next_deadline());
+        assert!(wakeup <= deadline, "a wake-up at {wakeup:?}, after the deadline {deadline:?}");
         assert_eq!(self.tested.next_wakeup().is_some(), self.tested.next_deadline().is_some());
     }
 }

@@ -15,7 +15,7 @@ impl System for Tree {
     type Deadline = u64;
     type Handle = (u64, u64);
 
-    fn new() -> Tree {
+    fn new(_: usize) -> Tree {
         Tree::default()
     }
 

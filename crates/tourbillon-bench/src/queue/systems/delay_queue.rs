@@ -32,7 +32,7 @@ impl System for Delay {
     type Deadline = Instant;
     type Handle = Key;
 
-    fn new() -> Delay {
+    fn new(_: usize) -> Delay {
         thread_local!(static ENTERED: () = std::mem::forget(runtime().enter()));
         ENTERED.with(|()| ());
         Delay { queue: DelayQueue::new(), start: Instant::now(), now: 0 }

@@ -24,7 +24,7 @@ impl System for HashWheel {
     type Deadline = u64;
     type Handle = u64;
 
-    fn new() -> HashWheel {
+    fn new(_: usize) -> HashWheel {
         HashWheel { wheel: QuadWheelWithOverflow::new(), now: 0, next_id: 0 }
     }
 

@@ -21,7 +21,8 @@ pub(super) trait System: Sized {
     /// What a timer is cancelled by.
     type Handle;
 
-    fn new() -> Self;
+    /// An empty queue that will hold about so many timers.
+    fn new(timers: usize) -> Self;
 
     fn deadline(&self, nanos: u64) -> Self::Deadline;
 

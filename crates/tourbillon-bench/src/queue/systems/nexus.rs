@@ -12,7 +12,7 @@ pub(super) struct Nexus {
     expired: Vec<u64>,
 }
 
-/// Entries a chunk of its slab; the value in its own examples.
+/// Entries a chunk of its slab, at least; the value in its own examples.
 const CHUNK: usize = 4096;
 
 impl System for Nexus {
@@ -20,9 +20,11 @@ impl System for Nexus {
     type Deadline = Instant;
     type Handle = TimerHandle<u64>;
 
-    fn new() -> Nexus {
+    fn new(timers: usize) -> Nexus {
         let start = Instant::now();
-        Nexus { wheel: Wheel::unbounded(CHUNK, start), start, expired: Vec::new() }
+        // Its slab looks through its chunks to free a timer, and wants few of them: one that holds all.
+        let chunk = (timers + 1).next_power_of_two().max(CHUNK);
+        Nexus { wheel: Wheel::unbounded(chunk, start), start, expired: Vec::new() }
     }
 
     fn deadline(&self, nanos: u64) -> Instant {

@@ -30,7 +30,7 @@ impl<R: RawQueue<Timer<u64>> + Default + Named> System for Keyed<u64, R> {
     type Deadline = Time;
     type Handle = Key;
 
-    fn new() -> Self {
+    fn new(_: usize) -> Self {
         Keyed::new()
     }
 
