@@ -206,16 +206,6 @@ impl<K: Copy, Id> Blocks<K, Id> {
         Some(popped)
     }
 
-    /// Takes the first block off a list and appends its items and holes to `items`.
-    pub(crate) fn pop_block(&mut self, list: &mut List, items: &mut Vec<Item<K, Id>>) {
-        if !list.is_empty() {
-            let span = self.span(list, list.head());
-            let block = &mut self.items[span.start as usize..span.end as usize];
-            items.extend(block.iter_mut().map(|item| Item { key: item.key, id: item.id.take() }));
-            self.drop_block(list, list.head());
-        }
-    }
-
     /// Moves the items of the first block of a list to the ends of other lists: to number `choose(key)` of `parts`, whose
     /// owners are `first_owner` and those after it. Returns how many there were.
     pub(crate) fn deal_block<E: Entries<Id>>(
@@ -433,15 +423,10 @@ impl<K: Copy, Id> Blocks<K, Id> {
     where
         K: Ord,
     {
-        let mut items = Vec::new();
-        while !list.is_empty() {
-            self.pop_block(list, &mut items);
-        }
-        items.sort_by_key(|item| item.key);
-        for Item { key, id } in items {
-            if let Some(id) = id {
-                self.push_entry(list, owner, key, id, entries);
-            }
+        let mut items = self.take_if(list, |_| true, entries);
+        items.sort_by_key(|(key, _)| *key);
+        for (key, id) in items {
+            self.push_entry(list, owner, key, id, entries);
         }
     }
 
