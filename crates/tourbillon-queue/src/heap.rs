@@ -43,6 +43,12 @@ impl<Id> RawHeap<Id> {
         RawHeap { nodes: Vec::new(), sequence: 0 }
     }
 
+    /// The first to fire, whether it is due or not, and its deadline.
+    #[must_use]
+    pub fn first(&self) -> Option<(&Id, Time)> {
+        self.nodes.first().map(|node| (&node.id, node.deadline))
+    }
+
     /// Takes out the node at `index`.
     fn take<E: Entries<Id>>(&mut self, entries: &mut E, index: usize) -> Node<Id> {
         let node = self.nodes.swap_remove(index);
@@ -130,7 +136,7 @@ impl<Id> RawQueue<Id> for RawHeap<Id> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.nodes.first().map(|node| node.deadline)
+        self.first().map(|(_, deadline)| deadline)
     }
 
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {

@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::raw::{Entries, Kind, Place, RawQueue, Settled, Violation, ensure};
 use crate::slab::{Key, Slab};
-use crate::{Expired, Time, TimerQueue};
+use crate::{Expired, RawWheel, Time, TimerQueue};
 
 /// A timer queue made of a [`RawQueue`] of values and a slab that knows where each of them is.
 ///
@@ -78,6 +78,15 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
             self.slab.set_place(moved.key, Place::never(index));
         }
         timer
+    }
+}
+
+impl<T> Keyed<T, RawWheel<Timer<T>>> {
+    /// The key of the timer that will expire first, whether it is due or not; `None` if none ever will. Looks through a
+    /// slot.
+    #[must_use]
+    pub fn first(&self) -> Option<Key> {
+        self.raw.first().map(|(timer, _)| timer.key)
     }
 }
 

@@ -153,12 +153,12 @@ impl Clock {
     }
 
     /// A moment of this clock as the standard library calls it.
-    pub(crate) fn to_std(&self, time: Time) -> StdInstant {
+    pub(crate) fn std_of(&self, time: Time) -> StdInstant {
         self.anchor().to_std(time)
     }
 
     /// A moment of the standard library on this clock. Up, so that nothing is early: see [`Anchor`].
-    pub(crate) fn from_std(&self, std: StdInstant) -> Time {
+    pub(crate) fn time_of(&self, std: StdInstant) -> Time {
         self.anchor().to_time(std)
     }
 
@@ -171,6 +171,17 @@ impl Clock {
             Kind::Boot | Kind::Wall => Anchor { std: StdInstant::now(), time: self.now() },
         }
     }
+}
+
+/// What the clock of the current engine shows, as the standard library calls it. Starts no engine.
+pub(crate) fn now_std() -> StdInstant {
+    crate::home::with_known(|home| match home {
+        Some(home) if !home.core().clock.is_steady() => {
+            let clock = &home.core().clock;
+            clock.std_of(clock.now())
+        }
+        _ => StdInstant::now(),
+    })
 }
 
 impl Kind {

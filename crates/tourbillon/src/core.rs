@@ -40,6 +40,9 @@ pub(crate) struct Core {
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
     waker_panics: AtomicU64,
+    /// The threads that have a home in it.
+    #[cfg(feature = "test-util")]
+    threads: Mutex<Vec<i32>>,
 }
 
 /// Which shards are some thread's own.
@@ -89,6 +92,8 @@ impl CoreRef {
             ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
             closed: AtomicBool::new(false),
             waker_panics: AtomicU64::new(0),
+            #[cfg(feature = "test-util")]
+            threads: Mutex::default(),
         };
         CoreRef(NonNull::from(Box::leak(Box::new(core))))
     }
@@ -146,6 +151,19 @@ impl Core {
             // SAFETY: these were the last, and what others did with theirs has been seen by the fence.
             drop(unsafe { Box::from_raw(core.as_ptr()) });
         }
+    }
+
+    /// The threads that have a home in it, by the kernel's numbers.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn threads(&self) -> Vec<i32> {
+        lock_std(&self.threads).clone()
+    }
+
+    /// Notes that the calling thread has made its home in it.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn add_thread(&self) {
+        #[cfg(target_os = "linux")]
+        lock_std(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
     }
 
     /// The shards there are.

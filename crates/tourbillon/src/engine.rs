@@ -151,7 +151,6 @@ impl Engine {
     }
 
     /// A [`Sleep`] on this engine.
-    #[must_use]
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
             Entry::at_home(home, home.now() + Span::from(duration))
@@ -159,10 +158,9 @@ impl Engine {
     }
 
     /// A [`Sleep`] on this engine.
-    #[must_use]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
-            Entry::at_home(home, home.core().clock.from_std(deadline.into_std()))
+            Entry::at_home(home, home.core().clock.time_of(deadline.into_std()))
         }))
     }
 

@@ -15,7 +15,7 @@
 //!   calling thread. So a timer follows its task.
 
 use std::ptr::NonNull;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
@@ -25,7 +25,7 @@ use crate::engine::ArmError;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
 use crate::outcome::Outcome;
-use crate::shard::{Change, Wish};
+use crate::shard::{Change, Coming, Leaving, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
 use crate::state::{Later, Seen, representable};
@@ -43,8 +43,8 @@ pub(crate) struct Entry {
 /// to remember. Either way the core is kept by one reference that is the entry's.
 ///
 /// ```text
-///     core:  ....address....  mode: 8 bits  disarmed: 1 bit  phase: 2 bits       aligned to 4096
-///     node:  ....address..................  disarmed: 1 bit  phase: 2 bits       aligned to 8; it knows its mode
+///     core:  ....address....  mode: 8 bits  held: 1 bit      phase: 2 bits       aligned to 4096
+///     node:  ....address..................  held: 1 bit      phase: 2 bits       aligned to 8; it knows its mode
 /// ```
 #[derive(Clone, Copy)]
 struct Target(*mut ());
@@ -58,12 +58,12 @@ enum Phase {
 }
 
 const PHASE: usize = 0b11;
-const DISARMED: usize = 0b100;
+const HELD: usize = 0b100;
 const MODE_SHIFT: u32 = 3;
 const MODE: usize = (u8::MAX as usize) << MODE_SHIFT;
 
-const _: () = assert!(align_of::<Core>() > MODE | DISARMED | PHASE);
-const _: () = assert!(align_of::<Node>() > DISARMED | PHASE);
+const _: () = assert!(align_of::<Core>() > MODE | HELD | PHASE);
+const _: () = assert!(align_of::<Node>() > HELD | PHASE);
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Entry>() == 16);
 
@@ -74,15 +74,15 @@ unsafe impl Sync for Entry {}
 
 impl Target {
     #[inline(always)]
-    fn core(core: NonNull<Core>, mode: Mode, disarmed: bool, phase: Phase) -> Target {
+    fn core(core: NonNull<Core>, mode: Mode, held: bool, phase: Phase) -> Target {
         let mode = usize::from(mode.to_bits()) << MODE_SHIFT;
-        let bits = mode | if disarmed { DISARMED } else { 0 } | phase as usize;
+        let bits = mode | if held { HELD } else { 0 } | phase as usize;
         Target(core.as_ptr().map_addr(|address| address | bits).cast())
     }
 
     #[inline(always)]
-    fn node(node: NodeRef, disarmed: bool) -> Target {
-        let bits = if disarmed { DISARMED } else { 0 } | Phase::Armed as usize;
+    fn node(node: NodeRef, held: bool) -> Target {
+        let bits = if held { HELD } else { 0 } | Phase::Armed as usize;
         Target(node.as_ptr().as_ptr().map_addr(|address| address | bits).cast())
     }
 
@@ -97,8 +97,8 @@ impl Target {
     }
 
     #[inline(always)]
-    fn is_disarmed(self) -> bool {
-        self.0.addr() & DISARMED != 0
+    fn is_held(self) -> bool {
+        self.0.addr() & HELD != 0
     }
 
     #[inline(always)]
@@ -114,9 +114,9 @@ impl Entry {
         home::with_current(|home| Entry::at_home(home, home.now() + Span::from(duration)))
     }
 
-    /// Due at a moment of the standard library's clock, on the current engine.
-    pub(crate) fn until(deadline: std::time::Instant) -> Entry {
-        home::with_current(|home| Entry::at_home(home, home.core().clock.from_std(deadline)))
+    /// Due at `deadline`, on the current engine.
+    pub(crate) fn until(deadline: Instant) -> Entry {
+        home::with_current(|home| Entry::at_home(home, home.core().clock.time_of(deadline.into_std())))
     }
 
     /// Due at `deadline` on the clock of that engine.
@@ -126,9 +126,15 @@ impl Entry {
         Entry { target, deadline: representable(deadline) }
     }
 
-    /// Its deadline, also while it is disarmed.
-    pub(crate) fn deadline(&self) -> Time {
-        self.deadline
+    /// Its deadline, also while it is held.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::from_std(self.core().clock.std_of(self.deadline))
+    }
+
+    /// What its engine's clock shows.
+    pub(crate) fn now(&self) -> Instant {
+        let clock = &self.core().clock;
+        Instant::from_std(clock.std_of(clock.now()))
     }
 
     /// How it has ended, as far as can be seen.
@@ -153,13 +159,14 @@ impl Entry {
 
     /// Changes how late it may be. An armed one is armed anew when it is polled.
     pub(crate) fn set_mode(&mut self, mode: Mode) {
-        self.to_idle();
-        self.target = Target::core(self.core_ptr(), mode, self.target.is_disarmed(), Phase::Idle);
+        self.make_idle();
+        self.target = Target::core(self.core_ptr(), mode, self.target.is_held(), Phase::Idle);
     }
 
     /// `Fired` or `Stopped` when it has ended; else the waker is woken when it does. Arms it if it is not.
     #[inline(always)]
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Outcome> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let waker = context.waker();
         match self.phase() {
             Phase::Idle => match self.arm(waker) {
                 Ok(poll) => poll,
@@ -179,7 +186,7 @@ impl Entry {
     pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
         debug_assert!(self.phase() == Phase::Idle);
         let (due, mode) = (self.due(), self.mode());
-        if home::with(self.core_ptr(), |home| is_past(home, due, mode)) {
+        if home::with(self.core_ptr(), |home| is_past_at_first_sight(home, due, mode)) {
             return Ok(self.ended_when_idle());
         }
         if let Some(capacity) = &self.core().capacity
@@ -187,7 +194,7 @@ impl Entry {
         {
             return Err(ArmError::Full { capacity: capacity.most });
         }
-        self.arm_with_room(waker.clone())
+        self.arm_with_room(Coming::New, waker.clone())
     }
 
     /// Pending, and woken when there may be room.
@@ -200,7 +207,7 @@ impl Entry {
         if !has_room {
             return Poll::Pending;
         }
-        match self.arm_with_room(waker.clone()) {
+        match self.arm_with_room(Coming::New, waker.clone()) {
             Ok(poll) => poll,
             Err(_) => {
                 // A shard that has a billion timers. There is nobody who would tell when it has fewer.
@@ -212,11 +219,11 @@ impl Entry {
 
     /// Arms it, its place within the capacity taken.
     #[inline(always)]
-    fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
+    fn arm_with_room(&mut self, coming: Coming, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let (deadline, mode) = (self.due(), self.mode());
         let armed = home::with(self.core_ptr(), |home| {
             // SAFETY: a home knows how its thread stands to its shard.
-            let armed = unsafe { home.shard().arm(home.access(), deadline, mode, waker) };
+            let armed = unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker) };
             if armed.wish == Wish::Earliest {
                 home.core().tell(home.shard());
             }
@@ -224,7 +231,7 @@ impl Entry {
         });
         match armed {
             Some(node) => {
-                self.target = Target::node(node, self.target.is_disarmed());
+                self.target = Target::node(node, self.target.is_held());
                 Ok(Poll::Pending)
             }
             None => self.refused(),
@@ -273,48 +280,75 @@ impl Entry {
                 Poll::Pending
             }
             Some(Change::Ended) => self.poll_armed(waker),
-            None => self.move_house(new),
+            None => self.move_house(|old| new.unwrap_or(old)),
         }
     }
 
-    /// Cancels it where it is and arms it here, with `waker` or the one that it has.
-    fn move_house(&mut self, waker: Option<Waker>) -> Poll<Outcome> {
-        let stopped = self.node().state().see() == Seen::Stopped;
-        // It keeps its place within the capacity.
-        match self.end() {
-            Some(old) => match self.arm_with_room(waker.unwrap_or_else(|| old.clone())) {
-                Ok(poll) => poll,
-                Err(_) => {
-                    old.wake();
-                    Poll::Pending
-                }
-            },
-            None => {
-                self.give_room_back();
-                self.ended(if stopped { Outcome::Stopped } else { Outcome::Fired })
+    /// Takes it away from where it is and arms it here, with the waker that `waker` makes of the one that it had.
+    ///
+    /// It keeps its place within the capacity.
+    fn move_house(&mut self, waker: impl FnOnce(Waker) -> Waker) -> Poll<Outcome> {
+        let outcome = self.outcome();
+        let Some(old) = self.end(Leaving::Moving) else {
+            self.give_room_back();
+            return self.ended(outcome.unwrap_or(Outcome::Fired));
+        };
+        let waker = waker(old);
+        if self.is_past() {
+            return self.fire(waker);
+        }
+        let again = waker.clone();
+        match self.arm_with_room(Coming::Moving, waker) {
+            Ok(Poll::Pending) => Poll::Pending,
+            // It cannot be armed here. Whoever waits for it is to look.
+            Ok(ready) => {
+                again.wake();
+                ready
+            }
+            Err(_) => {
+                again.wake();
+                Poll::Pending
             }
         }
     }
 
+    /// Ends one whose deadline is past and that is between two shards.
+    fn fire(&mut self, waker: Waker) -> Poll<Outcome> {
+        let due = self.due();
+        home::with(self.core_ptr(), |home| {
+            // SAFETY: a home knows how its thread stands to its shard.
+            unsafe { home.shard().count_fired(home.access(), home.now() - due) }
+        });
+        self.give_room_back();
+        let ready = self.ended(Outcome::Fired);
+        waker.wake();
+        ready
+    }
+
     /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
-    pub(crate) fn reset(&mut self, deadline: Time) {
+    pub(crate) fn reset(&mut self, deadline: Instant) {
         let before = self.due();
-        self.deadline = representable(deadline);
-        self.set_disarmed(false);
+        self.deadline = representable(self.core().clock.time_of(deadline.into_std()));
+        self.set_held(false);
         self.deadline_changed(before);
     }
 
-    /// Waits for ever from now on, until it is armed or reset. Its deadline is kept, and so is its waker.
+    /// Takes it out of the queue, and drops its waker. Its deadline is kept; the next poll arms it again.
     pub(crate) fn disarm(&mut self) {
+        self.make_idle();
+    }
+
+    /// Waits for ever from now on, until it is let go or reset. Its deadline is kept, and so is its waker.
+    pub(crate) fn hold(&mut self) {
         let before = self.due();
-        self.set_disarmed(true);
+        self.set_held(true);
         self.deadline_changed(before);
     }
 
-    /// Ends being disarmed.
-    pub(crate) fn rearm(&mut self) {
+    /// Ends being held.
+    pub(crate) fn let_go(&mut self) {
         let before = self.due();
-        self.set_disarmed(false);
+        self.set_held(false);
         if self.due() != before {
             self.deadline_changed(before);
         }
@@ -327,14 +361,15 @@ impl Entry {
         } else if due < before {
             self.bring_forward(due);
         } else if self.node().state().later(before, due) == Later::Lost {
-            self.to_idle();
+            self.make_idle();
         }
     }
 
     fn bring_forward(&mut self, due: Time) {
         let node = self.node();
+        let is_past = self.is_past();
         let moved = home::with_owner(shard_of(node), |home| {
-            let home = home?;
+            let home = home.filter(|_| !is_past)?;
             // SAFETY: the home is of the owner, and we are the handle.
             let moved = unsafe { home.shard().move_as_owner(node, due) };
             if let Change::Done(Wish::Earliest) = moved {
@@ -344,29 +379,16 @@ impl Entry {
         });
         match moved {
             Some(Change::Done(_)) => {}
-            Some(Change::Ended) => self.to_idle(),
-            None => self.move_with_waker(),
-        }
-    }
-
-    /// Moves house for an earlier deadline.
-    fn move_with_waker(&mut self) {
-        let Some(waker) = self.end() else {
-            self.give_room_back();
-            return;
-        };
-        let again = waker.clone();
-        match self.arm_with_room(waker) {
-            Ok(Poll::Pending) => {}
-            // It has come already, or cannot be armed: whoever waits for it is to look.
-            Ok(Poll::Ready(_)) | Err(_) => again.wake(),
+            Some(Change::Ended) => self.make_idle(),
+            None if self.outcome().is_some() => self.make_idle(),
+            None => _ = self.move_house(|waker| waker),
         }
     }
 
     /// Cancels it, if it is armed. It can be armed again.
-    fn to_idle(&mut self) {
+    fn make_idle(&mut self) {
         if self.phase() == Phase::Armed {
-            drop(self.end());
+            drop(self.end(Leaving::Cancelled));
             self.give_room_back();
         }
         self.set_phase(Phase::Idle);
@@ -374,23 +396,23 @@ impl Entry {
 
     /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker.
     #[inline(always)]
-    fn end(&mut self) -> Option<Waker> {
+    fn end(&mut self, leaving: Leaving) -> Option<Waker> {
         let (node, mode) = (self.node(), self.mode());
         let shard = shard_of(node);
         let waker = home::with_owner(shard, |home| match home {
             // SAFETY: the home is of the owner; we are the handle and forget the node below.
-            Some(home) => unsafe { home.shard().cancel_as_owner(node) },
+            Some(home) => unsafe { home.shard().cancel_as_owner(node, leaving) },
             // SAFETY: the core keeps its shards; we are the handle and forget the node below.
-            None => unsafe { shard.as_ref().cancel_from_afar(node) },
+            None => unsafe { shard.as_ref().cancel_from_afar(node, leaving) },
         });
         // SAFETY: as above.
-        self.target = Target::core(unsafe { shard.as_ref() }.core(), mode, self.target.is_disarmed(), Phase::Idle);
+        self.target = Target::core(unsafe { shard.as_ref() }.core(), mode, self.target.is_held(), Phase::Idle);
         waker
     }
 
     /// Gives up the node of an entry that has ended.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        drop(self.end());
+        drop(self.end(Leaving::Cancelled));
         self.give_room_back();
         self.ended(outcome)
     }
@@ -410,14 +432,19 @@ impl Entry {
     /// When it is due indeed.
     #[inline(always)]
     fn due(&self) -> Time {
-        if self.target.is_disarmed() { Time::NEVER } else { self.deadline }
+        if self.target.is_held() { Time::NEVER } else { self.deadline }
+    }
+
+    /// Whether it is due now.
+    fn is_past(&self) -> bool {
+        self.due() <= self.core().clock.now()
     }
 
     #[inline(always)]
     fn node(&self) -> NodeRef {
         debug_assert!(self.phase() == Phase::Armed);
         // SAFETY: in this phase the target is a node, of a shard that the core keeps.
-        unsafe { NodeRef::new(NonNull::new_unchecked(self.target.without(DISARMED | PHASE).cast::<Node>())) }
+        unsafe { NodeRef::new(NonNull::new_unchecked(self.target.without(HELD | PHASE).cast::<Node>())) }
     }
 
     #[inline(always)]
@@ -426,7 +453,7 @@ impl Entry {
             // SAFETY: the core, which the entry keeps, keeps its shards.
             Phase::Armed => unsafe { shard_of(self.node()).as_ref() }.core(),
             // SAFETY: a core's address is not null.
-            _ => unsafe { NonNull::new_unchecked(self.target.without(MODE | DISARMED | PHASE).cast()) },
+            _ => unsafe { NonNull::new_unchecked(self.target.without(MODE | HELD | PHASE).cast()) },
         }
     }
 
@@ -441,9 +468,9 @@ impl Entry {
         self.target = Target(self.target.0.map_addr(|address| address & !PHASE | phase as usize));
     }
 
-    fn set_disarmed(&mut self, disarmed: bool) {
-        let bits = if disarmed { DISARMED } else { 0 };
-        self.target = Target(self.target.0.map_addr(|address| address & !DISARMED | bits));
+    fn set_held(&mut self, held: bool) {
+        let bits = if held { HELD } else { 0 };
+        self.target = Target(self.target.0.map_addr(|address| address & !HELD | bits));
     }
 
     #[inline(always)]
@@ -460,7 +487,7 @@ impl Drop for Entry {
     #[inline(always)]
     fn drop(&mut self) {
         if self.phase() == Phase::Armed {
-            drop(self.end());
+            drop(self.end(Leaving::Cancelled));
             self.give_room_back();
         }
         // SAFETY: the entry's own reference, which it does not use again.
@@ -468,25 +495,9 @@ impl Drop for Entry {
     }
 }
 
-/// Whether a deadline is past. Reads the clock only if it may be: not if it is later than the next visit to the shard.
+/// Whether a deadline is past. Reads the clock only if it may be: not if the shard will be visited before it anyway. (Should
+/// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
 #[inline(always)]
-fn is_past(home: &Home, deadline: Time, mode: Mode) -> bool {
+fn is_past_at_first_sight(home: &Home, deadline: Time, mode: Mode) -> bool {
     deadline <= home.seen() || (deadline < home.shard().wants().get(mode.line()) && deadline <= home.now())
-}
-
-/// The same in the terms of the surfaces.
-impl Entry {
-    pub(crate) fn deadline_instant(&self) -> Instant {
-        Instant::from_std(self.core().clock.to_std(self.deadline))
-    }
-
-    pub(crate) fn reset_to(&mut self, deadline: Instant) {
-        self.reset(self.core().clock.from_std(deadline.into_std()));
-    }
-
-    /// What its engine's clock shows.
-    pub(crate) fn now(&self) -> Instant {
-        let clock = &self.core().clock;
-        Instant::from_std(clock.to_std(clock.now()))
-    }
 }

@@ -40,10 +40,13 @@ thread_local! {
     static HOMES: Homes = const { Homes(RefCell::new(Vec::new())) };
 }
 
+#[expect(clippy::vec_box, reason = "a home does not move when others are added")]
 struct Homes(RefCell<Vec<Box<Home>>>);
 
 impl Home {
     fn new(core: CoreRef) -> Home {
+        #[cfg(feature = "test-util")]
+        core.add_thread();
         let (index, shard, access) = core.adopt();
         let shard = NonNull::from(shard);
         let (stock, seen, entered) = (Cell::new(0), Cell::new(Time::ZERO), Cell::new(0));
@@ -166,6 +169,15 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Home) -> R) -> R {
     }
 }
 
+/// With the current home, if there is one already.
+pub(crate) fn with_known<R>(f: impl FnOnce(Option<&Home>) -> R) -> R {
+    #[cfg(feature = "test-util")]
+    if let Some(core) = crate::time::test_util::current_core() {
+        return with(core.as_ptr(), |home| f(Some(home)));
+    }
+    f(current())
+}
+
 /// With the home in the engine that has this core, to which the caller holds a reference.
 #[inline(always)]
 pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
@@ -219,6 +231,12 @@ pub(crate) fn leave(core: &CoreRef, before: *const Home) {
         }
         CURRENT.with(|current| current.set(before));
     });
+}
+
+/// Whether the current home was entered, rather than being the default.
+#[cfg(feature = "test-util")]
+pub(crate) fn has_entered() -> bool {
+    current().is_some_and(|home| home.entered.get() > 0)
 }
 
 #[cold]
@@ -277,8 +295,7 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
             };
             let home = Box::new(Home::new(core));
             let pointer = std::ptr::from_ref::<Home>(&home);
-            let gone = homes.add(home);
-            drop(gone);
+            homes.add(home);
             pointer
         })
         .ok()
@@ -286,13 +303,11 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
 
 impl Homes {
     /// Adds a home, and takes out those in engines that have been shut down and that nobody is inside of.
-    fn add(&self, home: Box<Home>) -> Vec<Box<Home>> {
+    fn add(&self, home: Box<Home>) {
         let current = CURRENT.with(Cell::get);
+        let in_use = |home: &Home| !home.core.is_closed() || home.entered.get() > 0 || std::ptr::eq(home, current);
         let mut homes = self.0.borrow_mut();
-        let unused =
-            |home: &mut Box<Home>| home.core.is_closed() && home.entered.get() == 0 && !std::ptr::eq(&**home, current);
-        let gone = homes.extract_if(.., unused).collect();
+        homes.retain(|home| in_use(home));
         homes.push(home);
-        gone
     }
 }

@@ -8,6 +8,7 @@ mod bias;
 mod capacity;
 mod clock;
 mod core;
+pub mod delay_queue;
 mod driver;
 mod engine;
 mod entry;
@@ -26,6 +27,7 @@ mod young;
 pub mod time;
 
 pub use clock::Clock;
+pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
 pub use outcome::Outcome;

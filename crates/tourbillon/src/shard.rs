@@ -15,7 +15,7 @@
 use std::ptr::NonNull;
 use std::task::Waker;
 
-use tourbillon_queue::{Place, RoundsError, Settled, Time};
+use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
 use crate::bias::{Biased, Busy};
 use crate::core::Core;
@@ -51,6 +51,23 @@ unsafe impl Send for Shard {}
 /// Other threads write this: it has a cache line of its own.
 #[repr(align(128))]
 struct Apart<T>(T);
+
+/// Why a handle gives up its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leaving {
+    /// The timer is cancelled.
+    Cancelled,
+    /// The timer goes on elsewhere: nothing is counted.
+    Moving,
+}
+
+/// Whether a timer is armed for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Coming {
+    New,
+    /// It was armed in another shard before, and counted there.
+    Moving,
+}
 
 /// How the calling thread stands to a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,25 +183,32 @@ impl Shard {
     /// # Safety
     /// As for [`with`](Shard::with).
     #[inline(always)]
-    pub(crate) unsafe fn arm(&self, access: Access, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+    pub(crate) unsafe fn arm(&self, access: Access, coming: Coming, deadline: Time, mode: Mode, waker: Waker) -> Arm {
         // What follows is `with`, written out so that on the quick way everything stays in registers.
         if access == Access::Owner
             // SAFETY: the caller's contract.
             && let Some(mut inside) = unsafe { self.inner.owner() }
             && let Some(node) = inside.with(|inner| inner.take_node(self))
         {
-            return inside.with(|inner| inner.arm(&self.wants, node, deadline, mode, waker));
+            return inside.with(|inner| inner.arm(&self.wants, node, coming, deadline, mode, waker));
         }
         // SAFETY: the caller's contract.
-        unsafe { self.arm_slowly(access, deadline, mode, waker) }
+        unsafe { self.arm_slowly(access, coming, deadline, mode, waker) }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn arm_slowly(&self, access: Access, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+    unsafe fn arm_slowly(
+        &self,
+        access: Access,
+        coming: Coming,
+        deadline: Time,
+        mode: Mode,
+        waker: Waker,
+    ) -> Arm {
         let mut waker = Some(waker);
         let arm = |inner: &mut Inner| match (inner.take_node(self), waker.take()) {
-            (Some(node), Some(waker)) => inner.arm(&self.wants, node, deadline, mode, waker),
+            (Some(node), Some(waker)) => inner.arm(&self.wants, node, coming, deadline, mode, waker),
             (_, unused) => {
                 waker = unused;
                 Arm { node: None, wish: Wish::Later }
@@ -202,34 +226,35 @@ impl Shard {
     /// # Safety
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle, and forgets the node.
     #[inline(always)]
-    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
         // SAFETY: the caller's contract.
         unsafe {
             match self.inner.owner() {
-                Some(mut inside) => inside.with(|inner| inner.cancel(node)),
-                None => self.cancel_slowly(node),
+                Some(mut inside) => inside.with(|inner| inner.cancel(node, leaving)),
+                None => self.cancel_slowly(node, leaving),
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn cancel_slowly(&self, node: NodeRef) -> Option<Waker> {
+    unsafe fn cancel_slowly(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
         // SAFETY: the caller's contract.
-        unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node)) }
+        unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node, leaving)) }
     }
 
     /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, if nobody has taken it.
     ///
     /// # Safety
     /// The caller is the node's handle, and forgets the node. The node is one of this shard.
-    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
         let waker = match node.state().cancel() {
             // SAFETY: whoever wins the cancel owns the waker.
             Cancel::Won => Some(unsafe { node.take_waker() }),
             Cancel::Lost => None,
         };
-        let ended = if waker.is_some() { Ended::Cancelled } else { Ended::Before };
+        let cancelled = waker.is_some() && leaving == Leaving::Cancelled;
+        let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
         // Whoever makes the heap full clears it; the others go on.
         if self.returns.0.push(node, ended) == HEAP {
             self.inner.guest(|inner| inner.take_returns(self));
@@ -279,6 +304,15 @@ impl Shard {
     pub(crate) unsafe fn visit(&self, access: Access, now: Time, batch: &mut Vec<Waker>) -> Visit {
         // SAFETY: the caller's contract.
         unsafe { self.with(access, |inner| inner.visit(self, now, batch)) }
+    }
+
+    /// Counts a timer that was found due while it was between two shards.
+    ///
+    /// # Safety
+    /// As for [`with`](Shard::with).
+    pub(crate) unsafe fn count_fired(&self, access: Access, late: Span) {
+        // SAFETY: the caller's contract.
+        unsafe { self.with(access, |inner| inner.counts.fired(late)) }
     }
 
     /// Refuses all further arming.
@@ -332,24 +366,32 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn arm(&mut self, wants: &Wants, node: NodeRef, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+    fn arm(
+        &mut self,
+        wants: &Wants,
+        node: NodeRef,
+        coming: Coming,
+        deadline: Time,
+        mode: Mode,
+        waker: Waker,
+    ) -> Arm {
         // SAFETY: the node is free, so nobody has it, and the lock is held.
         unsafe {
             node.put_waker(waker);
             node.set_mode(mode);
         }
         node.state().arm(deadline);
-        self.counts.armed += 1;
+        self.counts.armed += u64::from(coming == Coming::New);
         Arm { node: Some(node), wish: self.link(wants, node, deadline, mode) }
     }
 
     #[inline(always)]
-    fn cancel(&mut self, node: NodeRef) -> Option<Waker> {
+    fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
         let armed = matches!(node.state().see(), Seen::Armed(_));
         // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
         let waker = armed.then(|| unsafe { node.take_waker() });
         if armed {
-            self.counts.cancelled += 1;
+            self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
             self.unlink(node);
         }
         self.slab.put(node);
@@ -523,8 +565,10 @@ impl Inner {
                 // SAFETY: the shard has won, so the waker is its own.
                 batch.push(unsafe { node.take_waker() });
             }
-            // Its wish is heard at the end of the visit.
-            Fire::NotYet(deadline) => _ = self.link(wants, node, deadline, mode),
+            // Its wish is heard at the end of the visit; so it must be in the queue by then, not among the young.
+            Fire::NotYet(deadline) if mode != Mode::RELAXED => _ = self.link_strict(wants, node, deadline, mode),
+            Fire::NotYet(deadline) if deadline.is_never() => {}
+            Fire::NotYet(deadline) => self.insert(Line::Relaxed, node, deadline),
             Fire::Lost => {}
         }
     }

@@ -41,7 +41,7 @@ const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK * size_of::<Node>(
     Err(_) => panic!("not a layout"),
 };
 const _: () = assert!(size_of::<Header>() <= size_of::<Node>() && CHUNK.size() <= CHUNK_BYTES);
-const _: () = assert!(MOST as usize % PER_CHUNK == 0);
+const _: () = assert!((MOST as usize).is_multiple_of(PER_CHUNK));
 
 // SAFETY: the chunks belong to the slab alone; what threads share of a node is its own matter.
 unsafe impl Send for Slab {}
@@ -86,7 +86,7 @@ impl Slab {
 
     /// The indices of all nodes from `first` on that have ever been in use.
     pub(crate) fn indices(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
-        (first..self.touched).filter(|index| *index as usize % PER_CHUNK != 0)
+        (first..self.touched).filter(|index| *index as usize % PER_CHUNK > 0)
     }
 
     /// A node that has never been in use; `None` if there are as many as a queue can hold.
@@ -96,7 +96,7 @@ impl Slab {
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn touch(&mut self, shard: NonNull<Shard>) -> Option<NodeRef> {
-        if self.touched as usize % PER_CHUNK == 0 {
+        if (self.touched as usize).is_multiple_of(PER_CHUNK) {
             if self.touched == MOST {
                 return None;
             }

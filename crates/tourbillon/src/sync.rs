@@ -10,6 +10,7 @@ pub(crate) use loom::{
 };
 
 #[cfg(not(loom))]
+#[cfg_attr(target_os = "linux", allow(unused_imports, reason = "the fence is the kernel's there"))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU64, Ordering, fence},

@@ -372,15 +372,32 @@ impl<Id> RawWheel<Id> {
         }
     }
 
-    fn first_in(&self, owner: Owner) -> Option<u64> {
-        self.blocks.iter(&self.levels.list(owner)).map(|(deadline, _)| deadline).min()
+    /// The first to fire of all, whether it is due or not, and its deadline. Looks through a slot.
+    #[must_use]
+    pub fn first(&self) -> Option<(&Id, Time)> {
+        let run = self.first_running().and_then(|(_, level)| self.runs[level].first(&self.blocks));
+        let late = self.late.first().map(|(id, deadline)| (deadline.as_nanos(), id));
+        let placed = self.levels.first(self.elapsed).and_then(|slot| self.first_placed(slot));
+        // The first of equal ones: a run was closed before what ties with it was armed, and nothing late ties with a slot.
+        let first = [run, late, placed].into_iter().flatten().min_by_key(|(deadline, _)| *deadline);
+        first.map(|(deadline, id)| (id, Time::from_nanos(deadline)))
     }
 
-    /// The earliest deadline in a slot, also if it is being split.
-    fn first_placed(&self, slot: Slot) -> Option<u64> {
+    fn first_in(&self, owner: Owner) -> Option<(u64, &Id)> {
+        self.blocks.iter(&self.levels.list(owner)).min_by_key(|(deadline, _)| *deadline)
+    }
+
+    /// The first to fire of a slot, also if it is being split.
+    fn first_placed(&self, slot: Slot) -> Option<(u64, &Id)> {
         let dealt = if self.is_split(slot) { self.levels.first_of(self.levels.parts(slot.height)) } else { None };
         let dealt = dealt.map(|owner| Slot { owner, height: slot.height - 1, start: slot.start });
-        self.first_in(slot.owner).into_iter().chain(dealt.and_then(|part| self.first_placed(part))).min()
+        // Of equal ones, those that were dealt out are the older ones.
+        let items = dealt.and_then(|part| self.first_placed(part)).into_iter().chain(self.first_in(slot.owner));
+        items.min_by_key(|(deadline, _)| *deadline)
+    }
+
+    fn first_deadline(&self, slot: Slot) -> Option<u64> {
+        self.first_placed(slot).map(|(deadline, _)| deadline)
     }
 
     /// The earliest of the runs, what is late, and `placed`.
@@ -479,14 +496,14 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.earliest(self.levels.first(self.elapsed).and_then(|slot| self.first_placed(slot)))
+        self.earliest(self.levels.first(self.elapsed).and_then(|slot| self.first_deadline(slot)))
     }
 
     fn next_wakeup(&self) -> Option<Time> {
         let first = self.levels.first(self.elapsed);
         self.earliest(first.and_then(|slot| {
             let many = self.levels.list(slot.owner).blocks() > GLANCE / BLOCK || self.is_split(slot);
-            if many { Some(slot.start) } else { self.first_placed(slot) }
+            if many { Some(slot.start) } else { self.first_deadline(slot) }
         }))
     }
 

@@ -87,6 +87,14 @@ impl Run {
         }
     }
 
+    /// The first item.
+    pub(super) fn first<'a, Id>(&self, blocks: &'a Blocks<u64, Id>) -> Option<(u64, &'a Id)> {
+        match self.order.get(self.next) {
+            Some(&position) => blocks.id(position).map(|id| (blocks.key(position), id)),
+            None => blocks.iter(&self.list).next(),
+        }
+    }
+
     /// Takes the first item if it is due before `bound`.
     #[inline(always)]
     pub(super) fn pop<Id>(&mut self, blocks: &mut Blocks<u64, Id>, bound: u64) -> Option<(u64, Id)> {

@@ -18,7 +18,9 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
 pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     let fd = core.driving.alarm.fd().ok_or(BuildError::NoRuntime)?.try_clone_to_owned().map_err(BuildError::Thread)?;
     let _context = runtime.enter();
-    let fd = AsyncFd::register_with_interest(fd, Interest::READABLE).map_err(BuildError::Thread)?;
+    // SAFETY: an `OwnedFd` gives the same open descriptor for as long as it lives.
+    let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    let fd = fd.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
     let task = Task { work: Some(Wheelwork::new(core)) };
     runtime.spawn(task.run(fd));
     Ok(())

@@ -1,7 +1,59 @@
-//! Drop-in for `tokio::time`.
+//! Sleeps, timeouts and intervals, under any executor.
+//!
+//! The names and meanings are those of `tokio::time`: to migrate, change the `use` line. Nothing here needs a runtime, a
+//! context, or a task; what is beyond Tokio's API is marked with a plus.
+//!
+//! | to | use |
+//! |---|---|
+//! | wait | [`sleep`], [`sleep_until`], [`Sleep`] |
+//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`Timeout::reset`], [`extend`](Timeout::extend), [`disarm`](Timeout::disarm) |
+//! | give up in time, through many calls | + [`Deadline`] |
+//! | do something every so often | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
+//! | wait for many things, each with its own time | [`DelayQueue`] |
+//! | read the clock | [`Instant`] |
+//! | test in virtual time | `pause`, `resume`, `advance` (feature `test-util`) |
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon::time::{sleep, timeout};
+//!
+//! # futures_lite::future::block_on(async {
+//! let slow = async {
+//!     sleep(Duration::from_secs(60)).await;
+//!     "answer"
+//! };
+//! assert!(timeout(Duration::from_millis(5), slow).await.is_err());
+//! # });
+//! ```
+//!
+//! # Differences from `tokio::time`
+//!
+//! - Deadlines are exact to the nanosecond, not to the millisecond.
+//! - The operators of [`Instant`] saturate where Tokio's panic.
+//! - After an engine was shut down, a timer completes and says so; Tokio's panics.
+//! - Items of a [`DelayQueue`] with equal deadlines come in the order of their insertion, and a key that is no longer
+//!   valid never comes to mean another item.
 
-mod instant;
+mod deadline;
+pub mod error;
+mod ext;
+pub(crate) mod instant;
+mod interval;
 mod sleep;
+#[cfg(feature = "test-util")]
+pub(crate) mod test_util;
+mod timeout;
+#[cfg(feature = "test-util")]
+mod watcher;
 
+#[cfg(feature = "test-util")]
+pub use test_util::{advance, pause, resume};
+pub use crate::delay_queue::{self, DelayQueue};
+pub use deadline::{Deadline, Scope};
+pub use ext::FutureExt;
 pub use instant::Instant;
+pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
 pub use sleep::{Sleep, sleep, sleep_until};
+/// The standard library's, for those who import everything from here.
+pub use std::time::Duration;
+pub use timeout::{Timeout, timeout, timeout_at};

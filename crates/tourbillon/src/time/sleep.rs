@@ -39,31 +39,31 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Waits until `deadline`. See [`sleep`].
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep::from_entry(Entry::until(deadline.into_std()))
+    Sleep::from_entry(Entry::until(deadline))
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
 ///
-/// It works in any executor and in none; it takes 24 bytes, and the engine another 48 while it is armed.
+/// It works in any executor and in none. It takes 16 bytes, and the engine another 48 while it is armed.
 ///
 /// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Sleep {
     entry: Entry,
     /// As its users rely on: it has to be pinned.
-    pinned: PhantomPinned,
+    _pinned: PhantomPinned,
 }
 
 impl Sleep {
     #[inline(always)]
     pub(crate) fn from_entry(entry: Entry) -> Sleep {
-        Sleep { entry, pinned: PhantomPinned }
+        Sleep { entry, _pinned: PhantomPinned }
     }
 
     /// When it is due.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.entry.deadline_instant()
+        self.entry.deadline()
     }
 
     /// Whether it has ended: the deadline has come and the driver has seen it, or the engine was shut down.
@@ -83,17 +83,17 @@ impl Sleep {
     /// Whoever waits for it is woken at the new deadline; there is no need to poll again. If it had ended, it waits again
     /// from the next poll on. Pushing a deadline later takes no lock.
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
-        self.entry().reset_to(deadline);
+        self.entry().reset(deadline);
     }
 
     /// Waits for ever, until [`arm`](Sleep::arm) or [`reset`](Sleep::reset) is called. The deadline is kept.
     pub fn disarm(self: Pin<&mut Self>) {
-        self.entry().disarm();
+        self.entry().hold();
     }
 
     /// Ends being [disarmed](Sleep::disarm): it is due at its deadline again, at once if that is past.
     pub fn arm(self: Pin<&mut Self>) {
-        self.entry().rearm();
+        self.entry().let_go();
     }
 
     /// Sets how late it may be, instead of what its engine says.
@@ -122,7 +122,7 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.entry().poll(context.waker()).map(drop)
+        self.entry().poll(context).map(|_| ())
     }
 }
 

@@ -1,0 +1,186 @@
+//! Deadlines that are handed down from caller to callee.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use super::error::Elapsed;
+use super::instant::far_future;
+use super::{Instant, Timeout, timeout_at};
+
+/// The time by which some work must be done.
+///
+/// Unlike a duration, a deadline can be passed through any number of calls without growing: a request that may take a
+/// second may take a second in all, not a second for each of its steps. Deadlines are compared with the usual operators;
+/// `min` is the stricter of two.
+///
+/// # Scopes
+///
+/// [`scope`](Deadline::scope) runs a future under a deadline and lets everything it calls know of it:
+/// [`Deadline::current`] is the deadline of the scope that is being polled. Scopes nest, and an inner one never outlives
+/// the outer one, whatever it asks for.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::Deadline;
+///
+/// async fn query() -> &'static str {
+///     // However long a query may take by itself, it takes no longer than its caller has.
+///     let limit = Deadline::after(Duration::from_secs(30));
+///     let limit = Deadline::current().map_or(limit, |callers| callers.min(limit));
+///     assert!(limit.remaining() <= Duration::from_secs(1));
+///     limit.timeout(async { "row" }).await.unwrap_or("too late")
+/// }
+///
+/// # futures_lite::future::block_on(async {
+/// let answer = Deadline::after(Duration::from_secs(1)).scope(query()).await;
+/// assert_eq!(answer, Ok("row"));
+/// assert_eq!(Deadline::current(), None);
+/// # });
+/// ```
+///
+/// A scope is part of the future, not of the thread or the task: it works under any executor, and a future that moves
+/// between threads takes its scope along. A task that is *spawned* from within a scope is not part of it; hand it
+/// `Deadline::current()`. Timeouts made inside a scope are what they were made to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// Never is the far future, and nothing is later: so the order of the instants is the order of the deadlines.
+pub struct Deadline(Instant);
+
+thread_local! {
+    /// That of the innermost scope that is being polled on this thread.
+    static CURRENT: Cell<Option<Deadline>> = const { Cell::new(None) };
+}
+
+impl Deadline {
+    /// `duration` from now. What is too long to be represented is [never](Deadline::never).
+    #[must_use]
+    pub fn after(duration: Duration) -> Deadline {
+        Deadline::at(Instant::now() + duration)
+    }
+
+    /// At an instant.
+    #[must_use]
+    pub fn at(instant: Instant) -> Deadline {
+        Deadline(instant.min(far_future()))
+    }
+
+    /// No deadline: later than every other.
+    #[must_use]
+    pub fn never() -> Deadline {
+        Deadline(far_future())
+    }
+
+    /// The deadline of the scope that is being polled; `None` outside any.
+    ///
+    /// It is the earliest of all scopes around the caller.
+    #[must_use]
+    pub fn current() -> Option<Deadline> {
+        CURRENT.get()
+    }
+
+    /// The instant; `None` if it is [never](Deadline::never).
+    #[must_use]
+    pub fn instant(self) -> Option<Instant> {
+        (self != Deadline::never()).then_some(self.0)
+    }
+
+    /// How much time is left: zero when it has passed, [`Duration::MAX`] if it is [never](Deadline::never).
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        self.instant().map_or(Duration::MAX, |instant| instant - Instant::now())
+    }
+
+    /// Whether there is no time left.
+    #[must_use]
+    pub fn is_past(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Waits for a future, but no longer than until this deadline: see [`timeout_at`].
+    ///
+    /// It does not make a scope, and it does not look at the one it is in.
+    pub fn timeout<F: IntoFuture>(self, future: F) -> Timeout<F::IntoFuture> {
+        timeout_at(self.0, future)
+    }
+
+    /// Runs a future under this deadline, or under the one of the surrounding scope if that is earlier.
+    ///
+    /// While the future is polled, [`Deadline::current`] is the earliest of this deadline, the one that surrounds this
+    /// call, and the one that surrounds the poll. At the earlier of the first two the answer is
+    /// [`Err(Elapsed)`](Elapsed); at the third it is the outer scope that ends. As with [`timeout`](super::timeout()), the
+    /// future is polled first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the scope drops the future. It is as cancel safe as the future is.
+    ///
+    /// # Panics
+    ///
+    /// Only if the future does; the surrounding scope is then in force again.
+    pub fn scope<F: IntoFuture>(self, future: F) -> Scope<F::IntoFuture> {
+        let deadline = self.within(Deadline::current());
+        Scope { deadline, timeout: deadline.timeout(future) }
+    }
+
+    fn within(self, outer: Option<Deadline>) -> Deadline {
+        outer.map_or(self, |outer| outer.min(self))
+    }
+}
+
+impl fmt::Debug for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.instant() {
+            Some(instant) => f.debug_tuple("Deadline").field(&instant).finish(),
+            None => f.write_str("Deadline(never)"),
+        }
+    }
+}
+
+pin_project! {
+    /// The future of [`Deadline::scope`].
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Scope<F> {
+        deadline: Deadline,
+        #[pin]
+        timeout: Timeout<F>,
+    }
+}
+
+impl<F> Scope<F> {
+    /// When it ends: the deadline that was asked for, or that of the scope in which it was made if that is earlier.
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let _restore = Restore(CURRENT.get());
+        CURRENT.set(Some(this.deadline.within(CURRENT.get())));
+        this.timeout.poll(cx)
+    }
+}
+
+impl<F: fmt::Debug> fmt::Debug for Scope<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("deadline", &self.deadline).field("value", self.timeout.get_ref()).finish()
+    }
+}
+
+/// Puts the surrounding scope back in force, also when a poll panics.
+struct Restore(Option<Deadline>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}

@@ -1,0 +1,341 @@
+//! Ticks at a fixed period.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::Instant;
+use super::error::ZeroPeriod;
+use crate::Outcome;
+use crate::entry::Entry;
+
+/// Ticks every `period`, at once for the first time.
+///
+/// The first tick is ready immediately; [`interval_at`] lets it wait. What happens when ticks come too late is the
+/// interval's [`MissedTickBehavior`].
+///
+/// # Panics
+///
+/// If `period` is zero. [`try_interval`] returns an error instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::interval;
+///
+/// # futures_lite::future::block_on(async {
+/// let mut interval = interval(Duration::from_millis(2));
+/// let first = interval.tick().await; // at once
+/// let second = interval.tick().await;
+/// assert_eq!(second - first, Duration::from_millis(2));
+/// # });
+/// ```
+#[track_caller]
+pub fn interval(period: Duration) -> Interval {
+    expect_period(try_interval(period))
+}
+
+/// Ticks every `period`, at `start` for the first time.
+///
+/// # Panics
+///
+/// If `period` is zero. [`try_interval_at`] returns an error instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, interval_at};
+///
+/// # futures_lite::future::block_on(async {
+/// let start = Instant::now() + Duration::from_millis(2);
+/// let mut interval = interval_at(start, Duration::from_secs(60));
+/// assert_eq!(interval.tick().await, start);
+/// # });
+/// ```
+#[track_caller]
+pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    expect_period(try_interval_at(start, period))
+}
+
+/// The same as [`interval`], without the panic.
+///
+/// # Errors
+///
+/// [`ZeroPeriod`] if `period` is zero.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{error::ZeroPeriod, try_interval};
+///
+/// assert!(matches!(try_interval(Duration::ZERO), Err(ZeroPeriod { .. })));
+/// assert!(try_interval(Duration::from_nanos(1)).is_ok());
+/// ```
+pub fn try_interval(period: Duration) -> Result<Interval, ZeroPeriod> {
+    Interval::new(Entry::after(Duration::ZERO), period)
+}
+
+/// The same as [`interval_at`], without the panic.
+///
+/// # Errors
+///
+/// [`ZeroPeriod`] if `period` is zero.
+pub fn try_interval_at(start: Instant, period: Duration) -> Result<Interval, ZeroPeriod> {
+    Interval::new(Entry::until(start), period)
+}
+
+/// Later than this, a tick counts as missed.
+const TOLERANCE: Duration = Duration::from_millis(5);
+
+/// Ticks every period: made by [`interval`], [`interval_at`] and their `try_` forms.
+///
+/// With the feature `futures` it is also a `Stream` of instants that does not end.
+///
+/// # After a shutdown
+///
+/// When its engine has been shut down nothing can be waited for, and waiting for ever would be a hang. So the pending
+/// tick is ready at once, whatever its time, and so is every later one; each gives the instant for which it was
+/// scheduled, one period after the other. [`is_stopped`](Interval::is_stopped) then tells, and a loop that may outlive
+/// its engine asks it:
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Engine;
+/// use tourbillon::time::interval;
+///
+/// # futures_lite::future::block_on(async {
+/// let engine = Engine::builder().build().unwrap();
+/// let _entered = engine.enter();
+/// let mut keep_alive = interval(Duration::from_secs(60));
+/// keep_alive.tick().await;
+/// engine.shutdown();
+///
+/// loop {
+///     keep_alive.tick().await;
+///     if keep_alive.is_stopped() {
+///         break;
+///     }
+///     // send it
+/// }
+/// # });
+/// ```
+///
+/// From the second such tick on, the task yields to its executor before each, so that a loop that does not ask is busy
+/// but does not keep other tasks from running.
+pub struct Interval {
+    delay: Entry,
+    period: Duration,
+    missed_tick_behavior: MissedTickBehavior,
+    engine: EngineSeen,
+}
+
+/// What the interval knows of its engine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EngineSeen {
+    Running,
+    /// Shut down. The next tick yields first.
+    Stopped,
+    /// Shut down. The task has yielded and the tick is ready.
+    StoppedYielded,
+}
+
+/// What an [`Interval`] does when a tick comes more than five milliseconds late.
+///
+/// In the drawings an interval ticks at 0 and at 1 of its periods. Then its task is busy and asks for the next tick only at
+/// 3.2. A mark is where a tick is taken, the number below it what the tick returns.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MissedTickBehavior {
+    /// Makes up for what was missed: ticks at once until the schedule is caught up with. The default.
+    ///
+    /// ```text
+    ///     time     0         1         2         3         4         5
+    ///     taken    |         |                     ||      |         |
+    ///     returns  0         1                     2,3     4         5
+    /// ```
+    #[default]
+    Burst,
+
+    /// Starts a new schedule at the late tick: the next one is a whole period after it.
+    ///
+    /// ```text
+    ///     time     0         1         2         3         4         5
+    ///     taken    |         |                     |         |         |
+    ///     returns  0         1                     2         4.2       5.2
+    /// ```
+    Delay,
+
+    /// Drops what was missed and returns to the schedule: the next tick is at the next multiple of the period.
+    ///
+    /// ```text
+    ///     time     0         1         2         3         4         5
+    ///     taken    |         |                     |       |         |
+    ///     returns  0         1                     2       4         5
+    /// ```
+    Skip,
+}
+
+impl Interval {
+    fn new(delay: Entry, period: Duration) -> Result<Interval, ZeroPeriod> {
+        if period.is_zero() {
+            return Err(ZeroPeriod);
+        }
+        let missed_tick_behavior = MissedTickBehavior::default();
+        Ok(Interval { delay, period, missed_tick_behavior, engine: EngineSeen::Running })
+    }
+
+    /// Waits for the next tick and returns the instant for which it was scheduled, which may be long past.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, no tick is lost.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub async fn tick(&mut self) -> Instant {
+        poll_fn(|cx| self.poll_tick(cx)).await
+    }
+
+    /// Polls for the next tick.
+    ///
+    /// - `Pending`: the tick is not due. The task of `cx`, and of no earlier poll, is woken when it is.
+    /// - `Ready`: the tick, as the instant for which it was scheduled. No task will be woken for the next one before this
+    ///   method has been called again.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
+        let outcome = ready!(self.delay.poll(cx));
+        let scheduled = self.delay.deadline();
+        let next = if outcome == Outcome::Stopped {
+            ready!(self.poll_stopped(cx));
+            scheduled + self.period
+        } else {
+            self.next_after(scheduled, self.delay.now())
+        };
+        // The entry has completed, so this arms nothing: the next poll will.
+        self.delay.reset(next);
+        Poll::Ready(scheduled)
+    }
+
+    /// Restarts the schedule: the next tick is one period from now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::{Instant, interval};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let mut interval = interval(Duration::from_millis(2));
+    /// interval.tick().await;
+    /// let now = Instant::now();
+    /// interval.reset();
+    /// assert!(interval.tick().await >= now + Duration::from_millis(2));
+    /// # });
+    /// ```
+    pub fn reset(&mut self) {
+        self.reset_after(self.period);
+    }
+
+    /// Restarts the schedule: the next tick is now.
+    pub fn reset_immediately(&mut self) {
+        self.reset_after(Duration::ZERO);
+    }
+
+    /// Restarts the schedule: the next tick is `after` from now, whatever the period.
+    ///
+    /// With an `after` that is too long to be represented, the next tick never comes.
+    pub fn reset_after(&mut self, after: Duration) {
+        self.reset_at(self.delay.now() + after);
+    }
+
+    /// Restarts the schedule: the next tick is at `deadline`, in the future or in the past.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.delay.reset(deadline);
+    }
+
+    /// What it does when ticks come late.
+    #[must_use]
+    pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
+        self.missed_tick_behavior
+    }
+
+    /// Says what to do when ticks come late.
+    pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+        self.missed_tick_behavior = behavior;
+    }
+
+    /// The period.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Whether the last tick did not wait for its time because the engine was shut down: see
+    /// [above](Interval#after-a-shutdown).
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.engine != EngineSeen::Running
+    }
+
+    /// The tick after the one that was scheduled for `scheduled` and is taken `now`.
+    fn next_after(&self, scheduled: Instant, now: Instant) -> Instant {
+        if now <= scheduled + TOLERANCE {
+            return scheduled + self.period;
+        }
+        match self.missed_tick_behavior {
+            MissedTickBehavior::Burst => scheduled + self.period,
+            MissedTickBehavior::Delay => now + self.period,
+            MissedTickBehavior::Skip => now + (self.period - remainder(now - scheduled, self.period)),
+        }
+    }
+
+    /// Ready at once for the first time, and from then on every other time.
+    fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.engine == EngineSeen::Stopped {
+            self.engine = EngineSeen::StoppedYielded;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.engine = EngineSeen::Stopped;
+        Poll::Ready(())
+    }
+}
+
+/// What is left of `duration` after as many whole periods as it has.
+fn remainder(duration: Duration, period: Duration) -> Duration {
+    const NANOS_A_SECOND: u128 = 1_000_000_000;
+    let nanos = duration.as_nanos() % period.as_nanos();
+    // Less than the period, so its seconds are not more than the period's.
+    Duration::new((nanos / NANOS_A_SECOND) as u64, (nanos % NANOS_A_SECOND) as u32)
+}
+
+#[track_caller]
+fn expect_period(interval: Result<Interval, ZeroPeriod>) -> Interval {
+    match interval {
+        Ok(interval) => interval,
+        Err(zero) => panic!("{zero}"),
+    }
+}
+
+/// Ticks without end, each the instant for which it was scheduled.
+#[cfg(feature = "futures")]
+impl futures_core::Stream for Interval {
+    type Item = Instant;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
+        self.get_mut().poll_tick(cx).map(Some)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interval")
+            .field("next", &self.delay.deadline())
+            .field("period", &self.period)
+            .field("missed_tick_behavior", &self.missed_tick_behavior)
+            .finish_non_exhaustive()
+    }
+}

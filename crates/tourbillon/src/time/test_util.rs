@@ -1,0 +1,153 @@
+//! Tests in virtual time: `pause`, `advance`, `resume`.
+//!
+//! # Whose time
+//!
+//! [`pause`] gives virtual time to the Tokio runtime in whose context it is called (with the feature `tokio`; all its
+//! threads), or else to the calling thread. Other threads join by [entering](crate::Engine::enter) the engine that
+//! [`Engine::current`](crate::Engine::current) gives there. Tests that run side by side do not meet.
+//!
+//! Timers fire in the order of their deadlines, equal ones as they were armed, on any number of threads: virtual time has
+//! one shard.
+//!
+//! # When it moves
+//!
+//! Virtual time moves by [`advance`]; and by itself to the next deadline, when every thread that has used it waits: for the
+//! kernel's events or for another thread, not in a sleep or in input and output that blocks. A watcher on a thread of
+//! its own finds that out from the kernel (`/proc`). On systems without that, time does not move by itself.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tourbillon_queue::Span;
+
+use super::watcher;
+use crate::core::CoreRef;
+use crate::{Clock, Driver, Engine};
+
+/// Stops the time of this runtime or thread; see the [module](super) for whose. Timers that are made from now on, and
+/// [`Instant::now`](super::Instant::now), follow the virtual time, which goes on from the real one.
+///
+/// Time that stands still is not stopped again: calling it twice does no harm.
+pub fn pause() {
+    let engine = scope::get().unwrap_or_else(|| {
+        let engine = virtual_engine();
+        scope::set(engine.clone());
+        engine
+    });
+    engine.clock().set(engine.clock().now());
+}
+
+/// Lets virtual time run on, as fast as real time. Does nothing where time was not stopped.
+pub fn resume() {
+    if let Some(engine) = scope::get().filter(|engine| engine.clock().stands_still()) {
+        engine.clock().let_go();
+    }
+}
+
+/// Moves virtual time forward; what comes due on the way is fired, each timer at its own time. Then the other tasks
+/// get a turn before it returns.
+///
+/// # Panics
+/// If time does not stand still: call [`pause`] before.
+pub async fn advance(duration: Duration) {
+    let engine = scope::get().filter(|engine| engine.clock().stands_still());
+    let Some(engine) = engine else { panic!("time is not paused, so it cannot be advanced: call `pause` first") };
+    let now = engine.clock().now();
+    engine.core().advance(now + Span::from(duration));
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The core of the virtual engine that is in force here, unless another engine was entered.
+pub(crate) fn current_core() -> Option<CoreRef> {
+    if !IN_USE.load(Ordering::Relaxed) || crate::home::has_entered() {
+        return None;
+    }
+    scope::get().map(|engine| engine.core().clone())
+}
+
+/// Whether there ever was virtual time in this process.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+fn virtual_engine() -> Engine {
+    let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(1).build();
+    let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
+    IN_USE.store(true, Ordering::Relaxed);
+    watcher::spawn(engine.core().clone());
+    engine
+}
+
+/// Where virtual engines are kept.
+mod scope {
+    use super::*;
+
+    thread_local! {
+        static OF_THREAD: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn get() -> Option<Engine> {
+        #[cfg(feature = "tokio")]
+        if let Some(runtime) = of_runtimes::current() {
+            return of_runtimes::get(runtime);
+        }
+        OF_THREAD.try_with(|engine| engine.borrow().clone()).ok().flatten()
+    }
+
+    pub(super) fn set(engine: Engine) {
+        #[cfg(feature = "tokio")]
+        if let Some(runtime) = of_runtimes::current() {
+            return of_runtimes::set(runtime, engine);
+        }
+        OF_THREAD.set(Some(engine));
+    }
+
+    #[cfg(feature = "tokio")]
+    mod of_runtimes {
+        use std::collections::HashMap;
+        use std::sync::{LazyLock, PoisonError, RwLock};
+
+        use tokio::runtime::{Handle, Id};
+
+        use crate::Engine;
+
+        static ENGINES: LazyLock<RwLock<HashMap<Id, Engine>>> = LazyLock::new(RwLock::default);
+
+        pub(super) fn current() -> Option<Id> {
+            Handle::try_current().ok().map(|handle| handle.id())
+        }
+
+        pub(super) fn get(runtime: Id) -> Option<Engine> {
+            ENGINES.read().unwrap_or_else(PoisonError::into_inner).get(&runtime).cloned()
+        }
+
+        pub(super) fn set(runtime: Id, engine: Engine) {
+            ENGINES.write().unwrap_or_else(PoisonError::into_inner).insert(runtime, engine);
+            let resident = Resident(runtime);
+            Handle::current().spawn(async move {
+                let _resident = resident;
+                std::future::pending::<()>().await;
+            });
+        }
+
+        /// Lives in a task of the runtime, and so goes with the runtime; the engine goes then too.
+        struct Resident(Id);
+
+        impl Drop for Resident {
+            fn drop(&mut self) {
+                // The engine's shutdown wakes tasks, so it happens outside the lock.
+                let engine = ENGINES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+                drop(engine);
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A future that is given up at a deadline.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use super::Instant;
+use super::error::Elapsed;
+use crate::Outcome;
+use crate::entry::Entry;
+
+/// Waits for a future, but no longer than `duration` from now.
+///
+/// Gives `Ok` with the future's output, or [`Err(Elapsed)`](Elapsed). The future is polled before the time is looked at,
+/// so one that is ready wins over a deadline that has passed. A `duration` that is too long to be represented, such as
+/// [`Duration::MAX`], never ends.
+///
+/// It works under any executor. If the engine is shut down while the future is pending, the answer is an `Elapsed` that
+/// [says so](Elapsed::is_stopped): a timeout never becomes a wait without end.
+///
+/// # Cancel safety
+///
+/// Dropping the timeout cancels its timer and drops the future. It is as cancel safe as the future is.
+///
+/// # Panics
+///
+/// Never.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::timeout;
+///
+/// # futures_lite::future::block_on(async {
+/// assert_eq!(timeout(Duration::from_secs(5), async { "answer" }).await, Ok("answer"));
+///
+/// let nothing = timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+/// assert_eq!(nothing.unwrap_err().to_string(), "deadline has elapsed");
+/// # });
+/// ```
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { value: future.into_future(), delay: Entry::after(duration), is_armed: true }
+}
+
+/// Waits for a future, but no longer than until `deadline`.
+///
+/// The same as [`timeout`], for a point in time. With a deadline that has passed, the future is still polled once.
+///
+/// # Cancel safety
+///
+/// Dropping the timeout cancels its timer and drops the future. It is as cancel safe as the future is.
+///
+/// # Panics
+///
+/// Never.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, timeout_at};
+///
+/// # futures_lite::future::block_on(async {
+/// let deadline = Instant::now() + Duration::from_millis(5);
+/// assert!(timeout_at(deadline, std::future::pending::<()>()).await.is_err());
+/// assert!(timeout_at(deadline, async { "ready" }).await.is_ok());
+/// # });
+/// ```
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    Timeout { value: future.into_future(), delay: Entry::until(deadline), is_armed: true }
+}
+
+pin_project! {
+    /// The future of [`timeout`] and [`timeout_at`].
+    ///
+    /// Its deadline can be moved while it runs, taken away and set again:
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use std::time::Duration;
+    /// use tourbillon::time::{Instant, timeout};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let mut request = pin!(timeout(Duration::from_secs(1), async { "answer" }));
+    /// request.as_mut().extend(Duration::from_secs(4)); // the peer asked for patience
+    /// request.as_mut().disarm(); // the operator asked for even more
+    /// request.as_mut().reset(Instant::now() + Duration::from_secs(1)); // enough
+    /// assert_eq!(request.await, Ok("answer"));
+    /// # });
+    /// ```
+    ///
+    /// After `Err(Elapsed)` the future is still there: [`reset`](Timeout::reset) and go on polling, or take it back with
+    /// [`into_inner`](Timeout::into_inner).
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct Timeout<F> {
+        #[pin]
+        value: F,
+        delay: Entry,
+        is_armed: bool,
+    }
+}
+
+impl<F> Timeout<F> {
+    /// The future.
+    pub fn get_ref(&self) -> &F {
+        &self.value
+    }
+
+    /// The future, to change it.
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.value
+    }
+
+    /// The future alone. The timer is cancelled.
+    pub fn into_inner(self) -> F {
+        self.value
+    }
+
+    /// When it times out: `None` while it is [disarmed](Timeout::disarm).
+    ///
+    /// A timeout that is too long to be represented has a deadline in the far future.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.is_armed.then(|| self.delay.deadline())
+    }
+
+    /// Gives it another deadline, earlier or later, in the future or in the past.
+    ///
+    /// The task that polled it last is woken when the new deadline is reached. Only if it was [disarmed](Timeout::disarm)
+    /// or had timed out must it be polled again for the new deadline to count.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        let this = self.project();
+        *this.is_armed = true;
+        this.delay.reset(deadline);
+    }
+
+    /// Moves its deadline by `duration`, counted from the deadline and not from now.
+    ///
+    /// A deadline beyond what can be represented is never reached. A [disarmed](Timeout::disarm) timeout stays so.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub fn extend(self: Pin<&mut Self>, duration: Duration) {
+        if self.is_armed {
+            let deadline = self.delay.deadline() + duration;
+            self.reset(deadline);
+        }
+    }
+
+    /// Takes its deadline away: from now on only the future can end it, until it is [reset](Timeout::reset).
+    pub fn disarm(self: Pin<&mut Self>) {
+        let this = self.project();
+        *this.is_armed = false;
+        this.delay.disarm();
+    }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.value.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        // Looked at in every poll, however often the future wakes its own task.
+        if *this.is_armed { poll_delay(this.delay, cx).map(Err) } else { Poll::Pending }
+    }
+}
+
+/// The part that is the same for all futures.
+fn poll_delay(delay: &mut Entry, cx: &mut Context<'_>) -> Poll<Elapsed> {
+    delay.poll(cx).map(|outcome| match outcome {
+        Outcome::Stopped => Elapsed::engine_stopped(),
+        _ => Elapsed::deadline_reached(),
+    })
+}
+
+impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeout").field("value", &self.value).field("deadline", &self.deadline()).finish()
+    }
+}

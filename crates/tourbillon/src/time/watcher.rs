@@ -1,0 +1,143 @@
+//! Moves virtual time when everybody waits.
+//!
+//! The threads that use an engine are known: each has a home in it. They all wait at one and the same moment if each is found
+//! waiting twice, and none has run between the first round of questions and the second: then at the end of the first
+//! round all of them were waiting. Time then moves to the next deadline, and somebody is woken.
+//!
+//! A thread that waits for a mutex is not idle: it goes on as soon as it has it. From outside it looks like others that wait for
+//! each other, but for the number 2, by which the usual mutexes say that somebody waits. Where that is seen, the watcher
+//! believes that a thread is idle only after it has been so for a while.
+
+use std::thread::{Builder, sleep};
+use std::time::{Duration, Instant};
+
+use tourbillon_queue::Time;
+
+use crate::core::{Core, CoreRef};
+
+/// How often it looks, when there is something to wait for.
+const OFTEN: Duration = Duration::from_micros(20);
+/// And when there is not, or time runs by itself.
+const SELDOM: Duration = Duration::from_micros(500);
+/// So long must a thread wait that may be waiting for a mutex.
+const WHILE: Duration = Duration::from_millis(10);
+
+/// Starts the watcher of an engine. It ends with the engine. (Without a thread for it, time does not move by itself.)
+pub(super) fn spawn(core: CoreRef) {
+    let _ = Builder::new().name("tourbillon-virtual".into()).spawn(move || run(&core));
+}
+
+fn run(core: &Core) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let mut doubts = Doubts::default();
+    while !core.is_closed() {
+        if !core.clock.stands_still() {
+            while core.turn(core.clock.now()).more {}
+            sleep(SELDOM);
+            continue;
+        }
+        let next = core.next_round(Time::ZERO);
+        if next.is_never() {
+            sleep(SELDOM);
+        } else if doubts.resolve(look(core)) && core.clock.stands_still() && next == core.next_round(Time::ZERO) {
+            core.advance(next);
+        } else {
+            sleep(OFTEN);
+        }
+    }
+}
+
+/// What the threads of an engine were found doing: all of them wait, since these moments. `None`: not all.
+type Picture = Option<Vec<waiting::Since>>;
+
+fn look(core: &Core) -> Picture {
+    let threads = core.threads();
+    let look = || threads.iter().map(|thread| waiting::since(*thread)).collect::<Picture>();
+    let first = look().filter(|picture| !picture.is_empty())?;
+    (look().as_ref() == Some(&first)).then_some(first)
+}
+
+/// A picture that may show a thread waiting for a mutex, and since when nothing in it has changed.
+#[derive(Default)]
+struct Doubts(Option<(Vec<waiting::Since>, Instant)>);
+
+impl Doubts {
+    /// Whether all wait indeed.
+    fn resolve(&mut self, picture: Picture) -> bool {
+        let Some(picture) = picture else { return false };
+        if !picture.iter().any(waiting::Since::is_doubtful) {
+            return true;
+        }
+        match &self.0 {
+            Some((known, since)) if *known == picture => since.elapsed() >= WHILE,
+            _ => {
+                self.0 = Some((picture, Instant::now()));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod waiting {
+    use std::fs::read_to_string;
+
+    /// What a thread was doing, and how often it had run before that. Equal answers: it has not run in between.
+    #[derive(PartialEq, Eq)]
+    pub(super) struct Since {
+        call: String,
+        switches: Vec<u64>,
+    }
+
+    impl Since {
+        /// Whether it may be waiting for a mutex: in a futex call that expects the value 2.
+        pub(super) fn is_doubtful(&self) -> bool {
+            let mut words = self.call.split(' ');
+            words.next() == Some(FUTEX) && words.nth(2) == Some("0x2")
+        }
+    }
+
+    const FUTEX: &str = if cfg!(target_arch = "x86_64") { "202" } else { "98" };
+
+    /// The numbers of the system calls in which a thread waits for events or for other threads.
+    const WAITS: &[&str] = if cfg!(target_arch = "x86_64") {
+        // poll, futex, epoll_wait, ppoll, epoll_pwait, io_uring_enter, epoll_pwait2
+        &["7", "202", "232", "271", "281", "426", "441"]
+    } else {
+        // epoll_pwait, ppoll, futex, io_uring_enter, epoll_pwait2, as most architectures number them
+        &["22", "73", "98", "426", "441"]
+    };
+
+    /// Since when the thread waits; `None` if it does not. One that has ended waits.
+    pub(super) fn since(thread: i32) -> Option<Since> {
+        let folder = format!("/proc/self/task/{thread}");
+        let Ok(status) = read_to_string(format!("{folder}/status")) else {
+            return Some(Since { call: String::new(), switches: Vec::new() });
+        };
+        // The number of the call, and its arguments.
+        let call = read_to_string(format!("{folder}/syscall")).ok()?;
+        if !WAITS.contains(&call.split(' ').next()?) {
+            return None;
+        }
+        let switches = status.lines().filter(|line| line.contains("ctxt_switches"));
+        let switches = switches.filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
+        Some(Since { call, switches })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod waiting {
+    #[derive(PartialEq, Eq)]
+    pub(super) struct Since;
+
+    impl Since {
+        pub(super) fn is_doubtful(&self) -> bool {
+            false
+        }
+    }
+
+    pub(super) fn since(_: i32) -> Option<Since> {
+        None
+    }
+}

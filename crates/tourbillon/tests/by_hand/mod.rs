@@ -1,0 +1,105 @@
+//! Polling by hand, in virtual time.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::time::error::Elapsed;
+use tourbillon::time::{self, Instant};
+
+/// Until it is dropped, the time of this thread stands still but for [`Paused::advance`].
+pub(crate) struct Paused(());
+
+impl Paused {
+    pub(crate) fn new() -> Paused {
+        time::pause();
+        Paused(())
+    }
+
+    pub(crate) fn advance(&self, duration: Duration) {
+        futures_lite::future::block_on(time::advance(duration));
+    }
+
+    pub(crate) fn advance_to(&self, instant: Instant) {
+        self.advance(instant - Instant::now());
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        time::resume();
+    }
+}
+
+/// A task that counts how often it has been woken.
+pub(crate) struct Task {
+    wakes: Arc<Wakes>,
+    waker: Waker,
+}
+
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Task {
+    pub(crate) fn new() -> Task {
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        Task { waker: Waker::from(Arc::clone(&wakes)), wakes }
+    }
+
+    pub(crate) fn cx(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+
+    pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut self.cx())
+    }
+
+    /// How often it was woken since this was last asked.
+    pub(crate) fn wakes(&self) -> usize {
+        self.wakes.0.swap(0, Ordering::SeqCst)
+    }
+
+    /// How many wakers of it there are elsewhere.
+    pub(crate) fn wakers_held(&self) -> usize {
+        // One is in `wakes`, one in `waker`.
+        Arc::strong_count(&self.wakes) - 2
+    }
+}
+
+/// A future that is pending and holds no waker, until it is told its value.
+pub(crate) struct Told<T>(pub(crate) Option<T>);
+
+impl<T: Unpin> Future for Told<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        self.0.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// Whether the deadline was reached.
+pub(crate) fn is_elapsed<T>(poll: Poll<Result<T, Elapsed>>) -> bool {
+    matches!(poll, Poll::Ready(Err(elapsed)) if !elapsed.is_stopped())
+}
+
+/// Whether the engine was shut down.
+pub(crate) fn is_stopped<T>(poll: Poll<Result<T, Elapsed>>) -> bool {
+    matches!(poll, Poll::Ready(Err(elapsed)) if elapsed.is_stopped())
+}
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn years(years: u64) -> Duration {
+    Duration::from_secs(years * 365 * 24 * 60 * 60)
+}
