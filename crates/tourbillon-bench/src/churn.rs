@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Choice, Entry, FAR, WarmUp, arm, far_durations, in_poll, measure, per_operation, settle};
+use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
@@ -48,11 +48,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
     let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
     for &pending in pending {
-        let start = Instant::now();
-        measure(entries(pending, &durations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
-        if pending > 0 && start.elapsed() > FAR {
-            eprintln!("warning: this took so long that pending timers have fired; fewer --rounds would do");
-        }
+        measure_pending(entries(pending, &durations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::churn::arm_and_cancel;
-use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, in_poll, measure, per_operation, settle, span};
+use crate::harness::{
+    Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
+};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
@@ -51,7 +53,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
         let lists: Vec<_> = lists.collect();
         for &pending in pending {
             let work = Work { pending, lists: lists.clone() };
-            measure(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+            measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
         }
     }
 }

@@ -68,6 +68,21 @@ pub(crate) enum WarmUp {
     No,
 }
 
+/// Runs entries beside which timers are pending, and says so when it took so long that those have fired.
+pub(crate) fn measure_pending(
+    entries: Vec<Entry>,
+    choice: &Choice,
+    rounds: usize,
+    warm_up: WarmUp,
+    report: &mut Report,
+) {
+    let start = Instant::now();
+    measure(entries, choice, rounds, warm_up, report);
+    if start.elapsed() > FAR {
+        eprintln!("warning: this took so long that pending timers may have fired; fewer --rounds would do");
+    }
+}
+
 /// Runs some entries side by side. Those that nobody asked for are left out.
 pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp, report: &mut Report) {
     let rounds_not_counted = match warm_up {

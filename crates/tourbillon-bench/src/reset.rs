@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Choice, Entry, FAR, WarmUp, arm, far_durations, in_poll, measure, per_operation, settle};
+use crate::harness::{Choice, Entry, FAR, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let operations = if choice.common.quick { 100_000 } else { 500_000 };
     let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
     for &pending in pending {
-        measure(entries(pending, operations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        measure_pending(entries(pending, operations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
     }
 }
 
