@@ -136,6 +136,12 @@ pub trait RawQueue<Id> {
         Settled::Done
     }
 
+    /// Like [`pop`](RawQueue::pop), but gives only what can be had without upkeep: after `None` there may be more for
+    /// [`settle`](RawQueue::settle) to bring up.
+    fn pop_ready<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        self.pop(entries, now)
+    }
+
     /// Shows every id, in no particular order.
     fn for_each(&self, show: impl FnMut(&Id));
 

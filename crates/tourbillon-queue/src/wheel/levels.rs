@@ -137,7 +137,7 @@ impl Levels {
     }
 
     /// The list of a slot that is not empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn list_mut(&mut self, owner: Owner) -> Option<&mut List> {
         let (number, slot) = level_and_slot(owner);
         self.levels[number].as_mut().map(|level| &mut level.slots[slot])

@@ -499,10 +499,15 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
 
     #[inline]
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
-        match self.pop_run(self.front as usize, self.bound.min(after(now))) {
+        match self.pop_ready(entries, now) {
             None if !self.is_quiet(now) => self.pop_next(entries, now),
             popped => popped,
         }
+    }
+
+    #[inline]
+    fn pop_ready<E: Entries<Id>>(&mut self, _: &mut E, now: Time) -> Option<(Id, Time)> {
+        self.pop_run(self.front as usize, self.bound.min(after(now)))
     }
 
     #[inline]

@@ -1,0 +1,163 @@
+//! What a driver waits on: one alarm that it sets, and that anybody can set earlier.
+//!
+//! On Linux it is a timer of the kernel (timerfd) on the engine's own clock. Whoever arms an earlier timer sets it
+//! earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again. Elsewhere, and
+//! where no file descriptor is to be had, it is a condition variable.
+
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use tourbillon_queue::Time;
+
+use crate::clock::Clock;
+use crate::sync::lock_std as lock;
+
+pub(crate) struct Alarm {
+    /// When it is set to go off. Never: not at all.
+    set: Mutex<Time>,
+    bell: Bell,
+}
+
+enum Bell {
+    #[cfg(target_os = "linux")]
+    Timer(self::timer::Timer),
+    Condvar(Condvar),
+    /// Nobody waits: an engine that is turned by its user, who may want to be told.
+    Call(Box<dyn Fn() + Send + Sync>),
+}
+
+impl Alarm {
+    /// For a driver that [waits](Alarm::wait) on a thread.
+    pub(crate) fn new(clock: &Clock) -> Alarm {
+        #[cfg(target_os = "linux")]
+        if let Some(Ok(timer)) = clock.kernel().map(timer::Timer::new) {
+            return Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Timer(timer) };
+        }
+        let _ = clock;
+        Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Condvar(Condvar::new()) }
+    }
+
+    /// For a driver elsewhere: `call` is told whenever it has to come earlier than it planned.
+    pub(crate) fn call(call: Box<dyn Fn() + Send + Sync>) -> Alarm {
+        Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Call(call) }
+    }
+
+    /// By the driver: goes off at `at`, whatever was set before.
+    pub(crate) fn set(&self, at: Time) {
+        let mut set = lock(&self.set);
+        *set = at;
+        self.bell.set(at);
+    }
+
+    /// By anybody: goes off at `at`, or earlier if that was set before.
+    pub(crate) fn bring_forward(&self, at: Time) {
+        let mut set = lock(&self.set);
+        if at < *set {
+            *set = at;
+            self.bell.set(at);
+            if let Bell::Call(call) = &self.bell {
+                drop(set);
+                call();
+            }
+        }
+    }
+
+    /// By the driver: waits until it goes off, and now and then for less.
+    pub(crate) fn wait(&self, clock: &Clock) {
+        match &self.bell {
+            #[cfg(target_os = "linux")]
+            Bell::Timer(timer) => timer.wait(),
+            Bell::Condvar(condvar) => {
+                let set = lock(&self.set);
+                let rest = Duration::from(*set - clock.now());
+                if !rest.is_zero() {
+                    drop(condvar.wait_timeout(set, rest));
+                }
+            }
+            Bell::Call(_) => {}
+        }
+    }
+
+    /// What an event loop can watch; it becomes readable when the alarm goes off.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        match &self.bell {
+            Bell::Timer(timer) => Some(timer.fd()),
+            _ => None,
+        }
+    }
+}
+
+impl Bell {
+    fn set(&self, at: Time) {
+        match self {
+            #[cfg(target_os = "linux")]
+            Bell::Timer(timer) => timer.set(at),
+            Bell::Condvar(condvar) => {
+                let _ = at;
+                condvar.notify_one();
+            }
+            Bell::Call(_) => {}
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod timer {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    };
+    use tourbillon_queue::Time;
+
+    use crate::clock::Kernel;
+
+    /// A timer of the kernel.
+    pub(super) struct Timer {
+        fd: OwnedFd,
+        flags: TimerfdTimerFlags,
+    }
+
+    impl Timer {
+        pub(super) fn new(clock: Kernel) -> io::Result<Timer> {
+            let (id, more) = match clock {
+                Kernel::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
+                Kernel::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
+                // It also goes off when the clock is set.
+                Kernel::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
+            };
+            let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+            Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more })
+        }
+
+        pub(super) fn set(&self, at: Time) {
+            // All zero means off. A wall clock's timer is set even to the end of time, so that a step is noticed.
+            let nanos = match at.as_nanos() {
+                0 => 1,
+                u64::MAX if self.flags.contains(TimerfdTimerFlags::CANCEL_ON_SET) => i64::MAX as u64,
+                u64::MAX => 0,
+                nanos => nanos.min(i64::MAX as u64),
+            };
+            let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
+            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+            // The descriptor is ours and the time is valid: what else could be refused is that the wall clock was set
+            // just now, and then the timer is set all the same.
+            let _ = timerfd_settime(&self.fd, self.flags, &once);
+        }
+
+        /// Waits until it has gone off since it was last set. (Setting it again is what takes the news back: there is no
+        /// need to read it.)
+        pub(super) fn wait(&self) {
+            // Interrupted, or the clock was set: the driver looks at the clock anyway.
+            let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
+        }
+
+        #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only event loops watch it"))]
+        pub(super) fn fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+    }
+}

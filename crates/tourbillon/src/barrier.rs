@@ -1,0 +1,60 @@
+//! A fence of which one side pays for both: a light one that is free, and a heavy one that acts on all cores.
+//!
+//! If a thread stores A, passes [`light`] and loads B, and another stores B, passes [`heavy`] and loads A, then at least
+//! one of the two loads sees the other's store.
+
+#[cfg(not(all(target_os = "linux", not(loom))))]
+pub(crate) use self::ordinary::*;
+#[cfg(all(target_os = "linux", not(loom)))]
+pub(crate) use self::process_wide::*;
+
+/// The kernel interrupts every core that runs a thread of this process (`membarrier`).
+#[cfg(all(target_os = "linux", not(loom)))]
+mod process_wide {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    #[inline(always)]
+    pub(crate) fn light() {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Does its work only where it is [`available`].
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+        // It cannot fail once the process has been registered, which is what `available` has seen to.
+        let done = membarrier(MembarrierCommand::PrivateExpedited);
+        assert!(done.is_ok(), "membarrier refused after it was granted: {done:?}");
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether there is such a barrier on this machine.
+    pub(crate) fn available() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| {
+            membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+                && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+        })
+    }
+}
+
+/// No such thing here; and in a model the two sides pay alike.
+#[cfg(not(all(target_os = "linux", not(loom))))]
+mod ordinary {
+    use crate::sync::{Ordering, fence};
+
+    #[inline(always)]
+    pub(crate) fn light() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn available() -> bool {
+        cfg!(loom)
+    }
+}

@@ -1,0 +1,258 @@
+//! The only file that reads time.
+//!
+//! Everything below the driver is told what time it is. A point in time is a [`Time`]: nanoseconds since the origin of the
+//! clock, which is the machine's boot for the monotonic and the boot-time clock and the year 1970 for the wall clock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant as StdInstant};
+
+use tourbillon_queue::{Span, Time};
+
+/// What an engine reads its time from.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Clock;
+///
+/// let clock = Clock::manual();
+/// let start = clock.now();
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now(), start + Duration::from_secs(5).into());
+/// ```
+#[derive(Clone)]
+pub struct Clock(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Monotonic,
+    #[cfg(target_os = "linux")]
+    Boot,
+    #[cfg(target_os = "linux")]
+    Wall,
+    Manual(Arc<Manual>),
+}
+
+/// A clock that stands still until it is told to move.
+struct Manual {
+    /// What it shows; while it runs, what it showed when it was let go.
+    shows: AtomicU64,
+    /// The monotonic time when it was let go; zero while it stands.
+    running_since: AtomicU64,
+    /// A moment that both it and the standard library know.
+    anchor: Anchor,
+}
+
+/// One moment, as the standard library and a clock call it.
+#[derive(Clone, Copy)]
+struct Anchor {
+    std: StdInstant,
+    time: Time,
+}
+
+/// Which clock of the kernel a timer of the kernel has to follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kernel {
+    Monotonic,
+    #[cfg(target_os = "linux")]
+    Boot,
+    #[cfg(target_os = "linux")]
+    Wall,
+}
+
+impl Clock {
+    /// Counts on evenly; stands still while the machine is suspended. The default.
+    #[must_use]
+    pub fn monotonic() -> Clock {
+        Clock(Kind::Monotonic)
+    }
+
+    /// Counts on evenly, also while the machine is suspended.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn boot() -> Clock {
+        Clock(Kind::Boot)
+    }
+
+    /// The time of day, in nanoseconds since 1970. It can be set: a step forward fires what it passes at once, a step
+    /// back postpones.
+    #[cfg(target_os = "linux")]
+    #[must_use]
+    pub fn wall() -> Clock {
+        Clock(Kind::Wall)
+    }
+
+    /// Stands still until it is told to [`advance`](Clock::advance). Its clones show the same time.
+    #[must_use]
+    pub fn manual() -> Clock {
+        let anchor = *Anchor::of_process();
+        let shows = AtomicU64::new(monotonic().as_nanos());
+        Clock(Kind::Manual(Arc::new(Manual { shows, running_since: AtomicU64::new(0), anchor })))
+    }
+
+    /// What it shows.
+    #[inline(always)]
+    #[must_use]
+    pub fn now(&self) -> Time {
+        match &self.0 {
+            Kind::Monotonic => monotonic(),
+            other => other.now(),
+        }
+    }
+
+    /// Moves a manual clock forward. The engine that uses it fires nothing before it is [turned](crate::Engine::turn);
+    /// [`Engine::advance`](crate::Engine::advance) does both. Other clocks take no orders: this does nothing to them.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now() + Span::from(by));
+    }
+
+    /// Sets a manual clock, forward or back. Does nothing to other clocks.
+    pub fn set(&self, to: Time) {
+        if let Kind::Manual(manual) = &self.0 {
+            manual.running_since.store(0, Ordering::SeqCst);
+            manual.shows.store(to.as_nanos(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether it is a manual one.
+    #[must_use]
+    pub fn is_manual(&self) -> bool {
+        matches!(self.0, Kind::Manual(_))
+    }
+
+    /// Whether what it shows never goes back.
+    #[inline(always)]
+    pub(crate) fn is_steady(&self) -> bool {
+        matches!(self.0, Kind::Monotonic)
+    }
+
+    /// Lets a manual clock run with the monotonic one.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn let_go(&self) {
+        if let Kind::Manual(manual) = &self.0 {
+            manual.running_since.store(monotonic().as_nanos().max(1), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether it is a manual clock that stands still.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn stands_still(&self) -> bool {
+        matches!(&self.0, Kind::Manual(manual) if manual.running_since.load(Ordering::SeqCst) == 0)
+    }
+
+    pub(crate) fn kernel(&self) -> Option<Kernel> {
+        match &self.0 {
+            Kind::Monotonic => Some(Kernel::Monotonic),
+            #[cfg(target_os = "linux")]
+            Kind::Boot => Some(Kernel::Boot),
+            #[cfg(target_os = "linux")]
+            Kind::Wall => Some(Kernel::Wall),
+            Kind::Manual(_) => None,
+        }
+    }
+
+    /// A moment of this clock as the standard library calls it.
+    pub(crate) fn to_std(&self, time: Time) -> StdInstant {
+        self.anchor().to_std(time)
+    }
+
+    /// A moment of the standard library on this clock. Up, so that nothing is early: see [`Anchor`].
+    pub(crate) fn from_std(&self, std: StdInstant) -> Time {
+        self.anchor().to_time(std)
+    }
+
+    fn anchor(&self) -> Anchor {
+        match &self.0 {
+            Kind::Monotonic => *Anchor::of_process(),
+            Kind::Manual(manual) => manual.anchor,
+            // These two drift against the standard library's clock, so they are compared anew each time.
+            #[cfg(target_os = "linux")]
+            Kind::Boot | Kind::Wall => Anchor { std: StdInstant::now(), time: self.now() },
+        }
+    }
+}
+
+impl Kind {
+    #[cold]
+    fn now(&self) -> Time {
+        match self {
+            Kind::Monotonic => monotonic(),
+            #[cfg(target_os = "linux")]
+            Kind::Boot => kernel_time(rustix::time::ClockId::Boottime),
+            #[cfg(target_os = "linux")]
+            Kind::Wall => kernel_time(rustix::time::ClockId::Realtime),
+            Kind::Manual(manual) => manual.now(),
+        }
+    }
+}
+
+impl Manual {
+    fn now(&self) -> Time {
+        let shows = Time::from_nanos(self.shows.load(Ordering::SeqCst));
+        match self.running_since.load(Ordering::SeqCst) {
+            0 => shows,
+            since => shows + (monotonic() - Time::from_nanos(since)),
+        }
+    }
+}
+
+impl Anchor {
+    /// The anchor of the monotonic clock. The standard library reads the same clock and does not tell the number, so one is
+    /// read right after the other: a moment of the standard library comes out some ten nanoseconds late, never early.
+    fn of_process() -> &'static Anchor {
+        static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+        ANCHOR.get_or_init(|| Anchor { std: StdInstant::now(), time: monotonic() })
+    }
+
+    fn to_std(self, time: Time) -> StdInstant {
+        if time >= self.time {
+            let after = Duration::from(time - self.time);
+            self.std.checked_add(after).unwrap_or(self.std)
+        } else {
+            self.std.checked_sub(Duration::from(self.time - time)).unwrap_or(self.std)
+        }
+    }
+
+    fn to_time(self, std: StdInstant) -> Time {
+        match std.checked_duration_since(self.std) {
+            Some(after) => self.time + Span::from(after),
+            None => Time::from_nanos(self.time.as_nanos().saturating_sub(Span::from(self.std - std).as_nanos())),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Monotonic => "Clock::monotonic",
+            #[cfg(target_os = "linux")]
+            Kind::Boot => "Clock::boot",
+            #[cfg(target_os = "linux")]
+            Kind::Wall => "Clock::wall",
+            Kind::Manual(_) => "Clock::manual",
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[inline(always)]
+fn monotonic() -> Time {
+    kernel_time(rustix::time::ClockId::Monotonic)
+}
+
+#[cfg(target_os = "linux")]
+#[inline(always)]
+fn kernel_time(id: rustix::time::ClockId) -> Time {
+    let time = rustix::time::clock_gettime(id);
+    // The kernel's seconds are not negative for any of the clocks that are asked for here.
+    Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn monotonic() -> Time {
+    static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
+    let origin = ORIGIN.get_or_init(StdInstant::now);
+    // Not zero, so that moments before the first reading have a number too.
+    Time::from_nanos(1 << 60) + Span::from(origin.elapsed())
+}

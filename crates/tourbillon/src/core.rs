@@ -1,0 +1,259 @@
+//! What an engine is made of, and how long that lives.
+//!
+//! A core is kept by references: one for each engine handle's owner, one for its driver, one for each thread that is at home
+//! in it, and one for each entry. An entry's would be an atomic addition on a line that all threads share, so threads
+//! take references in bulk and hand them out themselves: see [`Home`](crate::home::Home).
+
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, OnceLock, Weak};
+use std::task::Waker;
+
+use tourbillon_queue::Time;
+
+use crate::capacity::Capacity;
+use crate::clock::Clock;
+use crate::driver::Driving;
+use crate::engine::Owner;
+use crate::queues::QueueKind;
+use crate::shard::{Access, BATCH, Shard};
+use crate::slack::Mode;
+use crate::stats::Stats;
+use crate::sync::lock_std;
+
+/// Aligned so that an entry can keep some bits in its address.
+#[repr(align(4096))]
+pub(crate) struct Core {
+    refs: AtomicUsize,
+    pub(crate) clock: Clock,
+    /// The slack of timers that have none of their own.
+    pub(crate) mode: Mode,
+    pub(crate) capacity: Option<Capacity>,
+    pub(crate) driving: Driving,
+    /// What the handles share, for a thread that knows the core alone.
+    pub(crate) owner: OnceLock<Weak<Owner>>,
+    kind: QueueKind,
+    /// Filled from the front.
+    shards: Box<[OnceLock<Box<Shard>>]>,
+    ownership: Mutex<Ownership>,
+    closed: AtomicBool,
+    waker_panics: AtomicU64,
+}
+
+/// Which shards are some thread's own.
+struct Ownership {
+    owned: Vec<bool>,
+    /// Counts those who found none free.
+    guests: usize,
+}
+
+/// What a core is built from.
+pub(crate) struct Plan {
+    pub(crate) clock: Clock,
+    pub(crate) mode: Mode,
+    pub(crate) capacity: Option<usize>,
+    pub(crate) kind: QueueKind,
+    pub(crate) shards: usize,
+    pub(crate) driving: Driving,
+}
+
+/// A counted reference.
+pub(crate) struct CoreRef(NonNull<Core>);
+
+// SAFETY: a core is shared between threads (all its fields are `Sync`), and freed by whichever lets go last.
+unsafe impl Send for CoreRef {}
+// SAFETY: as above.
+unsafe impl Sync for CoreRef {}
+
+/// What a round over all shards did.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Round {
+    pub(crate) fired: usize,
+    pub(crate) more: bool,
+    pub(crate) precise: bool,
+}
+
+impl CoreRef {
+    pub(crate) fn new(plan: Plan) -> CoreRef {
+        let core = Core {
+            refs: AtomicUsize::new(1),
+            clock: plan.clock,
+            mode: plan.mode,
+            capacity: plan.capacity.map(Capacity::new),
+            driving: plan.driving,
+            owner: OnceLock::new(),
+            kind: plan.kind,
+            shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
+            ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
+            closed: AtomicBool::new(false),
+            waker_panics: AtomicU64::new(0),
+        };
+        CoreRef(NonNull::from(Box::leak(Box::new(core))))
+    }
+
+    /// Takes over one reference that was counted by [`Core::add_refs`].
+    ///
+    /// # Safety
+    /// It is nobody else's.
+    pub(crate) unsafe fn from_raw(core: NonNull<Core>) -> CoreRef {
+        CoreRef(core)
+    }
+
+    pub(crate) fn as_ptr(&self) -> NonNull<Core> {
+        self.0
+    }
+}
+
+impl Clone for CoreRef {
+    fn clone(&self) -> CoreRef {
+        self.add_refs(1);
+        CoreRef(self.0)
+    }
+}
+
+impl Drop for CoreRef {
+    fn drop(&mut self) {
+        // SAFETY: the reference is this one's to give.
+        unsafe { Core::remove_refs(self.0, 1) };
+    }
+}
+
+impl Deref for CoreRef {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        // SAFETY: a reference is held.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Core {
+    pub(crate) fn add_refs(&self, count: usize) {
+        self.refs.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Gives up references; with the last one the core goes.
+    ///
+    /// # Safety
+    /// They are the caller's to give, and it does not use them afterwards.
+    pub(crate) unsafe fn remove_refs(core: NonNull<Core>, count: usize) {
+        // SAFETY: until they are given up, the core is there.
+        let before = unsafe { core.as_ref() }.refs.fetch_sub(count, Ordering::Release);
+        if before == count {
+            fence(Ordering::Acquire);
+            // SAFETY: these were the last, and what others did with theirs has been seen by the fence.
+            drop(unsafe { Box::from_raw(core.as_ptr()) });
+        }
+    }
+
+    /// The shards there are.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().map_while(OnceLock::get).map(|shard| &**shard)
+    }
+
+    /// A shard for a thread: one of its own, if there is one left, or one to share.
+    pub(crate) fn adopt(&self) -> (usize, &Shard, Access) {
+        let mut ownership = lock_std(&self.ownership);
+        if let Some(index) = ownership.owned.iter().position(|owned| !owned) {
+            ownership.owned[index] = true;
+            return (index, self.shard(index), Access::Owner);
+        }
+        ownership.guests += 1;
+        let index = ownership.guests % self.shards.len();
+        (index, self.shard(index), Access::Guest)
+    }
+
+    /// Ends the ownership of a shard.
+    pub(crate) fn abandon(&self, index: usize) {
+        lock_std(&self.ownership).owned[index] = false;
+    }
+
+    /// The shard for those who have no home: any.
+    pub(crate) fn any_shard(&self) -> &Shard {
+        let _ownership = lock_std(&self.ownership);
+        self.shard(0)
+    }
+
+    /// With the ownership locked, so that shutdown does not miss one.
+    fn shard(&self, index: usize) -> &Shard {
+        self.shards[index].get_or_init(|| {
+            // SAFETY: the box keeps it in place, and it is dropped with the core.
+            let shard = unsafe { Shard::new(NonNull::from(self), self.kind, self.clock.now()) };
+            let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
+            if self.is_closed() {
+                shard.close();
+            }
+            shard
+        })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Tells the driver that a shard wants a visit of which it may not know.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell(&self, shard: &Shard) {
+        self.driving.bring_forward(shard.wants());
+    }
+
+    /// Visits each shard that wants it, once, and wakes what is due at `now`.
+    pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
+        let mut round = Round::default();
+        for shard in self.shards() {
+            if shard.wants().next(Time::ZERO) > now {
+                continue;
+            }
+            // SAFETY: a guest needs no promise.
+            let visit = unsafe { shard.visit(Access::Guest, now, batch) };
+            round.fired += visit.fired;
+            round.more |= visit.more;
+            round.precise |= visit.precise;
+            self.wake(batch);
+        }
+        round
+    }
+
+    /// When the next round is due: no relaxed timer moves it before `floor`.
+    pub(crate) fn next_round(&self, floor: Time) -> Time {
+        self.shards().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
+    pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
+        for waker in batch.drain(..) {
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                self.waker_panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives every armed entry the outcome `Stopped`. Arming is refused from now on.
+    pub(crate) fn shut_down(&self) {
+        self.closed.store(true, Ordering::Release);
+        // Whoever makes a shard after this finds the engine closed.
+        drop(lock_std(&self.ownership));
+        let mut batch = Vec::with_capacity(BATCH);
+        for shard in self.shards() {
+            shard.close();
+            let mut cursor = 0;
+            while shard.stop_some(&mut cursor, &mut batch) {
+                self.wake(&mut batch);
+            }
+            self.wake(&mut batch);
+        }
+        if let Some(capacity) = &self.capacity {
+            capacity.wake_all();
+        }
+        self.driving.wake();
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = Stats { waker_panics: self.waker_panics.load(Ordering::Relaxed), ..Stats::default() };
+        self.shards().for_each(|shard| stats.add(&shard.counts()));
+        stats
+    }
+}

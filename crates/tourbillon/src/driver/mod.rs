@@ -1,0 +1,261 @@
+//! Who turns an engine, and when.
+//!
+//! A driver repeats three steps:
+//!
+//! 1. *Round*: read the clock, visit each shard that wants it, wake what is due.
+//! 2. *Plan*: the earliest wish of all shards, but relaxed timers not before the floor that [`Pace`] sets.
+//! 3. *Sleep* until then, on the [`Alarm`].
+//!
+//! # No wish is missed
+//!
+//! Whoever arms a timer earlier than its shard's wish stores the wish and then looks at the plan; the driver stores
+//! its plan and then looks at all wishes again. All four are sequentially consistent, so at least one sees the other: either the
+//! driver plans anew, or the thread that armed finds a plan that is too late and brings the alarm forward. While the driver
+//! is awake its plan is zero, and nobody rings.
+//!
+//! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
+
+mod pace;
+mod thread;
+#[cfg(feature = "tokio")]
+mod tokio_task;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use tourbillon_queue::{Span, Time};
+
+use self::pace::Pace;
+use crate::alarm::Alarm;
+use crate::clock::Clock;
+use crate::core::{Core, CoreRef};
+use crate::engine::BuildError;
+use crate::shard::{BATCH, Wants};
+use crate::slack::LEAD;
+
+/// Who turns an engine.
+pub struct Driver(Kind);
+
+enum Kind {
+    Thread,
+    #[cfg(feature = "tokio")]
+    Tokio,
+    External(Box<dyn Fn() + Send + Sync>),
+}
+
+/// What the driver of an engine and those who arm timers share.
+pub(crate) struct Driving {
+    /// When the driver comes next, if nobody rings; zero while it is awake.
+    planned: AtomicU64,
+    /// No relaxed timer is worth a wake-up before this.
+    floor: AtomicU64,
+    alarm: Alarm,
+}
+
+/// What one turn did, and when the next is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Turn {
+    /// How many timers it fired.
+    pub fired: usize,
+    /// There is more to do at the same time: turn again soon. (A turn is bounded, so that others get their turn.)
+    pub more: bool,
+    /// When the next turn is due, on the engine's clock; `None` if nothing is pending.
+    pub next: Option<Time>,
+    /// The time that the turn was made for.
+    pub now: Time,
+}
+
+impl Driver {
+    /// A thread of its own. The default: its timers fire on time also while every executor thread is blocked.
+    #[must_use]
+    pub fn thread() -> Driver {
+        Driver(Kind::Thread)
+    }
+
+    /// A task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel. It saves the way
+    /// from one thread to another, and depends on the runtime: while all its workers are blocked, nothing fires. When
+    /// the runtime is gone, a thread takes over.
+    #[cfg(feature = "tokio")]
+    #[must_use]
+    pub fn tokio() -> Driver {
+        Driver(Kind::Tokio)
+    }
+
+    /// Whoever calls [`Engine::turn`](crate::Engine::turn). Nobody is told of timers that are due earlier than the last turn
+    /// said; for that see [`external_with`](Driver::external_with).
+    #[must_use]
+    pub fn external() -> Driver {
+        Driver::external_with(|| {})
+    }
+
+    /// Whoever calls [`Engine::turn`](crate::Engine::turn). `notify` is called, on the thread that arms, when a
+    /// timer is due before the time that the last turn gave as `next`: it should make the driver turn again.
+    #[must_use]
+    pub fn external_with(notify: impl Fn() + Send + Sync + 'static) -> Driver {
+        Driver(Kind::External(Box::new(notify)))
+    }
+
+    /// What is shared, and what has to be started once the core is there.
+    pub(crate) fn prepare(self, clock: &Clock) -> Result<(Driving, Start), BuildError> {
+        let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
+        let (alarm, start) = match self.0 {
+            Kind::Thread => (Alarm::new(clock), manual(Start::Thread)?),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
+            Kind::External(notify) => (Alarm::call(notify), Start::Nothing),
+        };
+        Ok((Driving { planned: AtomicU64::new(u64::MAX), floor: AtomicU64::new(0), alarm }, start))
+    }
+}
+
+/// What a driver needs to be started.
+pub(crate) enum Start {
+    Thread,
+    #[cfg(feature = "tokio")]
+    Tokio(::tokio::runtime::Handle),
+    Nothing,
+}
+
+impl Start {
+    pub(crate) fn run(self, core: &CoreRef) -> Result<(), BuildError> {
+        match self {
+            Start::Thread => thread::spawn(core.clone()).map_err(BuildError::Thread),
+            #[cfg(feature = "tokio")]
+            Start::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()),
+            Start::Nothing => Ok(()),
+        }
+    }
+}
+
+impl Driving {
+    /// By whoever has armed a timer and stored its shard's wish.
+    pub(crate) fn bring_forward(&self, wants: &Wants) {
+        let at = wants.next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
+        if at.as_nanos() < self.planned.load(Ordering::SeqCst) {
+            self.alarm.bring_forward(at);
+        }
+    }
+
+    /// Wakes the driver now.
+    pub(crate) fn wake(&self) {
+        self.alarm.bring_forward(Time::ZERO);
+    }
+
+    /// The driver is awake: nobody needs to ring.
+    fn awake(&self) {
+        self.planned.store(0, Ordering::SeqCst);
+    }
+
+    /// The driver is about to sleep. `None`: it must not, a wish has come in that is earlier.
+    fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
+        let at = core.next_round(floor);
+        self.floor.store(floor.as_nanos(), Ordering::SeqCst);
+        self.alarm.set(at);
+        self.planned.store(at.as_nanos(), Ordering::SeqCst);
+        (core.next_round(floor) >= at && !core.is_closed()).then_some(at)
+    }
+}
+
+/// A driver at work.
+struct Wheelwork {
+    core: CoreRef,
+    batch: Vec<Waker>,
+    pace: Pace,
+    precise: bool,
+}
+
+/// What a driver does next.
+enum Next {
+    /// Another round, after letting others have a turn.
+    Round,
+    /// Waits for the alarm.
+    Sleep,
+    End,
+}
+
+impl Wheelwork {
+    fn new(core: CoreRef) -> Wheelwork {
+        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), precise: false }
+    }
+
+    /// A round and a plan.
+    fn step(&mut self) -> Next {
+        self.core.driving.awake();
+        if self.core.is_closed() {
+            return Next::End;
+        }
+        let now = self.core.clock.now();
+        let round = self.core.round(now, &mut self.batch);
+        self.precise = round.precise;
+        if round.more {
+            return Next::Round;
+        }
+        self.pace.woken(now);
+        let floor = self.pace.floor();
+        if self.precise && self.spin(floor) {
+            return Next::Round;
+        }
+        match self.core.driving.plan(&self.core, floor) {
+            Some(at) if at > now => Next::Sleep,
+            _ => Next::Round,
+        }
+    }
+
+    /// Waits in a loop for a timer that is due within the lead of precise ones; `false` if there is none.
+    fn spin(&self, floor: Time) -> bool {
+        let lead = Span::from(LEAD);
+        loop {
+            let (next, now) = (self.core.next_round(floor), self.core.clock.now());
+            if next <= now {
+                return true;
+            }
+            if next - now > lead || self.core.is_closed() {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Core {
+    /// One turn, by whoever drives from outside.
+    pub(crate) fn turn(&self, now: Time) -> Turn {
+        let mut batch = Vec::with_capacity(BATCH);
+        self.driving.awake();
+        let round = self.round(now, &mut batch);
+        let next = self.driving.plan(self, Time::ZERO).unwrap_or(now);
+        let more = round.more || (next <= now && !self.is_closed());
+        Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
+    }
+
+    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires.
+    pub(crate) fn advance(&self, to: Time) -> usize {
+        let mut fired = 0;
+        loop {
+            let next = self.next_round(Time::ZERO);
+            if next > to {
+                break;
+            }
+            self.clock.set(next.max(self.clock.now()));
+            fired += self.turn(self.clock.now()).fired;
+        }
+        self.clock.set(to.max(self.clock.now()));
+        fired
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Thread => "Driver::thread",
+            #[cfg(feature = "tokio")]
+            Kind::Tokio => "Driver::tokio",
+            Kind::External(_) => "Driver::external",
+        })
+    }
+}
+
+/// So long does a wake-up of the driver last on average, at most, while timers are relaxed.
+const SPACE: Duration = Duration::from_micros(1000);

@@ -1,0 +1,26 @@
+//! The driver as a thread of its own.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use super::{Next, Wheelwork};
+use crate::core::CoreRef;
+
+/// Starts it. It ends when the engine is shut down.
+pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
+    Builder::new().name("tourbillon".into()).spawn(move || run(core)).map(drop::<JoinHandle<()>>)
+}
+
+fn run(core: CoreRef) {
+    // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let mut work = Wheelwork::new(core);
+    loop {
+        match work.step() {
+            Next::Round => {}
+            Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
+            Next::End => return,
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The engine as its users see it.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tourbillon_queue::{RoundsError, Span};
+
+use crate::clock::Clock;
+use crate::core::{CoreRef, Plan};
+use crate::driver::{Driver, Turn};
+use crate::entry::Entry;
+use crate::home::{self, Home};
+use crate::queues::{Queue, QueueKind};
+use crate::slack::Slack;
+use crate::stats::Stats;
+use crate::time::{Instant, Sleep};
+
+/// A timer engine: a clock, shards with queues, and a driver that fires what is due.
+///
+/// Most programs need not know of it: the functions of [`tourbillon::time`](crate::time) use the global one, which starts
+/// when it is first used. An engine of one's own has its own clock, slack, capacity, driver:
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Clock, Driver, Engine};
+///
+/// let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).build()?;
+/// let mut sleep = std::pin::pin!(engine.sleep(Duration::from_secs(3600)));
+/// let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// assert!(sleep.as_mut().poll(&mut context).is_pending());
+///
+/// assert_eq!(engine.advance(Duration::from_secs(3600)), 1);
+/// assert!(sleep.as_mut().poll(&mut context).is_ready());
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
+///
+/// Handles are cheap to clone. When the last one is dropped, the engine is [shut down](Engine::shutdown); sleeps that
+/// exist then end as stopped.
+///
+/// # Forks
+/// After a `fork` the child has no driver: threads are not copied. Timers armed in the parent do not fire in the
+/// child. A child that goes on running Rust code (rather than calling `exec`) must build an engine of its own.
+#[derive(Clone)]
+pub struct Engine {
+    owner: Arc<Owner>,
+}
+
+/// What all handles share. Its end is the engine's.
+pub(crate) struct Owner {
+    core: CoreRef,
+}
+
+/// How to build an [`Engine`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Builder {
+    clock: Option<Clock>,
+    shards: Option<usize>,
+    slack: Slack,
+    capacity: Option<usize>,
+    queue: QueueKind,
+    driver: Option<Driver>,
+}
+
+/// As long as it lives, [`tourbillon::time`](crate::time) on this thread uses the engine that was entered.
+///
+/// Guards are to be dropped in the reverse order of their making, as happens by itself with local variables.
+#[derive(Debug)]
+#[must_use = "the engine is left again when this is dropped"]
+pub struct Entered {
+    engine: Engine,
+    before: *const Home,
+    /// Not `Send`: it belongs to the thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Why an engine could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// There must be a shard.
+    NoShards,
+    /// [`QueueKind::Rounds`] with a tick or a number of slots that it cannot have.
+    Rounds(RoundsError),
+    /// A thread does not know when a manual clock is moved: take [`Driver::external`].
+    ManualClock,
+    /// [`Driver::tokio`] outside a Tokio runtime's context, or one without its I/O driver: build the engine in
+    /// an `async` function, or under `Handle::enter`.
+    NoRuntime,
+    /// The system refused the driver's thread or its file descriptor.
+    Thread(io::Error),
+}
+
+/// Why a timer could not be armed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ArmError {
+    /// The engine holds as many timers as it may.
+    Full {
+        /// So many.
+        capacity: usize,
+    },
+    /// The engine has been shut down.
+    Stopped,
+}
+
+/// Why an engine could not become the global one: there is one already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InstallError(());
+
+static GLOBAL: OnceLock<Engine> = OnceLock::new();
+
+impl Engine {
+    /// The global engine: monotonic clock, adaptive slack, a driver thread. It starts on the first use, its driver with
+    /// it, and is never shut down, unless somebody asks for it.
+    ///
+    /// If the system has no thread for the driver, the engine is there all the same, closed: timers end as
+    /// [stopped](crate::Outcome::Stopped).
+    #[must_use]
+    pub fn global() -> Engine {
+        GLOBAL.get_or_init(Engine::default_or_closed).clone()
+    }
+
+    /// The engine that was [entered](Engine::enter) on this thread, or the global one.
+    #[must_use]
+    pub fn current() -> Engine {
+        let owner = home::with_current(|home| home.core().owner.get().and_then(Weak::upgrade));
+        owner.map_or_else(Engine::global, |owner| Engine { owner })
+    }
+
+    /// How to build one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Makes this engine the global one.
+    ///
+    /// # Errors
+    /// There is a global engine already: one was installed, or a timer has been used.
+    pub fn install(&self) -> Result<(), InstallError> {
+        GLOBAL.set(self.clone()).map_err(|_| InstallError(()))
+    }
+
+    /// Makes [`tourbillon::time`](crate::time) on this thread use this engine, until the guard is dropped.
+    pub fn enter(&self) -> Entered {
+        let before = home::enter(&self.owner.core);
+        Entered { engine: self.clone(), before, thread: PhantomData }
+    }
+
+    /// A [`Sleep`] on this engine.
+    #[must_use]
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
+            Entry::at_home(home, home.now() + Span::from(duration))
+        }))
+    }
+
+    /// A [`Sleep`] on this engine.
+    #[must_use]
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
+            Entry::at_home(home, home.core().clock.from_std(deadline.into_std()))
+        }))
+    }
+
+    /// A [`Sleep`] that is armed at once, so that the caller learns if it cannot be.
+    ///
+    /// # Errors
+    /// [`ArmError::Full`] at the engine's capacity, [`ArmError::Stopped`] after its shutdown.
+    pub fn try_sleep(&self, duration: Duration) -> Result<Sleep, ArmError> {
+        self.sleep(duration).armed()
+    }
+
+    /// What it has done so far. Exact: it looks into each shard.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.owner.core.stats()
+    }
+
+    /// Ends every pending timer as [stopped](crate::Outcome::Stopped), and all that are armed later too. Can be called
+    /// again, from any thread, also from within a waker.
+    pub fn shutdown(&self) {
+        self.owner.core.shut_down();
+    }
+
+    /// Whether it has been shut down.
+    #[must_use]
+    pub fn is_shutdown(&self) -> bool {
+        self.owner.core.is_closed()
+    }
+
+    /// Fires what is due now, up to some hundred timers a shard, on the calling thread. For [`Driver::external`]; beside
+    /// another driver it does no harm.
+    pub fn turn(&self) -> Turn {
+        self.owner.core.turn(self.clock().now())
+    }
+
+    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Returns how
+    /// many fired. With another clock it only fires what is due.
+    pub fn advance(&self, by: Duration) -> usize {
+        self.owner.core.advance(self.clock().now() + Span::from(by))
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.owner.core.clock
+    }
+
+    pub(crate) fn core(&self) -> &CoreRef {
+        &self.owner.core
+    }
+
+    fn default_or_closed() -> Engine {
+        Engine::builder().build().unwrap_or_else(|_| {
+            let engine = Engine::builder().driver(Driver::external()).build();
+            let engine = engine.expect("an engine that has no driver needs nothing that could fail");
+            engine.shutdown();
+            engine
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.core.shut_down();
+    }
+}
+
+impl Builder {
+    /// What it reads its time from. [`Clock::monotonic`] by default.
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// How many threads can have a shard of their own; those beyond share. By default four for each core, and one with a
+    /// [manual clock](Clock::manual): timers fire in order within one shard.
+    pub fn shards(mut self, shards: usize) -> Builder {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// How late timers may be that do not say so themselves. [`Slack::adaptive`] by default.
+    pub fn slack(mut self, slack: Slack) -> Builder {
+        self.slack = slack;
+        self
+    }
+
+    /// How many timers it holds at most. No limit by default.
+    ///
+    /// At the limit [`Engine::try_sleep`] and its like give an error; a plain sleep waits for room before its time
+    /// begins to be watched, so it may end late but never early.
+    pub fn capacity(mut self, capacity: usize) -> Builder {
+        self.capacity = Some(capacity);
+        self
+    }
+
+    /// How it keeps them in order. [`QueueKind::Wheel`] by default.
+    pub fn queue(mut self, queue: QueueKind) -> Builder {
+        self.queue = queue;
+        self
+    }
+
+    /// Who turns it. [`Driver::thread`] by default, and [`Driver::external`] with a manual clock.
+    pub fn driver(mut self, driver: Driver) -> Builder {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// Builds it and starts its driver.
+    ///
+    /// # Errors
+    /// A [`BuildError`] says what was asked for that cannot be.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        let clock = self.clock.unwrap_or_else(Clock::monotonic);
+        let shards = self.shards.unwrap_or_else(|| if clock.is_manual() { 1 } else { default_shards() });
+        if shards == 0 {
+            return Err(BuildError::NoShards);
+        }
+        drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
+        let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
+        let (driving, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
+        let (mode, capacity, kind) = (self.slack.mode(), self.capacity, self.queue);
+        let core = CoreRef::new(Plan { clock, mode, capacity, kind, shards, driving });
+        let engine = Engine { owner: Arc::new(Owner { core }) };
+        engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
+        start.run(engine.core())?;
+        Ok(engine)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        home::leave(&self.engine.owner.core, self.before);
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("clock", self.clock()).field("is_shutdown", &self.is_shutdown()).finish()
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::NoShards => f.write_str("an engine needs at least one shard"),
+            BuildError::Rounds(error) => write!(f, "QueueKind::Rounds: {error}"),
+            BuildError::ManualClock => {
+                f.write_str("a manual clock is turned by whoever moves it: take Driver::external() with it")
+            }
+            BuildError::NoRuntime => f.write_str(
+                "Driver::tokio() needs the context of a Tokio runtime with I/O enabled: build the engine inside one",
+            ),
+            BuildError::Thread(error) => write!(f, "the system refused the driver what it needs: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BuildError::Rounds(error) => Some(error),
+            BuildError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ArmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
+            ArmError::Stopped => f.write_str("the engine has been shut down"),
+        }
+    }
+}
+
+impl std::error::Error for ArmError {}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is a global engine already: install one before the first timer is used")
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+/// The core of the global engine.
+pub(crate) fn global_core() -> &'static CoreRef {
+    GLOBAL.get_or_init(Engine::default_or_closed).core()
+}
+
+fn default_shards() -> usize {
+    4 * std::thread::available_parallelism().map_or(1, usize::from).max(2)
+}

@@ -1,0 +1,491 @@
+//! The handle of one timer: what every surface is made of.
+//!
+//! ```text
+//!     Idle --- poll ---> Armed --- poll finds it fired ---> Fired
+//!       ^                  |  \--- poll finds it stopped -> Stopped
+//!       +----- reset ------+-------------------------------------+
+//! ```
+//!
+//! An idle entry touches nothing shared (T5). An armed one has a node in some shard. What is done from the thread that has that
+//! shard as its home is done under the shard's lock, of which that thread is the owner. From another thread:
+//!
+//! - pushing the deadline later is a compare-and-swap of the state word, as at home (T4);
+//! - cancelling is a compare-and-swap, and the node is sent home;
+//! - an earlier deadline or another waker *moves house*: the entry is cancelled where it was and armed at the home of the
+//!   calling thread. So a timer follows its task.
+
+use std::ptr::NonNull;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tourbillon_queue::{Span, Time};
+
+use crate::core::Core;
+use crate::engine::ArmError;
+use crate::home::{self, Home};
+use crate::node::{Node, NodeRef};
+use crate::outcome::Outcome;
+use crate::shard::{Change, Wish};
+use crate::slab::shard_of;
+use crate::slack::Mode;
+use crate::state::{Later, Seen, representable};
+use crate::time::Instant;
+
+/// One timer. Dropping it cancels it.
+///
+/// Two words, and no more: those travel in registers.
+pub(crate) struct Entry {
+    target: Target,
+    deadline: Time,
+}
+
+/// The node while the entry is armed, else the core; and in the low bits of the address the phase and what else the entry has
+/// to remember. Either way the core is kept by one reference that is the entry's.
+///
+/// ```text
+///     core:  ....address....  mode: 8 bits  disarmed: 1 bit  phase: 2 bits       aligned to 4096
+///     node:  ....address..................  disarmed: 1 bit  phase: 2 bits       aligned to 8; it knows its mode
+/// ```
+#[derive(Clone, Copy)]
+struct Target(*mut ());
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle = 0,
+    Armed = 1,
+    Fired = 2,
+    Stopped = 3,
+}
+
+const PHASE: usize = 0b11;
+const DISARMED: usize = 0b100;
+const MODE_SHIFT: u32 = 3;
+const MODE: usize = (u8::MAX as usize) << MODE_SHIFT;
+
+const _: () = assert!(align_of::<Core>() > MODE | DISARMED | PHASE);
+const _: () = assert!(align_of::<Node>() > DISARMED | PHASE);
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Entry>() == 16);
+
+// SAFETY: whichever thread has the entry is the handle's party; see the module.
+unsafe impl Send for Entry {}
+// SAFETY: by a shared reference only the state word, which is atomic, and the entry's own fields are read.
+unsafe impl Sync for Entry {}
+
+impl Target {
+    #[inline(always)]
+    fn core(core: NonNull<Core>, mode: Mode, disarmed: bool, phase: Phase) -> Target {
+        let mode = usize::from(mode.to_bits()) << MODE_SHIFT;
+        let bits = mode | if disarmed { DISARMED } else { 0 } | phase as usize;
+        Target(core.as_ptr().map_addr(|address| address | bits).cast())
+    }
+
+    #[inline(always)]
+    fn node(node: NodeRef, disarmed: bool) -> Target {
+        let bits = if disarmed { DISARMED } else { 0 } | Phase::Armed as usize;
+        Target(node.as_ptr().as_ptr().map_addr(|address| address | bits).cast())
+    }
+
+    #[inline(always)]
+    fn phase(self) -> Phase {
+        match self.0.addr() & PHASE {
+            0 => Phase::Idle,
+            1 => Phase::Armed,
+            2 => Phase::Fired,
+            _ => Phase::Stopped,
+        }
+    }
+
+    #[inline(always)]
+    fn is_disarmed(self) -> bool {
+        self.0.addr() & DISARMED != 0
+    }
+
+    #[inline(always)]
+    fn without(self, bits: usize) -> *mut () {
+        self.0.map_addr(|address| address & !bits)
+    }
+}
+
+impl Entry {
+    /// Due in `duration` from now, on the current engine.
+    #[inline(always)]
+    pub(crate) fn after(duration: Duration) -> Entry {
+        home::with_current(|home| Entry::at_home(home, home.now() + Span::from(duration)))
+    }
+
+    /// Due at a moment of the standard library's clock, on the current engine.
+    pub(crate) fn until(deadline: std::time::Instant) -> Entry {
+        home::with_current(|home| Entry::at_home(home, home.core().clock.from_std(deadline)))
+    }
+
+    /// Due at `deadline` on the clock of that engine.
+    #[inline(always)]
+    pub(crate) fn at_home(home: &Home, deadline: Time) -> Entry {
+        let target = Target::core(home.take_ref(), home.core().mode, false, Phase::Idle);
+        Entry { target, deadline: representable(deadline) }
+    }
+
+    /// Its deadline, also while it is disarmed.
+    pub(crate) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// How it has ended, as far as can be seen.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        match self.phase() {
+            Phase::Idle => None,
+            Phase::Fired => Some(Outcome::Fired),
+            Phase::Stopped => Some(Outcome::Stopped),
+            Phase::Armed => match self.node().state().see() {
+                Seen::Fired => Some(Outcome::Fired),
+                Seen::Stopped => Some(Outcome::Stopped),
+                _ => None,
+            },
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        // SAFETY: the entry holds a reference to the core, which keeps its shards.
+        unsafe { self.core_ptr().as_ref() }
+    }
+
+    /// Changes how late it may be. An armed one is armed anew when it is polled.
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        self.to_idle();
+        self.target = Target::core(self.core_ptr(), mode, self.target.is_disarmed(), Phase::Idle);
+    }
+
+    /// `Fired` or `Stopped` when it has ended; else the waker is woken when it does. Arms it if it is not.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Outcome> {
+        match self.phase() {
+            Phase::Idle => match self.arm(waker) {
+                Ok(poll) => poll,
+                Err(_) => self.poll_when_full(waker),
+            },
+            Phase::Armed => self.poll_armed(waker),
+            Phase::Fired => Poll::Ready(Outcome::Fired),
+            Phase::Stopped => Poll::Ready(Outcome::Stopped),
+        }
+    }
+
+    /// Arms an idle one, or finds that it has ended.
+    ///
+    /// # Errors
+    /// The engine holds as many timers as it may.
+    #[inline(always)]
+    pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
+        debug_assert!(self.phase() == Phase::Idle);
+        let (due, mode) = (self.due(), self.mode());
+        if home::with(self.core_ptr(), |home| is_past(home, due, mode)) {
+            return Ok(self.ended_when_idle());
+        }
+        if let Some(capacity) = &self.core().capacity
+            && !capacity.take()
+        {
+            return Err(ArmError::Full { capacity: capacity.most });
+        }
+        self.arm_with_room(waker.clone())
+    }
+
+    /// Pending, and woken when there may be room.
+    #[cold]
+    fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
+        let has_room = self.core().capacity.as_ref().is_some_and(|capacity| capacity.take_or_wait(waker));
+        if self.core().is_closed() {
+            return self.ended(Outcome::Stopped);
+        }
+        if !has_room {
+            return Poll::Pending;
+        }
+        match self.arm_with_room(waker.clone()) {
+            Ok(poll) => poll,
+            Err(_) => {
+                // A shard that has a billion timers. There is nobody who would tell when it has fewer.
+                waker.wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Arms it, its place within the capacity taken.
+    #[inline(always)]
+    fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
+        let (deadline, mode) = (self.due(), self.mode());
+        let armed = home::with(self.core_ptr(), |home| {
+            // SAFETY: a home knows how its thread stands to its shard.
+            let armed = unsafe { home.shard().arm(home.access(), deadline, mode, waker) };
+            if armed.wish == Wish::Earliest {
+                home.core().tell(home.shard());
+            }
+            armed.node
+        });
+        match armed {
+            Some(node) => {
+                self.target = Target::node(node, self.target.is_disarmed());
+                Ok(Poll::Pending)
+            }
+            None => self.refused(),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
+        self.give_room_back();
+        if self.core().is_closed() {
+            return Ok(self.ended(Outcome::Stopped));
+        }
+        Err(ArmError::Full { capacity: crate::slab::MOST as usize })
+    }
+
+    /// Its deadline is past, so it need not be armed.
+    fn ended_when_idle(&mut self) -> Poll<Outcome> {
+        self.ended(if self.core().is_closed() { Outcome::Stopped } else { Outcome::Fired })
+    }
+
+    #[inline]
+    fn poll_armed(&mut self, waker: &Waker) -> Poll<Outcome> {
+        let node = self.node();
+        // SAFETY: we are the handle, and it is armed.
+        let same = unsafe { node.has_waker(waker) };
+        // In this order: if it is armed still, the waker that was compared had not been taken.
+        match node.state().see() {
+            Seen::Armed(_) if same => Poll::Pending,
+            Seen::Armed(_) => self.change_waker(waker),
+            Seen::Stopped => self.end_as(Outcome::Stopped),
+            _ => self.end_as(Outcome::Fired),
+        }
+    }
+
+    #[cold]
+    fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
+        let node = self.node();
+        let mut new = Some(waker.clone());
+        let changed = home::with_owner(shard_of(node), |home| {
+            // SAFETY: the home is of the owner, and we are the handle.
+            home.map(|home| unsafe { home.shard().change_waker_as_owner(node, &mut new) })
+        });
+        match changed {
+            Some(Change::Done(old)) => {
+                drop(old);
+                Poll::Pending
+            }
+            Some(Change::Ended) => self.poll_armed(waker),
+            None => self.move_house(new),
+        }
+    }
+
+    /// Cancels it where it is and arms it here, with `waker` or the one that it has.
+    fn move_house(&mut self, waker: Option<Waker>) -> Poll<Outcome> {
+        let stopped = self.node().state().see() == Seen::Stopped;
+        // It keeps its place within the capacity.
+        match self.end() {
+            Some(old) => match self.arm_with_room(waker.unwrap_or_else(|| old.clone())) {
+                Ok(poll) => poll,
+                Err(_) => {
+                    old.wake();
+                    Poll::Pending
+                }
+            },
+            None => {
+                self.give_room_back();
+                self.ended(if stopped { Outcome::Stopped } else { Outcome::Fired })
+            }
+        }
+    }
+
+    /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
+    pub(crate) fn reset(&mut self, deadline: Time) {
+        let before = self.due();
+        self.deadline = representable(deadline);
+        self.set_disarmed(false);
+        self.deadline_changed(before);
+    }
+
+    /// Waits for ever from now on, until it is armed or reset. Its deadline is kept, and so is its waker.
+    pub(crate) fn disarm(&mut self) {
+        let before = self.due();
+        self.set_disarmed(true);
+        self.deadline_changed(before);
+    }
+
+    /// Ends being disarmed.
+    pub(crate) fn rearm(&mut self) {
+        let before = self.due();
+        self.set_disarmed(false);
+        if self.due() != before {
+            self.deadline_changed(before);
+        }
+    }
+
+    fn deadline_changed(&mut self, before: Time) {
+        let due = self.due();
+        if self.phase() != Phase::Armed {
+            self.set_phase(Phase::Idle);
+        } else if due < before {
+            self.bring_forward(due);
+        } else if self.node().state().later(before, due) == Later::Lost {
+            self.to_idle();
+        }
+    }
+
+    fn bring_forward(&mut self, due: Time) {
+        let node = self.node();
+        let moved = home::with_owner(shard_of(node), |home| {
+            let home = home?;
+            // SAFETY: the home is of the owner, and we are the handle.
+            let moved = unsafe { home.shard().move_as_owner(node, due) };
+            if let Change::Done(Wish::Earliest) = moved {
+                home.core().tell(home.shard());
+            }
+            Some(moved)
+        });
+        match moved {
+            Some(Change::Done(_)) => {}
+            Some(Change::Ended) => self.to_idle(),
+            None => self.move_with_waker(),
+        }
+    }
+
+    /// Moves house for an earlier deadline.
+    fn move_with_waker(&mut self) {
+        let Some(waker) = self.end() else {
+            self.give_room_back();
+            return;
+        };
+        let again = waker.clone();
+        match self.arm_with_room(waker) {
+            Ok(Poll::Pending) => {}
+            // It has come already, or cannot be armed: whoever waits for it is to look.
+            Ok(Poll::Ready(_)) | Err(_) => again.wake(),
+        }
+    }
+
+    /// Cancels it, if it is armed. It can be armed again.
+    fn to_idle(&mut self) {
+        if self.phase() == Phase::Armed {
+            drop(self.end());
+            self.give_room_back();
+        }
+        self.set_phase(Phase::Idle);
+    }
+
+    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker.
+    #[inline(always)]
+    fn end(&mut self) -> Option<Waker> {
+        let (node, mode) = (self.node(), self.mode());
+        let shard = shard_of(node);
+        let waker = home::with_owner(shard, |home| match home {
+            // SAFETY: the home is of the owner; we are the handle and forget the node below.
+            Some(home) => unsafe { home.shard().cancel_as_owner(node) },
+            // SAFETY: the core keeps its shards; we are the handle and forget the node below.
+            None => unsafe { shard.as_ref().cancel_from_afar(node) },
+        });
+        // SAFETY: as above.
+        self.target = Target::core(unsafe { shard.as_ref() }.core(), mode, self.target.is_disarmed(), Phase::Idle);
+        waker
+    }
+
+    /// Gives up the node of an entry that has ended.
+    fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
+        drop(self.end());
+        self.give_room_back();
+        self.ended(outcome)
+    }
+
+    fn ended(&mut self, outcome: Outcome) -> Poll<Outcome> {
+        self.set_phase(if outcome == Outcome::Fired { Phase::Fired } else { Phase::Stopped });
+        Poll::Ready(outcome)
+    }
+
+    #[inline(always)]
+    fn give_room_back(&self) {
+        if let Some(capacity) = &self.core().capacity {
+            capacity.give_back();
+        }
+    }
+
+    /// When it is due indeed.
+    #[inline(always)]
+    fn due(&self) -> Time {
+        if self.target.is_disarmed() { Time::NEVER } else { self.deadline }
+    }
+
+    #[inline(always)]
+    fn node(&self) -> NodeRef {
+        debug_assert!(self.phase() == Phase::Armed);
+        // SAFETY: in this phase the target is a node, of a shard that the core keeps.
+        unsafe { NodeRef::new(NonNull::new_unchecked(self.target.without(DISARMED | PHASE).cast::<Node>())) }
+    }
+
+    #[inline(always)]
+    fn core_ptr(&self) -> NonNull<Core> {
+        match self.phase() {
+            // SAFETY: the core, which the entry keeps, keeps its shards.
+            Phase::Armed => unsafe { shard_of(self.node()).as_ref() }.core(),
+            // SAFETY: a core's address is not null.
+            _ => unsafe { NonNull::new_unchecked(self.target.without(MODE | DISARMED | PHASE).cast()) },
+        }
+    }
+
+    #[inline(always)]
+    fn phase(&self) -> Phase {
+        self.target.phase()
+    }
+
+    /// Between phases in which the target is the core.
+    fn set_phase(&mut self, phase: Phase) {
+        debug_assert!(self.phase() != Phase::Armed && phase != Phase::Armed);
+        self.target = Target(self.target.0.map_addr(|address| address & !PHASE | phase as usize));
+    }
+
+    fn set_disarmed(&mut self, disarmed: bool) {
+        let bits = if disarmed { DISARMED } else { 0 };
+        self.target = Target(self.target.0.map_addr(|address| address & !DISARMED | bits));
+    }
+
+    #[inline(always)]
+    fn mode(&self) -> Mode {
+        match self.phase() {
+            // SAFETY: we are the handle.
+            Phase::Armed => unsafe { self.node().mode() },
+            _ => Mode::from_bits((self.target.0.addr() >> MODE_SHIFT) as u8),
+        }
+    }
+}
+
+impl Drop for Entry {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.phase() == Phase::Armed {
+            drop(self.end());
+            self.give_room_back();
+        }
+        // SAFETY: the entry's own reference, which it does not use again.
+        unsafe { home::put_ref(self.core_ptr()) };
+    }
+}
+
+/// Whether a deadline is past. Reads the clock only if it may be: not if it is later than the next visit to the shard.
+#[inline(always)]
+fn is_past(home: &Home, deadline: Time, mode: Mode) -> bool {
+    deadline <= home.seen() || (deadline < home.shard().wants().get(mode.line()) && deadline <= home.now())
+}
+
+/// The same in the terms of the surfaces.
+impl Entry {
+    pub(crate) fn deadline_instant(&self) -> Instant {
+        Instant::from_std(self.core().clock.to_std(self.deadline))
+    }
+
+    pub(crate) fn reset_to(&mut self, deadline: Instant) {
+        self.reset(self.core().clock.from_std(deadline.into_std()));
+    }
+
+    /// What its engine's clock shows.
+    pub(crate) fn now(&self) -> Instant {
+        let clock = &self.core().clock;
+        Instant::from_std(clock.to_std(clock.now()))
+    }
+}

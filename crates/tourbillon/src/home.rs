@@ -1,0 +1,298 @@
+//! Where a thread is at home: its shard of an engine, and its stock of references to that engine's core.
+//!
+//! A thread has a home in each engine that it has used; the *current* one is that of the engine that it uses when none is
+//! named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the thread ends.
+//!
+//! # References in bulk
+//!
+//! Each entry keeps the core alive by a reference. A home takes [`STOCK`] at a time from the core and gives them to
+//! entries without anything shared; an entry that is dropped at home puts its reference back into the stock. Entries that are
+//! dropped elsewhere give it to that thread's stock, or to the core. At every moment the core's count is the number
+//! of references that are in stock or in use, so it cannot reach zero while any is.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{NonNull, null};
+
+use tourbillon_queue::Time;
+
+use crate::core::{Core, CoreRef};
+use crate::shard::{Access, Shard};
+
+/// So many references are taken from the core at a time.
+const STOCK: usize = 1024;
+
+pub(crate) struct Home {
+    core: CoreRef,
+    shard: NonNull<Shard>,
+    index: usize,
+    access: Access,
+    stock: Cell<usize>,
+    /// A time that has been, on the engine's clock. Saves reading it.
+    seen: Cell<Time>,
+    /// How many guards have entered it.
+    entered: Cell<usize>,
+}
+
+thread_local! {
+    /// The current home. It points into `HOMES`, or is null.
+    static CURRENT: Cell<*const Home> = const { Cell::new(null()) };
+    /// All homes of this thread, in boxes: they do not move.
+    static HOMES: Homes = const { Homes(RefCell::new(Vec::new())) };
+}
+
+struct Homes(RefCell<Vec<Box<Home>>>);
+
+impl Home {
+    fn new(core: CoreRef) -> Home {
+        let (index, shard, access) = core.adopt();
+        let shard = NonNull::from(shard);
+        let (stock, seen, entered) = (Cell::new(0), Cell::new(Time::ZERO), Cell::new(0));
+        Home { core, shard, index, access, stock, seen, entered }
+    }
+
+    /// For a thread that is ending and has no homes any more.
+    fn passing(core: CoreRef) -> Home {
+        let shard = NonNull::from(core.any_shard());
+        let (stock, seen, entered) = (Cell::new(0), Cell::new(Time::ZERO), Cell::new(0));
+        Home { core, shard, index: 0, access: Access::Guest, stock, seen, entered }
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> &CoreRef {
+        &self.core
+    }
+
+    #[inline(always)]
+    pub(crate) fn shard(&self) -> &Shard {
+        // SAFETY: the core keeps its shards.
+        unsafe { self.shard.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether this thread is the owner of that shard.
+    #[inline(always)]
+    pub(crate) fn owns(&self, shard: NonNull<Shard>) -> bool {
+        self.shard == shard && self.access == Access::Owner
+    }
+
+    /// Reads the clock.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> Time {
+        let now = self.core.clock.now();
+        if self.core.clock.is_steady() {
+            self.seen.set(now);
+        }
+        now
+    }
+
+    /// A time that has been.
+    #[inline(always)]
+    pub(crate) fn seen(&self) -> Time {
+        self.seen.get()
+    }
+
+    /// A reference to the core, for an entry.
+    #[inline(always)]
+    pub(crate) fn take_ref(&self) -> NonNull<Core> {
+        if self.stock.get() == 0 {
+            self.restock();
+        }
+        self.stock.set(self.stock.get() - 1);
+        self.core.as_ptr()
+    }
+
+    /// Takes back a reference from an entry.
+    #[inline(always)]
+    fn put_ref(&self) {
+        self.stock.set(self.stock.get() + 1);
+        if self.stock.get() > 2 * STOCK {
+            self.unload(STOCK);
+        }
+    }
+
+    #[cold]
+    fn restock(&self) {
+        self.core.add_refs(STOCK);
+        self.stock.set(STOCK);
+    }
+
+    #[cold]
+    fn unload(&self, count: usize) {
+        self.stock.set(self.stock.get() - count);
+        // SAFETY: they come from the stock, which is ours. Besides, `core` holds one more.
+        unsafe { Core::remove_refs(self.core.as_ptr(), count) };
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if self.access == Access::Owner {
+            self.core.abandon(self.index);
+        }
+        self.unload(self.stock.get());
+    }
+}
+
+impl Drop for Homes {
+    fn drop(&mut self) {
+        // From here on the thread has no home; entries that go later find none.
+        let _ = CURRENT.try_with(|current| current.set(null()));
+    }
+}
+
+/// The current home, if it has been made and test time is not in play.
+#[inline(always)]
+fn current<'a>() -> Option<&'a Home> {
+    let home = CURRENT.with(Cell::get);
+    // SAFETY: it points to a box in `HOMES` of this thread, and is changed before that box goes. The reference does not
+    // leave the calls below, which do not end the thread and do not remove the current home.
+    unsafe { home.as_ref() }
+}
+
+/// With the current home.
+#[inline(always)]
+pub(crate) fn with_current<R>(f: impl FnOnce(&Home) -> R) -> R {
+    #[cfg(feature = "test-util")]
+    if let Some(core) = crate::time::test_util::current_core() {
+        return with(core.as_ptr(), f);
+    }
+    match current() {
+        Some(home) => f(home),
+        None => with_new_current(f),
+    }
+}
+
+/// With the home in the engine that has this core, to which the caller holds a reference.
+#[inline(always)]
+pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
+    match current() {
+        Some(home) if home.core.as_ptr() == core => f(home),
+        _ => with_other(core, f),
+    }
+}
+
+/// With the home that owns this shard, if it is this thread's.
+#[inline(always)]
+pub(crate) fn with_owner<R>(shard: NonNull<Shard>, f: impl FnOnce(Option<&Home>) -> R) -> R {
+    match current() {
+        Some(home) if home.owns(shard) => f(Some(home)),
+        _ => with_other_owner(shard, f),
+    }
+}
+
+/// Takes back an entry's reference, wherever it is dropped.
+///
+/// # Safety
+/// It is the caller's to give, and it does not use it afterwards.
+#[inline(always)]
+pub(crate) unsafe fn put_ref(core: NonNull<Core>) {
+    match current() {
+        Some(home) if home.core.as_ptr() == core => home.put_ref(),
+        // SAFETY: the caller's contract.
+        _ => unsafe { Core::remove_refs(core, 1) },
+    }
+}
+
+/// Makes the home in that engine the current one. Returns the one that was; for [`leave`].
+pub(crate) fn enter(core: &CoreRef) -> *const Home {
+    let home = find_or_make(core.as_ptr());
+    let before = CURRENT.with(Cell::get);
+    if let Some(home) = home {
+        // SAFETY: just found among this thread's homes.
+        let entered = unsafe { &(*home).entered };
+        entered.set(entered.get() + 1);
+        CURRENT.with(|current| current.set(home));
+    }
+    before
+}
+
+/// Makes `before` the current home again.
+pub(crate) fn leave(core: &CoreRef, before: *const Home) {
+    let _ = HOMES.try_with(|homes| {
+        let homes = homes.0.borrow();
+        if let Some(home) = homes.iter().find(|home| home.core.as_ptr() == core.as_ptr()) {
+            home.entered.set(home.entered.get() - 1);
+        }
+        CURRENT.with(|current| current.set(before));
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn with_new_current<R>(f: impl FnOnce(&Home) -> R) -> R {
+    let core = crate::engine::global_core();
+    match find_or_make(core.as_ptr()) {
+        Some(home) => {
+            CURRENT.with(|current| current.set(home));
+            // SAFETY: just found among this thread's homes.
+            f(unsafe { &*home })
+        }
+        None => f(&Home::passing(core.clone())),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
+    match find_or_make(core) {
+        // SAFETY: just found among this thread's homes, which are only added to while `f` runs.
+        Some(home) => f(unsafe { &*home }),
+        None => {
+            // SAFETY: the caller holds a reference, so one can be added.
+            let core = unsafe {
+                core.as_ref().add_refs(1);
+                CoreRef::from_raw(core)
+            };
+            f(&Home::passing(core))
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn with_other_owner<R>(shard: NonNull<Shard>, f: impl FnOnce(Option<&Home>) -> R) -> R {
+    let find = |homes: &Homes| {
+        homes.0.borrow().iter().find(|home| home.owns(shard)).map(|home| std::ptr::from_ref::<Home>(home))
+    };
+    let found = HOMES.try_with(find).ok().flatten();
+    // SAFETY: as in `with_other`.
+    f(found.map(|home| unsafe { &*home }))
+}
+
+/// This thread's home in that engine, made if need be; `None` if the thread is ending.
+fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
+    HOMES
+        .try_with(|homes| {
+            if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core) {
+                return std::ptr::from_ref::<Home>(home);
+            }
+            // SAFETY: the caller holds a reference, so one can be added.
+            let core = unsafe {
+                core.as_ref().add_refs(1);
+                CoreRef::from_raw(core)
+            };
+            let home = Box::new(Home::new(core));
+            let pointer = std::ptr::from_ref::<Home>(&home);
+            let gone = homes.add(home);
+            drop(gone);
+            pointer
+        })
+        .ok()
+}
+
+impl Homes {
+    /// Adds a home, and takes out those in engines that have been shut down and that nobody is inside of.
+    fn add(&self, home: Box<Home>) -> Vec<Box<Home>> {
+        let current = CURRENT.with(Cell::get);
+        let mut homes = self.0.borrow_mut();
+        let unused =
+            |home: &mut Box<Home>| home.core.is_closed() && home.entered.get() == 0 && !std::ptr::eq(&**home, current);
+        let gone = homes.extract_if(.., unused).collect();
+        homes.push(home);
+        gone
+    }
+}

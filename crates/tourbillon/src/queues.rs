@@ -1,0 +1,88 @@
+//! The queues of a shard: any of the four kinds, chosen when the engine is built.
+
+use std::time::Duration;
+
+use tourbillon_queue::{Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, RoundsError, Settled, Span, Time};
+
+use crate::node::{Locked, NodeRef};
+
+/// Which structure keeps an engine's timers in order. They answer alike and differ in cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum QueueKind {
+    /// A hierarchical wheel: arm and cancel in constant time. Nearly always the one to take.
+    #[default]
+    Wheel,
+    /// An indexed heap: everything in O(log n). For up to some thousands of timers a shard.
+    Heap,
+    /// Sorted runs beside a tree. For a few fixed timeouts.
+    ListTree,
+    /// One wheel with round counts.
+    Rounds {
+        /// How long a slot lasts.
+        tick: Duration,
+        /// How many slots a revolution has.
+        slots: usize,
+    },
+}
+
+pub(crate) enum Queue {
+    Wheel(RawWheel<NodeRef>),
+    Heap(RawHeap<NodeRef>),
+    ListTree(RawListTree<NodeRef>),
+    Rounds(RawRounds<NodeRef>),
+}
+
+/// The same call on whichever queue it is.
+macro_rules! on {
+    ($queue:expr, $it:ident => $call:expr) => {
+        match $queue {
+            Queue::Wheel($it) => $call,
+            Queue::Heap($it) => $call,
+            Queue::ListTree($it) => $call,
+            Queue::Rounds($it) => $call,
+        }
+    };
+}
+
+impl Queue {
+    pub(crate) fn new(kind: QueueKind) -> Result<Queue, RoundsError> {
+        Ok(match kind {
+            QueueKind::Wheel => Queue::Wheel(RawWheel::new()),
+            QueueKind::Heap => Queue::Heap(RawHeap::new()),
+            QueueKind::ListTree => Queue::ListTree(RawListTree::new()),
+            QueueKind::Rounds { tick, slots } => Queue::Rounds(RawRounds::with_slots(Span::from(tick), slots)?),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, locked: &mut Locked, node: NodeRef, due: Time) -> Place {
+        on!(self, queue => queue.insert(locked, node, due))
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, locked: &mut Locked, place: Place) {
+        on!(self, queue => { queue.remove(locked, place); })
+    }
+
+    pub(crate) fn next_wakeup(&self) -> Option<Time> {
+        on!(self, queue => queue.next_wakeup())
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        on!(self, queue => queue.next_deadline())
+    }
+
+    pub(crate) fn settle(&mut self, locked: &mut Locked, now: Time, steps: usize) -> Settled {
+        on!(self, queue => queue.settle(locked, now, steps))
+    }
+
+    pub(crate) fn pop(&mut self, locked: &mut Locked, now: Time) -> Option<NodeRef> {
+        on!(self, queue => queue.pop(locked, now)).map(|(node, _)| node)
+    }
+
+    #[inline]
+    pub(crate) fn pop_ready(&mut self, locked: &mut Locked, now: Time) -> Option<NodeRef> {
+        on!(self, queue => queue.pop_ready(locked, now)).map(|(node, _)| node)
+    }
+}

@@ -1,0 +1,574 @@
+//! A shard: queues and nodes behind one lock, at home with one thread.
+//!
+//! ```text
+//!     its own thread ---- arm, cancel, move: as the lock's owner, some nanoseconds -----+
+//!                                                                                      v
+//!     other threads ----- push later: the state word alone             +--------------------------------+
+//!                    \--- cancel: the state word, then `returns` ----> | lock { queues, slab, counts }  |
+//!                                                                      +--------------------------------+
+//!     the driver ------- visits when `wants` says that something is due ---------------^
+//! ```
+//!
+//! Nothing of the user's runs under the lock: wakers are cloned before it is taken and dropped or woken after it is
+//! given back (P10). A visit is bounded: it fires at most a batch and moves a bounded number of entries (D26).
+
+use std::ptr::NonNull;
+use std::task::Waker;
+
+use tourbillon_queue::{Place, RoundsError, Settled, Time};
+
+use crate::bias::{Biased, Busy};
+use crate::core::Core;
+use crate::node::{Locked, NodeRef};
+use crate::queues::{Queue, QueueKind};
+use crate::returns::{HEAP, Returns};
+use crate::slab::{NONE, Slab};
+use crate::slack::{Class, LEAD, Mode};
+use crate::state::{Cancel, Ended, Fire, Seen, Stop};
+use crate::stats::Counts;
+use crate::sync::{AtomicU64, Ordering};
+
+/// So many timers are fired in one visit.
+pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// So many entries may one visit move within a queue.
+const STEPS: usize = 4096;
+
+#[repr(align(128))]
+pub(crate) struct Shard {
+    inner: Biased<Inner>,
+    wants: Wants,
+    core: NonNull<Core>,
+    returns: Apart<Returns>,
+}
+
+// SAFETY: `core` is an address that shards are asked for; the rest is `Sync` by itself.
+unsafe impl Sync for Shard {}
+// SAFETY: as above, nothing in it belongs to a thread.
+unsafe impl Send for Shard {}
+
+/// Other threads write this: it has a cache line of its own.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// How the calling thread stands to a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// It is its home, and the thread is the lock's owner.
+    Owner,
+    Guest,
+}
+
+/// When a shard wants to be visited: the next time for each queue, never if there is none.
+///
+/// Written under the shard's lock and read by the driver without it.
+pub(crate) struct Wants([AtomicU64; 2]);
+
+/// Which of a shard's queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Line {
+    Relaxed,
+    Strict,
+}
+
+/// Whether a shard wants a visit that the driver may not know of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Wish {
+    /// Before any other of its line: the driver is to be [told](Core::tell).
+    Earliest,
+    Later,
+}
+
+/// What came of arming.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(crate) struct Arm {
+    /// `None`: refused. The engine has been shut down, or there are as many timers in the shard as its queues can hold.
+    pub(crate) node: Option<NodeRef>,
+    pub(crate) wish: Wish,
+}
+
+/// What came of moving an armed entry or giving it another waker.
+#[must_use]
+pub(crate) enum Change<T> {
+    Done(T),
+    /// It has ended. What was to be used is not, and is given back.
+    Ended,
+}
+
+/// What a visit did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Visit {
+    pub(crate) fired: usize,
+    /// There is more to do at the same time.
+    pub(crate) more: bool,
+    /// Some timers of the shard are precise.
+    pub(crate) precise: bool,
+}
+
+pub(crate) struct Inner {
+    queues: [Queue; 2],
+    slab: Slab,
+    counts: Counts,
+    /// How many are in the strict queue.
+    strict: usize,
+    /// How many of those are precise.
+    precise: usize,
+    closed: bool,
+}
+
+impl Shard {
+    /// # Safety
+    /// The shard stays where the caller puts it, and `core` outlives it.
+    pub(crate) unsafe fn new(core: NonNull<Core>, kind: QueueKind, now: Time) -> Result<Shard, RoundsError> {
+        let mut queues = [Queue::new(kind)?, Queue::new(kind)?];
+        // SAFETY: nobody else knows of the queues yet.
+        let mut locked = unsafe { Locked::new() };
+        // A queue begins at time zero and is told here where time stands.
+        for queue in &mut queues {
+            assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
+        }
+        let inner = Inner { queues, slab: Slab::new(), counts: Counts::default(), strict: 0, precise: 0, closed: false };
+        Ok(Shard { inner: Biased::new(inner), wants: Wants::new(), core, returns: Apart(Returns::new()) })
+    }
+
+    pub(crate) fn core(&self) -> NonNull<Core> {
+        self.core
+    }
+
+    pub(crate) fn wants(&self) -> &Wants {
+        &self.wants
+    }
+
+    /// # Safety
+    /// With [`Access::Owner`]: the contract of [`Biased::owner`].
+    #[inline(always)]
+    unsafe fn with<R>(&self, access: Access, f: impl FnOnce(&mut Inner) -> R) -> R {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match access {
+                Access::Owner => match self.inner.owner() {
+                    Some(mut inside) => inside.with(f),
+                    None => self.inner.owner_by_mutex(f),
+                },
+                Access::Guest => self.inner.guest(f),
+            }
+        }
+    }
+
+    /// Arms an entry for the handle that will have the node.
+    ///
+    /// # Safety
+    /// As for [`with`](Shard::with).
+    #[inline(always)]
+    pub(crate) unsafe fn arm(&self, access: Access, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+        // What follows is `with`, written out so that on the quick way everything stays in registers.
+        if access == Access::Owner
+            // SAFETY: the caller's contract.
+            && let Some(mut inside) = unsafe { self.inner.owner() }
+            && let Some(node) = inside.with(|inner| inner.take_node(self))
+        {
+            return inside.with(|inner| inner.arm(&self.wants, node, deadline, mode, waker));
+        }
+        // SAFETY: the caller's contract.
+        unsafe { self.arm_slowly(access, deadline, mode, waker) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn arm_slowly(&self, access: Access, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+        let mut waker = Some(waker);
+        let arm = |inner: &mut Inner| match (inner.take_node(self), waker.take()) {
+            (Some(node), Some(waker)) => inner.arm(&self.wants, node, deadline, mode, waker),
+            (_, unused) => {
+                waker = unused;
+                Arm { node: None, wish: Wish::Later }
+            }
+        };
+        // SAFETY: the caller's contract.
+        let armed = unsafe { self.with(access, arm) };
+        // Outside the lock.
+        drop(waker);
+        armed
+    }
+
+    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker, if nobody has taken it.
+    ///
+    /// # Safety
+    /// The caller is the owner as for [`with`](Shard::with), and the node's handle, and forgets the node.
+    #[inline(always)]
+    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef) -> Option<Waker> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.inner.owner() {
+                Some(mut inside) => inside.with(|inner| inner.cancel(node)),
+                None => self.cancel_slowly(node),
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn cancel_slowly(&self, node: NodeRef) -> Option<Waker> {
+        // SAFETY: the caller's contract.
+        unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node)) }
+    }
+
+    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, if nobody has taken it.
+    ///
+    /// # Safety
+    /// The caller is the node's handle, and forgets the node. The node is one of this shard.
+    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef) -> Option<Waker> {
+        let waker = match node.state().cancel() {
+            // SAFETY: whoever wins the cancel owns the waker.
+            Cancel::Won => Some(unsafe { node.take_waker() }),
+            Cancel::Lost => None,
+        };
+        let ended = if waker.is_some() { Ended::Cancelled } else { Ended::Before };
+        // Whoever makes the heap full clears it; the others go on.
+        if self.returns.0.push(node, ended) == HEAP {
+            self.inner.guest(|inner| inner.take_returns(self));
+        }
+        waker
+    }
+
+    /// Moves an armed entry of the calling handle to any deadline.
+    ///
+    /// # Safety
+    /// The caller is the owner as for [`with`](Shard::with), and the node's handle.
+    pub(crate) unsafe fn move_as_owner(&self, node: NodeRef, deadline: Time) -> Change<Wish> {
+        let change = |inner: &mut Inner| {
+            let Seen::Armed(_) = node.state().see() else { return Change::Ended };
+            inner.unlink(node);
+            node.state().arm(deadline);
+            // SAFETY: the lock is held.
+            let mode = unsafe { node.mode() };
+            Change::Done(inner.link(&self.wants, node, deadline, mode))
+        };
+        // SAFETY: the caller's contract.
+        unsafe { self.with(Access::Owner, change) }
+    }
+
+    /// Gives an armed entry of the calling handle another waker, and the old one back to be dropped.
+    ///
+    /// # Safety
+    /// The caller is the owner as for [`with`](Shard::with), and the node's handle.
+    pub(crate) unsafe fn change_waker_as_owner(&self, node: NodeRef, waker: &mut Option<Waker>) -> Change<Waker> {
+        let change = |_: &mut Inner| {
+            let (Seen::Armed(_), Some(new)) = (node.state().see(), waker.take()) else { return Change::Ended };
+            // SAFETY: it is armed, the handle is here and the shard is locked: nobody else takes or reads the waker.
+            unsafe {
+                let old = node.take_waker();
+                node.put_waker(new);
+                Change::Done(old)
+            }
+        };
+        // SAFETY: the caller's contract.
+        unsafe { self.with(Access::Owner, change) }
+    }
+
+    /// Fires what is due at `now`, up to a batch, and says when to come again. The wakers are the caller's to wake.
+    ///
+    /// # Safety
+    /// As for [`with`](Shard::with).
+    pub(crate) unsafe fn visit(&self, access: Access, now: Time, batch: &mut Vec<Waker>) -> Visit {
+        // SAFETY: the caller's contract.
+        unsafe { self.with(access, |inner| inner.visit(self, now, batch)) }
+    }
+
+    /// Refuses all further arming.
+    pub(crate) fn close(&self) {
+        self.inner.guest(|inner| inner.closed = true);
+    }
+
+    /// Stops a batch of entries, those from `*cursor` on. To be called, with wakers woken, until it returns `false`.
+    pub(crate) fn stop_some(&self, cursor: &mut u32, batch: &mut Vec<Waker>) -> bool {
+        self.inner.guest(|inner| {
+            debug_assert!(inner.closed);
+            inner.take_returns(self);
+            for index in inner.slab.indices(*cursor) {
+                if batch.len() == BATCH {
+                    *cursor = index;
+                    return true;
+                }
+                inner.stop(inner.slab.get(index), batch);
+            }
+            self.wants.set([Time::NEVER; 2]);
+            false
+        })
+    }
+
+    /// What has been counted, all that is on its way home included.
+    pub(crate) fn counts(&self) -> Counts {
+        self.inner.guest(|inner| {
+            inner.take_returns(self);
+            inner.counts.clone()
+        })
+    }
+}
+
+impl Inner {
+    /// A free node, unless arming is to be refused.
+    #[inline(always)]
+    fn take_node(&mut self, shard: &Shard) -> Option<NodeRef> {
+        if self.closed {
+            return None;
+        }
+        self.slab.reuse().or_else(|| self.find_node(shard))
+    }
+
+    /// A node that has come home, or else a fresh one.
+    #[cold]
+    #[inline(never)]
+    fn find_node(&mut self, shard: &Shard) -> Option<NodeRef> {
+        self.take_returns(shard);
+        // SAFETY: the slab is that shard's, and handles keep the core alive, which keeps the shard.
+        self.slab.reuse().or_else(|| unsafe { self.slab.touch(NonNull::from(shard)) })
+    }
+
+    #[inline(always)]
+    fn arm(&mut self, wants: &Wants, node: NodeRef, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+        // SAFETY: the node is free, so nobody has it, and the lock is held.
+        unsafe {
+            node.put_waker(waker);
+            node.set_mode(mode);
+        }
+        node.state().arm(deadline);
+        self.counts.armed += 1;
+        Arm { node: Some(node), wish: self.link(wants, node, deadline, mode) }
+    }
+
+    #[inline(always)]
+    fn cancel(&mut self, node: NodeRef) -> Option<Waker> {
+        let armed = matches!(node.state().see(), Seen::Armed(_));
+        // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
+        let waker = armed.then(|| unsafe { node.take_waker() });
+        if armed {
+            self.counts.cancelled += 1;
+            self.unlink(node);
+        }
+        self.slab.put(node);
+        waker
+    }
+
+    /// Places an armed node in its queue.
+    #[inline(always)]
+    fn link(&mut self, wants: &Wants, node: NodeRef, deadline: Time, mode: Mode) -> Wish {
+        if mode != Mode::RELAXED {
+            return self.link_strict(wants, node, deadline, mode);
+        }
+        if deadline.is_never() {
+            return Wish::Later;
+        }
+        self.insert(Line::Relaxed, node, deadline);
+        wants.bring_forward(Line::Relaxed, deadline)
+    }
+
+    #[inline(never)]
+    fn link_strict(&mut self, wants: &Wants, node: NodeRef, deadline: Time, mode: Mode) -> Wish {
+        let due = mode.round_up(deadline);
+        if due.is_never() {
+            return Wish::Later;
+        }
+        self.insert(Line::Strict, node, due);
+        self.strict += 1;
+        if mode.class() != Class::Precise {
+            return wants.bring_forward(Line::Strict, due);
+        }
+        self.precise += 1;
+        wants.bring_forward(Line::Strict, ahead(due))
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, line: Line, node: NodeRef, due: Time) {
+        // SAFETY: we are under the lock of the shard that has these queues.
+        let mut locked = unsafe { Locked::new() };
+        let place = self.queues[line as usize].insert(&mut locked, node, due);
+        // SAFETY: likewise.
+        unsafe { node.set_place(place) };
+    }
+
+    /// Takes a node out of its queue, if it is in one.
+    #[inline(always)]
+    fn unlink(&mut self, node: NodeRef) {
+        // SAFETY: we are under the lock of the shard that has these queues.
+        let (mut locked, place, mode) = unsafe { (Locked::new(), node.place(), node.mode()) };
+        if place == Place::NOWHERE {
+            return;
+        }
+        if mode == Mode::RELAXED {
+            self.queues[Line::Relaxed as usize].remove(&mut locked, place);
+        } else {
+            self.queues[Line::Strict as usize].remove(&mut locked, place);
+        }
+        self.left_queue(node, mode);
+    }
+
+    /// Notes that a node is in no queue any more.
+    #[inline(always)]
+    fn left_queue(&mut self, node: NodeRef, mode: Mode) {
+        // SAFETY: under the lock.
+        unsafe { node.set_place(Place::NOWHERE) };
+        if mode != Mode::RELAXED {
+            self.strict -= 1;
+            self.precise -= usize::from(mode.class() == Class::Precise);
+        }
+    }
+
+    /// Takes in the nodes that other threads have sent home.
+    fn take_returns(&mut self, shard: &Shard) {
+        if shard.returns.0.is_empty() {
+            return;
+        }
+        let mut index = shard.returns.0.take_all();
+        while index != NONE {
+            let node = self.slab.get(index);
+            let Seen::Returned(next, ended) = node.state().see() else { unreachable!("a node that was not sent home") };
+            if ended == Ended::Cancelled {
+                self.counts.cancelled += 1;
+            }
+            self.unlink(node);
+            self.slab.put(node);
+            index = next;
+        }
+    }
+
+    fn visit(&mut self, shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
+        self.take_returns(shard);
+        let before = batch.len();
+        let more = self.fire_batch(&shard.wants, now, batch) == Settled::More;
+        shard.wants.set([self.next(Line::Relaxed, now), self.next(Line::Strict, now)]);
+        Visit { fired: batch.len() - before, more, precise: self.precise > 0 }
+    }
+
+    /// Fires in the order of deadlines what is due at `now`, up to a batch; `More` if that was not all.
+    fn fire_batch(&mut self, wants: &Wants, now: Time, batch: &mut Vec<Waker>) -> Settled {
+        // SAFETY: we are under the lock of the shard that has these queues.
+        let mut locked = unsafe { Locked::new() };
+        let mut handled = 0;
+        loop {
+            for queue in &mut self.queues {
+                if queue.settle(&mut locked, now, STEPS) == Settled::More {
+                    return Settled::More;
+                }
+            }
+            let (line, alone) = self.first();
+            let Some(node) = self.queues[line as usize].pop(&mut locked, now) else { return Settled::Done };
+            self.fire(wants, node, now, batch);
+            handled += 1;
+            while alone && handled < BATCH {
+                let Some(node) = self.queues[line as usize].pop_ready(&mut locked, now) else { break };
+                self.fire(wants, node, now, batch);
+                handled += 1;
+            }
+            if handled >= BATCH {
+                return Settled::More;
+            }
+        }
+    }
+
+    /// Which queue is next, and whether it is the only one with any timers.
+    fn first(&self) -> (Line, bool) {
+        if self.strict == 0 {
+            return (Line::Relaxed, true);
+        }
+        match (self.queues[0].next_deadline(), self.queues[1].next_deadline()) {
+            (None, _) => (Line::Strict, true),
+            (relaxed, strict) if relaxed < strict => (Line::Relaxed, false),
+            _ => (Line::Strict, false),
+        }
+    }
+
+    /// Fires a node that has come out of its queue; or puts it back, if it has been pushed later.
+    #[inline(always)]
+    fn fire(&mut self, wants: &Wants, node: NodeRef, now: Time, batch: &mut Vec<Waker>) {
+        // SAFETY: under the lock.
+        let mode = unsafe { node.mode() };
+        self.left_queue(node, mode);
+        match node.state().fire(now) {
+            Fire::Won(deadline) => {
+                self.counts.fired(now - deadline);
+                // SAFETY: the shard has won, so the waker is its own.
+                batch.push(unsafe { node.take_waker() });
+            }
+            // Its wish is heard at the end of the visit.
+            Fire::NotYet(deadline) => _ = self.link(wants, node, deadline, mode),
+            Fire::Lost => {}
+        }
+    }
+
+    fn stop(&mut self, node: NodeRef, batch: &mut Vec<Waker>) {
+        if node.state().stop() == Stop::Won {
+            self.unlink(node);
+            self.counts.stopped += 1;
+            // SAFETY: the shard has won, so the waker is its own.
+            batch.push(unsafe { node.take_waker() });
+        }
+    }
+
+    /// When a queue wants to be visited after a visit at `now`.
+    fn next(&self, line: Line, now: Time) -> Time {
+        let next = self.queues[line as usize].next_wakeup().unwrap_or(Time::NEVER);
+        let early = ahead(next);
+        // Once the time ahead of a precise timer has been reached, the timer itself is what is next.
+        if line == Line::Strict && self.precise > 0 && early > now { early } else { next }
+    }
+}
+
+impl Busy for Inner {
+    #[inline(always)]
+    fn visits(&self) -> u64 {
+        self.counts.armed + self.counts.cancelled
+    }
+}
+
+impl Wants {
+    fn new() -> Wants {
+        Wants([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)])
+    }
+
+    /// When this queue wants to be visited.
+    #[inline(always)]
+    pub(crate) fn get(&self, line: Line) -> Time {
+        Time::from_nanos(self.0[line as usize].load(Ordering::SeqCst))
+    }
+
+    /// The earliest of all wishes; but no relaxed timer is worth a visit before `floor`.
+    pub(crate) fn next(&self, floor: Time) -> Time {
+        self.get(Line::Relaxed).max(floor).min(self.get(Line::Strict))
+    }
+
+    /// Under the lock: no later than `at`.
+    #[inline(always)]
+    fn bring_forward(&self, line: Line, at: Time) -> Wish {
+        let want = &self.0[line as usize];
+        if at.as_nanos() >= want.load(Ordering::Relaxed) {
+            return Wish::Later;
+        }
+        // Before the driver's plan is looked at: see `driver`.
+        want.store(at.as_nanos(), Ordering::SeqCst);
+        Wish::Earliest
+    }
+
+    /// Under the lock, after a visit.
+    fn set(&self, times: [Time; 2]) {
+        for (want, time) in self.0.iter().zip(times) {
+            want.store(time.as_nanos(), Ordering::Release);
+        }
+    }
+}
+
+impl Mode {
+    /// Which queue its timers are in.
+    #[inline(always)]
+    pub(crate) fn line(self) -> Line {
+        if self == Mode::RELAXED { Line::Relaxed } else { Line::Strict }
+    }
+}
+
+/// When the driver wakes up for a precise timer.
+fn ahead(due: Time) -> Time {
+    Time::from_nanos(due.as_nanos().saturating_sub(LEAD.as_nanos() as u64))
+}

@@ -1,0 +1,139 @@
+//! How late a timer may be, so that wake-ups can be shared.
+
+use std::fmt;
+use std::time::Duration;
+
+use tourbillon_queue::Time;
+
+/// How far after its deadline a timer may fire, on purpose. (Never before it.)
+///
+/// A wake-up of the driver costs far more than a timer; slack lets timers share one. It is set for an engine
+/// ([`Builder::slack`](crate::Builder::slack)) and can be set for one sleep ([`Sleep::slack`](crate::time::Sleep::slack)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Slack(Mode);
+
+/// Slack as entries and nodes keep it, in a byte: the [`Class`] in the upper two bits. In the others the grid: deadlines are
+/// rounded up to a multiple of two to this power.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Mode(u8);
+
+/// Which wake-ups a timer can ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub(crate) enum Class {
+    /// Those that the driver's budget has room for.
+    #[default]
+    Relaxed = 0,
+    /// One at its own time.
+    Strict = 1,
+    /// One before its time: the driver waits for the rest in a loop.
+    Precise = 2,
+}
+
+const GRID_BITS: u32 = 6;
+const GRID: u8 = (1 << GRID_BITS) - 1;
+
+/// So long before a precise timer is due does the driver wake up: longer than a wake-up usually takes.
+pub(crate) const LEAD: Duration = Duration::from_micros(200);
+
+impl Slack {
+    /// The default. Exact while the driver is quiet. When wake-ups come thick, more than a thousand a second, they are
+    /// spaced so that the driver's CPU time stays bounded, and a timer can be late by that space: about a millisecond.
+    #[must_use]
+    pub const fn adaptive() -> Slack {
+        Slack(Mode::new(Class::Relaxed, 0))
+    }
+
+    /// A wake-up for each deadline, at that deadline.
+    #[must_use]
+    pub const fn exact() -> Slack {
+        Slack(Mode::new(Class::Strict, 0))
+    }
+
+    /// Up to `most` late: deadlines are rounded up to a grid that is shared by all timers, so that those that are close to
+    /// each other share a wake-up. Less than two nanoseconds is [`exact`](Slack::exact).
+    #[must_use]
+    pub const fn upto(most: Duration) -> Slack {
+        let nanos = most.as_nanos();
+        let grid = if nanos == 0 { 0 } else if nanos >= 1 << 62 { 62 } else { nanos.ilog2() as u8 };
+        Slack(Mode::new(Class::Strict, grid))
+    }
+
+    /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes.
+    #[must_use]
+    pub const fn precise() -> Slack {
+        Slack(Mode::new(Class::Precise, 0))
+    }
+
+    pub(crate) const fn mode(self) -> Mode {
+        self.0
+    }
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mode").field("class", &self.class()).field("grid", &(self.0 & GRID)).finish()
+    }
+}
+
+impl Mode {
+    /// The only one of its class.
+    pub(crate) const RELAXED: Mode = Mode::new(Class::Relaxed, 0);
+
+    const fn new(class: Class, grid: u8) -> Mode {
+        Mode((class as u8) << GRID_BITS | grid)
+    }
+
+    pub(crate) const fn to_bits(self) -> u8 {
+        self.0
+    }
+
+    /// What [`to_bits`](Mode::to_bits) gave.
+    pub(crate) const fn from_bits(bits: u8) -> Mode {
+        Mode(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) fn class(self) -> Class {
+        match self.0 >> GRID_BITS {
+            0 => Class::Relaxed,
+            1 => Class::Strict,
+            _ => Class::Precise,
+        }
+    }
+
+    /// When a timer with this deadline is placed in the queue: up, so that it is never early.
+    #[inline(always)]
+    pub(crate) fn round_up(self, deadline: Time) -> Time {
+        let below = (1 << (self.0 & GRID)) - 1;
+        match deadline.as_nanos().checked_add(below) {
+            Some(nanos) => Time::from_nanos(nanos & !below),
+            None => Time::NEVER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_slack_rounds_up_and_by_no_more_than_was_allowed() {
+        for most in [0, 1, 2, 3, 999, 1 << 20, u64::MAX] {
+            let mode = Slack::upto(Duration::from_nanos(most)).mode();
+            for deadline in [0, 1, 2, 1023, 1024, 1025, 123_456_789, u64::MAX / 2, u64::MAX - 1] {
+                let rounded = mode.round_up(Time::from_nanos(deadline)).as_nanos();
+                assert!(rounded >= deadline, "early");
+                assert!(rounded - deadline <= most.max(1), "more than was allowed");
+            }
+        }
+    }
+
+    #[test]
+    fn b3_close_deadlines_share_a_point_of_the_grid() {
+        let mode = Slack::upto(Duration::from_millis(1)).mode();
+        let grid = 1 << 19;
+        assert_eq!(mode.round_up(Time::from_nanos(grid + 1)), mode.round_up(Time::from_nanos(2 * grid)));
+        assert_ne!(mode.round_up(Time::from_nanos(grid)), mode.round_up(Time::from_nanos(grid + 1)));
+    }
+}

@@ -1,0 +1,224 @@
+//! The life of an entry, in one word.
+//!
+//! ```text
+//!                 later
+//!                 +--+
+//!                 |  v       fire
+//!     Free ----> Armed(d) ---------> Fired  -----+
+//!       ^  arm    |   |      stop                |  release (the handle sends the node home)
+//!       |         |   +-----------> Stopped -----+----------+
+//!       |         | cancel                                  v
+//!       |         +---------------> Cancelled -------> Returned(next)
+//!       |                                                   |
+//!       +---------------------------------------------------+  recycle
+//! ```
+//!
+//! Two parties act on the word, and each is one at a time: the *handle* (whoever has the `Entry` by `&mut`, on any thread)
+//! and the *shard* (whoever holds the shard's lock). Leaving `Armed` is the only race between them, and it is decided by one
+//! compare-and-swap: one of `fire`, `stop` and `cancel` wins, and is told so. (P2)
+//!
+//! | state | in the queue | who owns the waker | who may leave the state |
+//! |---|---|---|---|
+//! | `Free` | no | there is none | shard: `arm` |
+//! | `Armed(d)` | yes, due at `d` or before; no if `d` is never | shard, to take it when it fires | shard: `fire`, `stop`; handle: `later`, `cancel` |
+//! | `Fired`, `Stopped` | no | shard: it took it in the same visit | handle: release |
+//! | `Cancelled` | perhaps still | handle: it drops it | handle: release |
+//! | `Returned(next)` | perhaps still | nobody | shard: recycle |
+//!
+//! A handle that holds the shard's lock itself is both parties at once and goes from any state to `Free` by a plain store.
+//!
+//! In `Armed` the word is the deadline, so pushing the deadline later needs no lock (T4): the shard, coming for the old
+//! deadline, finds the new one in the word. The last 2^36 values name the other states; a deadline that would fall among them,
+//! five centuries from now, is never.
+
+use tourbillon_queue::Time;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// The state of one entry.
+pub(crate) struct State(AtomicU64);
+
+/// What the word says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    Armed(Time),
+    Fired,
+    Stopped,
+    Cancelled,
+    /// On its way home, the next one of those on their way, and how it had ended.
+    Returned(u32, Ended),
+    /// In the list of free nodes. The next one in that list.
+    Free(u32),
+}
+
+/// How the handle found its entry when it sent the node home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// By its own cancel.
+    Cancelled,
+    /// Fired or stopped: the shard has counted it.
+    Before,
+}
+
+/// What came of an attempt to fire.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fire {
+    /// It is fired; its deadline had been this.
+    Won(Time),
+    /// Its deadline has been pushed later, to this.
+    NotYet(Time),
+    /// The handle has cancelled it.
+    Lost,
+}
+
+/// What came of an attempt to stop.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    Won,
+    /// It had ended already.
+    Lost,
+}
+
+/// What came of an attempt to cancel.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cancel {
+    /// Nobody will see it fire. The waker is the handle's.
+    Won,
+    /// It had ended already: in `Fired` or `Stopped`.
+    Lost,
+}
+
+/// What came of an attempt to push the deadline later.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Later {
+    Won,
+    /// It had ended already.
+    Lost,
+}
+
+const FIRST_SPECIAL: u64 = u64::MAX << 36;
+const KIND: u64 = 0xf << 32;
+const FIRED: u64 = FIRST_SPECIAL;
+const STOPPED: u64 = FIRST_SPECIAL | 1 << 32;
+const CANCELLED: u64 = FIRST_SPECIAL | 2 << 32;
+const RETURNED: u64 = FIRST_SPECIAL | 3 << 32;
+const RETURNED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
+const FREE: u64 = FIRST_SPECIAL | 5 << 32;
+const NEVER: u64 = u64::MAX;
+
+const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & KIND == 0xf << 32);
+
+/// The deadline that an entry can be given: where it would be mistaken for a state, never.
+#[inline(always)]
+pub(crate) fn representable(deadline: Time) -> Time {
+    if deadline.as_nanos() < FIRST_SPECIAL { deadline } else { Time::NEVER }
+}
+
+impl State {
+    pub(crate) fn free() -> State {
+        State(AtomicU64::new(FREE))
+    }
+
+    /// What it is now. What was written before the state was reached can be read after this.
+    #[inline(always)]
+    pub(crate) fn see(&self) -> Seen {
+        Seen::from_word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Shard, or a handle with the lock: from `Free` to `Armed`, or to another deadline.
+    #[inline(always)]
+    pub(crate) fn arm(&self, deadline: Time) {
+        debug_assert!(deadline == representable(deadline));
+        self.0.store(deadline.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Shard: fires what is due at `now`.
+    pub(crate) fn fire(&self, now: Time) -> Fire {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let Seen::Armed(deadline) = Seen::from_word(word) else { return Fire::Lost };
+            if deadline > now {
+                return Fire::NotYet(deadline);
+            }
+            match self.swap(word, FIRED) {
+                Ok(()) => return Fire::Won(deadline),
+                Err(changed) => word = changed,
+            }
+        }
+    }
+
+    /// Shard: ends it, because the engine ends.
+    pub(crate) fn stop(&self) -> Stop {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while let Seen::Armed(_) = Seen::from_word(word) {
+            match self.swap(word, STOPPED) {
+                Ok(()) => return Stop::Won,
+                Err(changed) => word = changed,
+            }
+        }
+        Stop::Lost
+    }
+
+    /// Handle: ends it.
+    pub(crate) fn cancel(&self) -> Cancel {
+        let word = self.0.load(Ordering::Relaxed);
+        let Seen::Armed(_) = Seen::from_word(word) else { return Cancel::Lost };
+        // Only the handle changes the deadline, so a failure means that the shard was first.
+        match self.swap(word, CANCELLED) {
+            Ok(()) => Cancel::Won,
+            Err(_) => Cancel::Lost,
+        }
+    }
+
+    /// Handle: from the deadline `from`, which it has set itself, to `to`, which is not before it.
+    pub(crate) fn later(&self, from: Time, to: Time) -> Later {
+        debug_assert!(from <= to && to == representable(to));
+        match self.swap(from.as_nanos(), to.as_nanos()) {
+            Ok(()) => Later::Won,
+            Err(_) => Later::Lost,
+        }
+    }
+
+    /// Handle, on sending an ended node home: leaves with it which one is sent home before it. The caller publishes
+    /// the node after that.
+    pub(crate) fn set_returned(&self, next: u32, ended: Ended) {
+        let kind = match ended {
+            Ended::Cancelled => RETURNED_CANCELLED,
+            Ended::Before => RETURNED,
+        };
+        self.0.store(kind | u64::from(next), Ordering::Relaxed);
+    }
+
+    /// Shard, or a handle with the lock.
+    #[inline(always)]
+    pub(crate) fn set_free(&self, next: u32) {
+        self.0.store(FREE | u64::from(next), Ordering::Relaxed);
+    }
+
+    /// Acquires what the other party did before, and releases what this one did.
+    fn swap(&self, from: u64, to: u64) -> Result<(), u64> {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+}
+
+impl Seen {
+    #[inline(always)]
+    fn from_word(word: u64) -> Seen {
+        if word < FIRST_SPECIAL || word == NEVER {
+            return Seen::Armed(Time::from_nanos(word));
+        }
+        let next = word as u32;
+        match word & !u64::from(u32::MAX) {
+            FIRED => Seen::Fired,
+            STOPPED => Seen::Stopped,
+            CANCELLED => Seen::Cancelled,
+            RETURNED => Seen::Returned(next, Ended::Before),
+            RETURNED_CANCELLED => Seen::Returned(next, Ended::Cancelled),
+            _ => Seen::Free(next),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A future that is ready when its time has come.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomPinned;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::engine::ArmError;
+use crate::entry::Entry;
+use crate::outcome::Outcome;
+use crate::slack::Slack;
+use crate::time::Instant;
+
+/// Waits for `duration`, counted from this call.
+///
+/// ```
+/// # futures_lite::future::block_on(async {
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, sleep};
+///
+/// let start = Instant::now();
+/// sleep(Duration::from_millis(5)).await;
+/// assert!(start.elapsed() >= Duration::from_millis(5));
+/// # });
+/// ```
+///
+/// Nothing shared is touched before the first poll. Any duration will do: zero is ready at once, one that is too long to be
+/// represented waits for ever.
+///
+/// # Cancel safety
+/// Dropping it cancels it, at once, from any thread.
+#[inline]
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep::from_entry(Entry::after(duration))
+}
+
+/// Waits until `deadline`. See [`sleep`].
+#[inline]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep::from_entry(Entry::until(deadline.into_std()))
+}
+
+/// The future of [`sleep`] and [`sleep_until`].
+///
+/// It works in any executor and in none; it takes 24 bytes, and the engine another 48 while it is armed.
+///
+/// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
+#[must_use = "futures do nothing unless they are awaited or polled"]
+pub struct Sleep {
+    entry: Entry,
+    /// As its users rely on: it has to be pinned.
+    pinned: PhantomPinned,
+}
+
+impl Sleep {
+    #[inline(always)]
+    pub(crate) fn from_entry(entry: Entry) -> Sleep {
+        Sleep { entry, pinned: PhantomPinned }
+    }
+
+    /// When it is due.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.entry.deadline_instant()
+    }
+
+    /// Whether it has ended: the deadline has come and the driver has seen it, or the engine was shut down.
+    #[must_use]
+    pub fn is_elapsed(&self) -> bool {
+        self.entry.outcome().is_some()
+    }
+
+    /// How it has ended; `None` if it has not. [`Outcome::Cancelled`] is never seen here: who cancels a sleep drops it.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.entry.outcome()
+    }
+
+    /// Sets another deadline: before or after the old one, in the past, while it waits, when it has ended.
+    ///
+    /// Whoever waits for it is woken at the new deadline; there is no need to poll again. If it had ended, it waits again
+    /// from the next poll on. Pushing a deadline later takes no lock.
+    pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
+        self.entry().reset_to(deadline);
+    }
+
+    /// Waits for ever, until [`arm`](Sleep::arm) or [`reset`](Sleep::reset) is called. The deadline is kept.
+    pub fn disarm(self: Pin<&mut Self>) {
+        self.entry().disarm();
+    }
+
+    /// Ends being [disarmed](Sleep::disarm): it is due at its deadline again, at once if that is past.
+    pub fn arm(self: Pin<&mut Self>) {
+        self.entry().rearm();
+    }
+
+    /// Sets how late it may be, instead of what its engine says.
+    pub fn slack(mut self, slack: Slack) -> Sleep {
+        self.entry.set_mode(slack.mode());
+        self
+    }
+
+    /// Arms it before it is polled, so that the caller learns if that cannot be.
+    pub(crate) fn armed(mut self) -> Result<Sleep, ArmError> {
+        match self.entry.arm(Waker::noop())? {
+            Poll::Ready(Outcome::Stopped) => Err(ArmError::Stopped),
+            _ => Ok(self),
+        }
+    }
+
+    fn entry(self: Pin<&mut Self>) -> &mut Entry {
+        // SAFETY: nothing is moved out. The entry itself may be moved at any time: `PhantomPinned` is only there because
+        // users rely on the type being so.
+        unsafe { &mut self.get_unchecked_mut().entry }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.entry().poll(context.waker()).map(drop)
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline()).field("outcome", &self.outcome()).finish()
+    }
+}
