@@ -18,7 +18,7 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
 pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     let fd = core.driving.alarm.fd().ok_or(BuildError::NoRuntime)?.try_clone_to_owned().map_err(BuildError::Thread)?;
     let _context = runtime.enter();
-    let fd = AsyncFd::register_with_interest(fd, Interest::READABLE).map_err(BuildError::Thread)?;
+    let fd = AsyncFd::with_interest(fd, Interest::READABLE).map_err(BuildError::Thread)?;
     let task = Task { work: Some(Wheelwork::new(core)) };
     runtime.spawn(task.run(fd));
     Ok(())
