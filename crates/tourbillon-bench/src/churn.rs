@@ -11,7 +11,6 @@ use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio};
 
@@ -24,16 +23,8 @@ pub(crate) struct Options {
     pending: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::CURRENT,
-    tokio::MULTI,
-    async_io::NAME,
-    futures_timer::NAME,
-    monoio::NAME,
-    pingora::NAME,
-];
+const SYSTEMS: &[&str] =
+    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
 
 const PENDING: &[usize] = &[0, 100_000, 1_000_000];
 
@@ -56,7 +47,6 @@ fn entries(pending: usize, durations: &Arc<[Duration]>) -> Vec<Entry> {
     let work = &Work { pending, durations: durations.clone() };
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
-        #[cfg(feature = "tourbillon")]
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
         entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held)),
         entry(tokio::MULTI, multi, work, |work, held| round(tokio::sleep, work, held)),

@@ -12,7 +12,6 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
 
@@ -28,14 +27,7 @@ pub(crate) struct Options {
     pending: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::MULTI,
-    async_io::NAME,
-    futures_timer::NAME,
-    pingora::NAME,
-];
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
 
 const THREADS: &[usize] = &[2, 4];
 
@@ -62,7 +54,6 @@ fn entries(work: &Work) -> Vec<Entry> {
     let threads = work.lists.len();
     let multi = move || Tokio::multi_thread(threads);
     vec![
-        #[cfg(feature = "tourbillon")]
         entry(tourbillon::NAME, multi, work, |job| task(tourbillon::sleep, job)),
         entry(tokio::MULTI, multi, work, |job| task(tokio::sleep, job)),
         entry(async_io::NAME, || BlockOn, work, |job| task(async_io::sleep, job)),

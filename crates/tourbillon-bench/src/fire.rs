@@ -13,7 +13,6 @@ use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, monoio, smol, tokio};
 
@@ -26,14 +25,7 @@ pub(crate) struct Options {
     pending: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::CURRENT,
-    tokio::MULTI,
-    smol::NAME,
-    monoio::NAME,
-];
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, smol::NAME, monoio::NAME];
 
 const PENDING: &[usize] = &[1_000_000];
 
@@ -62,12 +54,10 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
 fn entries(pending: usize) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
-        #[cfg(feature = "tourbillon")]
         entry(tourbillon::NAME, ",driver=thread", pending, multi, |_| {
             let engine = tourbillon::on_thread(tourbillon::Slack::adaptive());
             move |job| round(tourbillon::sleep_on(&engine), job)
         }),
-        #[cfg(feature = "tourbillon")]
         entry(tourbillon::NAME, ",driver=tokio", pending, multi, |runtime| {
             let engine = tourbillon::on_tokio(runtime, tourbillon::Slack::adaptive());
             move |job| round(tourbillon::sleep_on(&engine), job)

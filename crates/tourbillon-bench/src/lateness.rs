@@ -10,7 +10,6 @@ use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, clock_nanosleep, monoio, smol, tokio};
 
@@ -23,15 +22,8 @@ pub(crate) struct Options {
     tasks: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::CURRENT,
-    tokio::MULTI,
-    smol::NAME,
-    monoio::NAME,
-    clock_nanosleep::NAME,
-];
+const SYSTEMS: &[&str] =
+    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, smol::NAME, monoio::NAME, clock_nanosleep::NAME];
 
 const TASKS: &[usize] = &[1, 1_000];
 
@@ -69,7 +61,6 @@ impl Size {
 fn entries(size: Size) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = Vec::new();
-    #[cfg(feature = "tourbillon")]
     entries.extend(ours(size));
     entries.extend([
         entry(tokio::CURRENT, String::new(), size, Tokio::current_thread, |_| |job| task(tokio::sleep_until, job)),
@@ -84,7 +75,6 @@ fn entries(size: Size) -> Vec<Entry> {
 }
 
 /// Ours with every slack and every driver, in the runtimes that Tokio itself is measured in.
-#[cfg(feature = "tourbillon")]
 fn ours(size: Size) -> Vec<Entry> {
     type Flavour = (&'static str, fn() -> Tokio);
     let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];

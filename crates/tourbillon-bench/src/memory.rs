@@ -12,7 +12,6 @@ use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio};
 
@@ -32,16 +31,8 @@ pub(crate) struct Of {
     pending: usize,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::CURRENT,
-    tokio::MULTI,
-    async_io::NAME,
-    futures_timer::NAME,
-    monoio::NAME,
-    pingora::NAME,
-];
+const SYSTEMS: &[&str] =
+    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
 
 const PENDING: &[usize] = &[1_000_000];
 
@@ -83,7 +74,6 @@ pub(crate) fn run_one(of: &Of) {
     let pending = of.pending;
     let multi = || Tokio::multi_thread(WORKERS);
     let (resident, size) = match of.system.as_str() {
-        #[cfg(feature = "tourbillon")]
         tourbillon::NAME => multi().run_one(grow(tourbillon::sleep, pending)),
         tokio::CURRENT => Tokio::current_thread().run_one(grow(tokio::sleep, pending)),
         tokio::MULTI => multi().run_one(grow(tokio::sleep, pending)),

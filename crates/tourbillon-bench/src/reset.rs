@@ -8,7 +8,6 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
-#[cfg(feature = "tourbillon")]
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, async_io, tokio};
 
@@ -21,13 +20,7 @@ pub(crate) struct Options {
     pending: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] = &[
-    #[cfg(feature = "tourbillon")]
-    tourbillon::NAME,
-    tokio::CURRENT,
-    tokio::MULTI,
-    async_io::NAME,
-];
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME];
 
 const PENDING: &[usize] = &[0, 100_000];
 
@@ -52,7 +45,6 @@ fn entries(pending: usize, operations: usize) -> Vec<Entry> {
     let size = (pending, operations);
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
-        #[cfg(feature = "tourbillon")]
         entry(tourbillon::NAME, multi, size, tourbillon::instant, |job| {
             round(tourbillon::sleep, tourbillon::reset, job)
         }),

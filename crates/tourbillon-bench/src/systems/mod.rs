@@ -9,7 +9,6 @@ pub(crate) mod monoio;
 pub(crate) mod pingora;
 pub(crate) mod smol;
 pub(crate) mod tokio;
-#[cfg(feature = "tourbillon")]
 pub(crate) mod tourbillon;
 
 /// Something that runs tasks of the type `T`.

@@ -26,7 +26,6 @@ impl Tokio {
     }
 
     /// Until the guard is dropped, this thread is in the runtime's context.
-    #[cfg(feature = "tourbillon")]
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.0.enter()
     }
