@@ -145,6 +145,7 @@ impl Entry {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
         // SAFETY: the entry holds a reference to the core, which keeps its shards.
         unsafe { self.core_ptr().as_ref() }

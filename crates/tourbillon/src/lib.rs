@@ -22,6 +22,7 @@ mod slack;
 mod state;
 mod stats;
 mod sync;
+mod young;
 pub mod time;
 
 pub use clock::Clock;

@@ -7,7 +7,8 @@
 //!     +--------------+      the address   | waker                           16   |
 //!     | node | node  |                    | place in the queue               4   |
 //!     | node | ...   |                    | mode: slack                      1   |
-//!     +--------------+                    +--------------------------------------+
+//!     +--------------+                    | place among the young            1   |
+//!                                         +--------------------------------------+
 //! ```
 //!
 //! A node's address does not change and its chunk lives as long as its shard, so a handle on any thread can reach the state
@@ -17,7 +18,7 @@
 //! - `waker`: written by a handle that holds the shard's lock. The shard takes it when it fires or stops the entry, by a
 //!   copy, without writing; a handle that has cancelled takes it likewise. So as long as the handle does not write,
 //!   everybody may read the bits of it: the handle uses that to see whether a waker is still the same.
-//! - `place`: only with the shard's lock.
+//! - `place`, `young`: only with the shard's lock.
 //! - `mode`: written by a handle that holds the shard's lock, read by the handle and by the shard.
 
 use std::cell::Cell;
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     waker: UnsafeCell<Parts>,
     place: Cell<Place>,
     mode: Cell<Mode>,
+    /// One more than its place among the young; zero if it is not one of them.
+    young: Cell<u8>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
@@ -66,6 +69,7 @@ impl Node {
             waker: UnsafeCell::new(Parts { data: null(), vtable: null() }),
             place: Cell::new(Place::NOWHERE),
             mode: Cell::new(Mode::default()),
+            young: Cell::new(0),
         }
     }
 }
@@ -141,6 +145,22 @@ impl NodeRef {
     #[inline(always)]
     pub(crate) unsafe fn set_place(self, place: Place) {
         self.node().place.set(place);
+    }
+
+    /// Its place among the young.
+    ///
+    /// # Safety
+    /// The caller holds the shard's lock.
+    #[inline(always)]
+    pub(crate) unsafe fn young(self) -> Option<u8> {
+        self.node().young.get().checked_sub(1)
+    }
+
+    /// # Safety
+    /// The caller holds the shard's lock.
+    #[inline(always)]
+    pub(crate) unsafe fn set_young(self, place: Option<u8>) {
+        self.node().young.set(place.map_or(0, |place| place + 1));
     }
 
     /// # Safety

@@ -27,6 +27,7 @@ use crate::slack::{Class, LEAD, Mode};
 use crate::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::stats::Counts;
 use crate::sync::{AtomicU64, Ordering};
+use crate::young::Young;
 
 /// So many timers are fired in one visit.
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
@@ -109,6 +110,8 @@ pub(crate) struct Visit {
 }
 
 pub(crate) struct Inner {
+    /// Those that are not in the relaxed queue yet.
+    young: Young,
     queues: [Queue; 2],
     slab: Slab,
     counts: Counts,
@@ -130,7 +133,7 @@ impl Shard {
         for queue in &mut queues {
             assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
         }
-        let inner = Inner { queues, slab: Slab::new(), counts: Counts::default(), strict: 0, precise: 0, closed: false };
+        let inner = Inner { young: Young::new(), queues, slab: Slab::new(), counts: Counts::default(), strict: 0, precise: 0, closed: false };
         Ok(Shard { inner: Biased::new(inner), wants: Wants::new(), core, returns: Apart(Returns::new()) })
     }
 
@@ -362,8 +365,28 @@ impl Inner {
         if deadline.is_never() {
             return Wish::Later;
         }
-        self.insert(Line::Relaxed, node, deadline);
+        if self.young.is_full() {
+            self.settle_young();
+        }
+        // SAFETY: under the lock.
+        unsafe { node.set_young(Some(self.young.push(node))) };
         wants.bring_forward(Line::Relaxed, deadline)
+    }
+
+    /// Places the young ones in the queue.
+    #[cold]
+    #[inline(never)]
+    fn settle_young(&mut self) {
+        for node in self.young.take() {
+            // SAFETY: under the lock.
+            unsafe { node.set_young(None) };
+            // Whoever is not armed any more is on its way home, and needs no place.
+            if let Seen::Armed(deadline) = node.state().see()
+                && !deadline.is_never()
+            {
+                self.insert(Line::Relaxed, node, deadline);
+            }
+        }
     }
 
     #[inline(never)]
@@ -394,7 +417,13 @@ impl Inner {
     #[inline(always)]
     fn unlink(&mut self, node: NodeRef) {
         // SAFETY: we are under the lock of the shard that has these queues.
-        let (mut locked, place, mode) = unsafe { (Locked::new(), node.place(), node.mode()) };
+        let (mut locked, young, place, mode) = unsafe { (Locked::new(), node.young(), node.place(), node.mode()) };
+        if let Some(young) = young {
+            self.young.remove(young);
+            // SAFETY: under the lock.
+            unsafe { node.set_young(None) };
+            return;
+        }
         if place == Place::NOWHERE {
             return;
         }
@@ -437,6 +466,7 @@ impl Inner {
 
     fn visit(&mut self, shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
         self.take_returns(shard);
+        self.settle_young();
         let before = batch.len();
         let more = self.fire_batch(&shard.wants, now, batch) == Settled::More;
         shard.wants.set([self.next(Line::Relaxed, now), self.next(Line::Strict, now)]);
