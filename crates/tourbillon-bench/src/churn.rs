@@ -1,4 +1,6 @@
 //! Scenario `churn`: one thread creates, polls once and drops sleeps, beside others that are pending.
+//!
+//! A sleep is dropped at once, or when so many others have been created after it.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -21,12 +23,17 @@ pub(crate) struct Options {
     /// Only these numbers of pending timers.
     #[arg(long, value_delimiter = ',')]
     pending: Vec<usize>,
+    /// Only these numbers of sleeps that live at a time; 0: each is dropped at once.
+    #[arg(long, value_delimiter = ',')]
+    window: Vec<usize>,
 }
 
 const SYSTEMS: &[&str] =
     &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
 
 const PENDING: &[usize] = &[0, 100_000, 1_000_000];
+
+const WINDOW: &[usize] = &[0, 1_000];
 
 /// Threads of the runtimes that have more than one. One of them does the work.
 const WORKERS: usize = 2;
@@ -38,13 +45,14 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
     let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
-    for &pending in pending {
-        measure_pending(entries(pending, &durations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+    let window = if options.window.is_empty() { WINDOW } else { &options.window };
+    for (&window, &pending) in window.iter().flat_map(|window| pending.iter().map(move |pending| (window, pending))) {
+        let work = Work { pending, window, durations: durations.clone() };
+        measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
     }
 }
 
-fn entries(pending: usize, durations: &Arc<[Duration]>) -> Vec<Entry> {
-    let work = &Work { pending, durations: durations.clone() };
+fn entries(work: &Work) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
@@ -62,6 +70,8 @@ fn entries(pending: usize, durations: &Arc<[Duration]>) -> Vec<Entry> {
 struct Work {
     /// So many others are pending.
     pending: usize,
+    /// A sleep is dropped when so many others have been created after it; 0: at once.
+    window: usize,
     durations: Arc<[Duration]>,
 }
 
@@ -80,7 +90,10 @@ where
     T: Future<Output = (f64, Held<F>)>,
 {
     let work = work.clone();
-    let case = format!("pending={}", work.pending);
+    let case = match work.window {
+        0 => format!("pending={}", work.pending),
+        window => format!("pending={},window={window}", work.pending),
+    };
     let start = move || {
         let (mut held, mut runtime) = (Vec::new(), runtime());
         Box::new(move || {
@@ -97,11 +110,14 @@ async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: H
         held = arm(&sleep, &far_durations(work.pending, &mut Random(1))).await;
     }
     settle(&sleep).await;
-    let nanos = in_poll(|cx| arm_and_cancel(cx, &sleep, &work.durations)).await;
+    let nanos = match work.window {
+        0 => in_poll(|cx| arm_and_cancel(cx, &sleep, &work.durations)).await,
+        window => in_poll(|cx| arm_and_cancel_oldest(cx, &sleep, &work.durations, window)).await,
+    };
     (nanos, held)
 }
 
-/// The timed part: nanoseconds an operation.
+/// The timed part: nanoseconds an operation. Each sleep is dropped at once.
 pub(crate) fn arm_and_cancel<F: Future>(
     cx: &mut Context<'_>,
     sleep: &impl Fn(Duration) -> F,
@@ -111,6 +127,31 @@ pub(crate) fn arm_and_cancel<F: Future>(
     for &duration in durations {
         let sleep = pin!(sleep(duration));
         assert!(sleep.poll(cx).is_pending());
+    }
+    per_operation(start.elapsed(), durations.len())
+}
+
+/// The same, but the oldest of some is dropped, whose place the new one takes.
+fn arm_and_cancel_oldest<F: Future>(
+    cx: &mut Context<'_>,
+    sleep: &impl Fn(Duration) -> F,
+    durations: &[Duration],
+    window: usize,
+) -> f64 {
+    let mut replace = |mut place: Pin<&mut Option<F>>, duration| {
+        place.set(None);
+        place.set(Some(sleep(duration)));
+        assert!(place.as_pin_mut().is_some_and(|sleep| sleep.poll(cx).is_pending()));
+    };
+    let mut ring: Vec<Pin<Box<Option<F>>>> = (0..window).map(|_| Box::pin(None)).collect();
+    for (place, &duration) in ring.iter_mut().zip(durations) {
+        replace(place.as_mut(), duration);
+    }
+    let mut oldest = 0;
+    let start = Instant::now();
+    for &duration in durations {
+        replace(ring[oldest].as_mut(), duration);
+        oldest = if oldest + 1 == window { 0 } else { oldest + 1 };
     }
     per_operation(start.elapsed(), durations.len())
 }
