@@ -3,8 +3,19 @@
 //! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line. What each scenario
 //! does, and which systems take part, is in this crate's README.
 
+mod churn;
+mod contend;
+mod cross;
+mod fire;
+mod harness;
+mod lateness;
+mod memory;
+mod progress;
 mod queue;
+mod random;
 mod report;
+mod reset;
+mod systems;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -22,6 +33,23 @@ struct Cli {
 enum Scenario {
     /// The timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending.
     Queue(queue::Options),
+    /// One thread arms and cancels sleeps, with up to a million others pending.
+    Churn(churn::Options),
+    /// Several threads of a runtime arm and cancel sleeps at the same time.
+    Contend(contend::Options),
+    /// One thread arms sleeps, another drops them.
+    Cross(cross::Options),
+    /// The deadline of a pending sleep is pushed later.
+    Reset(reset::Options),
+    /// CPU time a fire, when a million sleeps come due over two seconds.
+    Fire(fire::Options),
+    /// How late tasks run after their sleeps, and CPU time a fire.
+    Lateness(lateness::Options),
+    /// Resident bytes a pending sleep.
+    Memory(memory::Options),
+    /// What the scenario `memory` runs in a process of its own.
+    #[command(hide = true)]
+    MemoryOf(memory::Of),
 }
 
 /// What every scenario understands.
@@ -30,7 +58,7 @@ struct Common {
     /// Print one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Fewer cases and fewer rounds: less than half a minute.
+    /// Fewer or shorter rounds, and in `queue` fewer cases: less than 40 seconds.
     #[arg(long)]
     quick: bool,
 }
@@ -40,10 +68,35 @@ fn main() {
         eprintln!("warning: this is a debug build; its figures mean nothing (use --release)");
     }
     match Cli::parse().scenario {
-        Scenario::Queue(options) => {
-            let mut report = Report::new("queue", options.common.json);
-            queue::run(&options, &mut report);
-            report.finish();
+        Scenario::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
+        Scenario::Churn(options) => report("churn", &options.choice.common, |report| churn::run(&options, report)),
+        Scenario::Contend(options) => {
+            report("contend", &options.choice.common, |report| contend::run(&options, report));
         }
+        Scenario::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
+        Scenario::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
+        Scenario::Fire(options) => report("fire", &options.choice.common, |report| fire::run(&options, report)),
+        Scenario::Lateness(options) => {
+            report("lateness", &options.choice.common, |report| lateness::run(&options, report));
+        }
+        Scenario::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
+        Scenario::MemoryOf(of) => memory::run_one(&of),
+    }
+}
+
+/// Runs a scenario and prints what it found.
+fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut Report)) {
+    let mut report = Report::new(scenario, common.json);
+    run(&mut report);
+    report.finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
     }
 }

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::{Case, System};
+use crate::random::Random;
 
 /// Timeouts of up to a minute.
 const FAR: u64 = 60_000_000_000;
@@ -57,19 +58,6 @@ impl<S: System + 'static> Contestant for Of<S> {
             nanos += pop_once::<S>(pending, &mut random);
         }
         nanos / repeat as f64
-    }
-}
-
-/// Random numbers (splitmix64), the same for every system.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

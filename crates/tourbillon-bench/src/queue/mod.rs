@@ -6,14 +6,13 @@
 mod cases;
 mod systems;
 
-use std::io::IsTerminal;
-
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use self::cases::{Contestant, Ready};
 use self::systems::System;
 use crate::Common;
+use crate::progress::progress;
 use crate::report::{Figure, Report, median};
 
 #[derive(clap::Args)]
@@ -139,16 +138,4 @@ fn run_case(
         });
         progress.inc(1);
     }
-}
-
-/// A bar on the terminal; nothing where there is none.
-fn progress(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }

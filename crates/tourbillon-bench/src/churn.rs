@@ -1,0 +1,157 @@
+//! Scenario `churn`: one thread creates, polls once and drops sleeps, beside others that are pending.
+//!
+//! A sleep is dropped at once, or when so many others have been created after it.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
+use crate::random::Random;
+use crate::report::Report;
+use crate::systems::async_io::BlockOn;
+use crate::systems::monoio::Monoio;
+use crate::systems::tokio::Tokio;
+use crate::systems::tourbillon;
+use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+    /// Only these numbers of sleeps that live at a time; 0: each is dropped at once.
+    #[arg(long, value_delimiter = ',')]
+    window: Vec<usize>,
+}
+
+const SYSTEMS: &[&str] =
+    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
+
+const PENDING: &[usize] = &[0, 100_000, 1_000_000];
+
+const WINDOW: &[usize] = &[0, 1_000];
+
+/// Threads of the runtimes that have more than one. One of them does the work.
+const WORKERS: usize = 2;
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    choice.check(SYSTEMS);
+    let operations = if choice.common.quick { 100_000 } else { 300_000 };
+    let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
+    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let window = if options.window.is_empty() { WINDOW } else { &options.window };
+    for (&window, &pending) in window.iter().flat_map(|window| pending.iter().map(move |pending| (window, pending))) {
+        let work = Work { pending, window, durations: durations.clone() };
+        measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+    }
+}
+
+fn entries(work: &Work) -> Vec<Entry> {
+    let multi = || Tokio::multi_thread(WORKERS);
+    vec![
+        entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
+        entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held)),
+        entry(tokio::MULTI, multi, work, |work, held| round(tokio::sleep, work, held)),
+        entry(async_io::NAME, || BlockOn, work, |work, held| round(async_io::sleep, work, held)),
+        entry(futures_timer::NAME, multi, work, |work, held| round(futures_timer::sleep, work, held)),
+        entry(monoio::NAME, Monoio::new, work, |work, held| round(monoio::sleep, work, held)),
+        entry(pingora::NAME, multi, work, |work, held| round(pingora::sleep, work, held)),
+    ]
+}
+
+/// What a round is to do.
+#[derive(Clone)]
+struct Work {
+    /// So many others are pending.
+    pending: usize,
+    /// A sleep is dropped when so many others have been created after it; 0: at once.
+    window: usize,
+    durations: Arc<[Duration]>,
+}
+
+/// The sleeps that are pending; none before the first round.
+type Held<F> = Vec<Pin<Box<F>>>;
+
+fn entry<F, R, T>(
+    system: &'static str,
+    runtime: impl FnOnce() -> R + 'static,
+    work: &Work,
+    round: impl Fn(Work, Held<F>) -> T + 'static,
+) -> Entry
+where
+    F: Future + 'static,
+    R: Runtime<T> + 'static,
+    T: Future<Output = (f64, Held<F>)>,
+{
+    let work = work.clone();
+    let case = match work.window {
+        0 => format!("pending={}", work.pending),
+        window => format!("pending={},window={window}", work.pending),
+    };
+    let start = move || {
+        let (mut held, mut runtime) = (Vec::new(), runtime());
+        Box::new(move || {
+            let (nanos, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
+            held = still_held;
+            vec![("ns_per_op", nanos)]
+        }) as _
+    };
+    Entry { system, case, start: Box::new(start) }
+}
+
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (f64, Held<F>) {
+    if held.len() < work.pending {
+        held = arm(&sleep, &far_durations(work.pending, &mut Random(1))).await;
+    }
+    settle(&sleep).await;
+    let nanos = match work.window {
+        0 => in_poll(|cx| arm_and_cancel(cx, &sleep, &work.durations)).await,
+        window => in_poll(|cx| arm_and_cancel_oldest(cx, &sleep, &work.durations, window)).await,
+    };
+    (nanos, held)
+}
+
+/// The timed part: nanoseconds an operation. Each sleep is dropped at once.
+pub(crate) fn arm_and_cancel<F: Future>(
+    cx: &mut Context<'_>,
+    sleep: &impl Fn(Duration) -> F,
+    durations: &[Duration],
+) -> f64 {
+    let start = Instant::now();
+    for &duration in durations {
+        let sleep = pin!(sleep(duration));
+        assert!(sleep.poll(cx).is_pending());
+    }
+    per_operation(start.elapsed(), durations.len())
+}
+
+/// The same, but the oldest of some is dropped, whose place the new one takes.
+fn arm_and_cancel_oldest<F: Future>(
+    cx: &mut Context<'_>,
+    sleep: &impl Fn(Duration) -> F,
+    durations: &[Duration],
+    window: usize,
+) -> f64 {
+    let mut replace = |mut place: Pin<&mut Option<F>>, duration| {
+        place.set(None);
+        place.set(Some(sleep(duration)));
+        assert!(place.as_pin_mut().is_some_and(|sleep| sleep.poll(cx).is_pending()));
+    };
+    let mut ring: Vec<Pin<Box<Option<F>>>> = (0..window).map(|_| Box::pin(None)).collect();
+    for (place, &duration) in ring.iter_mut().zip(durations) {
+        replace(place.as_mut(), duration);
+    }
+    let mut oldest = 0;
+    let start = Instant::now();
+    for &duration in durations {
+        replace(ring[oldest].as_mut(), duration);
+        oldest = if oldest + 1 == window { 0 } else { oldest + 1 };
+    }
+    per_operation(start.elapsed(), durations.len())
+}

@@ -1,0 +1,142 @@
+//! Scenario `contend`: several threads of one runtime create, poll once and drop sleeps at the same time.
+
+use std::pin::Pin;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use crate::churn::arm_and_cancel;
+use crate::harness::{
+    Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
+};
+use crate::random::Random;
+use crate::report::Report;
+use crate::systems::async_io::BlockOn;
+use crate::systems::tokio::Tokio;
+use crate::systems::tourbillon;
+use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of threads.
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Only these numbers of pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+}
+
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
+
+const THREADS: &[usize] = &[2, 4];
+
+const PENDING: &[usize] = &[0, 100_000];
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    choice.check(SYSTEMS);
+    let operations = if choice.common.quick { 50_000 } else { 200_000 };
+    let threads = if options.threads.is_empty() { THREADS } else { &options.threads };
+    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    for &threads in threads.iter().filter(|&&threads| threads > 0) {
+        let lists = (0..threads).map(|thread| far_durations(operations, &mut Random(thread as u64)).into());
+        let lists: Vec<_> = lists.collect();
+        for &pending in pending {
+            let work = Work { pending, lists: lists.clone() };
+            measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        }
+    }
+}
+
+fn entries(work: &Work) -> Vec<Entry> {
+    let threads = work.lists.len();
+    let multi = move || Tokio::multi_thread(threads);
+    vec![
+        entry(tourbillon::NAME, multi, work, |job| task(tourbillon::sleep, job)),
+        entry(tokio::MULTI, multi, work, |job| task(tokio::sleep, job)),
+        entry(async_io::NAME, || BlockOn, work, |job| task(async_io::sleep, job)),
+        entry(futures_timer::NAME, multi, work, |job| task(futures_timer::sleep, job)),
+        entry(pingora::NAME, multi, work, |job| task(pingora::sleep, job)),
+    ]
+}
+
+/// What a round is to do.
+#[derive(Clone)]
+struct Work {
+    /// So many others are pending.
+    pending: usize,
+    /// The durations of every thread's sleeps.
+    lists: Vec<Arc<[Duration]>>,
+}
+
+/// What a task is to do.
+enum Job {
+    /// Before the rounds: arm those that are to be pending.
+    Arm(usize),
+    /// One thread's share of a round.
+    Churn { durations: Arc<[Duration]>, barrier: Arc<Barrier> },
+}
+
+/// What came of it.
+enum Done<F> {
+    Armed(Vec<Pin<Box<F>>>),
+    Churned(Instant, Instant),
+}
+
+fn entry<F, R, T>(
+    system: &'static str,
+    runtime: impl FnOnce() -> R + 'static,
+    work: &Work,
+    task: impl Fn(Job) -> T + 'static,
+) -> Entry
+where
+    F: Future + 'static,
+    R: Runtime<T> + 'static,
+    T: Future<Output = Done<F>>,
+{
+    let Work { pending, lists } = work.clone();
+    let case = match pending {
+        0 => format!("threads={}", lists.len()),
+        _ => format!("threads={},pending={pending}", lists.len()),
+    };
+    let start = move || {
+        let mut runtime = runtime();
+        let Done::Armed(held) = runtime.run_one(task(Job::Arm(pending))) else { unreachable!("it was to arm") };
+        Box::new(move || {
+            let _held_until_the_last_round = &held;
+            let barrier = Arc::new(Barrier::new(lists.len()));
+            let job =
+                |durations: &Arc<[Duration]>| Job::Churn { durations: durations.clone(), barrier: barrier.clone() };
+            let done = runtime.run(lists.iter().map(|durations| task(job(durations))).collect());
+            let times = done.into_iter().filter_map(|done| match done {
+                Done::Armed(_) => None,
+                Done::Churned(start, end) => Some((start, end)),
+            });
+            let operations = lists.iter().map(|durations| durations.len()).sum();
+            vec![("ns_per_op", per_operation(span(times), operations))]
+        }) as _
+    };
+    Entry { system, case, start: Box::new(start) }
+}
+
+async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Done<F> {
+    match job {
+        Job::Arm(pending) => {
+            let held = arm(&sleep, &far_durations(pending, &mut Random(pending as u64))).await;
+            settle(&sleep).await;
+            Done::Armed(held)
+        }
+        Job::Churn { durations, barrier } => {
+            in_poll(|cx| {
+                // Blocks this thread until all have a task.
+                barrier.wait();
+                let start = Instant::now();
+                arm_and_cancel(cx, &sleep, &durations);
+                Done::Churned(start, Instant::now())
+            })
+            .await
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Scenario `cross`: one thread creates sleeps and polls each once, another drops them.
+
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Barrier};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    self, Choice, Entry, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
+};
+use crate::random::Random;
+use crate::report::Report;
+use crate::systems::async_io::BlockOn;
+use crate::systems::tokio::Tokio;
+use crate::systems::tourbillon;
+use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+}
+
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
+
+/// Sleeps that are handed over at once.
+const BATCH: usize = 256;
+/// Batches that are on their way at most.
+const BATCHES: usize = 8;
+
+const PENDING: &[usize] = &[0, 100_000];
+
+/// One thread arms, the other drops.
+const THREADS: usize = 2;
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    choice.check(SYSTEMS);
+    let operations = if choice.common.quick { 200 * BATCH } else { 1_000 * BATCH };
+    let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
+    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    for &pending in pending {
+        let work = Work { pending, durations: durations.clone() };
+        measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+    }
+}
+
+fn entries(work: &Work) -> Vec<Entry> {
+    let multi = || Tokio::multi_thread(THREADS);
+    vec![
+        entry(tourbillon::NAME, multi, work, |job| task(tourbillon::sleep, job)),
+        entry(tokio::MULTI, multi, work, |job| task(tokio::sleep, job)),
+        entry(async_io::NAME, || BlockOn, work, |job| task(async_io::sleep, job)),
+        entry(futures_timer::NAME, multi, work, |job| task(futures_timer::sleep, job)),
+        entry(pingora::NAME, multi, work, |job| task(pingora::sleep, job)),
+    ]
+}
+
+/// What a round is to do.
+#[derive(Clone)]
+struct Work {
+    /// So many others are pending.
+    pending: usize,
+    durations: Arc<[Duration]>,
+}
+
+type Batch<F> = Vec<Pin<Box<F>>>;
+
+/// What a task is to do. Full batches go from the one that arms to the one that drops, empty ones come back.
+enum Job<F> {
+    /// Before the rounds: arm those that are to be pending.
+    Hold(usize),
+    Arm {
+        barrier: Arc<Barrier>,
+        durations: Arc<[Duration]>,
+        empty: Receiver<Batch<F>>,
+        full: SyncSender<Batch<F>>,
+    },
+    Drop {
+        barrier: Arc<Barrier>,
+        full: Receiver<Batch<F>>,
+        empty: SyncSender<Batch<F>>,
+    },
+}
+
+/// What came of it.
+enum Done<F> {
+    Held(Vec<Pin<Box<F>>>),
+    Crossed(Instant, Instant),
+}
+
+/// The two jobs of a round.
+fn jobs<F>(durations: &Arc<[Duration]>) -> [Job<F>; THREADS] {
+    let barrier = Arc::new(Barrier::new(THREADS));
+    let (to_drop, full) = sync_channel(BATCHES);
+    let (give_back, empty) = sync_channel(BATCHES);
+    for _ in 0..BATCHES {
+        give_back.send(Vec::with_capacity(BATCH)).expect("there is room for all batches");
+    }
+    [
+        Job::Arm { barrier: barrier.clone(), durations: durations.clone(), empty, full: to_drop },
+        Job::Drop { barrier, full, empty: give_back },
+    ]
+}
+
+fn entry<F, R, T>(
+    system: &'static str,
+    runtime: impl FnOnce() -> R + 'static,
+    work: &Work,
+    task: impl Fn(Job<F>) -> T + 'static,
+) -> Entry
+where
+    F: Future + 'static,
+    R: Runtime<T> + 'static,
+    T: Future<Output = Done<F>>,
+{
+    let Work { pending, durations } = work.clone();
+    let start = move || {
+        let mut runtime = runtime();
+        let Done::Held(held) = runtime.run_one(task(Job::Hold(pending))) else { unreachable!("it was to hold") };
+        Box::new(move || {
+            let _held_until_the_last_round = &held;
+            let done = runtime.run(jobs(&durations).into_iter().map(&task).collect());
+            let times = done.into_iter().filter_map(|done| match done {
+                Done::Held(_) => None,
+                Done::Crossed(start, end) => Some((start, end)),
+            });
+            vec![("ns_per_op", per_operation(span(times), durations.len()))]
+        }) as _
+    };
+    Entry { system, case: format!("pending={pending}"), start: Box::new(start) }
+}
+
+async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job<F>) -> Done<F> {
+    match job {
+        Job::Hold(pending) => {
+            let held = harness::arm(&sleep, &far_durations(pending, &mut Random(1))).await;
+            settle(&sleep).await;
+            Done::Held(held)
+        }
+        Job::Arm { barrier, durations, empty, full } => {
+            crossing(&barrier, move |cx| arm(cx, &sleep, &durations, &empty, &full)).await
+        }
+        Job::Drop { barrier, full, empty } => crossing(&barrier, move |_| drop_all(&full, &empty)).await,
+    }
+}
+
+/// Blocks its thread until the other is there too, then does its share.
+async fn crossing<F>(barrier: &Barrier, share: impl FnOnce(&mut Context<'_>)) -> Done<F> {
+    in_poll(|cx| {
+        barrier.wait();
+        let start = Instant::now();
+        share(cx);
+        Done::Crossed(start, Instant::now())
+    })
+    .await
+}
+
+fn arm<F: Future>(
+    cx: &mut Context<'_>,
+    sleep: &impl Fn(Duration) -> F,
+    durations: &[Duration],
+    empty: &Receiver<Batch<F>>,
+    full: &SyncSender<Batch<F>>,
+) {
+    for durations in durations.chunks(BATCH) {
+        let mut batch = empty.recv().expect("the other thread is there until it has got all");
+        for &duration in durations {
+            let mut sleep = Box::pin(sleep(duration));
+            assert!(sleep.as_mut().poll(cx).is_pending());
+            batch.push(sleep);
+        }
+        full.send(batch).expect("the other thread is there until it has got all");
+    }
+}
+
+fn drop_all<F>(full: &Receiver<Batch<F>>, empty: &SyncSender<Batch<F>>) {
+    for mut batch in full {
+        batch.clear();
+        // At the end nobody wants it back.
+        let _ = empty.send(batch);
+    }
+}

@@ -1,0 +1,157 @@
+//! Scenario `fire`: a million sleeps come due over two seconds: what the process spends on it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Choice, Entry, WarmUp, measure, per_operation, process_cpu};
+use crate::random::Random;
+use crate::report::Report;
+use crate::systems::monoio::Monoio;
+use crate::systems::smol::Smol;
+use crate::systems::tokio::Tokio;
+use crate::systems::tourbillon;
+use crate::systems::{Runtime, monoio, smol, tokio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of sleeps.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+}
+
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, smol::NAME, monoio::NAME];
+
+const PENDING: &[usize] = &[1_000_000];
+
+/// All are due within this time.
+const SPREAD: Duration = Duration::from_secs(2);
+/// From when arming begins until the first is due, unless it turns out to be too short.
+const LEAD: Duration = Duration::from_secs(1);
+
+/// Before the rounds: a few sleeps that come due over a short time.
+const WARM_UP: usize = 10_000;
+const WARM_UP_SPREAD: Duration = Duration::from_millis(50);
+
+/// Threads of the runtimes that have more than one.
+const WORKERS: usize = 2;
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    choice.check(SYSTEMS);
+    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    for &pending in pending.iter().filter(|&&pending| pending > 0) {
+        measure(entries(pending), choice, choice.rounds(5, 1), WarmUp::No, report);
+    }
+}
+
+fn entries(pending: usize) -> Vec<Entry> {
+    let multi = || Tokio::multi_thread(WORKERS);
+    vec![
+        entry(tourbillon::NAME, ",driver=thread", pending, multi, |_| {
+            let engine = tourbillon::on_thread(tourbillon::Slack::adaptive());
+            move |job| round(tourbillon::sleep_on(&engine), job)
+        }),
+        entry(tourbillon::NAME, ",driver=tokio", pending, multi, |runtime| {
+            let engine = tourbillon::on_tokio(runtime, tourbillon::Slack::adaptive());
+            move |job| round(tourbillon::sleep_on(&engine), job)
+        }),
+        entry(tokio::CURRENT, "", pending, Tokio::current_thread, |_| |job| round(tokio::sleep, job)),
+        entry(tokio::MULTI, "", pending, multi, |_| |job| round(tokio::sleep, job)),
+        entry(smol::NAME, "", pending, || Smol, |_| |job| round(smol::sleep, job)),
+        entry(monoio::NAME, "", pending, Monoio::new, |_| |job| round(monoio::sleep, job)),
+    ]
+}
+
+/// What a round is to do.
+struct Job {
+    /// When each is due, counted from when the first may be.
+    offsets: Arc<[Duration]>,
+    lead: Duration,
+}
+
+fn entry<R, J, T>(
+    system: &'static str,
+    variant: &'static str,
+    pending: usize,
+    runtime: impl FnOnce() -> R + 'static,
+    round: impl FnOnce(&R) -> J + 'static,
+) -> Entry
+where
+    R: Runtime<T> + 'static,
+    J: Fn(Job) -> T + 'static,
+    T: Future<Output = Option<Duration>>,
+{
+    let start = move || {
+        let mut runtime = runtime();
+        let round = round(&runtime);
+        let mut fire = move |offsets: &Arc<[Duration]>, lead: &mut Duration| loop {
+            if let Some(cpu) = runtime.run_one(round(Job { offsets: offsets.clone(), lead: *lead })) {
+                break cpu;
+            }
+            *lead *= 2;
+        };
+        fire(&offsets(WARM_UP, WARM_UP_SPREAD), &mut WARM_UP_SPREAD.clone());
+        let (offsets, mut lead) = (offsets(pending, SPREAD), LEAD);
+        Box::new(move || vec![("cpu_ns_per_fire", per_operation(fire(&offsets, &mut lead), offsets.len()))]) as _
+    };
+    Entry { system, case: format!("pending={pending}{variant}"), start: Box::new(start) }
+}
+
+fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
+    let mut random = Random(count as u64);
+    (0..count).map(|_| Duration::from_nanos(random.next() % spread.as_nanos() as u64)).collect()
+}
+
+/// Arms all, and waits for the last. The CPU time from when all are armed; `None` if the first was due before that.
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Option<Duration> {
+    let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
+    let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
+    let before = process_cpu();
+    poll_fn(|cx| countdown.poll(cx)).await;
+    let cpu = process_cpu() - before;
+    drop(sleeps);
+    Some(cpu)
+}
+
+fn arm_all<F: Future>(sleep: &impl Fn(Duration) -> F, job: &Job, waker: Waker) -> Option<Vec<Pin<Box<F>>>> {
+    let mut cx = Context::from_waker(&waker);
+    let mut sleeps = Vec::with_capacity(job.offsets.len());
+    let base = Instant::now() + job.lead;
+    for &offset in &*job.offsets {
+        let mut sleep = Box::pin(sleep((base + offset).checked_duration_since(Instant::now())?));
+        let armed = sleep.as_mut().poll(&mut cx).is_pending();
+        sleeps.push(armed.then_some(sleep)?);
+    }
+    (Instant::now() < base).then_some(sleeps)
+}
+
+/// Every sleep that fires counts one down; the last wakes the task that waits.
+struct Countdown {
+    left: AtomicUsize,
+    task: Mutex<Option<Waker>>,
+}
+
+impl Countdown {
+    /// Whether all have fired.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        if self.left.load(Ordering::Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Wake for Countdown {
+    fn wake(self: Arc<Self>) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            task.wake();
+        }
+    }
+}

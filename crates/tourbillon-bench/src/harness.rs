@@ -1,0 +1,220 @@
+//! How the scenarios with a clock are run: every system in a runtime that suits it, round by round.
+//!
+//! The rounds of the systems are interleaved, so that what disturbs the machine for a while disturbs all of them, and
+//! the median of the rounds counts. Before a round begins the process is quiet: no system pays for work that another
+//! has left to a thread in the background.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Common;
+use crate::progress::progress;
+use crate::random::Random;
+use crate::report::{Figure, Report, median};
+
+/// What every scenario with a clock understands.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Choice {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Only these systems.
+    #[arg(long, value_delimiter = ',')]
+    system: Vec<String>,
+    /// Rounds a case; the median counts.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+impl Choice {
+    /// Leaves when a system was asked for that does not take part.
+    pub(crate) fn check(&self, systems: &[&str]) {
+        if let Some(name) = self.system.iter().find(|name| !systems.contains(&name.as_str())) {
+            eprintln!("error: there is no system {name:?} in this scenario; there are {}", systems.join(", "));
+            std::process::exit(2);
+        }
+    }
+
+    pub(crate) fn wants(&self, system: &str) -> bool {
+        self.system.is_empty() || self.system.iter().any(|name| name == system)
+    }
+
+    /// How many rounds: as asked for, or one of the defaults.
+    pub(crate) fn rounds(&self, full: usize, quick: usize) -> usize {
+        let default = if self.common.quick { quick } else { full };
+        self.rounds.map_or(default, |rounds| rounds as usize)
+    }
+}
+
+/// A system in a case of a scenario.
+pub(crate) struct Entry {
+    pub(crate) system: &'static str,
+    pub(crate) case: String,
+    /// Sets the case up.
+    pub(crate) start: Box<dyn FnOnce() -> Round>,
+}
+
+/// Measures once: the metrics and their values.
+pub(crate) type Round = Box<dyn FnMut() -> Vec<(&'static str, f64)>>;
+
+/// Whether a round is run first that does not count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WarmUp {
+    Yes,
+    /// The scenario does so by itself.
+    No,
+}
+
+/// Runs entries beside which timers are pending, and says so when it took so long that those have fired.
+pub(crate) fn measure_pending(
+    entries: Vec<Entry>,
+    choice: &Choice,
+    rounds: usize,
+    warm_up: WarmUp,
+    report: &mut Report,
+) {
+    let start = Instant::now();
+    measure(entries, choice, rounds, warm_up, report);
+    if start.elapsed() > FAR {
+        eprintln!("warning: this took so long that pending timers may have fired; fewer --rounds would do");
+    }
+}
+
+/// Runs some entries side by side. Those that nobody asked for are left out.
+pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp, report: &mut Report) {
+    let rounds_not_counted = match warm_up {
+        WarmUp::Yes => 1,
+        WarmUp::No => 0,
+    };
+    let entries: Vec<Entry> = entries.into_iter().filter(|entry| choice.wants(entry.system)).collect();
+    let progress = progress(entries.len() * (1 + rounds_not_counted + rounds));
+    let mut running = Vec::new();
+    for Entry { system, case, start } in entries {
+        progress.set_message(format!("{system}, {case}: setting up"));
+        running.push(Running { system, case, round: start(), figures: Vec::new() });
+        progress.inc(1);
+    }
+    for round in 0..rounds_not_counted + rounds {
+        for entry in &mut running {
+            progress.set_message(format!("{}, {}", entry.system, entry.case));
+            wait_until_quiet();
+            let figures = (entry.round)();
+            if round >= rounds_not_counted {
+                entry.keep(figures);
+            }
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    for entry in running {
+        for (metric, values) in entry.figures {
+            report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
+        }
+    }
+}
+
+/// An entry that is set up.
+struct Running {
+    system: &'static str,
+    case: String,
+    round: Round,
+    /// What the rounds so far gave, by metric.
+    figures: Vec<(&'static str, Vec<f64>)>,
+}
+
+impl Running {
+    fn keep(&mut self, figures: Vec<(&'static str, f64)>) {
+        for (metric, value) in figures {
+            match self.figures.iter_mut().find(|(name, _)| *name == metric) {
+                Some((_, values)) => values.push(value),
+                None => self.figures.push((metric, vec![value])),
+            }
+        }
+    }
+}
+
+/// Waits until no thread of this process has anything to do, or for a while.
+fn wait_until_quiet() {
+    const LOOK: Duration = Duration::from_millis(5);
+    const QUIET: Duration = Duration::from_micros(500);
+    for _ in 0..400 {
+        let before = process_cpu();
+        std::thread::sleep(LOOK);
+        if process_cpu() - before < QUIET {
+            break;
+        }
+    }
+}
+
+/// The CPU time that this process has used.
+pub(crate) fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Nanoseconds an operation.
+pub(crate) fn per_operation(time: Duration, operations: usize) -> f64 {
+    time.as_nanos() as f64 / operations as f64
+}
+
+/// The nearest deadline of a sleep that is not meant to fire: later than its case ends.
+pub(crate) const FAR: Duration = Duration::from_secs(60);
+
+/// So many durations of sleeps that are not meant to fire: one to two minutes.
+pub(crate) fn far_durations(count: usize, random: &mut Random) -> Vec<Duration> {
+    let spread = FAR.as_nanos() as u64;
+    (0..count).map(|_| FAR + Duration::from_nanos(random.next() % spread)).collect()
+}
+
+/// Calls `body` inside a poll of the task that awaits this.
+pub(crate) async fn in_poll<T>(body: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    let mut body = Some(body);
+    poll_fn(|cx| body.take().map_or(Poll::Pending, |body| Poll::Ready(body(cx)))).await
+}
+
+/// Creates sleeps, each in a box of its own, and polls each once.
+pub(crate) async fn arm<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration]) -> Vec<Pin<Box<F>>> {
+    let mut sleeps = Vec::with_capacity(durations.len());
+    in_poll(|cx| {
+        for &duration in durations {
+            let mut new = Box::pin(sleep(duration));
+            assert!(new.as_mut().poll(cx).is_pending(), "a sleep of {duration:?} is over at once");
+            sleeps.push(new);
+        }
+    })
+    .await;
+    sleeps
+}
+
+/// Lets the runtime go round once, so that its driver knows of all that is armed.
+pub(crate) async fn settle<F: Future>(sleep: &impl Fn(Duration) -> F) {
+    sleep(Duration::from_millis(2)).await;
+}
+
+/// From the first start to the last end.
+pub(crate) fn span(times: impl IntoIterator<Item = (Instant, Instant)>) -> Duration {
+    let whole = times.into_iter().reduce(|(start, end), (s, e)| (start.min(s), end.max(e)));
+    whole.map_or(Duration::ZERO, |(start, end)| end - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_durations_are_of_one_to_two_minutes_and_always_the_same() {
+        let durations = far_durations(1_000, &mut Random(7));
+        assert!(durations.iter().all(|duration| (FAR..2 * FAR).contains(duration)));
+        assert_eq!(durations, far_durations(1_000, &mut Random(7)));
+    }
+
+    #[test]
+    fn a_span_is_from_the_first_start_to_the_last_end() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(span([(at(2), at(5)), (at(1), at(3)), (at(2), at(9))]), Duration::from_secs(8));
+    }
+}

@@ -1,0 +1,17 @@
+//! How far a scenario is.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on the terminal; nothing where there is none.
+pub(crate) fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}  {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}

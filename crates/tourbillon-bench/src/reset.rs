@@ -1,0 +1,118 @@
+//! Scenario `reset`: the deadline of a pending sleep is pushed later and later.
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Choice, Entry, FAR, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
+use crate::random::Random;
+use crate::report::Report;
+use crate::systems::async_io::BlockOn;
+use crate::systems::tokio::Tokio;
+use crate::systems::tourbillon;
+use crate::systems::{Runtime, async_io, tokio};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of other pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+}
+
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME];
+
+const PENDING: &[usize] = &[0, 100_000];
+
+/// By how much a deadline is later than the one before.
+const STEP: Duration = Duration::from_micros(1);
+
+/// Threads of the runtimes that have more than one. One of them does the work.
+const WORKERS: usize = 2;
+
+/// Runs the scenario.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    choice.check(SYSTEMS);
+    let operations = if choice.common.quick { 100_000 } else { 500_000 };
+    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    for &pending in pending {
+        measure_pending(entries(pending, operations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+    }
+}
+
+fn entries(pending: usize, operations: usize) -> Vec<Entry> {
+    let size = (pending, operations);
+    let multi = || Tokio::multi_thread(WORKERS);
+    vec![
+        entry(tourbillon::NAME, multi, size, tourbillon::instant, |job| {
+            round(tourbillon::sleep, tourbillon::reset, job)
+        }),
+        entry(tokio::CURRENT, Tokio::current_thread, size, Into::into, |job| round(tokio::sleep, tokio::reset, job)),
+        entry(tokio::MULTI, multi, size, Into::into, |job| round(tokio::sleep, tokio::reset, job)),
+        entry(async_io::NAME, || BlockOn, size, |it| it, |job| round(async_io::sleep, async_io::reset, job)),
+    ]
+}
+
+/// What a round is to do. `I` is an instant as the system has it.
+struct Job<F, I> {
+    /// So many others are pending.
+    pending: usize,
+    deadlines: Vec<I>,
+    /// First the one that is reset, then those that are pending beside it; none before the first round.
+    held: Vec<Pin<Box<F>>>,
+}
+
+fn entry<F, I, R, T>(
+    system: &'static str,
+    runtime: impl FnOnce() -> R + 'static,
+    (pending, operations): (usize, usize),
+    convert: impl Fn(Instant) -> I + 'static,
+    round: impl Fn(Job<F, I>) -> T + 'static,
+) -> Entry
+where
+    F: Future + 'static,
+    I: 'static,
+    R: Runtime<T> + 'static,
+    T: Future<Output = (f64, Job<F, I>)>,
+{
+    let start = move || {
+        let mut runtime = runtime();
+        let mut job = Some(Job { pending, deadlines: Vec::with_capacity(operations), held: Vec::new() });
+        // Later than the longest of those that are pending.
+        let mut deadline = Instant::now() + 3 * FAR;
+        Box::new(move || {
+            let mut next = job.take().expect("every round gives it back");
+            next.deadlines.clear();
+            for _ in 0..operations {
+                deadline += STEP;
+                next.deadlines.push(convert(deadline));
+            }
+            let (nanos, again) = runtime.run_one(round(next));
+            job = Some(again);
+            vec![("ns_per_op", nanos)]
+        }) as _
+    };
+    Entry { system, case: format!("pending={pending}"), start: Box::new(start) }
+}
+
+async fn round<F: Future, I: Copy>(
+    sleep: impl Fn(Duration) -> F,
+    reset: impl Fn(Pin<&mut F>, I),
+    mut job: Job<F, I>,
+) -> (f64, Job<F, I>) {
+    if job.held.is_empty() {
+        job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random(1))).await;
+    }
+    settle(&sleep).await;
+    let nanos = in_poll(|_| {
+        let mut sleep = job.held[0].as_mut();
+        let start = Instant::now();
+        for &deadline in &job.deadlines {
+            reset(sleep.as_mut(), deadline);
+        }
+        per_operation(start.elapsed(), job.deadlines.len())
+    })
+    .await;
+    (nanos, job)
+}

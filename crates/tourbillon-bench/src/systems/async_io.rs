@@ -1,0 +1,44 @@
+//! async-io: one `BTreeMap` a process behind one lock, with a queue of a thousand operations before it. Whoever blocks on
+//! a future waits in its reactor.
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+
+use super::Runtime;
+
+pub(crate) const NAME: &str = "async-io";
+
+/// Every task on a thread of its own that blocks on it; a single task on the calling one.
+pub(crate) struct BlockOn;
+
+impl<T> Runtime<T> for BlockOn
+where
+    T: Future + Send,
+    T::Output: Send,
+{
+    fn run(&mut self, mut tasks: Vec<T>) -> Vec<T::Output> {
+        let Some(last) = tasks.pop() else { return Vec::new() };
+        std::thread::scope(|scope| {
+            let spawn = |task| scope.spawn(|| async_io::block_on(task));
+            let threads: Vec<_> = tasks.into_iter().map(spawn).collect();
+            let last = async_io::block_on(last);
+            let others = threads.into_iter().map(|thread| thread.join().expect("no task panics"));
+            others.chain([last]).collect()
+        })
+    }
+}
+
+pub(crate) fn sleep(duration: Duration) -> Timer {
+    Timer::after(duration)
+}
+
+pub(crate) fn sleep_until(deadline: Instant) -> Timer {
+    Timer::at(deadline)
+}
+
+#[inline(always)]
+pub(crate) fn reset(mut timer: Pin<&mut Timer>, deadline: Instant) {
+    timer.set_at(deadline);
+}

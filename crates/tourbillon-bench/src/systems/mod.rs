@@ -1,0 +1,23 @@
+//! The systems of the scenarios with a clock, one file each: how it sleeps, and the runtime that it is used in.
+//!
+//! A scenario is written once, as an `async fn` that is given a system's way to sleep; the system's runtime runs it.
+
+pub(crate) mod async_io;
+pub(crate) mod clock_nanosleep;
+pub(crate) mod futures_timer;
+pub(crate) mod monoio;
+pub(crate) mod pingora;
+pub(crate) mod smol;
+pub(crate) mod tokio;
+pub(crate) mod tourbillon;
+
+/// Something that runs tasks of the type `T`.
+pub(crate) trait Runtime<T: Future> {
+    /// Runs every one of the tasks to its end.
+    fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output>;
+
+    /// Runs one task to its end.
+    fn run_one(&mut self, task: T) -> T::Output {
+        self.run(vec![task]).pop().expect("a task has an output")
+    }
+}

@@ -1,0 +1,64 @@
+//! Tokio: one wheel a runtime, ticks of a millisecond, behind one lock. A driver that waits for I/O too, as in a server,
+//! and as `#[tokio::main]` makes it.
+
+use std::pin::Pin;
+use std::time::Instant;
+
+pub(crate) use tokio::time::{Sleep, sleep};
+
+use super::Runtime;
+
+pub(crate) const CURRENT: &str = "tokio-current";
+pub(crate) const MULTI: &str = "tokio-multi";
+
+/// A runtime of Tokio's, which other systems are used in, too.
+pub(crate) struct Tokio(tokio::runtime::Runtime);
+
+impl Tokio {
+    pub(crate) fn current_thread() -> Tokio {
+        Tokio::build(tokio::runtime::Builder::new_current_thread())
+    }
+
+    pub(crate) fn multi_thread(workers: usize) -> Tokio {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(workers);
+        Tokio::build(builder)
+    }
+
+    /// Until the guard is dropped, this thread is in the runtime's context.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.0.enter()
+    }
+
+    fn build(mut builder: tokio::runtime::Builder) -> Tokio {
+        Tokio(builder.enable_all().build().expect("a Tokio runtime can be built"))
+    }
+}
+
+impl<T> Runtime<T> for Tokio
+where
+    T: Future + Send + 'static,
+    T::Output: Send + 'static,
+{
+    fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output> {
+        self.0.block_on(async {
+            // Without a budget: it would let only the first 128 polls of a task reach the timer.
+            let spawn = |task| tokio::spawn(tokio::task::coop::unconstrained(task));
+            let handles: Vec<_> = tasks.into_iter().map(spawn).collect();
+            let mut outputs = Vec::with_capacity(handles.len());
+            for handle in handles {
+                outputs.push(handle.await.expect("no task panics"));
+            }
+            outputs
+        })
+    }
+}
+
+pub(crate) fn sleep_until(deadline: Instant) -> Sleep {
+    tokio::time::sleep_until(deadline.into())
+}
+
+#[inline(always)]
+pub(crate) fn reset(sleep: Pin<&mut Sleep>, deadline: tokio::time::Instant) {
+    sleep.reset(deadline);
+}
