@@ -22,6 +22,7 @@ use crate::shard::{Access, BATCH, Shard};
 use crate::slack::Mode;
 use crate::stats::Stats;
 use crate::sync::lock_std;
+use crate::trace;
 
 /// Aligned so that an entry can keep some bits in its address.
 #[repr(align(4096))]
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
     waker_panics: AtomicU64,
+    lag: trace::Lag,
     /// The threads that have a home in it.
     #[cfg(feature = "test-util")]
     threads: Mutex<Vec<i32>>,
@@ -92,6 +94,7 @@ impl CoreRef {
             ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
             closed: AtomicBool::new(false),
             waker_panics: AtomicU64::new(0),
+            lag: trace::Lag::default(),
             #[cfg(feature = "test-util")]
             threads: Mutex::default(),
         };
@@ -221,8 +224,10 @@ impl Core {
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         let mut round = Round::default();
+        let mut wanted = now;
         for shard in self.shards() {
-            if shard.wants().next(Time::ZERO) > now {
+            let wants = shard.wants().next(Time::ZERO);
+            if wants > now {
                 continue;
             }
             // SAFETY: a guest needs no promise.
@@ -230,8 +235,12 @@ impl Core {
             round.fired += visit.fired;
             round.more |= visit.more;
             round.precise |= visit.precise;
+            if visit.fired > 0 {
+                wanted = wanted.min(wants);
+            }
             self.wake(batch);
         }
+        self.lag.turned(self, now, now - wanted, round.fired);
         round
     }
 
@@ -245,13 +254,14 @@ impl Core {
         for waker in batch.drain(..) {
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
                 self.waker_panics.fetch_add(1, Ordering::Relaxed);
+                trace::waker_panicked(self);
             }
         }
     }
 
     /// Gives every armed entry the outcome `Stopped`. Arming is refused from now on.
     pub(crate) fn shut_down(&self) {
-        self.closed.store(true, Ordering::Release);
+        let was_closed = self.closed.swap(true, Ordering::AcqRel);
         // Whoever makes a shard after this finds the engine closed.
         drop(lock_std(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
@@ -267,6 +277,9 @@ impl Core {
             capacity.wake_all();
         }
         self.driving.wake();
+        if !was_closed {
+            trace::engine_shut_down(self);
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -17,6 +17,7 @@ use crate::queues::{Queue, QueueKind};
 use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::time::{Instant, Sleep};
+use crate::trace;
 
 /// A timer engine: a clock, shards with queues, and a driver that fires what is due.
 ///
@@ -287,6 +288,7 @@ impl Builder {
         let engine = Engine { owner: Arc::new(Owner { core }) };
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
         start.run(engine.core())?;
+        trace::engine_built(engine.core(), shards);
         Ok(engine)
     }
 }

@@ -2,6 +2,8 @@
 
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model looks at a part of the crate"))]
 
+#[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
+pub mod adapters;
 mod alarm;
 mod barrier;
 mod bias;
@@ -23,6 +25,7 @@ mod slack;
 mod state;
 mod stats;
 mod sync;
+mod trace;
 mod young;
 pub mod time;
 
