@@ -88,7 +88,7 @@ pub enum BuildError {
     Rounds(RoundsError),
     /// A thread does not know when a manual clock is moved: take [`Driver::external`].
     ManualClock,
-    /// [`Driver::tokio`] outside a Tokio runtime's context, or one without its I/O driver: build the engine in
+    /// `Driver::tokio` outside a Tokio runtime's context, or one without its I/O driver: build the engine in
     /// an `async` function, or under `Handle::enter`.
     NoRuntime,
     /// The system refused the driver's thread or its file descriptor.

@@ -4,9 +4,9 @@
 //! They are called outside every lock, and a subscriber that panics does not take the driver with it.
 
 #[cfg(feature = "tracing")]
-pub(crate) use self::told::{Lag, driver_started, driver_took_over, engine_built, engine_shut_down, waker_panicked};
+pub(crate) use self::told::*;
 #[cfg(not(feature = "tracing"))]
-pub(crate) use self::untold::{Lag, driver_started, driver_took_over, engine_built, engine_shut_down, waker_panicked};
+pub(crate) use self::untold::*;
 
 #[cfg(feature = "tracing")]
 mod told {
@@ -77,6 +77,7 @@ mod told {
     }
 
     /// The runtime that the driver was a task of has gone.
+    #[cfg(feature = "tokio")]
     pub(crate) fn driver_took_over(core: &Core) {
         contained(|| {
             event!(
@@ -90,7 +91,7 @@ mod told {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked"));
     }
 
-    /// Without a subscriber to speak of, a panic is the panic hook's to report.
+    /// What a subscriber throws has been reported by the panic hook, and goes no further.
     fn contained(tell: impl FnOnce()) {
         let _ = catch_unwind(AssertUnwindSafe(tell));
     }
@@ -103,7 +104,7 @@ mod untold {
     use crate::core::Core;
 
     #[derive(Default)]
-    pub(crate) struct Lag;
+    pub(crate) struct Lag(());
 
     impl Lag {
         #[inline(always)]
@@ -119,6 +120,7 @@ mod untold {
     #[inline(always)]
     pub(crate) fn driver_started(_: &Core, _: &'static str) {}
 
+    #[cfg(feature = "tokio")]
     #[inline(always)]
     pub(crate) fn driver_took_over(_: &Core) {}
 
