@@ -225,7 +225,7 @@ impl Entry {
             // SAFETY: a home knows how its thread stands to its shard.
             let armed = unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker) };
             if armed.wish == Wish::Earliest {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             armed.node
         });
@@ -373,7 +373,7 @@ impl Entry {
             // SAFETY: the home is of the owner, and we are the handle.
             let moved = unsafe { home.shard().move_as_owner(node, due) };
             if let Change::Done(Wish::Earliest) = moved {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             Some(moved)
         });

@@ -24,6 +24,7 @@ mod state;
 mod stats;
 mod sync;
 pub mod time;
+mod worker;
 mod young;
 
 pub use clock::Clock;
@@ -34,3 +35,4 @@ pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+pub use worker::Worker;
