@@ -118,6 +118,7 @@ mod stats;
 mod sync;
 pub mod time;
 mod trace;
+mod worker;
 mod young;
 
 pub use clock::Clock;
@@ -128,6 +129,7 @@ pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+pub use worker::Worker;
 
 /// Compiles the code in the READMEs.
 #[cfg(doctest)]
