@@ -1,8 +1,8 @@
 //! Timers for Rust servers: deadlines on millions of things at once.
 //!
 //! Sleeps, timeouts, intervals, delay queues and deadlines, under any executor or none. Nearly all timers are cancelled
-//! before they fire, so arming and cancelling are what is cheap here: on the thread that does it they touch nothing that
-//! other threads write. What does fire fires once, never early, to the nanosecond as far as the system can.
+//! before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What does
+//! fire fires once, and never early.
 //!
 //! # Ten lines
 //! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
@@ -58,7 +58,8 @@
 //! first timer is used and sleeps while nothing is due. It goes on while every thread of the executor is blocked.
 //!
 //! An [`Engine`] of one's own has its own [`Clock`], [`Slack`], capacity and [`Driver`]: a thread, a task on a Tokio
-//! runtime, or whoever calls [`Engine::turn`], for instance the loop of a game or a simulator.
+//! runtime, or whoever calls [`Engine::turn`], for instance the loop of a game or a simulator. A runtime's thread can turn its
+//! own shard: [`Worker`].
 //!
 //! # Features
 //! None is on by default, and none changes what another does.
