@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::task::Waker;
 
+#[cfg(feature = "test-util")]
+use tourbillon_queue::Span;
 use tourbillon_queue::Time;
 
 use crate::capacity::Capacity;
@@ -20,6 +22,7 @@ use crate::engine::Owner;
 use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Shard};
 use crate::slack::Mode;
+use crate::state::representable;
 use crate::stats::Stats;
 use crate::sync::lock_std;
 use crate::trace;
@@ -45,6 +48,9 @@ pub(crate) struct Core {
     /// The threads that have a home in it.
     #[cfg(feature = "test-util")]
     threads: Mutex<Vec<i32>>,
+    /// Whether its time moves by itself to the next deadline.
+    #[cfg(feature = "test-util")]
+    pub(crate) is_virtual: AtomicBool,
 }
 
 /// Which shards are some thread's own.
@@ -97,6 +103,8 @@ impl CoreRef {
             lag: trace::Lag::default(),
             #[cfg(feature = "test-util")]
             threads: Mutex::default(),
+            #[cfg(feature = "test-util")]
+            is_virtual: AtomicBool::new(false),
         };
         CoreRef(NonNull::from(Box::leak(Box::new(core))))
     }
@@ -167,6 +175,20 @@ impl Core {
     pub(crate) fn add_thread(&self) {
         #[cfg(target_os = "linux")]
         lock_std(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
+    }
+
+    /// What becomes of a deadline that a timer is given.
+    ///
+    /// One that cannot be represented is never. But where time moves by itself, nobody would ever move it there, and a test that
+    /// waits for it would hang; there it is thirty years from now, as it is with Tokio.
+    #[inline(always)]
+    pub(crate) fn deadline(&self, deadline: Time) -> Time {
+        let deadline = representable(deadline);
+        #[cfg(feature = "test-util")]
+        if deadline.is_never() && self.is_virtual.load(Ordering::Relaxed) {
+            return self.clock.now() + Span::from_secs(30 * 365 * 24 * 60 * 60);
+        }
+        deadline
     }
 
     /// The shards there are.
