@@ -4,6 +4,9 @@
 //! waiting twice, and none has run between the first round of questions and the second: then at the end of the first
 //! round all of them were waiting. Time then moves to the next deadline, and somebody is woken.
 //!
+//! A task that was woken may run on a thread that has not used the engine yet. So for a short while after time has moved, the
+//! other threads of the process must not be running either.
+//!
 //! A thread that waits for a mutex is not idle: it goes on as soon as it has it. From outside it looks like others that wait for
 //! each other, but for the number 2, by which the usual mutexes say that somebody waits. Where that is seen, the watcher
 //! believes that a thread is idle only after it has been so for a while.
@@ -19,6 +22,10 @@ use crate::core::{Core, CoreRef};
 const OFTEN: Duration = Duration::from_micros(20);
 /// And when there is not, or time runs by itself.
 const SELDOM: Duration = Duration::from_micros(500);
+/// So many looks at nothing are quick ones.
+const PATIENCE: u32 = 100;
+/// So long after time has moved do the other threads of the process matter.
+const GRACE: Duration = Duration::from_millis(10);
 /// So long must a thread wait that may be waiting for a mutex.
 const WHILE: Duration = Duration::from_millis(10);
 
@@ -31,6 +38,8 @@ fn run(core: &Core) {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut doubts = Doubts::default();
+    let mut in_vain = 0;
+    let mut moved = Instant::now();
     while !core.is_closed() {
         if !core.clock.stands_still() {
             while core.turn(core.clock.now()).more {}
@@ -39,9 +48,20 @@ fn run(core: &Core) {
         }
         let next = core.next_round(Time::ZERO);
         if next.is_never() {
-            sleep(SELDOM);
-        } else if doubts.resolve(look(core)) && core.clock.stands_still() && next == core.next_round(Time::ZERO) {
+            // Whoever was woken last may arm the next timer at once.
+            in_vain += 1;
+            sleep(if in_vain < PATIENCE { OFTEN } else { SELDOM });
+            continue;
+        }
+        in_vain = 0;
+        let others_wait = || moved.elapsed() >= GRACE || waiting::others_wait(&core.threads());
+        if doubts.resolve(look(core))
+            && others_wait()
+            && core.clock.stands_still()
+            && next == core.next_round(Time::ZERO)
+        {
             core.advance(next);
+            moved = Instant::now();
         } else {
             sleep(OFTEN);
         }
@@ -81,13 +101,23 @@ impl Doubts {
 
 #[cfg(target_os = "linux")]
 mod waiting {
-    use std::fs::read_to_string;
+    use std::fs::{read_dir, read_to_string};
 
     /// What a thread was doing, and how often it had run before that. Equal answers: it has not run in between.
     #[derive(PartialEq, Eq)]
     pub(super) struct Since {
         call: String,
         switches: Vec<u64>,
+    }
+
+    /// Whether no thread of this process is running but those that are known, and drivers and watchers of engines.
+    pub(super) fn others_wait(known: &[i32]) -> bool {
+        let Ok(threads) = read_dir("/proc/self/task") else { return true };
+        let numbers = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        numbers.filter(|thread| !known.contains(thread)).all(|thread| {
+            let status = read_to_string(format!("/proc/self/task/{thread}/status")).unwrap_or_default();
+            !status.contains("State:\tR") || status.starts_with("Name:\ttourbillon")
+        })
     }
 
     impl Since {
@@ -139,5 +169,9 @@ mod waiting {
 
     pub(super) fn since(_: i32) -> Option<Since> {
         None
+    }
+
+    pub(super) fn others_wait(_: &[i32]) -> bool {
+        false
     }
 }
