@@ -2,11 +2,9 @@
 //!
 //! Engines without one pay nothing for it. With one, each arming and each end counts on a shared word.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::sync::lock_std;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
 pub(crate) struct Capacity {
     pub(crate) most: usize,
@@ -40,7 +38,7 @@ impl Capacity {
         if self.take() {
             return true;
         }
-        let mut waiting = lock_std(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         if !waiting.iter().any(|known| known.will_wake(waker)) {
             waiting.push(waker.clone());
         }
@@ -53,7 +51,7 @@ impl Capacity {
     /// Lets everybody try again.
     pub(crate) fn wake_all(&self) {
         let waiting = {
-            let mut waiting = lock_std(&self.waiting);
+            let mut waiting = lock(&self.waiting);
             self.awaited.store(false, Ordering::SeqCst);
             std::mem::take(&mut *waiting)
         };

@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::task::Waker;
 
@@ -21,7 +21,7 @@ use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Shard};
 use crate::slack::Mode;
 use crate::stats::Stats;
-use crate::sync::lock_std;
+use crate::sync::{AtomicBool, lock_std};
 
 /// Aligned so that an entry can keep some bits in its address.
 #[repr(align(4096))]

@@ -20,7 +20,6 @@ mod thread;
 #[cfg(feature = "tokio")]
 mod tokio_task;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -33,6 +32,7 @@ use crate::core::{Core, CoreRef};
 use crate::engine::BuildError;
 use crate::shard::{BATCH, Wants};
 use crate::slack::LEAD;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Who turns an engine.
 pub struct Driver(Kind);
