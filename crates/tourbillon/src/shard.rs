@@ -285,7 +285,8 @@ impl Shard {
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle.
     pub(crate) unsafe fn change_waker_as_owner(&self, node: NodeRef, waker: &mut Option<Waker>) -> Change<Waker> {
         let change = |_: &mut Inner| {
-            let (Seen::Armed(_), Some(new)) = (node.state().see(), waker.take()) else { return Change::Ended };
+            let Seen::Armed(_) = node.state().see() else { return Change::Ended };
+            let Some(new) = waker.take() else { return Change::Ended };
             // SAFETY: it is armed, the handle is here and the shard is locked: nobody else takes or reads the waker.
             unsafe {
                 let old = node.take_waker();
