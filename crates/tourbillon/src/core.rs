@@ -171,6 +171,11 @@ impl Core {
         self.shards.iter().map_while(OnceLock::get).map(|shard| &**shard)
     }
 
+    /// Those that the engine's driver turns.
+    fn driven(&self) -> impl Iterator<Item = &Shard> {
+        self.shards().filter(|shard| !shard.has_worker())
+    }
+
     /// A shard for a thread: one of its own, if there is one left, or one to share.
     pub(crate) fn adopt(&self) -> (usize, &Shard, Access) {
         let mut ownership = lock_std(&self.ownership);
@@ -211,17 +216,22 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Tells the driver that a shard wants a visit of which it may not know.
+    /// Tells whoever turns a shard that it wants a visit of which they may not know.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell(&self, shard: &Shard) {
-        self.driving.bring_forward(shard.wants());
+    pub(crate) fn tell(&self, shard: &Shard, by: Access) {
+        match (shard.has_worker(), by) {
+            (false, _) => self.driving.bring_forward(shard.wants()),
+            (true, Access::Guest) => shard.notify_worker(),
+            // It looks before it waits.
+            (true, Access::Owner) => {}
+        }
     }
 
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         let mut round = Round::default();
-        for shard in self.shards() {
+        for shard in self.driven() {
             if shard.wants().next(Time::ZERO) > now {
                 continue;
             }
@@ -237,7 +247,7 @@ impl Core {
 
     /// When the next round is due: no relaxed timer moves it before `floor`.
     pub(crate) fn next_round(&self, floor: Time) -> Time {
-        self.shards().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
+        self.driven().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
     }
 
     /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.

@@ -17,6 +17,7 @@ use crate::queues::{Queue, QueueKind};
 use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::time::{Instant, Sleep};
+use crate::worker::Worker;
 
 /// A timer engine: a clock, shards with queues, and a driver that fires what is due.
 ///
@@ -150,11 +151,18 @@ impl Engine {
         Entered { engine: self.clone(), before, thread: PhantomData }
     }
 
+    /// Puts this thread's shard into the hands of this thread, for a runtime whose threads turn their own timers. `notify` is
+    /// called, on other threads, if one of them has armed a timer in the shard: the worker should turn again.
+    ///
+    /// `None` if there is no shard left for this thread alone: build the engine with as many [shards](Builder::shards)
+    /// as there are workers and other threads.
+    pub fn worker(&self, notify: impl Fn() + Send + Sync + 'static) -> Option<Worker> {
+        Worker::new(self, Arc::new(notify))
+    }
+
     /// A [`Sleep`] on this engine.
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
-            Entry::at_home(home, home.now() + Span::from(duration))
-        }))
+        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| Entry::at_home(home, home.deadline(duration))))
     }
 
     /// A [`Sleep`] on this engine.
@@ -288,6 +296,14 @@ impl Builder {
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
         start.run(engine.core())?;
         Ok(engine)
+    }
+}
+
+impl Entered {
+    /// The engine that was entered.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 

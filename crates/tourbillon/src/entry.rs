@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tourbillon_queue::{Span, Time};
+use tourbillon_queue::Time;
 
 use crate::core::Core;
 use crate::engine::ArmError;
@@ -111,7 +111,7 @@ impl Entry {
     /// Due in `duration` from now, on the current engine.
     #[inline(always)]
     pub(crate) fn after(duration: Duration) -> Entry {
-        home::with_current(|home| Entry::at_home(home, home.now() + Span::from(duration)))
+        home::with_current(|home| Entry::at_home(home, home.deadline(duration)))
     }
 
     /// Due at `deadline`, on the current engine.
@@ -225,7 +225,7 @@ impl Entry {
             // SAFETY: a home knows how its thread stands to its shard.
             let armed = unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker) };
             if armed.wish == Wish::Earliest {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             armed.node
         });
@@ -373,7 +373,7 @@ impl Entry {
             // SAFETY: the home is of the owner, and we are the handle.
             let moved = unsafe { home.shard().move_as_owner(node, due) };
             if let Change::Done(Wish::Earliest) = moved {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             Some(moved)
         });

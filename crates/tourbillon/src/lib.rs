@@ -25,8 +25,9 @@ mod slack;
 mod state;
 mod stats;
 mod sync;
-mod young;
 pub mod time;
+mod worker;
+mod young;
 
 pub use clock::Clock;
 pub use delay_queue::DelayQueue;
@@ -36,3 +37,4 @@ pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+pub use worker::Worker;

@@ -92,6 +92,16 @@ impl NodeRef {
         unsafe { self.0.as_ref() }
     }
 
+    /// Tells the processor that the node will be needed.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which does nothing to memory.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.0.as_ptr().cast());
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn state(&self) -> &State {
         &self.node().state
@@ -127,9 +137,9 @@ impl NodeRef {
     pub(crate) unsafe fn has_waker(self, waker: &Waker) -> bool {
         // SAFETY: nobody but the handle writes. If the shard has taken the waker meanwhile, these are two addresses that are
         // compared and not followed.
-        self.node().waker.with(|parts| unsafe {
-            (*parts).data == waker.data() && std::ptr::eq((*parts).vtable, waker.vtable())
-        })
+        self.node()
+            .waker
+            .with(|parts| unsafe { (*parts).data == waker.data() && std::ptr::eq((*parts).vtable, waker.vtable()) })
     }
 
     /// # Safety

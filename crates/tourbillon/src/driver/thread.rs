@@ -18,7 +18,8 @@ fn run(core: CoreRef) {
     let mut work = Wheelwork::new(core);
     loop {
         match work.step() {
-            Next::Round => {}
+            Next::More => {}
+            Next::Soon => std::hint::spin_loop(),
             Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
             Next::End => return,
         }
