@@ -288,12 +288,13 @@ impl Entry {
     ///
     /// It keeps its place within the capacity.
     fn move_house(&mut self, waker: impl FnOnce(Waker) -> Waker) -> Poll<Outcome> {
-        let outcome = self.outcome();
-        let Some(old) = self.end(Leaving::Moving) else {
-            self.give_room_back();
-            return self.ended(outcome.unwrap_or(Outcome::Fired));
+        let waker = match self.end(Leaving::Moving) {
+            Ok(old) => waker(old),
+            Err(outcome) => {
+                self.give_room_back();
+                return self.ended(outcome);
+            }
         };
-        let waker = waker(old);
         if self.is_past() {
             return self.fire(waker);
         }
@@ -394,9 +395,9 @@ impl Entry {
         self.set_phase(Phase::Idle);
     }
 
-    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker.
+    /// Gives up the node of an armed entry, which is idle afterwards. Gives the waker; or how it had ended before.
     #[inline(always)]
-    fn end(&mut self, leaving: Leaving) -> Option<Waker> {
+    fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
         let (node, mode) = (self.node(), self.mode());
         let shard = shard_of(node);
         let waker = home::with_owner(shard, |home| match home {

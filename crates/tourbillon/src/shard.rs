@@ -20,6 +20,7 @@ use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 use crate::bias::{Biased, Busy};
 use crate::core::Core;
 use crate::node::{Locked, NodeRef};
+use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
 use crate::returns::{HEAP, Returns};
 use crate::slab::{NONE, Slab};
@@ -258,12 +259,12 @@ impl Shard {
         armed
     }
 
-    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker, if nobody has taken it.
+    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker; or how it had ended before.
     ///
     /// # Safety
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle, and forgets the node.
     #[inline(always)]
-    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         // SAFETY: the caller's contract.
         unsafe {
             match self.inner.owner() {
@@ -275,22 +276,22 @@ impl Shard {
 
     #[cold]
     #[inline(never)]
-    unsafe fn cancel_slowly(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    unsafe fn cancel_slowly(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         // SAFETY: the caller's contract.
         unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node, leaving)) }
     }
 
-    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, if nobody has taken it.
+    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker; or how it had ended before.
     ///
     /// # Safety
     /// The caller is the node's handle, and forgets the node. The node is one of this shard.
-    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         let waker = match node.state().cancel() {
             // SAFETY: whoever wins the cancel owns the waker.
-            Cancel::Won => Some(unsafe { node.take_waker() }),
-            Cancel::Lost => None,
+            Cancel::Won => Ok(unsafe { node.take_waker() }),
+            Cancel::Lost => Err(node.state().see().end()),
         };
-        let cancelled = waker.is_some() && leaving == Leaving::Cancelled;
+        let cancelled = waker.is_ok() && leaving == Leaving::Cancelled;
         let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
         // Whoever makes the heap full clears it; the others go on.
         if self.returns.0.push(node, ended) == HEAP {
@@ -416,14 +417,16 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
-        let armed = matches!(node.state().see(), Seen::Armed(_));
-        // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
-        let waker = armed.then(|| unsafe { node.take_waker() });
-        if armed {
+    fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
+        let seen = node.state().see();
+        let waker = if let Seen::Armed(_) = seen {
             self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
             self.unlink(node);
-        }
+            // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
+            Ok(unsafe { node.take_waker() })
+        } else {
+            Err(seen.end())
+        };
         self.slab.put(node);
         waker
     }

@@ -33,6 +33,7 @@
 
 use tourbillon_queue::Time;
 
+use crate::outcome::Outcome;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The state of one entry.
@@ -206,6 +207,11 @@ impl State {
 }
 
 impl Seen {
+    /// How an entry that its handle finds no longer armed has ended.
+    pub(crate) fn end(self) -> Outcome {
+        if self == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired }
+    }
+
     #[inline(always)]
     fn from_word(word: u64) -> Seen {
         if word < FIRST_SPECIAL || word == NEVER {

@@ -9,6 +9,7 @@ use super::{
     move_to, shard, stats, stop, try_arm, visit,
 };
 use crate::node::NodeRef;
+use crate::outcome::Outcome;
 use crate::shard::{Access, Change, Shard};
 use crate::state::{Later, Seen};
 
@@ -41,7 +42,7 @@ impl Side {
 
 /// An entry that is armed, due at `DUE`; one thread is its handle and the shard's owner, another is the shard's side.
 /// `deed` is what the handle does. What it returns is given to `judge`, with how many wakers the shard's side has taken.
-fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Outcome<T>) -> Handle) {
+fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
@@ -57,7 +58,7 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             assert!(taken <= 1, "a waker that was taken twice");
             batch.into_iter().for_each(Waker::wake);
             assert_eq!(old.woken() + new.woken(), taken);
-            let handle = judge(Outcome { did, side, taken, new_woken: new.woken(), node, shard: &shard });
+            let handle = judge(Race { did, side, taken, new_woken: new.woken(), node, shard: &shard });
             if handle == Handle::HasNode {
                 drop(cancel_at_home(&shard, node));
             }
@@ -75,7 +76,7 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
 }
 
 /// What a race came to.
-struct Outcome<'a, T> {
+struct Race<'a, T> {
     did: T,
     side: Side,
     /// How many wakers the shard's side has taken.
@@ -86,7 +87,7 @@ struct Outcome<'a, T> {
     shard: &'a Shard,
 }
 
-impl<T> Outcome<'_, T> {
+impl<T> Race<'_, T> {
     fn seen(&self) -> Seen {
         self.node.state().see()
     }
@@ -105,42 +106,43 @@ enum Handle {
     Gone,
 }
 
-fn judge_cancel(outcome: Outcome<'_, bool>) -> Handle {
-    let cancelled = outcome.did;
-    assert_eq!(outcome.taken, usize::from(!cancelled), "cancelled and ended, or neither");
+/// `did`: what a cancel that lost says of how it ended.
+fn judge_cancel(race: Race<'_, Option<Outcome>>) -> Handle {
+    let expected = if race.side == Side::Fire { Outcome::Fired } else { Outcome::Stopped };
+    assert_eq!(race.did, (race.taken == 1).then_some(expected), "cancelled and ended, or neither");
     Handle::Gone
 }
 
 #[test]
 fn d39_p2_a_cancel_at_home_against_a_fire_has_one_winner() {
-    race(Side::Fire, |shard, node, _| cancel_at_home(shard, node).is_some(), judge_cancel);
+    race(Side::Fire, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_cancel_at_home_against_shutdown_has_one_winner() {
-    race(Side::Stop, |shard, node, _| cancel_at_home(shard, node).is_some(), judge_cancel);
+    race(Side::Stop, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_cancel_from_afar_against_a_fire_has_one_winner() {
-    race(Side::Fire, |shard, node, _| cancel_from_afar(shard, node).is_some(), judge_cancel);
+    race(Side::Fire, |shard, node, _| cancel_from_afar(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_cancel_from_afar_against_shutdown_has_one_winner() {
-    race(Side::Stop, |shard, node, _| cancel_from_afar(shard, node).is_some(), judge_cancel);
+    race(Side::Stop, |shard, node, _| cancel_from_afar(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
     let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Fire, deed, |outcome| {
-        match outcome.did {
+    race(Side::Fire, deed, |race| {
+        match race.did {
             Later::Won => {
-                assert_eq!((outcome.taken, outcome.seen()), (0, Seen::Armed(LATER)));
-                assert!(outcome.shard.wants().next(EARLIER) <= LATER, "nobody would come for it");
+                assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+                assert!(race.shard.wants().next(EARLIER) <= LATER, "nobody would come for it");
             }
-            Later::Lost => outcome.assert_ended(),
+            Later::Lost => race.assert_ended(),
         }
         Handle::HasNode
     });
@@ -149,8 +151,8 @@ fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
 #[test]
 fn d39_p2_a_deadline_that_was_pushed_later_is_stopped_all_the_same() {
     let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Stop, deed, |outcome| {
-        outcome.assert_ended();
+    race(Side::Stop, deed, |race| {
+        race.assert_ended();
         Handle::HasNode
     });
 }
@@ -161,12 +163,12 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
         Side::Fire,
         |shard, node, _| {
             let later = node.state().later(DUE, LATER);
-            (later, cancel_from_afar(shard, node).is_some())
+            (later, cancel_from_afar(shard, node).is_ok())
         },
-        |outcome| {
-            let (later, cancelled) = outcome.did;
+        |race| {
+            let (later, cancelled) = race.did;
             assert_eq!(later == Later::Won, cancelled, "what is not due is there to be cancelled");
-            assert_eq!(outcome.taken, usize::from(!cancelled));
+            assert_eq!(race.taken, usize::from(!cancelled));
             Handle::Gone
         },
     );
@@ -175,9 +177,9 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
 #[test]
 fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
     let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
-    race(Side::Fire, deed, |outcome| {
+    race(Side::Fire, deed, |race| {
         // Moved first or not: it was due.
-        outcome.assert_ended();
+        race.assert_ended();
         Handle::HasNode
     });
 }
@@ -185,12 +187,12 @@ fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
 #[test]
 fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
     let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Change::Done(_));
-    race(Side::Fire, deed, |outcome| {
-        if outcome.did {
-            assert_eq!((outcome.taken, outcome.seen()), (0, Seen::Armed(LATER)));
-            assert!(outcome.shard.wants().next(EARLIER) <= LATER, "nobody would come for it");
+    race(Side::Fire, deed, |race| {
+        if race.did {
+            assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+            assert!(race.shard.wants().next(EARLIER) <= LATER, "nobody would come for it");
         } else {
-            outcome.assert_ended();
+            race.assert_ended();
         }
         Handle::HasNode
     });
@@ -199,8 +201,8 @@ fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
 #[test]
 fn d39_p2_a_move_against_shutdown_is_stopped_once() {
     let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
-    race(Side::Stop, deed, |outcome| {
-        outcome.assert_ended();
+    race(Side::Stop, deed, |race| {
+        race.assert_ended();
         Handle::HasNode
     });
 }
@@ -220,9 +222,9 @@ fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_one_that_is_in_
                 );
                 changed
             },
-            |outcome| {
-                outcome.assert_ended();
-                assert_eq!(outcome.new_woken, usize::from(outcome.did));
+            |race| {
+                race.assert_ended();
+                assert_eq!(race.new_woken, usize::from(race.did));
                 Handle::HasNode
             },
         );
@@ -240,9 +242,9 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
                 assert!(!same, "it is the old one's");
                 matches!(node.state().see(), Seen::Armed(_))
             },
-            |outcome| {
+            |race| {
                 // What was found armed was ended afterwards, and then the waker was woken: no wake-up is lost.
-                outcome.assert_ended();
+                race.assert_ended();
                 Handle::HasNode
             },
         );
@@ -267,7 +269,7 @@ fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing
             seen => assert!(fired == 0 && seen == Seen::Armed(EARLIER) && wish <= EARLIER, "nobody would come for it"),
         }
         assert_eq!(fired + visit(&shard, EARLIER).len(), 1);
-        assert!(cancel_at_home(&shard, node).is_none());
+        assert!(cancel_at_home(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         assert_all_home(&shard, 1);
     });
@@ -291,7 +293,7 @@ fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
                 Seen::Fired => assert_eq!(fired, 1),
                 seen => assert!(fired == 0 && seen == Seen::Armed(DUE) && shard.wants().next(EARLIER) <= DUE),
             }
-            assert_eq!(cancel_at_home(&shard, node).is_some(), fired == 0);
+            assert_eq!(cancel_at_home(&shard, node).is_ok(), fired == 0);
             tally.assert_none_lost_or_doubled();
             assert_all_home(&shard, 1);
         });
@@ -313,7 +315,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
             assert_eq!(stopped, usize::from(node.is_some()));
             if let Some(node) = node {
                 assert_eq!(node.state().see(), Seen::Stopped);
-                assert!(cancel_at_home(&shard, node).is_none());
+                assert!(cancel_at_home(&shard, node).is_err());
             }
             tally.assert_none_lost_or_doubled();
             let stats = stats(&shard);
@@ -336,7 +338,7 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
         let fired = driver.join().unwrap();
         assert_eq!(fired + stopped, 1);
         assert_eq!(node.state().see(), if fired == 1 { Seen::Fired } else { Seen::Stopped });
-        assert!(cancel_from_afar(&shard, node).is_none());
+        assert!(cancel_from_afar(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         let stats = stats(&shard);
         assert_eq!((stats.fired, stats.stopped, stats.pending), (fired as u64, stopped as u64, 0));
@@ -355,7 +357,7 @@ fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
         };
         let fired = visit(&shard, DUE).len();
         assert_eq!(fired + driver.join().unwrap(), 1);
-        assert!(cancel_at_home(&shard, node).is_none());
+        assert!(cancel_at_home(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         assert_all_home(&shard, 1);
     });

@@ -35,7 +35,7 @@ impl AtHome {
         match self {
             AtHome::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
             AtHome::Cancel => {
-                assert!(cancel_at_home(shard, node).is_some(), "nothing else has ended it");
+                assert!(cancel_at_home(shard, node).is_ok(), "nothing else has ended it");
                 return [None, None];
             }
             AtHome::Move => assert!(matches!(move_to(shard, node, EARLIER), Change::Done(_))),
@@ -52,7 +52,7 @@ impl Afar {
     fn act(self, shard: &Shard, node: NodeRef) -> Option<NodeRef> {
         match self {
             Afar::Cancel => {
-                assert!(cancel_from_afar(shard, node).is_some(), "nothing else has ended it");
+                assert!(cancel_from_afar(shard, node).is_ok(), "nothing else has ended it");
                 None
             }
             Afar::Later => {
@@ -94,7 +94,7 @@ fn finish(shard: &Arc<Shard>, due: &[NodeRef], later: &[NodeRef], tally: &'stati
         batch.into_iter().for_each(Waker::wake);
     }
     for node in due.iter().chain(later) {
-        assert!(cancel_at_home(shard, *node).is_none());
+        assert!(cancel_at_home(shard, *node).is_err());
     }
     tally.assert_none_lost_or_doubled();
 }
@@ -203,7 +203,7 @@ fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
             thread::spawn(move || nodes.map(|node| cancel_from_afar(&shard, node)).iter().flatten().count())
         };
         let gone = arm(&shard, DUE, tally.waker()).0;
-        assert!(cancel_at_home(&shard, gone).is_some());
+        assert!(cancel_at_home(&shard, gone).is_ok());
         let kept = arm(&shard, DUE, tally.waker()).0;
         assert_eq!(other.join().unwrap(), 2);
         assert_eq!(stats(&shard).cancelled, if kept.state().see() == Seen::Armed(DUE) { 5 } else { unreachable!() });
@@ -220,7 +220,7 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
         let node = arm(&shard, DUE, first.waker()).0;
         let afar = {
             let shard = shard.clone();
-            thread::spawn(move || cancel_from_afar(&shard, node).is_some())
+            thread::spawn(move || cancel_from_afar(&shard, node).is_ok())
         };
         let driver = {
             let shard = shard.clone();
@@ -234,7 +234,7 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
         let fired = second.woken() == 1;
         assert_eq!(again.state().see(), if fired { Seen::Fired } else { Seen::Armed(DUE) });
         assert!(fired || shard.wants().next(EARLIER) <= DUE, "nobody would come for it");
-        assert_eq!(cancel_at_home(&shard, again).is_some(), !fired);
+        assert_eq!(cancel_at_home(&shard, again).is_ok(), !fired);
         second.assert_none_lost_or_doubled();
         assert_all_home(&shard, 2);
     });
@@ -254,7 +254,7 @@ fn d39_p2_a_cancel_from_afar_a_visit_and_shutdown_at_once_have_one_winner() {
             let shard = shard.clone();
             thread::spawn(move || stop(&shard).len())
         };
-        let cancelled = usize::from(cancel_from_afar(&shard, node).is_some());
+        let cancelled = usize::from(cancel_from_afar(&shard, node).is_ok());
         let (fired, stopped) = (driver.join().unwrap(), shutdown.join().unwrap());
         assert_eq!(cancelled + fired + stopped, 1);
         tally.assert_none_lost_or_doubled();
@@ -275,11 +275,70 @@ fn d39_p2_an_entry_that_moves_house_is_counted_once_and_is_not_fired_where_it_wa
         };
         // SAFETY: the handle, which forgets the node.
         let waker = unsafe { there.cancel_from_afar(node, Leaving::Moving) };
-        let moved = waker.map(|waker| arm(&here, DUE, waker).0);
+        let moved = waker.ok().map(|waker| arm(&here, DUE, waker).0);
         let fired = driver.join().unwrap();
         assert_eq!(fired, usize::from(moved.is_none()));
         assert_eq!(stats(&there).cancelled, 0);
         finish(&here, moved.as_slice(), &[], tally);
         assert_all_home(&here, 1);
     });
+}
+
+/// A thread that turns its own shard, against what is done there from another thread.
+/// `judge` is given what that was and how many were fired, and says who is left.
+fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Option<NodeRef>) {
+    for lock in [Lock::Biased, Lock::Revoked] {
+        explore(move || {
+            let shard = shard(lock);
+            let tally = Tally::new();
+            let node = arm(&shard, DUE, tally.waker()).0;
+            let other = {
+                let shard = shard.clone();
+                thread::spawn(move || afar(&shard, node))
+            };
+            let mut batch = Vec::new();
+            // SAFETY: this thread is the owner.
+            let _ = unsafe { shard.visit(Access::Owner, DUE, &mut batch) };
+            let did = other.join().unwrap();
+            if let Some(node) = judge(did, batch.len()) {
+                drop(cancel_at_home(&shard, node));
+            }
+            batch.into_iter().for_each(Waker::wake);
+            tally.assert_none_lost_or_doubled();
+            assert_eq!(stats(&shard).pending, 0);
+        });
+    }
+}
+
+#[test]
+fn d39_p2_a_worker_that_turns_its_shard_against_a_cancel_from_afar_has_one_winner() {
+    worker(
+        |shard, node| cancel_from_afar(shard, node).is_ok(),
+        |cancelled, fired| {
+            assert_eq!(fired, usize::from(!cancelled));
+            None
+        },
+    );
+}
+
+#[test]
+fn d39_p1_a_worker_that_turns_its_shard_does_not_fire_what_was_pushed_later() {
+    worker(
+        |_, node| (node, node.state().later(DUE, LATER)),
+        |(node, later), fired| {
+            assert_eq!(fired, usize::from(later == Later::Lost));
+            Some(node)
+        },
+    );
+}
+
+#[test]
+fn d39_p2_a_worker_that_turns_its_shard_against_shutdown_has_one_winner() {
+    worker(
+        |shard, node| (node, stop(shard).len()),
+        |(node, stopped), fired| {
+            assert_eq!(fired + stopped, 1);
+            Some(node)
+        },
+    );
 }

@@ -60,7 +60,7 @@ impl World {
 
     fn tell(&self, shard: &Shard, wish: Wish) {
         if wish == Wish::Earliest {
-            self.core.tell(shard);
+            self.core.tell(shard, Access::Owner);
         }
     }
 

@@ -32,6 +32,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use tourbillon_queue::Time;
 
 use crate::node::NodeRef;
+use crate::outcome::Outcome;
 use crate::queues::QueueKind;
 use crate::shard::{Access, Arm, Change, Coming, Leaving, Shard, Wish};
 use crate::slab::index_of;
@@ -119,7 +120,7 @@ fn shard(lock: Lock) -> Arc<Shard> {
     let comings = if lock == Lock::Biased { 2 } else { 0 };
     for _ in 0..comings {
         let node = arm(&shard, Time::NEVER, Waker::noop().clone()).0;
-        assert!(cancel_at_home(&shard, node).is_some());
+        assert!(cancel_at_home(&shard, node).is_ok());
     }
     shard
 }
@@ -136,12 +137,12 @@ fn try_arm(shard: &Shard, access: Access, deadline: Time, waker: Waker) -> Arm {
     unsafe { shard.arm(access, Coming::New, deadline, Mode::RELAXED, waker) }
 }
 
-fn cancel_at_home(shard: &Shard, node: NodeRef) -> Option<Waker> {
+fn cancel_at_home(shard: &Shard, node: NodeRef) -> Result<Waker, Outcome> {
     // SAFETY: in each model one thread at a time is the owner, and each node has one handle, which forgets it here.
     unsafe { shard.cancel_as_owner(node, Leaving::Cancelled) }
 }
 
-fn cancel_from_afar(shard: &Shard, node: NodeRef) -> Option<Waker> {
+fn cancel_from_afar(shard: &Shard, node: NodeRef) -> Result<Waker, Outcome> {
     // SAFETY: each node has one handle, which forgets it here.
     unsafe { shard.cancel_from_afar(node, Leaving::Cancelled) }
 }
@@ -194,6 +195,6 @@ fn assert_all_home(shard: &Shard, nodes: usize) {
     assert!(indices.iter().all(|index| *index as usize <= nodes), "a node that has not come home: {indices:?}");
     assert_eq!(visit(shard, DUE).len(), nodes, "a node that was used again did not fire");
     for node in again {
-        assert!(cancel_at_home(shard, node).is_none());
+        assert!(cancel_at_home(shard, node).is_err());
     }
 }
