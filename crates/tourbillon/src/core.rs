@@ -201,7 +201,7 @@ impl Core {
 
     /// With the ownership locked, so that shutdown does not miss one.
     fn shard(&self, index: usize) -> &Shard {
-        self.shards[index].get_or_init(|| {
+        let shard = self.shards[index].get_or_init(|| {
             // SAFETY: the box keeps it in place, and it is dropped with the core.
             let shard = unsafe { Shard::new(NonNull::from(self), self.kind, self.clock.now()) };
             let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
@@ -209,7 +209,10 @@ impl Core {
                 shard.close();
             }
             shard
-        })
+        });
+        // Between making the shard and looking at the driver's plan: a driver that has planned without it is then told.
+        fence(Ordering::SeqCst);
+        shard
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -12,7 +12,6 @@ pub(crate) use loom::{
 };
 
 #[cfg(not(loom))]
-#[cfg_attr(target_os = "linux", allow(unused_imports, reason = "the fence is the kernel's there"))]
 pub(crate) use std::{
     cell::Cell,
     hint::spin_loop,
