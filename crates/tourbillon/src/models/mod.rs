@@ -187,6 +187,8 @@ fn stats(shard: &Shard) -> Stats {
 #[track_caller]
 fn assert_all_home(shard: &Shard, nodes: usize) {
     assert_eq!(stats(shard).pending, 0, "an entry that has not ended");
+    assert!(visit(shard, Time::ZERO).is_empty());
+    assert_eq!(shard.wants().next(Time::ZERO), Time::NEVER, "something is left in a queue");
     let again: Vec<_> = (0..nodes).map(|_| arm(shard, DUE, Waker::noop().clone()).0).collect();
     let mut indices: Vec<_> = again.iter().map(|node| index_of(*node)).collect();
     indices.sort_unstable();

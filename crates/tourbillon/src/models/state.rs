@@ -66,18 +66,18 @@ fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
         let state = Arc::new(State::free());
         state.arm(DUE);
         let data = Arc::new(UnsafeCell::new(false));
-        let shard = {
+        let handle = {
             let (state, data) = (state.clone(), data.clone());
             thread::spawn(move || {
-                // SAFETY: until it is fired the data is the shard's.
-                data.with_mut(|data| unsafe { *data = true });
-                assert_eq!(state.fire(DUE), Fire::Won(DUE));
+                if state.see() == Seen::Fired {
+                    // SAFETY: nobody writes after it is fired.
+                    assert!(data.with(|data| unsafe { *data }));
+                }
             })
         };
-        if state.see() == Seen::Fired {
-            // SAFETY: nobody writes after it is fired.
-            assert!(data.with(|data| unsafe { *data }));
-        }
-        shard.join().unwrap();
+        // SAFETY: until it is fired the data is the shard's.
+        data.with_mut(|data| unsafe { *data = true });
+        assert_eq!(state.fire(DUE), Fire::Won(DUE));
+        handle.join().unwrap();
     });
 }
