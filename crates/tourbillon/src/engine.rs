@@ -17,6 +17,7 @@ use crate::queues::{Queue, QueueKind};
 use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::time::{Instant, Sleep};
+use crate::trace;
 use crate::worker::Worker;
 
 /// A timer engine: a clock, shards with queues, and a driver that fires what is due.
@@ -88,7 +89,7 @@ pub enum BuildError {
     Rounds(RoundsError),
     /// A thread does not know when a manual clock is moved: take [`Driver::external`].
     ManualClock,
-    /// [`Driver::tokio`] outside a Tokio runtime's context, or one without its I/O driver: build the engine in
+    /// `Driver::tokio` outside a Tokio runtime's context, or one without its I/O driver: build the engine in
     /// an `async` function, or under `Handle::enter`.
     NoRuntime,
     /// The system refused the driver's thread or its file descriptor.
@@ -295,6 +296,7 @@ impl Builder {
         let engine = Engine { owner: Arc::new(Owner { core }) };
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
         start.run(engine.core())?;
+        trace::engine_built(engine.core(), shards);
         Ok(engine)
     }
 }

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::{Next, Wheelwork, thread};
 use crate::core::CoreRef;
 use crate::engine::BuildError;
+use crate::trace;
 
 /// The runtime in whose context we are.
 pub(super) fn runtime() -> Result<Handle, BuildError> {
@@ -24,6 +25,7 @@ pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
     });
     let fd = fd.map_err(|_| BuildError::NoRuntime)?.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
+    trace::driver_started(&core, "a task");
     let task = Task { work: Some(Wheelwork::new(core)) };
     runtime.spawn(task.run(fd));
     Ok(())
@@ -65,9 +67,11 @@ impl Drop for Task {
         // nobody is left to turn the engine, and its timers are stopped rather than left to wait for ever.
         if let Some(work) = self.work.take()
             && !work.core.is_closed()
-            && thread::spawn(work.core.clone()).is_err()
         {
-            work.core.shut_down();
+            trace::driver_took_over(&work.core);
+            if thread::spawn(work.core.clone()).is_err() {
+                work.core.shut_down();
+            }
         }
     }
 }
