@@ -1,7 +1,6 @@
 //! The state word alone.
 
-use std::sync::Arc;
-
+use loom::sync::Arc;
 use loom::thread;
 
 use super::{DUE, EARLIER, LATER, explore};
