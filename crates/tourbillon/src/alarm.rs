@@ -5,13 +5,12 @@
 //! where no file descriptor is to be had, it is a condition variable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use tourbillon_queue::Time;
 
 use crate::clock::Clock;
-use crate::sync::lock_std as lock;
+use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) struct Alarm {
     /// When it is set to go off. Never: not at all.

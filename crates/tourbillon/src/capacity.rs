@@ -3,11 +3,9 @@
 //! Engines without one pay nothing for it. With one, each arming and each end counts on a shared word.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::sync::lock_std;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 
 pub(crate) struct Capacity {
     pub(crate) most: usize,
@@ -20,7 +18,12 @@ pub(crate) struct Capacity {
 
 impl Capacity {
     pub(crate) fn new(most: usize) -> Capacity {
-        Capacity { most, held: AtomicUsize::new(0), awaited: AtomicBool::new(false), waiting: Mutex::default() }
+        Capacity {
+            most,
+            held: AtomicUsize::new(0),
+            awaited: AtomicBool::new(false),
+            waiting: Mutex::new(HashMap::new()),
+        }
     }
 
     /// Room for one more, if there is.
@@ -33,7 +36,7 @@ impl Capacity {
     #[must_use]
     pub(crate) fn give_back(&self) -> Vec<Waker> {
         self.held.fetch_sub(1, Ordering::SeqCst);
-        self.take_waiting()
+        if self.awaited.load(Ordering::SeqCst) { self.take_waiting() } else { Vec::new() }
     }
 
     /// Room for one more, or the waker is woken when there may be.
@@ -44,7 +47,7 @@ impl Capacity {
         let address = (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr());
         let waker = waker.clone();
         let before = {
-            let mut waiting = lock_std(&self.waiting);
+            let mut waiting = lock(&self.waiting);
             self.awaited.store(true, Ordering::SeqCst);
             waiting.insert(address, waker)
         };
@@ -56,10 +59,7 @@ impl Capacity {
     /// All who wait, to be woken so that they try again. Who finds no room waits anew.
     #[must_use]
     pub(crate) fn take_waiting(&self) -> Vec<Waker> {
-        if !self.awaited.load(Ordering::SeqCst) {
-            return Vec::new();
-        }
-        let mut waiting = lock_std(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         self.awaited.store(false, Ordering::SeqCst);
         waiting.drain().map(|(_, waker)| waker).collect()
     }

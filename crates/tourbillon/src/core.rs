@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::task::Waker;
 
@@ -24,7 +24,7 @@ use crate::shard::{Access, BATCH, Shard};
 use crate::slack::Mode;
 use crate::state::representable;
 use crate::stats::Stats;
-use crate::sync::lock_std;
+use crate::sync::{AtomicBool, lock_std};
 use crate::trace;
 
 /// Aligned so that an entry can keep some bits in its address.
@@ -244,7 +244,7 @@ impl Core {
 
     /// With the ownership locked, so that shutdown does not miss one.
     fn shard(&self, index: usize) -> &Shard {
-        self.shards[index].get_or_init(|| {
+        let shard = self.shards[index].get_or_init(|| {
             // SAFETY: the box keeps it in place, and it is dropped with the core.
             let shard = unsafe { Shard::new(self.as_ptr(), self.kind, self.clock.now()) };
             let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
@@ -252,7 +252,10 @@ impl Core {
                 shard.close();
             }
             shard
-        })
+        });
+        // Between making the shard and looking at the driver's plan: a driver that has planned without it is then told.
+        fence(Ordering::SeqCst);
+        shard
     }
 
     fn as_ptr(&self) -> NonNull<Core> {

@@ -297,14 +297,13 @@ impl Entry {
     ///
     /// It keeps its place within the capacity.
     fn move_house(&mut self, waker: impl FnOnce(Waker) -> Waker) -> Poll<Outcome> {
-        let old = match self.end(Leaving::Moving) {
-            Ok(old) => old,
+        let waker = match self.end(Leaving::Moving) {
+            Ok(old) => waker(old),
             Err(outcome) => {
                 self.give_room_back();
                 return self.ended(outcome);
             }
         };
-        let waker = waker(old);
         if self.is_past() {
             return self.fire(waker);
         }

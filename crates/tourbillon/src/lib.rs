@@ -107,6 +107,8 @@ mod driver;
 mod engine;
 mod entry;
 mod home;
+#[cfg(all(loom, test))]
+mod models;
 mod node;
 mod outcome;
 mod queues;

@@ -21,7 +21,6 @@
 //! - `place`, `young`: only with the shard's lock.
 //! - `mode`: written by a handle that holds the shard's lock, read by the handle and by the shard.
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null};
 use std::task::{RawWakerVTable, Waker};
@@ -30,7 +29,7 @@ use tourbillon_queue::{Entries, Place};
 
 use crate::slack::Mode;
 use crate::state::State;
-use crate::sync::UnsafeCell;
+use crate::sync::{Cell, UnsafeCell};
 
 pub(crate) struct Node {
     pub(crate) state: State,

@@ -18,10 +18,10 @@ use std::task::Waker;
 
 use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
-use crate::Outcome;
 use crate::bias::{Biased, Busy};
 use crate::core::Core;
 use crate::node::{Locked, NodeRef};
+use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
 use crate::returns::{HEAP, Returns};
 use crate::slab::{NONE, Slab};

@@ -11,7 +11,8 @@
 //! Whoever arms a timer earlier than its shard's wish stores the wish and then looks at the plan; the driver stores
 //! its plan and then looks at all wishes again. All four are sequentially consistent, so at least one sees the other: either the
 //! driver plans anew, or the thread that armed finds a plan that is too late and brings the alarm forward. While the driver
-//! is awake its plan is zero, and nobody rings.
+//! is awake its plan is zero, and nobody rings. The first wish of a shard is found together with the shard, and that one is
+//! looked up with less than sequential consistency: hence a fence there, and one where a shard is made.
 //!
 //! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
 
@@ -20,7 +21,6 @@ mod thread;
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 mod tokio_task;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use crate::core::{Core, CoreRef};
 use crate::engine::BuildError;
 use crate::shard::{BATCH, Wants};
 use crate::slack::LEAD;
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Who turns an engine.
 pub struct Driver(Kind);
@@ -154,6 +155,8 @@ impl Driving {
         self.floor.store(floor.as_nanos(), Ordering::SeqCst);
         let set = self.alarm.set(at);
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
+        // The other half is in `Core::shard`.
+        fence(Ordering::SeqCst);
         (set == Set::Done && core.next_round(floor) >= at && !core.is_closed()).then_some(at)
     }
 }
