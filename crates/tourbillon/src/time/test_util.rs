@@ -83,6 +83,9 @@ fn virtual_engine() -> Engine {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(1).build();
     let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
     IN_USE.store(true, Ordering::Relaxed);
+    // The first who asks the kernel for this waits for some milliseconds, and whoever asks meanwhile waits for that thread. The
+    // watcher would take it for idle.
+    crate::barrier::available();
     watcher::spawn(engine.core().clone());
     engine
 }
