@@ -64,7 +64,8 @@ impl Stats {
         self.fired += counts.fired;
         self.cancelled += counts.cancelled;
         self.stopped += counts.stopped;
-        self.pending = self.armed - self.fired - self.cancelled - self.stopped;
+        // A timer may have been armed in a shard that is yet to be added.
+        self.pending = self.armed.saturating_sub(self.fired + self.cancelled + self.stopped);
         self.shards += 1;
         for (sum, count) in self.lateness.buckets.iter_mut().zip(counts.lateness.buckets.iter()) {
             *sum += count;
