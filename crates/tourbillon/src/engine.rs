@@ -353,6 +353,11 @@ pub(crate) fn global_core() -> &'static CoreRef {
     GLOBAL.get_or_init(Engine::default_or_closed).core()
 }
 
+/// Whether it is the core of the global engine. Starts none.
+pub(crate) fn is_global(core: &CoreRef) -> bool {
+    GLOBAL.get().is_some_and(|global| global.core().as_ptr() == core.as_ptr())
+}
+
 fn default_shards() -> usize {
     4 * std::thread::available_parallelism().map_or(1, usize::from).max(2)
 }

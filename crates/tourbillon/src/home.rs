@@ -222,14 +222,21 @@ pub(crate) fn enter(core: &CoreRef) -> *const Home {
     before
 }
 
-/// Makes `before` the current home again.
+/// Makes `before` the current home again, if it is there still.
+///
+/// It may not be: the global engine's goes when that is shut down, and any other when guards are dropped in another order
+/// than they should be.
 pub(crate) fn leave(core: &CoreRef, before: *const Home) {
     let _ = HOMES.try_with(|homes| {
         let homes = homes.0.borrow();
-        if let Some(home) = homes.iter().find(|home| home.core.as_ptr() == core.as_ptr()) {
-            home.entered.set(home.entered.get() - 1);
+        let Some(home) = homes.iter().find(|home| home.core.as_ptr() == core.as_ptr()) else { return };
+        home.entered.set(home.entered.get() - 1);
+        if !std::ptr::eq(&**home, CURRENT.with(Cell::get)) {
+            return;
         }
-        CURRENT.with(|current| current.set(before));
+        let is_home = |home: &Home| home.entered.get() > 0 || crate::engine::is_global(&home.core);
+        let before = homes.iter().find(|home| std::ptr::eq(&***home, before) && is_home(home));
+        CURRENT.with(|current| current.set(before.map_or(null(), |home| std::ptr::from_ref::<Home>(home))));
     });
 }
 
@@ -307,7 +314,10 @@ impl Homes {
         let current = CURRENT.with(Cell::get);
         let in_use = |home: &Home| !home.core.is_closed() || home.entered.get() > 0 || std::ptr::eq(home, current);
         let mut homes = self.0.borrow_mut();
-        homes.retain(|home| in_use(home));
+        let left: Vec<_> = homes.extract_if(.., |home| !in_use(home)).collect();
         homes.push(home);
+        // With the last home an engine may go, and with it what its user has given to its driver.
+        drop(homes);
+        drop(left);
     }
 }
