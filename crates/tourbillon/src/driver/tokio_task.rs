@@ -1,6 +1,7 @@
 //! The driver as a task on a Tokio runtime, woken by a timer of the kernel.
 
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -19,7 +20,9 @@ pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     let fd = core.driving.alarm.fd().ok_or(BuildError::NoRuntime)?.try_clone_to_owned().map_err(BuildError::Thread)?;
     let _context = runtime.enter();
     // SAFETY: an `OwnedFd` gives the same open descriptor for as long as it lives.
-    let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    let register = || unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    // It panics in a runtime without input and output, and there is no way to ask before.
+    let fd = catch_unwind(AssertUnwindSafe(register)).map_err(|_| BuildError::NoRuntime)?;
     let fd = fd.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
     let task = Task { work: Some(Wheelwork::new(core)) };
     runtime.spawn(task.run(fd));
