@@ -27,12 +27,11 @@ impl Capacity {
         self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
     }
 
-    /// One has gone.
-    pub(crate) fn give_back(&self) {
+    /// One has gone. Whoever is to be woken has been waiting for that.
+    #[must_use]
+    pub(crate) fn give_back(&self) -> Vec<Waker> {
         self.held.fetch_sub(1, Ordering::SeqCst);
-        if self.awaited.load(Ordering::SeqCst) {
-            self.wake_all();
-        }
+        if self.awaited.load(Ordering::SeqCst) { self.take_waiting() } else { Vec::new() }
     }
 
     /// Room for one more, or the waker is woken when there may be.
@@ -40,9 +39,11 @@ impl Capacity {
         if self.take() {
             return true;
         }
+        // Cloned and dropped outside the lock.
+        let mut waker = Some(waker.clone());
         let mut waiting = lock_std(&self.waiting);
-        if !waiting.iter().any(|known| known.will_wake(waker)) {
-            waiting.push(waker.clone());
+        if let Some(new) = waker.take_if(|new| !waiting.iter().any(|known| known.will_wake(new))) {
+            waiting.push(new);
         }
         self.awaited.store(true, Ordering::SeqCst);
         drop(waiting);
@@ -50,13 +51,11 @@ impl Capacity {
         self.take()
     }
 
-    /// Lets everybody try again.
-    pub(crate) fn wake_all(&self) {
-        let waiting = {
-            let mut waiting = lock_std(&self.waiting);
-            self.awaited.store(false, Ordering::SeqCst);
-            std::mem::take(&mut *waiting)
-        };
-        waiting.into_iter().for_each(Waker::wake);
+    /// Everybody who waits, to be woken and to try again.
+    #[must_use]
+    pub(crate) fn take_waiting(&self) -> Vec<Waker> {
+        let mut waiting = lock_std(&self.waiting);
+        self.awaited.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *waiting)
     }
 }

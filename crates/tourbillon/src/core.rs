@@ -242,10 +242,13 @@ impl Core {
 
     /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
     pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
-        for waker in batch.drain(..) {
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                self.waker_panics.fetch_add(1, Ordering::Relaxed);
-            }
+        batch.drain(..).for_each(|waker| self.wake_one(waker));
+    }
+
+    /// The same for one.
+    pub(crate) fn wake_one(&self, waker: Waker) {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            self.waker_panics.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -264,7 +267,7 @@ impl Core {
             self.wake(&mut batch);
         }
         if let Some(capacity) = &self.capacity {
-            capacity.wake_all();
+            self.wake(&mut capacity.take_waiting());
         }
         self.driving.wake();
     }

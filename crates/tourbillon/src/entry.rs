@@ -302,11 +302,11 @@ impl Entry {
             Ok(Poll::Pending) => Poll::Pending,
             // It cannot be armed here. Whoever waits for it is to look.
             Ok(ready) => {
-                again.wake();
+                self.core().wake_one(again);
                 ready
             }
             Err(_) => {
-                again.wake();
+                self.core().wake_one(again);
                 Poll::Pending
             }
         }
@@ -321,7 +321,7 @@ impl Entry {
         });
         self.give_room_back();
         let ready = self.ended(Outcome::Fired);
-        waker.wake();
+        self.core().wake_one(waker);
         ready
     }
 
@@ -425,7 +425,7 @@ impl Entry {
     #[inline(always)]
     fn give_room_back(&self) {
         if let Some(capacity) = &self.core().capacity {
-            capacity.give_back();
+            self.core().wake(&mut capacity.give_back());
         }
     }
 
