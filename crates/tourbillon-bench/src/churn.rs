@@ -1,10 +1,11 @@
 //! Scenario `churn`: one thread creates, polls once and drops sleeps, beside others that are pending.
 //!
-//! A sleep is dropped at once, or when so many others have been created after it.
+//! A sleep is dropped at once, or when so many others have been created after it. The runtime's driver has gone round since the
+//! others were armed, or it has not: some systems tell their driver of every new sleep until it has.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
@@ -46,9 +47,15 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
     let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
     let window = if options.window.is_empty() { WINDOW } else { &options.window };
+    for &pending in pending {
+        let work = Work { pending, window: 0, driver: Driver::Fresh, durations: durations.clone() };
+        measure_pending(entries(&work), choice, choice.rounds(7, 3), WarmUp::No, report);
+    }
     for (&window, &pending) in window.iter().flat_map(|window| pending.iter().map(move |pending| (window, pending))) {
-        let work = Work { pending, window, durations: durations.clone() };
-        measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        if window + pending > 0 {
+            let work = Work { pending, window, driver: Driver::Turned, durations: durations.clone() };
+            measure_pending(entries(&work), choice, choice.rounds(9, 3), WarmUp::Yes, report);
+        }
     }
 }
 
@@ -72,7 +79,17 @@ struct Work {
     pending: usize,
     /// A sleep is dropped when so many others have been created after it; 0: at once.
     window: usize,
+    driver: Driver,
     durations: Arc<[Duration]>,
+}
+
+/// What the runtime has done before a round is timed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Driver {
+    /// It is new, and has done nothing but arm those that are to be pending.
+    Fresh,
+    /// It has gone round since they were armed, as in a server that has run for a while.
+    Turned,
 }
 
 /// The sleeps that are pending; none before the first round.
@@ -80,7 +97,7 @@ type Held<F> = Vec<Pin<Box<F>>>;
 
 fn entry<F, R, T>(
     system: &'static str,
-    runtime: impl FnOnce() -> R + 'static,
+    runtime: impl Fn() -> R + 'static,
     work: &Work,
     round: impl Fn(Work, Held<F>) -> T + 'static,
 ) -> Entry
@@ -90,15 +107,19 @@ where
     T: Future<Output = (f64, Held<F>)>,
 {
     let work = work.clone();
-    let case = match work.window {
-        0 => format!("pending={}", work.pending),
-        window => format!("pending={},window={window}", work.pending),
+    let case = match (work.driver, work.window) {
+        (Driver::Fresh, _) => format!("pending={}", work.pending),
+        (Driver::Turned, 0) => format!("pending={},driver=turned", work.pending),
+        (Driver::Turned, window) => format!("pending={},driver=turned,window={window}", work.pending),
     };
     let start = move || {
-        let (mut held, mut runtime) = (Vec::new(), runtime());
+        let (mut held, mut kept) = (Vec::new(), None);
         Box::new(move || {
+            let mut runtime = kept.take().unwrap_or_else(&runtime);
             let (nanos, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
-            held = still_held;
+            if work.driver == Driver::Turned {
+                (held, kept) = (still_held, Some(runtime));
+            }
             vec![("ns_per_op", nanos)]
         }) as _
     };
@@ -109,20 +130,22 @@ async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: H
     if held.len() < work.pending {
         held = arm(&sleep, &far_durations(work.pending, &mut Random(1))).await;
     }
-    settle(&sleep).await;
-    let nanos = match work.window {
-        0 => in_poll(|cx| arm_and_cancel(cx, &sleep, &work.durations)).await,
-        window => in_poll(|cx| arm_and_cancel_oldest(cx, &sleep, &work.durations, window)).await,
-    };
+    if work.driver == Driver::Turned {
+        settle(&sleep).await;
+    }
+    let nanos = in_poll(|_| match work.window {
+        0 => arm_and_cancel(&sleep, &work.durations),
+        window => arm_and_cancel_oldest(&sleep, &work.durations, window),
+    });
+    let nanos = nanos.await;
     (nanos, held)
 }
 
 /// The timed part: nanoseconds an operation. Each sleep is dropped at once.
-pub(crate) fn arm_and_cancel<F: Future>(
-    cx: &mut Context<'_>,
-    sleep: &impl Fn(Duration) -> F,
-    durations: &[Duration],
-) -> f64 {
+///
+/// With a waker that does nothing: what it costs to clone a task's own waker and to drop it is the executor's, not the timer's.
+pub(crate) fn arm_and_cancel<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration]) -> f64 {
+    let cx = &mut Context::from_waker(Waker::noop());
     let start = Instant::now();
     for &duration in durations {
         let sleep = pin!(sleep(duration));
@@ -132,12 +155,8 @@ pub(crate) fn arm_and_cancel<F: Future>(
 }
 
 /// The same, but the oldest of some is dropped, whose place the new one takes.
-fn arm_and_cancel_oldest<F: Future>(
-    cx: &mut Context<'_>,
-    sleep: &impl Fn(Duration) -> F,
-    durations: &[Duration],
-    window: usize,
-) -> f64 {
+fn arm_and_cancel_oldest<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration], window: usize) -> f64 {
+    let cx = &mut Context::from_waker(Waker::noop());
     let mut replace = |mut place: Pin<&mut Option<F>>, duration| {
         place.set(None);
         place.set(Some(sleep(duration)));

@@ -129,11 +129,11 @@ async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Done<F> {
             Done::Armed(held)
         }
         Job::Churn { durations, barrier } => {
-            in_poll(|cx| {
+            in_poll(|_| {
                 // Blocks this thread until all have a task.
                 barrier.wait();
                 let start = Instant::now();
-                arm_and_cancel(cx, &sleep, &durations);
+                arm_and_cancel(&sleep, &durations);
                 Done::Churned(start, Instant::now())
             })
             .await

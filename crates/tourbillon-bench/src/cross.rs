@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Barrier};
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
@@ -144,30 +144,31 @@ async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job<F>) -> Done<F> 
             Done::Held(held)
         }
         Job::Arm { barrier, durations, empty, full } => {
-            crossing(&barrier, move |cx| arm(cx, &sleep, &durations, &empty, &full)).await
+            crossing(&barrier, move || arm(&sleep, &durations, &empty, &full)).await
         }
-        Job::Drop { barrier, full, empty } => crossing(&barrier, move |_| drop_all(&full, &empty)).await,
+        Job::Drop { barrier, full, empty } => crossing(&barrier, move || drop_all(&full, &empty)).await,
     }
 }
 
 /// Blocks its thread until the other is there too, then does its share.
-async fn crossing<F>(barrier: &Barrier, share: impl FnOnce(&mut Context<'_>)) -> Done<F> {
-    in_poll(|cx| {
+async fn crossing<F>(barrier: &Barrier, share: impl FnOnce()) -> Done<F> {
+    in_poll(|_| {
         barrier.wait();
         let start = Instant::now();
-        share(cx);
+        share();
         Done::Crossed(start, Instant::now())
     })
     .await
 }
 
+/// With a waker that does nothing, as in `churn`.
 fn arm<F: Future>(
-    cx: &mut Context<'_>,
     sleep: &impl Fn(Duration) -> F,
     durations: &[Duration],
     empty: &Receiver<Batch<F>>,
     full: &SyncSender<Batch<F>>,
 ) {
+    let cx = &mut Context::from_waker(Waker::noop());
     for durations in durations.chunks(BATCH) {
         let mut batch = empty.recv().expect("the other thread is there until it has got all");
         for &duration in durations {

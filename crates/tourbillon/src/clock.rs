@@ -3,12 +3,16 @@
 //! Everything below the driver is told what time it is. A point in time is a [`Time`]: nanoseconds since the origin of the
 //! clock, which is the machine's boot for the monotonic and the boot-time clock and the year 1970 for the wall clock.
 
+mod ahead;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as StdInstant};
 
 use tourbillon_queue::{Span, Time};
+
+pub(crate) use self::ahead::Ahead;
 
 /// What an engine reads its time from.
 ///

@@ -152,9 +152,7 @@ impl Engine {
 
     /// A [`Sleep`] on this engine.
     pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
-            Entry::at_home(home, home.now() + Span::from(duration))
-        }))
+        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| Entry::at_home(home, home.deadline(duration))))
     }
 
     /// A [`Sleep`] on this engine.

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tourbillon_queue::{Span, Time};
+use tourbillon_queue::Time;
 
 use crate::core::Core;
 use crate::engine::ArmError;
@@ -111,7 +111,7 @@ impl Entry {
     /// Due in `duration` from now, on the current engine.
     #[inline(always)]
     pub(crate) fn after(duration: Duration) -> Entry {
-        home::with_current(|home| Entry::at_home(home, home.now() + Span::from(duration)))
+        home::with_current(|home| Entry::at_home(home, home.deadline(duration)))
     }
 
     /// Due at `deadline`, on the current engine.

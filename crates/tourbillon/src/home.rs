@@ -12,11 +12,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{NonNull, null};
+use std::time::Duration;
 
-use tourbillon_queue::Time;
+use tourbillon_queue::{Span, Time};
 
+use crate::clock::Ahead;
 use crate::core::{Core, CoreRef};
 use crate::shard::{Access, Shard};
+
+/// A duration that may start some microseconds late.
+const LONG: Duration = Duration::from_millis(2);
 
 /// So many references are taken from the core at a time.
 const STOCK: usize = 1024;
@@ -29,6 +34,7 @@ pub(crate) struct Home {
     stock: Cell<usize>,
     /// A time that has been, on the engine's clock. Saves reading it.
     seen: Cell<Time>,
+    ahead: Ahead,
     /// How many guards have entered it.
     entered: Cell<usize>,
 }
@@ -49,15 +55,18 @@ impl Home {
         core.add_thread();
         let (index, shard, access) = core.adopt();
         let shard = NonNull::from(shard);
-        let (stock, seen, entered) = (Cell::new(0), Cell::new(Time::ZERO), Cell::new(0));
-        Home { core, shard, index, access, stock, seen, entered }
+        Home::at(core, shard, index, access)
     }
 
     /// For a thread that is ending and has no homes any more.
     fn passing(core: CoreRef) -> Home {
         let shard = NonNull::from(core.any_shard());
-        let (stock, seen, entered) = (Cell::new(0), Cell::new(Time::ZERO), Cell::new(0));
-        Home { core, shard, index: 0, access: Access::Guest, stock, seen, entered }
+        Home::at(core, shard, 0, Access::Guest)
+    }
+
+    fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
+        let (stock, entered, seen, ahead) = (Cell::new(0), Cell::new(0), Cell::new(Time::ZERO), Ahead::new());
+        Home { core, shard, index, access, stock, seen, ahead, entered }
     }
 
     #[inline(always)]
@@ -90,6 +99,14 @@ impl Home {
             self.seen.set(now);
         }
         now
+    }
+
+    /// When a timer of this duration is due that starts now.
+    #[inline(always)]
+    pub(crate) fn deadline(&self, duration: Duration) -> Time {
+        // A long one may start some microseconds late.
+        let now = if duration >= LONG && self.core.clock.is_steady() { self.ahead.now() } else { self.now() };
+        now + Span::from(duration)
     }
 
     /// A time that has been.

@@ -23,8 +23,8 @@ mod slack;
 mod state;
 mod stats;
 mod sync;
-mod young;
 pub mod time;
+mod young;
 
 pub use clock::Clock;
 pub use delay_queue::DelayQueue;

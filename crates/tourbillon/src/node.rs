@@ -128,9 +128,9 @@ impl NodeRef {
     pub(crate) unsafe fn has_waker(self, waker: &Waker) -> bool {
         // SAFETY: nobody but the handle writes. If the shard has taken the waker meanwhile, these are two addresses that are
         // compared and not followed.
-        self.node().waker.with(|parts| unsafe {
-            (*parts).data == waker.data() && std::ptr::eq((*parts).vtable, waker.vtable())
-        })
+        self.node()
+            .waker
+            .with(|parts| unsafe { (*parts).data == waker.data() && std::ptr::eq((*parts).vtable, waker.vtable()) })
     }
 
     /// # Safety

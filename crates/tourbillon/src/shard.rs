@@ -150,7 +150,15 @@ impl Shard {
         for queue in &mut queues {
             assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
         }
-        let inner = Inner { young: Young::new(), queues, slab: Slab::new(), counts: Counts::default(), strict: 0, precise: 0, closed: false };
+        let inner = Inner {
+            young: Young::new(),
+            queues,
+            slab: Slab::new(),
+            counts: Counts::default(),
+            strict: 0,
+            precise: 0,
+            closed: false,
+        };
         Ok(Shard { inner: Biased::new(inner), wants: Wants::new(), core, returns: Apart(Returns::new()) })
     }
 
@@ -198,14 +206,7 @@ impl Shard {
 
     #[cold]
     #[inline(never)]
-    unsafe fn arm_slowly(
-        &self,
-        access: Access,
-        coming: Coming,
-        deadline: Time,
-        mode: Mode,
-        waker: Waker,
-    ) -> Arm {
+    unsafe fn arm_slowly(&self, access: Access, coming: Coming, deadline: Time, mode: Mode, waker: Waker) -> Arm {
         let mut waker = Some(waker);
         let arm = |inner: &mut Inner| match (inner.take_node(self), waker.take()) {
             (Some(node), Some(waker)) => inner.arm(&self.wants, node, coming, deadline, mode, waker),
@@ -366,15 +367,7 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn arm(
-        &mut self,
-        wants: &Wants,
-        node: NodeRef,
-        coming: Coming,
-        deadline: Time,
-        mode: Mode,
-        waker: Waker,
-    ) -> Arm {
+    fn arm(&mut self, wants: &Wants, node: NodeRef, coming: Coming, deadline: Time, mode: Mode, waker: Waker) -> Arm {
         // SAFETY: the node is free, so nobody has it, and the lock is held.
         unsafe {
             node.put_waker(waker);

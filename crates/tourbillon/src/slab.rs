@@ -86,7 +86,7 @@ impl Slab {
 
     /// The indices of all nodes from `first` on that have ever been in use.
     pub(crate) fn indices(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
-        (first..self.touched).filter(|index| *index as usize % PER_CHUNK > 0)
+        (first..self.touched).filter(|index| !(*index as usize).is_multiple_of(PER_CHUNK))
     }
 
     /// A node that has never been in use; `None` if there are as many as a queue can hold.

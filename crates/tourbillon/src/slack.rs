@@ -55,7 +55,13 @@ impl Slack {
     #[must_use]
     pub const fn upto(most: Duration) -> Slack {
         let nanos = most.as_nanos();
-        let grid = if nanos == 0 { 0 } else if nanos >= 1 << 62 { 62 } else { nanos.ilog2() as u8 };
+        let grid = if nanos == 0 {
+            0
+        } else if nanos >= 1 << 62 {
+            62
+        } else {
+            nanos.ilog2() as u8
+        };
         Slack(Mode::new(Class::Strict, grid))
     }
 

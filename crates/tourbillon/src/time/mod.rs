@@ -46,8 +46,6 @@ mod timeout;
 #[cfg(feature = "test-util")]
 mod watcher;
 
-#[cfg(feature = "test-util")]
-pub use test_util::{advance, pause, resume};
 pub use crate::delay_queue::{self, DelayQueue};
 pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
@@ -56,4 +54,6 @@ pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_inte
 pub use sleep::{Sleep, sleep, sleep_until};
 /// The standard library's, for those who import everything from here.
 pub use std::time::Duration;
+#[cfg(feature = "test-util")]
+pub use test_util::{advance, pause, resume};
 pub use timeout::{Timeout, timeout, timeout_at};

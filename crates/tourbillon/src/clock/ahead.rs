@@ -1,0 +1,161 @@
+//! The monotonic clock at half the price, for those who do not mind if it is some microseconds ahead.
+//!
+//! Reading the clock is the larger half of what arming a timer costs. Where the kernel's own clock is the processor's time
+//! stamp counter, that can be read directly, and is, for a few microseconds after each real reading:
+//!
+//! ```text
+//!     the clock  -----*-------------------------------------*------->
+//!                     | real reading                        | real reading
+//!     ahead           *  . ' ' ' '                          *  . ' '
+//!                        no earlier than the clock would be
+//! ```
+//!
+//! # Never behind
+//!
+//! A deadline that is counted from this clock must not be early, so it is never behind the real one:
+//!
+//! - The counter is read before the clock, so at the counter's value the clock showed no more than what was read.
+//! - From there on the counter is taken to run faster than it was measured to, by a quarter. The kernel lets its clock run at
+//!   most a tenth faster or slower than the counter suggests (that is how far it can be told to slew), so between the
+//!   measurement and now its pace changed by less than a quarter.
+//! - After [`WINDOW`] the clock is read again. So it is ahead by little more than a quarter of the window: 5 us.
+//!
+//! The processor may read the counter a few cycles before what precedes it in the program; [`EARLY`] makes up for that.
+
+use std::cell::Cell;
+
+use tourbillon_queue::Time;
+
+/// The state of one thread.
+pub(crate) struct Ahead {
+    /// The counter at the last real reading.
+    ticks: Cell<u64>,
+    /// What the clock showed.
+    time: Cell<u64>,
+    /// So many ticks after it another is due.
+    window: Cell<u64>,
+    /// What a tick is taken for, in nanoseconds of [`FRACTION`] bits.
+    pace: Cell<u64>,
+}
+
+/// Nanoseconds between real readings.
+const WINDOW: u64 = 16_000;
+const FRACTION: u32 = 20;
+/// The counter and the clock are read within so many nanoseconds, or else again.
+const TOGETHER: u64 = 1_000;
+/// Nanoseconds by which the counter may be read too soon.
+const EARLY: u64 = 50;
+
+impl Ahead {
+    pub(crate) const fn new() -> Ahead {
+        Ahead { ticks: Cell::new(0), time: Cell::new(0), window: Cell::new(0), pace: Cell::new(0) }
+    }
+
+    /// A time that is not before what the monotonic clock shows, and at most some microseconds after it.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> Time {
+        let Some(ticks) = counter::read() else { return super::monotonic() };
+        let since = ticks.wrapping_sub(self.ticks.get());
+        if since >= self.window.get() {
+            return self.read_clock(ticks);
+        }
+        Time::from_nanos(self.time.get() + ((since * self.pace.get()) >> FRACTION))
+    }
+
+    #[cold]
+    fn read_clock(&self, ticks: u64) -> Time {
+        let time = super::monotonic();
+        let Some(pace) = counter::pace(ticks, time) else { return time };
+        // If the thread lost its processor in between, the two do not belong together: the next call tries again.
+        let between = counter::read().map_or(u64::MAX, |after| after.wrapping_sub(ticks));
+        if between < (TOGETHER << FRACTION) / pace {
+            self.pace.set(pace);
+            self.window.set((WINDOW << FRACTION) / pace);
+            self.ticks.set(ticks);
+            self.time.set(time.as_nanos() + EARLY);
+        }
+        time
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod counter {
+    use std::fs::read_to_string;
+    use std::sync::OnceLock;
+
+    use tourbillon_queue::Time;
+
+    use super::FRACTION;
+
+    /// The pace is measured over at least so many nanoseconds.
+    const LONG: u64 = 20_000_000;
+
+    #[inline(always)]
+    pub(super) fn read() -> Option<u64> {
+        // SAFETY: every x86-64 processor has it; where the kernel forbids it to programs, it forbids its own fast clock too
+        // and says so by another clock source, but then reading it would trap: nobody sets that flag for threads of a server.
+        Some(unsafe { core::arch::x86_64::_rdtsc() })
+    }
+
+    /// How fast the counter is taken to run; `None` where it cannot be used, or before that is known.
+    pub(super) fn pace(ticks: u64, time: Time) -> Option<u64> {
+        static FIRST: OnceLock<Option<(u64, Time)>> = OnceLock::new();
+        static PACE: OnceLock<Option<u64>> = OnceLock::new();
+        if let Some(pace) = PACE.get() {
+            return *pace;
+        }
+        let (first_ticks, first_time) = (*FIRST.get_or_init(|| is_the_clock().then_some((ticks, time))))?;
+        let (ticks, nanos) = (ticks.checked_sub(first_ticks)?, (time - first_time).as_nanos());
+        if nanos < LONG {
+            return None;
+        }
+        *PACE.get_or_init(|| {
+            let pace = u64::try_from((u128::from(nanos) << FRACTION) / u128::from(ticks.max(1))).ok()?;
+            // A counter of less than 100 MHz or more than 100 GHz is none that we know.
+            let plausible = (1 << FRACTION) / 100..10 << FRACTION;
+            plausible.contains(&pace).then_some(pace + pace / 4)
+        })
+    }
+
+    /// Whether the kernel's clock is this counter. Then it has found it to be steady and the same on all cores.
+    fn is_the_clock() -> bool {
+        let source = read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        source.is_ok_and(|name| name.trim() == "tsc")
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+mod counter {
+    use tourbillon_queue::Time;
+
+    #[inline(always)]
+    pub(super) fn read() -> Option<u64> {
+        None
+    }
+
+    pub(super) fn pace(_: u64, _: Time) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
+        let ahead = Ahead::new();
+        let start = super::super::monotonic();
+        let mut most = 0;
+        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+            for _ in 0..100 {
+                let before = super::super::monotonic();
+                let now = ahead.now();
+                let after = super::super::monotonic();
+                assert!(now >= before, "behind the clock");
+                most = most.max((now - after).as_nanos());
+            }
+        }
+        assert!(most <= WINDOW / 4 + TOGETHER + EARLY, "{most} ns ahead");
+    }
+}
