@@ -288,10 +288,12 @@ impl Entry {
     ///
     /// It keeps its place within the capacity.
     fn move_house(&mut self, waker: impl FnOnce(Waker) -> Waker) -> Poll<Outcome> {
-        let outcome = self.outcome();
-        let Some(old) = self.end(Leaving::Moving) else {
-            self.give_room_back();
-            return self.ended(outcome.unwrap_or(Outcome::Fired));
+        let old = match self.end(Leaving::Moving) {
+            Ok(old) => old,
+            Err(outcome) => {
+                self.give_room_back();
+                return self.ended(outcome);
+            }
         };
         let waker = waker(old);
         if self.is_past() {
@@ -302,14 +304,24 @@ impl Entry {
             Ok(Poll::Pending) => Poll::Pending,
             // It cannot be armed here. Whoever waits for it is to look.
             Ok(ready) => {
+                self.count_refused(Outcome::Stopped);
                 self.core().wake_one(again);
                 ready
             }
             Err(_) => {
+                self.count_refused(Outcome::Cancelled);
                 self.core().wake_one(again);
                 Poll::Pending
             }
         }
+    }
+
+    /// Counts the end of one that is between two shards.
+    fn count_refused(&self, outcome: Outcome) {
+        home::with(self.core_ptr(), |home| {
+            // SAFETY: a home knows how its thread stands to its shard.
+            unsafe { home.shard().count_refused(home.access(), outcome) }
+        });
     }
 
     /// Ends one whose deadline is past and that is between two shards.
@@ -394,9 +406,10 @@ impl Entry {
         self.set_phase(Phase::Idle);
     }
 
-    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker.
+    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker; else how it had
+    /// ended.
     #[inline(always)]
-    fn end(&mut self, leaving: Leaving) -> Option<Waker> {
+    fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
         let (node, mode) = (self.node(), self.mode());
         let shard = shard_of(node);
         let waker = home::with_owner(shard, |home| match home {

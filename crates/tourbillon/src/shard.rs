@@ -20,6 +20,7 @@ use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 use crate::bias::{Biased, Busy};
 use crate::core::Core;
 use crate::node::{Locked, NodeRef};
+use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
 use crate::returns::{HEAP, Returns};
 use crate::slab::{NONE, Slab};
@@ -222,12 +223,12 @@ impl Shard {
         armed
     }
 
-    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker, if nobody has taken it.
+    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker, or how it had ended before.
     ///
     /// # Safety
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle, and forgets the node.
     #[inline(always)]
-    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_as_owner(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         // SAFETY: the caller's contract.
         unsafe {
             match self.inner.owner() {
@@ -239,22 +240,22 @@ impl Shard {
 
     #[cold]
     #[inline(never)]
-    unsafe fn cancel_slowly(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    unsafe fn cancel_slowly(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         // SAFETY: the caller's contract.
         unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node, leaving)) }
     }
 
-    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, if nobody has taken it.
+    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, or how it had ended before.
     ///
     /// # Safety
     /// The caller is the node's handle, and forgets the node. The node is one of this shard.
-    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
+    pub(crate) unsafe fn cancel_from_afar(&self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         let waker = match node.state().cancel() {
             // SAFETY: whoever wins the cancel owns the waker.
-            Cancel::Won => Some(unsafe { node.take_waker() }),
-            Cancel::Lost => None,
+            Cancel::Won => Ok(unsafe { node.take_waker() }),
+            Cancel::Lost => Err(node.state().see().outcome()),
         };
-        let cancelled = waker.is_some() && leaving == Leaving::Cancelled;
+        let cancelled = waker.is_ok() && leaving == Leaving::Cancelled;
         let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
         // Whoever makes the heap full clears it; the others go on.
         if self.returns.0.push(node, ended) == HEAP {
@@ -314,6 +315,19 @@ impl Shard {
     pub(crate) unsafe fn count_fired(&self, access: Access, late: Span) {
         // SAFETY: the caller's contract.
         unsafe { self.with(access, |inner| inner.counts.fired(late)) }
+    }
+
+    /// Counts a timer that had left one shard and was refused by the next: stopped, or cancelled for want of room.
+    ///
+    /// # Safety
+    /// As for [`with`](Shard::with).
+    pub(crate) unsafe fn count_refused(&self, access: Access, outcome: Outcome) {
+        let count = |inner: &mut Inner| match outcome {
+            Outcome::Stopped => inner.counts.stopped += 1,
+            _ => inner.counts.cancelled += 1,
+        };
+        // SAFETY: the caller's contract.
+        unsafe { self.with(access, count) }
     }
 
     /// Refuses all further arming.
@@ -379,11 +393,13 @@ impl Inner {
     }
 
     #[inline(always)]
-    fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Option<Waker> {
-        let armed = matches!(node.state().see(), Seen::Armed(_));
-        // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
-        let waker = armed.then(|| unsafe { node.take_waker() });
-        if armed {
+    fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
+        let waker = match node.state().see() {
+            // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
+            Seen::Armed(_) => Ok(unsafe { node.take_waker() }),
+            ended => Err(ended.outcome()),
+        };
+        if waker.is_ok() {
             self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
             self.unlink(node);
         }

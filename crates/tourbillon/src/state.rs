@@ -33,6 +33,7 @@
 
 use tourbillon_queue::Time;
 
+use crate::outcome::Outcome;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The state of one entry.
@@ -206,6 +207,12 @@ impl State {
 }
 
 impl Seen {
+    /// How an entry has ended that is not armed, as its handle sees it.
+    #[inline(always)]
+    pub(crate) fn outcome(self) -> Outcome {
+        if self == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired }
+    }
+
     #[inline(always)]
     fn from_word(word: u64) -> Seen {
         if word < FIRST_SPECIAL || word == NEVER {
