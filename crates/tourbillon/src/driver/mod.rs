@@ -237,7 +237,7 @@ impl Core {
         let mut fired = 0;
         loop {
             let next = self.next_round(Time::ZERO);
-            if next > to {
+            if next > to || next.is_never() {
                 break;
             }
             self.clock.set(next.max(self.clock.now()));
