@@ -412,7 +412,8 @@ fn d43_many_threads_share_a_small_capacity_and_all_get_through() {
 
 #[test]
 fn p8_a_manual_clock_stepped_back_postpones_and_stepped_forward_fires_at_once() {
-    for queue in [QueueKind::Wheel, QueueKind::Heap, QueueKind::ListTree, QueueKind::Rounds { tick: ms(1), slots: 64 }] {
+    for queue in [QueueKind::Wheel, QueueKind::Heap, QueueKind::ListTree, QueueKind::Rounds { tick: ms(1), slots: 64 }]
+    {
         let engine = Engine::builder().clock(Clock::manual()).queue(queue).build().unwrap();
         let clock = engine.clock().clone();
         let log = Log::default();
@@ -652,4 +653,16 @@ fn b5_stats_of_timers_that_have_moved_to_another_shard_add_up() {
     assert_eq!(engine.advance(ms(10)), 1);
     let stats = engine.stats();
     assert_eq!((stats.armed, stats.fired, stats.pending), (1, 1, 0));
+}
+
+#[test]
+fn p5_a_manual_clock_can_be_advanced_to_the_end_of_time() {
+    let engine = manual();
+    let task = Task::new();
+    let mut far = pin!(engine.sleep(years(100)));
+    let mut never = pin!(engine.sleep(Duration::MAX));
+    assert!(task.poll(far.as_mut()).is_pending());
+    assert!(task.poll(never.as_mut()).is_pending());
+    assert_eq!(engine.advance(Duration::MAX), 1);
+    assert!(far.is_elapsed() && !never.is_elapsed());
 }
