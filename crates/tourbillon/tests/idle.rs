@@ -5,6 +5,7 @@
 mod by_hand;
 
 use std::fs;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,15 +23,16 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// The driver threads there are, as folders. (A thread gives itself its name, so a new one may not be among them yet.)
+fn drivers() -> Vec<PathBuf> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
+    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "tourbillon")).collect()
+}
+
 /// What the kernel says of the driver thread, of which there must be one.
 fn of_driver(file: &str) -> String {
-    let drivers: Vec<_> = fs::read_dir("/proc/self/task")
-        .unwrap()
-        .map(|task| task.unwrap().path())
-        .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "tourbillon"))
-        .collect();
-    assert_eq!(drivers.len(), 1, "there is one engine with a driver thread");
-    fs::read_to_string(drivers[0].join(file)).unwrap()
+    eventually("there is one engine with a driver thread", || drivers().len() == 1);
+    fs::read_to_string(drivers()[0].join(file)).unwrap()
 }
 
 /// How often the driver thread has gone to sleep so far.
@@ -56,12 +58,7 @@ fn armed(engine: &Engine, duration: Duration, slack: Slack) -> Pin<Box<Sleep>> {
 /// Shuts an engine down and waits until its thread is gone, so that the next test has one of its own.
 fn end(engine: Engine) {
     engine.shutdown();
-    eventually("the driver thread ends", || {
-        !fs::read_dir("/proc/self/task").unwrap().any(|task| {
-            let name = task.map(|task| fs::read_to_string(task.path().join("comm")));
-            name.is_ok_and(|name| name.is_ok_and(|name| name.trim() == "tourbillon"))
-        })
-    });
+    eventually("the driver thread ends", || drivers().is_empty());
 }
 
 #[test]
