@@ -166,19 +166,25 @@ fn t8_reset_before_the_first_poll_is_as_if_it_had_been_made_so() {
 
 #[test]
 fn t8_reset_before_the_turn_takes_effect_even_when_the_old_deadline_has_passed() {
-    let engine = manual();
-    let task = Task::new();
-    let start = now(&engine);
-    let mut sleep = pin!(engine.sleep(ms(10)));
-    assert!(task.poll(sleep.as_mut()).is_pending());
-    // The clock has reached the deadline; the driver has not looked yet.
-    engine.clock().advance(ms(10));
-    sleep.as_mut().reset(start + ms(20));
-    assert_eq!(engine.turn().fired, 0);
-    assert!(!sleep.is_elapsed());
-    assert_eq!(engine.advance(ms(10)), 1);
-    assert_eq!(task.wakes(), 1);
-    assert!(task.poll(sleep.as_mut()).is_ready());
+    // Just armed, and after a turn that has given it its place in the queue.
+    for turned_before in [false, true] {
+        let engine = manual();
+        let task = Task::new();
+        let start = now(&engine);
+        let mut sleep = pin!(engine.sleep(ms(10)));
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        if turned_before {
+            engine.turn();
+        }
+        // The clock has reached the deadline; the driver has not looked yet.
+        engine.clock().advance(ms(10));
+        sleep.as_mut().reset(start + ms(20));
+        assert_eq!(engine.turn().fired, 0);
+        assert!(!sleep.is_elapsed());
+        assert_eq!(engine.advance(ms(10)), 1);
+        assert_eq!(task.wakes(), 1);
+        assert!(task.poll(sleep.as_mut()).is_ready());
+    }
 }
 
 #[test]
