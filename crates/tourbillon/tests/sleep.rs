@@ -174,14 +174,16 @@ fn t8_reset_before_the_turn_takes_effect_even_when_the_old_deadline_has_passed()
         let mut sleep = pin!(engine.sleep(ms(10)));
         assert!(task.poll(sleep.as_mut()).is_pending());
         if turned_before {
-            engine.turn();
+            let mut first = pin!(engine.sleep(ms(1)));
+            assert!(poll_with(first.as_mut(), Waker::noop()).is_pending());
+            assert_eq!(engine.advance(ms(1)), 1);
         }
         // The clock has reached the deadline; the driver has not looked yet.
         engine.clock().advance(ms(10));
         sleep.as_mut().reset(start + ms(20));
         assert_eq!(engine.turn().fired, 0);
         assert!(!sleep.is_elapsed());
-        assert_eq!(engine.advance(ms(10)), 1);
+        assert_eq!(engine.advance(ms(10)), 1, "turned before: {turned_before}");
         assert_eq!(task.wakes(), 1);
         assert!(task.poll(sleep.as_mut()).is_ready());
     }
