@@ -47,11 +47,6 @@
 
 extern crate alloc;
 
-/// Compiles the code in the project's README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
 mod blocks;
 mod heap;
 mod keyed;

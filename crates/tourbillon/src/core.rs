@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::task::Waker;
 
+#[cfg(feature = "test-util")]
+use tourbillon_queue::Span;
 use tourbillon_queue::Time;
 
 use crate::capacity::Capacity;
@@ -20,8 +22,10 @@ use crate::engine::Owner;
 use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Shard};
 use crate::slack::Mode;
+use crate::state::representable;
 use crate::stats::Stats;
 use crate::sync::lock_std;
+use crate::trace;
 
 /// Aligned so that an entry can keep some bits in its address.
 #[repr(align(4096))]
@@ -40,9 +44,13 @@ pub(crate) struct Core {
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
     waker_panics: AtomicU64,
+    lag: trace::Lag,
     /// The threads that have a home in it.
     #[cfg(feature = "test-util")]
     threads: Mutex<Vec<i32>>,
+    /// Whether its time moves by itself to the next deadline.
+    #[cfg(feature = "test-util")]
+    pub(crate) is_virtual: AtomicBool,
 }
 
 /// Which shards are some thread's own.
@@ -92,8 +100,11 @@ impl CoreRef {
             ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
             closed: AtomicBool::new(false),
             waker_panics: AtomicU64::new(0),
+            lag: trace::Lag::default(),
             #[cfg(feature = "test-util")]
             threads: Mutex::default(),
+            #[cfg(feature = "test-util")]
+            is_virtual: AtomicBool::new(false),
         };
         CoreRef(NonNull::from(Box::leak(Box::new(core))))
     }
@@ -166,9 +177,28 @@ impl Core {
         lock_std(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
     }
 
+    /// What becomes of a deadline that a timer is given.
+    ///
+    /// One that cannot be represented is never. But where time moves by itself, nobody would ever move it there, and a test that
+    /// waits for it would hang; there it is thirty years from now, as it is with Tokio.
+    #[inline(always)]
+    pub(crate) fn deadline(&self, deadline: Time) -> Time {
+        let deadline = representable(deadline);
+        #[cfg(feature = "test-util")]
+        if deadline.is_never() && self.is_virtual.load(Ordering::Relaxed) {
+            return self.clock.now() + Span::from_secs(30 * 365 * 24 * 60 * 60);
+        }
+        deadline
+    }
+
     /// The shards there are.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().map_while(OnceLock::get).map(|shard| &**shard)
+    }
+
+    /// Those that the engine's driver turns.
+    fn driven(&self) -> impl Iterator<Item = &Shard> {
+        self.shards().filter(|shard| !shard.has_worker())
     }
 
     /// A shard for a thread: one of its own, if there is one left, or one to share.
@@ -211,18 +241,25 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Tells the driver that a shard wants a visit of which it may not know.
+    /// Tells whoever turns a shard that it wants a visit of which they may not know.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell(&self, shard: &Shard) {
-        self.driving.bring_forward(shard.wants());
+    pub(crate) fn tell(&self, shard: &Shard, by: Access) {
+        match (shard.has_worker(), by) {
+            (false, _) => self.driving.bring_forward(shard.wants()),
+            (true, Access::Guest) => shard.notify_worker(),
+            // It looks before it waits.
+            (true, Access::Owner) => {}
+        }
     }
 
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         let mut round = Round::default();
-        for shard in self.shards() {
-            if shard.wants().next(Time::ZERO) > now {
+        let mut wanted = now;
+        for shard in self.driven() {
+            let wants = shard.wants().next(Time::ZERO);
+            if wants > now {
                 continue;
             }
             // SAFETY: a guest needs no promise.
@@ -230,14 +267,18 @@ impl Core {
             round.fired += visit.fired;
             round.more |= visit.more;
             round.precise |= visit.precise;
+            if visit.fired > 0 {
+                wanted = wanted.min(wants);
+            }
             self.wake(batch);
         }
+        self.lag.turned(self, now, now - wanted, round.fired);
         round
     }
 
     /// When the next round is due: no relaxed timer moves it before `floor`.
     pub(crate) fn next_round(&self, floor: Time) -> Time {
-        self.shards().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
+        self.driven().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
     }
 
     /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
@@ -249,12 +290,13 @@ impl Core {
     pub(crate) fn wake_one(&self, waker: Waker) {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
             self.waker_panics.fetch_add(1, Ordering::Relaxed);
+            trace::waker_panicked(self);
         }
     }
 
     /// Gives every armed entry the outcome `Stopped`. Arming is refused from now on.
     pub(crate) fn shut_down(&self) {
-        self.closed.store(true, Ordering::Release);
+        let was_closed = self.closed.swap(true, Ordering::AcqRel);
         // Whoever makes a shard after this finds the engine closed.
         drop(lock_std(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
@@ -270,6 +312,9 @@ impl Core {
             self.wake(&mut capacity.take_waiting());
         }
         self.driving.wake();
+        if !was_closed {
+            trace::engine_shut_down(self);
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -17,6 +17,8 @@ use crate::queues::{Queue, QueueKind};
 use crate::slack::Slack;
 use crate::stats::Stats;
 use crate::time::{Instant, Sleep};
+use crate::trace;
+use crate::worker::Worker;
 
 /// A timer engine: a clock, shards with queues, and a driver that fires what is due.
 ///
@@ -87,7 +89,7 @@ pub enum BuildError {
     Rounds(RoundsError),
     /// A thread does not know when a manual clock is moved: take [`Driver::external`].
     ManualClock,
-    /// [`Driver::tokio`] outside a Tokio runtime's context, or one without its I/O driver: build the engine in
+    /// `Driver::tokio` outside a Tokio runtime's context, or one without its I/O driver: build the engine in
     /// an `async` function, or under `Handle::enter`.
     NoRuntime,
     /// The system refused the driver's thread or its file descriptor.
@@ -148,6 +150,15 @@ impl Engine {
     pub fn enter(&self) -> Entered {
         let before = home::enter(&self.owner.core);
         Entered { engine: self.clone(), before, thread: PhantomData }
+    }
+
+    /// Puts this thread's shard into the hands of this thread, for a runtime whose threads turn their own timers. `notify` is
+    /// called, on other threads, if one of them has armed a timer in the shard: the worker should turn again.
+    ///
+    /// `None` if there is no shard left for this thread alone: build the engine with as many [shards](Builder::shards)
+    /// as there are workers and other threads.
+    pub fn worker(&self, notify: impl Fn() + Send + Sync + 'static) -> Option<Worker> {
+        Worker::new(self, Arc::new(notify))
     }
 
     /// A [`Sleep`] on this engine.
@@ -285,7 +296,16 @@ impl Builder {
         let engine = Engine { owner: Arc::new(Owner { core }) };
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
         start.run(engine.core())?;
+        trace::engine_built(engine.core(), shards);
         Ok(engine)
+    }
+}
+
+impl Entered {
+    /// The engine that was entered.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 

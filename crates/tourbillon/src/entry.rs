@@ -28,7 +28,7 @@ use crate::outcome::Outcome;
 use crate::shard::{Change, Coming, Leaving, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
-use crate::state::{Later, Seen, representable};
+use crate::state::{Later, Seen};
 use crate::time::Instant;
 
 /// One timer. Dropping it cancels it.
@@ -123,7 +123,7 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn at_home(home: &Home, deadline: Time) -> Entry {
         let target = Target::core(home.take_ref(), home.core().mode, false, Phase::Idle);
-        Entry { target, deadline: representable(deadline) }
+        Entry { target, deadline: home.core().deadline(deadline) }
     }
 
     /// Its deadline, also while it is held.
@@ -225,7 +225,7 @@ impl Entry {
             // SAFETY: a home knows how its thread stands to its shard.
             let armed = unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker) };
             if armed.wish == Wish::Earliest {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             armed.node
         });
@@ -340,7 +340,7 @@ impl Entry {
     /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
         let before = self.due();
-        self.deadline = representable(self.core().clock.time_of(deadline.into_std()));
+        self.deadline = self.core().deadline(self.core().clock.time_of(deadline.into_std()));
         self.set_held(false);
         self.deadline_changed(before);
     }
@@ -385,7 +385,7 @@ impl Entry {
             // SAFETY: the home is of the owner, and we are the handle.
             let moved = unsafe { home.shard().move_as_owner(node, due) };
             if let Change::Done(Wish::Earliest) = moved {
-                home.core().tell(home.shard());
+                home.core().tell(home.shard(), home.access());
             }
             Some(moved)
         });

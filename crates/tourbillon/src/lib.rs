@@ -1,7 +1,101 @@
 //! Timers for Rust servers: deadlines on millions of things at once.
+//!
+//! Sleeps, timeouts, intervals, delay queues and deadlines, under any executor or none. Nearly all timers are cancelled
+//! before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What does
+//! fire fires once, and never early.
+//!
+//! # Ten lines
+//! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon::time::{sleep, timeout}; // was: use tokio::time::{sleep, timeout};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() {
+//!     let slow = async {
+//!         sleep(Duration::from_secs(60)).await;
+//!         "answer"
+//!     };
+//!     assert!(timeout(Duration::from_millis(10), slow).await.is_err());
+//! }
+//! ```
+//!
+//! Deadlines nest: what is called under one knows of it, and takes no longer.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon::time::{Deadline, sleep};
+//!
+//! async fn query() {
+//!     assert!(Deadline::current().unwrap().remaining() <= Duration::from_millis(10));
+//!     sleep(Duration::from_secs(60)).await;
+//! }
+//!
+//! # futures_lite::future::block_on(async {
+//! assert!(Deadline::after(Duration::from_millis(10)).scope(query()).await.is_err());
+//! # });
+//! ```
+//!
+//! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
+//!
+//! ```
+//! # #[cfg(all(feature = "test-util", target_os = "linux"))] {
+//! use std::time::Duration;
+//! use tourbillon::time::{Instant, pause, sleep};
+//!
+//! pause();
+//! let start = Instant::now();
+//! futures_lite::future::block_on(sleep(Duration::from_secs(3600)));
+//! assert_eq!(start.elapsed(), Duration::from_secs(3600));
+//! # }
+//! ```
+//!
+//! # Which executor
+//! Any: Tokio, smol, a `block_on` of your own, several of them in one process. A timer needs nothing of an executor but the
+//! waker that it is polled with, no context, no runtime that was started before, and it can be made, polled, moved and dropped
+//! on different threads. By default the global [`Engine`] watches all timers on one thread of its own, which starts when the
+//! first timer is used and sleeps while nothing is due. It goes on while every thread of the executor is blocked.
+//!
+//! An [`Engine`] of one's own has its own [`Clock`], [`Slack`], capacity and [`Driver`]: a thread, a task on a Tokio
+//! runtime, or whoever calls [`Engine::turn`], for instance the loop of a game or a simulator. A runtime's thread can turn its
+//! own shard: [`Worker`].
+//!
+//! # Features
+//! None is on by default, and none changes what another does.
+//!
+//! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
+//!
+//! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper asks for: for `header_read_timeout`, HTTP/2
+//! keep-alive and its other timeouts.
+//!
+//! **`metrics`**: `adapters::metrics::Exporter` publishes what an engine counts, timers armed, fired, cancelled, stopped and
+//! pending, and a histogram of how late they fired, to the recorder of the crate `metrics`, at your pace. The same numbers
+//! are in [`Engine::stats`] without any feature.
+//!
+//! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. Virtual time is that of a Tokio runtime or of a thread,
+//! moves by itself when everybody waits, and fires in order. For tests: it makes the creation of a timer a little dearer.
+//!
+//! **`tokio`**: `Driver::tokio` makes the driver a task on a Tokio runtime, which saves a hop between threads for a program
+//! that lives on one runtime; and virtual time belongs to the runtime rather than to the thread. It is not needed to *use*
+//! timers on Tokio. On Linux only.
+//!
+//! **`tower`**: `adapters::tower::TimeoutLayer` puts a timeout on each request to a service, the same for all or by the
+//! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
+//!
+//! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
+//! that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//!
+//! # Platforms
+//! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
+//! biased to them (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as
+//! some containers do, ordinary locks and a condition variable take its place. On other systems those are all there is, virtual
+//! time does not move by itself, and nobody has tested it yet.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model looks at a part of the crate"))]
 
+#[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
+pub mod adapters;
 mod alarm;
 mod barrier;
 mod bias;
@@ -24,6 +118,8 @@ mod state;
 mod stats;
 mod sync;
 pub mod time;
+mod trace;
+mod worker;
 mod young;
 
 pub use clock::Clock;
@@ -34,3 +130,14 @@ pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+pub use worker::Worker;
+
+/// Compiles the code in the READMEs.
+#[cfg(doctest)]
+mod readmes {
+    #[doc = include_str!("../../../README.md")]
+    struct OfTheProject;
+
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+}

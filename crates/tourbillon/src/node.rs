@@ -93,6 +93,16 @@ impl NodeRef {
         unsafe { self.0.as_ref() }
     }
 
+    /// Tells the processor that the node will be needed.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which does nothing to memory.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.0.as_ptr().cast());
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn state(&self) -> &State {
         &self.node().state

@@ -27,11 +27,14 @@ use crate::slab::{NONE, Slab};
 use crate::slack::{Class, LEAD, Mode};
 use crate::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::stats::Counts;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, lock_std};
 use crate::young::Young;
 
 /// So many timers are fired in one visit.
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// So many come out of the queue before the first of them is fired.
+const AHEAD: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// So many entries may one visit move within a queue.
 const STEPS: usize = 4096;
@@ -41,8 +44,14 @@ pub(crate) struct Shard {
     inner: Biased<Inner>,
     wants: Wants,
     core: NonNull<Core>,
+    /// Whether its own thread turns it.
+    has_worker: std::sync::atomic::AtomicBool,
+    /// How to tell that thread that somebody else has armed a timer here.
+    notify: std::sync::Mutex<Option<Notify>>,
     returns: Apart<Returns>,
 }
+
+type Notify = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 // SAFETY: `core` is an address that shards are asked for; the rest is `Sync` by itself.
 unsafe impl Sync for Shard {}
@@ -160,7 +169,14 @@ impl Shard {
             precise: 0,
             closed: false,
         };
-        Ok(Shard { inner: Biased::new(inner), wants: Wants::new(), core, returns: Apart(Returns::new()) })
+        Ok(Shard {
+            inner: Biased::new(inner),
+            wants: Wants::new(),
+            core,
+            has_worker: false.into(),
+            notify: std::sync::Mutex::default(),
+            returns: Apart(Returns::new()),
+        })
     }
 
     pub(crate) fn core(&self) -> NonNull<Core> {
@@ -169,6 +185,26 @@ impl Shard {
 
     pub(crate) fn wants(&self) -> &Wants {
         &self.wants
+    }
+
+    /// Whether its own thread turns it, rather than the engine's driver.
+    pub(crate) fn has_worker(&self) -> bool {
+        self.has_worker.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Says who turns it.
+    pub(crate) fn set_worker(&self, notify: Option<Notify>) {
+        self.has_worker.store(notify.is_some(), std::sync::atomic::Ordering::SeqCst);
+        let before = std::mem::replace(&mut *lock_std(&self.notify), notify);
+        drop(before);
+    }
+
+    /// Tells its worker that it has a timer that the worker may not know of.
+    pub(crate) fn notify_worker(&self) {
+        let notify = lock_std(&self.notify).clone();
+        if let Some(notify) = notify {
+            notify();
+        }
     }
 
     /// # Safety
@@ -537,13 +573,19 @@ impl Inner {
             }
             let (line, alone) = self.first();
             let Some(node) = self.queues[line as usize].pop(&mut locked, now) else { return Settled::Done };
-            self.fire(wants, node, now, batch);
-            handled += 1;
-            while alone && handled < BATCH {
+            let mut ready = [node; AHEAD];
+            let mut count = 1;
+            // Nodes lie anywhere in memory: those that come next are fetched while others come out of the queue.
+            while alone && count < AHEAD {
                 let Some(node) = self.queues[line as usize].pop_ready(&mut locked, now) else { break };
-                self.fire(wants, node, now, batch);
-                handled += 1;
+                node.prefetch();
+                ready[count] = node;
+                count += 1;
             }
+            for node in &ready[..count] {
+                self.fire(wants, *node, now, batch);
+            }
+            handled += count;
             if handled >= BATCH {
                 return Settled::More;
             }

@@ -37,8 +37,8 @@ const GRID: u8 = (1 << GRID_BITS) - 1;
 pub(crate) const LEAD: Duration = Duration::from_micros(200);
 
 impl Slack {
-    /// The default. Exact while the driver is quiet. When wake-ups come thick, more than a thousand a second, they are
-    /// spaced so that the driver's CPU time stays bounded, and a timer can be late by that space: about a millisecond.
+    /// The default. Exact while the driver is quiet. When wake-ups come thick, more than some six hundred a second, they are
+    /// spaced so that the driver's CPU time stays bounded, and a timer can be late by that space: 1.75 ms.
     #[must_use]
     pub const fn adaptive() -> Slack {
         Slack(Mode::new(Class::Relaxed, 0))

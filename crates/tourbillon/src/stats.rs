@@ -93,6 +93,22 @@ impl Lateness {
         Duration::from_nanos(found.map_or(0, highest))
     }
 
+    /// What has been added since an earlier reading of the same engine: the lateness of a while, not of a life.
+    #[must_use]
+    pub fn since(&self, earlier: &Lateness) -> Lateness {
+        let mut since = self.clone();
+        for (count, earlier) in since.buckets.iter_mut().zip(earlier.buckets.iter()) {
+            *count = count.saturating_sub(*earlier);
+        }
+        since
+    }
+
+    /// The steps that have any fires in them, from early to late: the highest lateness of each, and its count.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let counts = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| (Duration::from_nanos(highest(bucket)), *count))
+    }
+
     /// The latest of all, rounded up likewise.
     #[must_use]
     pub fn max(&self) -> Duration {
@@ -161,5 +177,17 @@ mod tests {
         assert_eq!(stats.lateness.quantile(0.5), Duration::from_nanos(51));
         assert_eq!(stats.lateness.max(), Duration::from_nanos(103));
         assert_eq!(Lateness::default().quantile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn b5_the_lateness_of_a_while_is_what_was_counted_in_it() {
+        let mut counts = Counts::default();
+        counts.fired(Span::from_nanos(3));
+        let earlier = counts.lateness.clone();
+        [3, 5, 3].iter().for_each(|nanos| counts.fired(Span::from_nanos(*nanos)));
+        let since = counts.lateness.since(&earlier);
+        let (three, five) = (Duration::from_nanos(3), Duration::from_nanos(5));
+        assert_eq!(since.buckets().collect::<Vec<_>>(), [(three, 2), (five, 1)]);
+        assert_eq!((since.count(), since.max()), (3, five));
     }
 }

@@ -376,3 +376,13 @@ fn f7_an_interval_is_a_stream_of_its_ticks() {
     let ticks: Vec<Instant> = futures_lite::future::block_on(interval.take(5).collect());
     assert_eq!(ticks, [0, 10, 20, 30, 40].map(|tick| start + ms(tick)));
 }
+
+#[cfg(feature = "futures")]
+#[test]
+fn t10_the_stream_of_an_interval_ends_when_its_engine_is_shut_down() {
+    use futures_lite::StreamExt;
+    let engine = Engine::builder().build().unwrap();
+    let _entered = engine.enter();
+    let mut ticks = interval(years(1)).map(|_| engine.shutdown());
+    assert_eq!(futures_lite::future::block_on(async { (ticks.next().await, ticks.next().await) }), (Some(()), None));
+}

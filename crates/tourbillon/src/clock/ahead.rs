@@ -28,6 +28,8 @@ use tourbillon_queue::Time;
 
 /// The state of one thread.
 pub(crate) struct Ahead {
+    /// Whether the counter is, or may turn out to be, of use.
+    usable: Cell<bool>,
     /// The counter at the last real reading.
     ticks: Cell<u64>,
     /// What the clock showed.
@@ -36,6 +38,15 @@ pub(crate) struct Ahead {
     window: Cell<u64>,
     /// What a tick is taken for, in nanoseconds of [`FRACTION`] bits.
     pace: Cell<u64>,
+}
+
+/// How fast the counter runs.
+enum Pace {
+    Known(u64),
+    /// It has to be watched for longer.
+    NotYet,
+    /// It is not the kernel's clock, or there is none.
+    Unusable,
 }
 
 /// Nanoseconds between real readings.
@@ -48,13 +59,22 @@ const EARLY: u64 = 50;
 
 impl Ahead {
     pub(crate) const fn new() -> Ahead {
-        Ahead { ticks: Cell::new(0), time: Cell::new(0), window: Cell::new(0), pace: Cell::new(0) }
+        Ahead {
+            usable: Cell::new(true),
+            ticks: Cell::new(0),
+            time: Cell::new(0),
+            window: Cell::new(0),
+            pace: Cell::new(0),
+        }
     }
 
     /// A time that is not before what the monotonic clock shows, and at most some microseconds after it.
     #[inline(always)]
     pub(crate) fn now(&self) -> Time {
-        let Some(ticks) = counter::read() else { return super::monotonic() };
+        if !self.usable.get() {
+            return super::monotonic();
+        }
+        let ticks = counter::read();
         let since = ticks.wrapping_sub(self.ticks.get());
         if since >= self.window.get() {
             return self.read_clock(ticks);
@@ -65,10 +85,16 @@ impl Ahead {
     #[cold]
     fn read_clock(&self, ticks: u64) -> Time {
         let time = super::monotonic();
-        let Some(pace) = counter::pace(ticks, time) else { return time };
+        let pace = match counter::pace(ticks, time) {
+            Pace::Known(pace) => pace,
+            Pace::NotYet => return time,
+            Pace::Unusable => {
+                self.usable.set(false);
+                return time;
+            }
+        };
         // If the thread lost its processor in between, the two do not belong together: the next call tries again.
-        let between = counter::read().map_or(u64::MAX, |after| after.wrapping_sub(ticks));
-        if between < (TOGETHER << FRACTION) / pace {
+        if counter::read().wrapping_sub(ticks) < (TOGETHER << FRACTION) / pace {
             self.pace.set(pace);
             self.window.set((WINDOW << FRACTION) / pace);
             self.ticks.set(ticks);
@@ -85,36 +111,38 @@ mod counter {
 
     use tourbillon_queue::Time;
 
-    use super::FRACTION;
+    use super::{FRACTION, Pace};
 
     /// The pace is measured over at least so many nanoseconds.
     const LONG: u64 = 20_000_000;
 
     #[inline(always)]
-    pub(super) fn read() -> Option<u64> {
-        // SAFETY: every x86-64 processor has it; where the kernel forbids it to programs, it forbids its own fast clock too
-        // and says so by another clock source, but then reading it would trap: nobody sets that flag for threads of a server.
-        Some(unsafe { core::arch::x86_64::_rdtsc() })
+    pub(super) fn read() -> u64 {
+        // SAFETY: it touches no memory, and every x86-64 processor has it.
+        unsafe { core::arch::x86_64::_rdtsc() }
     }
 
-    /// How fast the counter is taken to run; `None` where it cannot be used, or before that is known.
-    pub(super) fn pace(ticks: u64, time: Time) -> Option<u64> {
+    /// How fast it is taken to run, now that it reads `ticks` and the clock `time`.
+    pub(super) fn pace(ticks: u64, time: Time) -> Pace {
         static FIRST: OnceLock<Option<(u64, Time)>> = OnceLock::new();
         static PACE: OnceLock<Option<u64>> = OnceLock::new();
+        let known = |pace: &Option<u64>| pace.map_or(Pace::Unusable, Pace::Known);
         if let Some(pace) = PACE.get() {
-            return *pace;
+            return known(pace);
         }
-        let (first_ticks, first_time) = (*FIRST.get_or_init(|| is_the_clock().then_some((ticks, time))))?;
-        let (ticks, nanos) = (ticks.checked_sub(first_ticks)?, (time - first_time).as_nanos());
+        let Some((first_ticks, first_time)) = *FIRST.get_or_init(|| is_the_clock().then_some((ticks, time))) else {
+            return Pace::Unusable;
+        };
+        let (ticks, nanos) = (ticks.saturating_sub(first_ticks), (time - first_time).as_nanos());
         if nanos < LONG {
-            return None;
+            return Pace::NotYet;
         }
-        *PACE.get_or_init(|| {
+        known(PACE.get_or_init(|| {
             let pace = u64::try_from((u128::from(nanos) << FRACTION) / u128::from(ticks.max(1))).ok()?;
             // A counter of less than 100 MHz or more than 100 GHz is none that we know.
             let plausible = (1 << FRACTION) / 100..10 << FRACTION;
             plausible.contains(&pace).then_some(pace + pace / 4)
-        })
+        }))
     }
 
     /// Whether the kernel's clock is this counter. Then it has found it to be steady and the same on all cores.
@@ -128,13 +156,14 @@ mod counter {
 mod counter {
     use tourbillon_queue::Time;
 
-    #[inline(always)]
-    pub(super) fn read() -> Option<u64> {
-        None
+    use super::Pace;
+
+    pub(super) fn read() -> u64 {
+        0
     }
 
-    pub(super) fn pace(_: u64, _: Time) -> Option<u64> {
-        None
+    pub(super) fn pace(_: u64, _: Time) -> Pace {
+        Pace::Unusable
     }
 }
 

@@ -163,13 +163,16 @@ struct Wheelwork {
     core: CoreRef,
     batch: Vec<Waker>,
     pace: Pace,
-    precise: bool,
+    /// What comes next is a wake-up.
+    slept: bool,
 }
 
 /// What a driver does next.
 enum Next {
-    /// Another round, after letting others have a turn.
-    Round,
+    /// Another round: there is more to do at the same time.
+    More,
+    /// Another round, at once or after letting others have a turn: something is due too soon to sleep until then.
+    Soon,
     /// Waits for the alarm.
     Sleep,
     End,
@@ -177,7 +180,7 @@ enum Next {
 
 impl Wheelwork {
     fn new(core: CoreRef) -> Wheelwork {
-        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), precise: false }
+        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false }
     }
 
     /// A round and a plan.
@@ -187,34 +190,24 @@ impl Wheelwork {
             return Next::End;
         }
         let now = self.core.clock.now();
-        let round = self.core.round(now, &mut self.batch);
-        self.precise = round.precise;
-        if round.more {
-            return Next::Round;
+        if std::mem::take(&mut self.slept) {
+            self.pace.woken(now);
         }
-        self.pace.woken(now);
+        let round = self.core.round(now, &mut self.batch);
         let floor = self.pace.floor();
-        if self.precise && self.spin(floor) {
-            return Next::Round;
+        let short = if round.precise { Span::from(LEAD) } else { SHORT };
+        if round.more {
+            return Next::More;
+        }
+        if self.core.next_round(floor) - self.core.clock.now() <= short {
+            return Next::Soon;
         }
         match self.core.driving.plan(&self.core, floor) {
-            Some(at) if at > now => Next::Sleep,
-            _ => Next::Round,
-        }
-    }
-
-    /// Waits in a loop for a timer that is due within the lead of precise ones; `false` if there is none.
-    fn spin(&self, floor: Time) -> bool {
-        let lead = Span::from(LEAD);
-        loop {
-            let (next, now) = (self.core.next_round(floor), self.core.clock.now());
-            if next <= now {
-                return true;
+            Some(_) => {
+                self.slept = true;
+                Next::Sleep
             }
-            if next - now > lead || self.core.is_closed() {
-                return false;
-            }
-            std::hint::spin_loop();
+            None => Next::Soon,
         }
     }
 }
@@ -259,5 +252,8 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// So long does a wake-up of the driver last on average, at most, while timers are relaxed.
-const SPACE: Duration = Duration::from_micros(1000);
+/// Between two wake-ups for relaxed timers, when they come thick.
+const SPACE: Duration = Duration::from_micros(1750);
+
+/// It costs more to sleep for so long than to stay awake.
+const SHORT: Span = Span::from_nanos(20_000);

@@ -2,7 +2,8 @@
 //!
 //! A budget fills up by one wake-up each [`SPACE`](super::SPACE), to no more than [`SAVED`] of them. While there is some left,
 //! a wake-up happens when a timer wants it, to the nanosecond. When it has been used up, the next wake-up waits for
-//! the budget, and all that has come due meanwhile shares it.
+//! the budget, and all that has come due meanwhile shares it. Wake-ups for other timers are counted too, and are not
+//! held up; however many there are, the relaxed ones wait no longer than one space.
 
 use tourbillon_queue::{Span, Time};
 
@@ -18,14 +19,19 @@ pub(crate) struct Pace {
 impl Pace {
     /// Spends one wake-up.
     pub(crate) fn woken(&mut self, now: Time) {
-        self.full_at = self.full_at.max(now) + Span::from(super::SPACE);
+        let space = Span::from(super::SPACE);
+        self.full_at = (self.full_at.max(now) + space).min(now + saved() + space);
     }
 
     /// When there is a wake-up to spend.
     pub(crate) fn floor(&self) -> Time {
-        let saved = Span::from(super::SPACE).as_nanos() * SAVED;
-        Time::from_nanos(self.full_at.as_nanos().saturating_sub(saved))
+        Time::from_nanos(self.full_at.as_nanos().saturating_sub(saved().as_nanos()))
     }
+}
+
+/// How long it takes to save up all that can be.
+fn saved() -> Span {
+    Span::from_nanos(Span::from(super::SPACE).as_nanos() * SAVED)
 }
 
 #[cfg(test)]
@@ -41,6 +47,14 @@ mod tests {
             assert!(pace.floor() < now);
             now = now + Span::from(super::super::SPACE) + Span::from_nanos(1);
         }
+    }
+
+    #[test]
+    fn p4_however_often_it_is_woken_the_next_time_is_no_more_than_a_space_away() {
+        let mut pace = Pace::default();
+        let now = Time::from_nanos(1 << 40);
+        (0..100_000).for_each(|_| pace.woken(now));
+        assert_eq!(pace.floor(), now + Span::from(super::super::SPACE));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::thread::{Builder, JoinHandle};
 
 use super::{Next, Wheelwork};
 use crate::core::CoreRef;
+use crate::trace;
 
 /// Starts it. It ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
@@ -15,10 +16,12 @@ fn run(core: CoreRef) {
     // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    trace::driver_started(&core, "a thread");
     let mut work = Wheelwork::new(core);
     loop {
         match work.step() {
-            Next::Round => {}
+            Next::More => {}
+            Next::Soon => std::hint::spin_loop(),
             Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
             Next::End => return,
         }

@@ -1,7 +1,6 @@
 //! The driver as a task on a Tokio runtime, woken by a timer of the kernel.
 
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -10,6 +9,7 @@ use tokio::runtime::Handle;
 use super::{Next, Wheelwork, thread};
 use crate::core::CoreRef;
 use crate::engine::BuildError;
+use crate::trace;
 
 /// The runtime in whose context we are.
 pub(super) fn runtime() -> Result<Handle, BuildError> {
@@ -19,15 +19,20 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
 pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     let fd = core.driving.alarm.fd().ok_or(BuildError::NoRuntime)?.try_clone_to_owned().map_err(BuildError::Thread)?;
     let _context = runtime.enter();
-    // SAFETY: an `OwnedFd` gives the same open descriptor for as long as it lives.
-    let register = || unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-    // It panics in a runtime without input and output, and there is no way to ask before.
-    let fd = catch_unwind(AssertUnwindSafe(register)).map_err(|_| BuildError::NoRuntime)?;
-    let fd = fd.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
+    // Tokio panics if the runtime was built without I/O, and there is no way to ask it before.
+    let fd = std::panic::catch_unwind(|| {
+        // SAFETY: an `OwnedFd` gives the same open descriptor for as long as it lives.
+        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
+    });
+    let fd = fd.map_err(|_| BuildError::NoRuntime)?.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
+    trace::driver_started(&core, "a task");
     let task = Task { work: Some(Wheelwork::new(core)) };
     runtime.spawn(task.run(fd));
     Ok(())
 }
+
+/// So many batches are fired before other tasks get a turn.
+const IN_A_ROW: usize = 8;
 
 struct Task {
     /// Until the engine ends.
@@ -36,9 +41,15 @@ struct Task {
 
 impl Task {
     async fn run(mut self, fd: AsyncFd<OwnedFd>) {
+        let mut rounds = 0;
         while let Some(work) = &mut self.work {
             match work.step() {
-                Next::Round => tokio::task::yield_now().await,
+                // Some batches in a row, and then the tasks that they have woken.
+                Next::More if rounds < IN_A_ROW => rounds += 1,
+                Next::More | Next::Soon => {
+                    rounds = 0;
+                    tokio::task::yield_now().await;
+                }
                 // An error means that the runtime is going: this task goes with it.
                 Next::Sleep => match fd.readable().await {
                     Ok(mut ready) => ready.clear_ready(),
@@ -56,9 +67,11 @@ impl Drop for Task {
         // nobody is left to turn the engine, and its timers are stopped rather than left to wait for ever.
         if let Some(work) = self.work.take()
             && !work.core.is_closed()
-            && thread::spawn(work.core.clone()).is_err()
         {
-            work.core.shut_down();
+            trace::driver_took_over(&work.core);
+            if thread::spawn(work.core.clone()).is_err() {
+                work.core.shut_down();
+            }
         }
     }
 }

@@ -87,7 +87,7 @@ const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// Ticks every period: made by [`interval`], [`interval_at`] and their `try_` forms.
 ///
-/// With the feature `futures` it is also a `Stream` of instants that does not end.
+/// With the feature `futures` it is also a `Stream` of instants, which ends only if its engine is shut down.
 ///
 /// # After a shutdown
 ///
@@ -316,17 +316,15 @@ fn expect_period(interval: Result<Interval, ZeroPeriod>) -> Interval {
     }
 }
 
-/// Ticks without end, each the instant for which it was scheduled.
+/// Ticks, each the instant for which it was scheduled. What can no longer be waited for, after a shutdown, ends the stream:
+/// whoever has put other streams around it could not ask [`is_stopped`](Interval::is_stopped).
 #[cfg(feature = "futures")]
 impl futures_core::Stream for Interval {
     type Item = Instant;
 
     fn poll_next(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
-        self.get_mut().poll_tick(cx).map(Some)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (usize::MAX, None)
+        let this = self.get_mut();
+        this.poll_tick(cx).map(|tick| (!this.is_stopped()).then_some(tick))
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! [`pause`] gives virtual time to the Tokio runtime in whose context it is called (with the feature `tokio`; all its
 //! threads), or else to the calling thread. Other threads join by [entering](crate::Engine::enter) the engine that
-//! [`Engine::current`](crate::Engine::current) gives there. Tests that run side by side do not meet.
+//! [`Engine::current`](crate::Engine::current) gives there. Tests that run side by side do not meet. A Tokio runtime whose own time
+//! was stopped when it was built (`start_paused`) has virtual time here too.
 //!
 //! Timers fire in the order of their deadlines, equal ones as they were armed, on any number of threads: virtual time has
 //! one shard.
@@ -70,7 +71,8 @@ pub async fn advance(duration: Duration) {
 
 /// The core of the virtual engine that is in force here, unless another engine was entered.
 pub(crate) fn current_core() -> Option<CoreRef> {
-    if !IN_USE.load(Ordering::Relaxed) || crate::home::has_entered() {
+    let in_use = IN_USE.load(Ordering::Relaxed) || cfg!(feature = "tokio");
+    if !in_use || crate::home::has_entered() {
         return None;
     }
     scope::get().map(|engine| engine.core().clone())
@@ -82,6 +84,7 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 fn virtual_engine() -> Engine {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(1).build();
     let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
+    engine.core().is_virtual.store(true, Ordering::Relaxed);
     IN_USE.store(true, Ordering::Relaxed);
     // The first who asks the kernel for this waits for some milliseconds, and whoever asks meanwhile waits for that thread. The
     // watcher would take it for idle.
@@ -101,7 +104,7 @@ mod scope {
     pub(super) fn get() -> Option<Engine> {
         #[cfg(feature = "tokio")]
         if let Some(runtime) = of_runtimes::current() {
-            return of_runtimes::get(runtime);
+            return of_runtimes::get(runtime).or_else(|| of_runtimes::follow(runtime));
         }
         OF_THREAD.try_with(|engine| engine.borrow().clone()).ok().flatten()
     }
@@ -116,8 +119,10 @@ mod scope {
 
     #[cfg(feature = "tokio")]
     mod of_runtimes {
+        use std::cell::Cell;
         use std::collections::HashMap;
         use std::sync::{LazyLock, PoisonError, RwLock};
+        use std::time::Instant;
 
         use tokio::runtime::{Handle, Id};
 
@@ -131,6 +136,31 @@ mod scope {
 
         pub(super) fn get(runtime: Id) -> Option<Engine> {
             ENGINES.read().unwrap_or_else(PoisonError::into_inner).get(&runtime).cloned()
+        }
+
+        /// A virtual engine for a runtime whose own time stands still: one built with `start_paused`.
+        pub(super) fn follow(runtime: Id) -> Option<Engine> {
+            thread_local! {
+                /// The last runtime of this thread whose time was found to run.
+                static RUNS: Cell<Option<Id>> = const { Cell::new(None) };
+            }
+            if RUNS.get() == Some(runtime) {
+                return None;
+            }
+            if !stands_still() {
+                RUNS.set(Some(runtime));
+                return None;
+            }
+            let engine = super::super::virtual_engine();
+            set(runtime, engine.clone());
+            Some(engine)
+        }
+
+        /// Whether the time of the current runtime stands still. It does not say so, but it can be watched.
+        fn stands_still() -> bool {
+            let (theirs, real) = (tokio::time::Instant::now(), Instant::now());
+            while Instant::now() == real {}
+            tokio::time::Instant::now() == theirs
         }
 
         pub(super) fn set(runtime: Id, engine: Engine) {
