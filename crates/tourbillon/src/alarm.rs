@@ -4,6 +4,7 @@
 //! earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again. Elsewhere, and
 //! where no file descriptor is to be had, it is a condition variable.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,16 @@ pub(crate) struct Alarm {
     /// When it is set to go off. Never: not at all.
     set: Mutex<Time>,
     bell: Bell,
+}
+
+/// What came of setting it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Set {
+    Done,
+    /// It is set. But the wall clock was set since the last time, and who waits does not hear of it any more.
+    #[cfg(target_os = "linux")]
+    ClockWasSet,
 }
 
 enum Bell {
@@ -43,23 +54,34 @@ impl Alarm {
     }
 
     /// By the driver: goes off at `at`, whatever was set before.
-    pub(crate) fn set(&self, at: Time) {
+    pub(crate) fn set(&self, at: Time) -> Set {
         let mut set = lock(&self.set);
         *set = at;
-        self.bell.set(at);
+        self.bell.set(at)
     }
 
     /// By anybody: goes off at `at`, or earlier if that was set before.
     pub(crate) fn bring_forward(&self, at: Time) {
         let mut set = lock(&self.set);
-        if at < *set {
-            *set = at;
-            self.bell.set(at);
-            if let Bell::Call(call) = &self.bell {
-                drop(set);
-                call();
-            }
+        if at >= *set {
+            return;
         }
+        *set = at;
+        if self.bell.set(at) != Set::Done {
+            // The driver would have heard of that from the alarm.
+            *set = Time::ZERO;
+            let _ = self.bell.set(Time::ZERO);
+        }
+        drop(set);
+        if let Bell::Call(call) = &self.bell {
+            // What the user's function throws is its own affair.
+            let _ = catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget);
+        }
+    }
+
+    /// Whether nobody waits on it.
+    pub(crate) fn is_external(&self) -> bool {
+        matches!(self.bell, Bell::Call(_))
     }
 
     /// By the driver: waits until it goes off, and now and then for less.
@@ -89,16 +111,17 @@ impl Alarm {
 }
 
 impl Bell {
-    fn set(&self, at: Time) {
+    fn set(&self, at: Time) -> Set {
         match self {
             #[cfg(target_os = "linux")]
-            Bell::Timer(timer) => timer.set(at),
+            Bell::Timer(timer) => return timer.set(at),
             Bell::Condvar(condvar) => {
                 let _ = at;
                 condvar.notify_one();
             }
             Bell::Call(_) => {}
         }
+        Set::Done
     }
 }
 
@@ -113,6 +136,7 @@ mod timer {
     };
     use tourbillon_queue::Time;
 
+    use super::Set;
     use crate::clock::Kernel;
 
     /// A timer of the kernel.
@@ -133,7 +157,7 @@ mod timer {
             Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more })
         }
 
-        pub(super) fn set(&self, at: Time) {
+        pub(super) fn set(&self, at: Time) -> Set {
             // All zero means off. A wall clock's timer is set even to the end of time, so that a step is noticed.
             let nanos = match at.as_nanos() {
                 0 => 1,
@@ -143,9 +167,11 @@ mod timer {
             };
             let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
             let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
-            // The descriptor is ours and the time is valid: what else could be refused is that the wall clock was set
-            // just now, and then the timer is set all the same.
-            let _ = timerfd_settime(&self.fd, self.flags, &once);
+            // The descriptor is ours and the time is valid, so nothing else can be wrong.
+            match timerfd_settime(&self.fd, self.flags, &once) {
+                Err(rustix::io::Errno::CANCELED) => Set::ClockWasSet,
+                _ => Set::Done,
+            }
         }
 
         /// Waits until it has gone off since it was last set. (Setting it again is what takes the news back: there is no

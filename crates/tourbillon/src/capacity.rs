@@ -2,6 +2,7 @@
 //!
 //! Engines without one pay nothing for it. With one, each arming and each end counts on a shared word.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -13,12 +14,13 @@ pub(crate) struct Capacity {
     held: AtomicUsize,
     /// Whether anybody waits for room.
     awaited: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
+    /// By the addresses of their parts: who asks twice waits once.
+    waiting: Mutex<HashMap<(usize, usize), Waker>>,
 }
 
 impl Capacity {
     pub(crate) fn new(most: usize) -> Capacity {
-        Capacity { most, held: AtomicUsize::new(0), awaited: AtomicBool::new(false), waiting: Mutex::new(Vec::new()) }
+        Capacity { most, held: AtomicUsize::new(0), awaited: AtomicBool::new(false), waiting: Mutex::default() }
     }
 
     /// Room for one more, if there is.
@@ -27,11 +29,11 @@ impl Capacity {
         self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
     }
 
-    /// One has gone. Whoever is to be woken has been waiting for that.
+    /// One has gone. Those who wait are to try again.
     #[must_use]
     pub(crate) fn give_back(&self) -> Vec<Waker> {
         self.held.fetch_sub(1, Ordering::SeqCst);
-        if self.awaited.load(Ordering::SeqCst) { self.take_waiting() } else { Vec::new() }
+        self.take_waiting()
     }
 
     /// Room for one more, or the waker is woken when there may be.
@@ -39,23 +41,26 @@ impl Capacity {
         if self.take() {
             return true;
         }
-        // Cloned and dropped outside the lock.
-        let mut waker = Some(waker.clone());
-        let mut waiting = lock_std(&self.waiting);
-        if let Some(new) = waker.take_if(|new| !waiting.iter().any(|known| known.will_wake(new))) {
-            waiting.push(new);
-        }
-        self.awaited.store(true, Ordering::SeqCst);
-        drop(waiting);
+        let address = (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr());
+        let waker = waker.clone();
+        let before = {
+            let mut waiting = lock_std(&self.waiting);
+            self.awaited.store(true, Ordering::SeqCst);
+            waiting.insert(address, waker)
+        };
+        drop(before);
         // Room that was given back before `awaited` could be seen would be missed.
         self.take()
     }
 
-    /// Everybody who waits, to be woken and to try again.
+    /// All who wait, to be woken so that they try again. Who finds no room waits anew.
     #[must_use]
     pub(crate) fn take_waiting(&self) -> Vec<Waker> {
+        if !self.awaited.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
         let mut waiting = lock_std(&self.waiting);
         self.awaited.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *waiting)
+        waiting.drain().map(|(_, waker)| waker).collect()
     }
 }

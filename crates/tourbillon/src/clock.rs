@@ -161,7 +161,7 @@ impl Clock {
         self.anchor().to_std(time)
     }
 
-    /// A moment of the standard library on this clock. Up, so that nothing is early: see [`Anchor`].
+    /// A moment of the standard library on this clock. Not early: see [`Anchor`].
     pub(crate) fn time_of(&self, std: StdInstant) -> Time {
         self.anchor().to_time(std)
     }
@@ -213,11 +213,16 @@ impl Manual {
 }
 
 impl Anchor {
-    /// The anchor of the monotonic clock. The standard library reads the same clock and does not tell the number, so one is
-    /// read right after the other: a moment of the standard library comes out some ten nanoseconds late, never early.
+    /// The anchor of the monotonic clock. The standard library reads the same clock but does not tell the number; it shows
+    /// it, though, when it is printed. If what it shows lies between two readings of ours, it is the number. Otherwise one is
+    /// read right after the other, and a moment of the standard library comes out some ten nanoseconds late, never early.
     fn of_process() -> &'static Anchor {
         static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-        ANCHOR.get_or_init(|| Anchor { std: StdInstant::now(), time: monotonic() })
+        ANCHOR.get_or_init(|| {
+            let (before, std, after) = (monotonic(), StdInstant::now(), monotonic());
+            let shown = shown_by(std).filter(|shown| (before..=after).contains(shown));
+            Anchor { std, time: shown.unwrap_or(after) }
+        })
     }
 
     fn to_std(self, time: Time) -> StdInstant {
@@ -248,6 +253,14 @@ impl fmt::Debug for Clock {
             Kind::Manual(_) => "Clock::manual",
         })
     }
+}
+
+/// The nanoseconds of a moment as it prints itself: `Instant { tv_sec: 1, tv_nsec: 2 }`.
+fn shown_by(std: StdInstant) -> Option<Time> {
+    let text = format!("{std:?}");
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
+    let (seconds, nanos) = (numbers.next()?, numbers.next()?);
+    Some(Time::from_nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
 #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::task::Waker;
 
@@ -31,6 +31,8 @@ use crate::trace;
 #[repr(align(4096))]
 pub(crate) struct Core {
     refs: AtomicUsize,
+    /// Itself, by the pointer that it is freed by in the end.
+    this: AtomicPtr<Core>,
     pub(crate) clock: Clock,
     /// The slack of timers that have none of their own.
     pub(crate) mode: Mode,
@@ -83,13 +85,13 @@ unsafe impl Sync for CoreRef {}
 pub(crate) struct Round {
     pub(crate) fired: usize,
     pub(crate) more: bool,
-    pub(crate) precise: bool,
 }
 
 impl CoreRef {
     pub(crate) fn new(plan: Plan) -> CoreRef {
         let core = Core {
             refs: AtomicUsize::new(1),
+            this: AtomicPtr::new(std::ptr::null_mut()),
             clock: plan.clock,
             mode: plan.mode,
             capacity: plan.capacity.map(Capacity::new),
@@ -106,7 +108,10 @@ impl CoreRef {
             #[cfg(feature = "test-util")]
             is_virtual: AtomicBool::new(false),
         };
-        CoreRef(NonNull::from(Box::leak(Box::new(core))))
+        let core = NonNull::from(Box::leak(Box::new(core)));
+        // SAFETY: it is there, and nobody else knows of it.
+        unsafe { core.as_ref() }.this.store(core.as_ptr(), Ordering::Relaxed);
+        CoreRef(core)
     }
 
     /// Takes over one reference that was counted by [`Core::add_refs`].
@@ -180,13 +185,13 @@ impl Core {
     /// What becomes of a deadline that a timer is given.
     ///
     /// One that cannot be represented is never. But where time moves by itself, nobody would ever move it there, and a test that
-    /// waits for it would hang; there it is thirty years from now, as it is with Tokio.
+    /// waits for it would hang; there it is two and a half centuries from now. (With Tokio it is thirty years, everywhere.)
     #[inline(always)]
     pub(crate) fn deadline(&self, deadline: Time) -> Time {
         let deadline = representable(deadline);
         #[cfg(feature = "test-util")]
         if deadline.is_never() && self.is_virtual.load(Ordering::Relaxed) {
-            return self.clock.now() + Span::from_secs(30 * 365 * 24 * 60 * 60);
+            return self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60);
         }
         deadline
     }
@@ -213,9 +218,22 @@ impl Core {
         (index, self.shard(index), Access::Guest)
     }
 
-    /// Ends the ownership of a shard.
+    /// Ends the ownership of a shard. If its thread has turned it, the driver does from now on.
     pub(crate) fn abandon(&self, index: usize) {
-        lock_std(&self.ownership).owned[index] = false;
+        let shard = {
+            let mut ownership = lock_std(&self.ownership);
+            ownership.owned[index] = false;
+            self.shard(index)
+        };
+        self.take_from_worker(shard);
+    }
+
+    /// Gives a shard back to the driver.
+    pub(crate) fn take_from_worker(&self, shard: &Shard) {
+        if shard.has_worker() {
+            shard.set_worker(None);
+            self.tell(shard, Access::Guest);
+        }
     }
 
     /// The shard for those who have no home: any.
@@ -228,13 +246,18 @@ impl Core {
     fn shard(&self, index: usize) -> &Shard {
         self.shards[index].get_or_init(|| {
             // SAFETY: the box keeps it in place, and it is dropped with the core.
-            let shard = unsafe { Shard::new(NonNull::from(self), self.kind, self.clock.now()) };
+            let shard = unsafe { Shard::new(self.as_ptr(), self.kind, self.clock.now()) };
             let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
             if self.is_closed() {
                 shard.close();
             }
             shard
         })
+    }
+
+    fn as_ptr(&self) -> NonNull<Core> {
+        // SAFETY: it was stored when the core was made.
+        unsafe { NonNull::new_unchecked(self.this.load(Ordering::Relaxed)) }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -266,7 +289,6 @@ impl Core {
             let visit = unsafe { shard.visit(Access::Guest, now, batch) };
             round.fired += visit.fired;
             round.more |= visit.more;
-            round.precise |= visit.precise;
             if visit.fired > 0 {
                 wanted = wanted.min(wants);
             }
@@ -281,16 +303,20 @@ impl Core {
         self.driven().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
     }
 
-    /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
-    pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
-        batch.drain(..).for_each(|waker| self.wake_one(waker));
+    /// Whether any timer that the driver waits for is precise.
+    pub(crate) fn is_precise(&self) -> bool {
+        self.driven().any(|shard| shard.wants().is_precise())
     }
 
-    /// The same for one.
-    pub(crate) fn wake_one(&self, waker: Waker) {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            self.waker_panics.fetch_add(1, Ordering::Relaxed);
-            trace::waker_panicked(self);
+    /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
+    pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
+        for waker in batch.drain(..) {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                // Its destructor is the user's, too, and may panic as well.
+                std::mem::forget(payload);
+                self.waker_panics.fetch_add(1, Ordering::Relaxed);
+                trace::waker_panicked(self);
+            }
         }
     }
 
@@ -320,6 +346,8 @@ impl Core {
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats { waker_panics: self.waker_panics.load(Ordering::Relaxed), ..Stats::default() };
         self.shards().for_each(|shard| stats.add(&shard.counts()));
+        // While timers move from shard to shard, some may be seen in both or in none.
+        stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);
         stats
     }
 }

@@ -85,6 +85,8 @@ pub struct Entered {
 pub enum BuildError {
     /// There must be a shard.
     NoShards,
+    /// There must be room for a timer.
+    NoCapacity,
     /// [`QueueKind::Rounds`] with a tick or a number of slots that it cannot have.
     Rounds(RoundsError),
     /// A thread does not know when a manual clock is moved: take [`Driver::external`].
@@ -288,6 +290,9 @@ impl Builder {
         if shards == 0 {
             return Err(BuildError::NoShards);
         }
+        if self.capacity == Some(0) {
+            return Err(BuildError::NoCapacity);
+        }
         drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
         let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
         let (driving, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
@@ -325,6 +330,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::NoShards => f.write_str("an engine needs at least one shard"),
+            BuildError::NoCapacity => f.write_str("an engine needs a capacity of at least one timer"),
             BuildError::Rounds(error) => write!(f, "QueueKind::Rounds: {error}"),
             BuildError::ManualClock => {
                 f.write_str("a manual clock is turned by whoever moves it: take Driver::external() with it")
@@ -369,11 +375,6 @@ impl std::error::Error for InstallError {}
 /// The core of the global engine.
 pub(crate) fn global_core() -> &'static CoreRef {
     GLOBAL.get_or_init(Engine::default_or_closed).core()
-}
-
-/// Whether it is the core of the global engine. Starts none.
-pub(crate) fn is_global(core: &CoreRef) -> bool {
-    GLOBAL.get().is_some_and(|global| global.core().as_ptr() == core.as_ptr())
 }
 
 fn default_shards() -> usize {

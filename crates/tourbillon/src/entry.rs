@@ -25,7 +25,7 @@ use crate::engine::ArmError;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
 use crate::outcome::Outcome;
-use crate::shard::{Change, Coming, Leaving, Wish};
+use crate::shard::{Access, Change, Coming, Leaving, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
 use crate::state::{Later, Seen};
@@ -43,8 +43,8 @@ pub(crate) struct Entry {
 /// to remember. Either way the core is kept by one reference that is the entry's.
 ///
 /// ```text
-///     core:  ....address....  mode: 8 bits  held: 1 bit      phase: 2 bits       aligned to 4096
-///     node:  ....address..................  held: 1 bit      phase: 2 bits       aligned to 8; it knows its mode
+///     core:  ....address....  waiting: 1 bit  mode: 8 bits  held: 1 bit      phase: 2 bits       aligned to 4096
+///     node:  ....address..................................  held: 1 bit      phase: 2 bits       aligned to 8; it knows its mode
 /// ```
 #[derive(Clone, Copy)]
 struct Target(*mut ());
@@ -57,12 +57,14 @@ enum Phase {
     Stopped = 3,
 }
 
+/// An idle entry that has left its waker with the engine's capacity.
+const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
 const MODE_SHIFT: u32 = 3;
 const MODE: usize = (u8::MAX as usize) << MODE_SHIFT;
 
-const _: () = assert!(align_of::<Core>() > MODE | HELD | PHASE);
+const _: () = assert!(align_of::<Core>() > WAITING | MODE | HELD | PHASE);
 const _: () = assert!(align_of::<Node>() > HELD | PHASE);
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Entry>() == 16);
@@ -200,11 +202,12 @@ impl Entry {
     /// Pending, and woken when there may be room.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
-        let has_room = self.core().capacity.as_ref().is_some_and(|capacity| capacity.take_or_wait(waker));
+        let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(waker));
         if self.core().is_closed() {
             return self.ended(Outcome::Stopped);
         }
         if !has_room {
+            self.target = Target(self.target.0.map_addr(|address| address | WAITING));
             return Poll::Pending;
         }
         match self.arm_with_room(Coming::New, waker.clone()) {
@@ -221,25 +224,31 @@ impl Entry {
     #[inline(always)]
     fn arm_with_room(&mut self, coming: Coming, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let (deadline, mode) = (self.due(), self.mode());
+        let mut refused = None;
         let armed = home::with(self.core_ptr(), |home| {
             // SAFETY: a home knows how its thread stands to its shard.
-            let armed = unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker) };
-            if armed.wish == Wish::Earliest {
-                home.core().tell(home.shard(), home.access());
-            }
-            armed.node
+            unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker, &mut refused) }
         });
-        match armed {
-            Some(node) => {
-                self.target = Target::node(node, self.target.is_held());
-                Ok(Poll::Pending)
-            }
-            None => self.refused(),
+        let Some(node) = armed.node else { return self.refused(refused) };
+        self.target = Target::node(node, self.target.is_held());
+        if armed.wish == Wish::Earliest {
+            self.tell();
         }
+        Ok(Poll::Pending)
+    }
+
+    /// Tells whoever turns the shard of an armed entry that it is due before all others there.
+    #[cold]
+    fn tell(&self) {
+        let shard = shard_of(self.node());
+        let by = home::with_owner(shard, |home| if home.is_some() { Access::Owner } else { Access::Guest });
+        // SAFETY: the core keeps its shards.
+        self.core().tell(unsafe { shard.as_ref() }, by);
     }
 
     #[cold]
-    fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
+    fn refused(&mut self, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
+        drop(waker);
         self.give_room_back();
         if self.core().is_closed() {
             return Ok(self.ended(Outcome::Stopped));
@@ -304,24 +313,14 @@ impl Entry {
             Ok(Poll::Pending) => Poll::Pending,
             // It cannot be armed here. Whoever waits for it is to look.
             Ok(ready) => {
-                self.count_refused(Outcome::Stopped);
-                self.core().wake_one(again);
+                again.wake();
                 ready
             }
             Err(_) => {
-                self.count_refused(Outcome::Cancelled);
-                self.core().wake_one(again);
+                again.wake();
                 Poll::Pending
             }
         }
-    }
-
-    /// Counts the end of one that is between two shards.
-    fn count_refused(&self, outcome: Outcome) {
-        home::with(self.core_ptr(), |home| {
-            // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { home.shard().count_refused(home.access(), outcome) }
-        });
     }
 
     /// Ends one whose deadline is past and that is between two shards.
@@ -333,7 +332,7 @@ impl Entry {
         });
         self.give_room_back();
         let ready = self.ended(Outcome::Fired);
-        self.core().wake_one(waker);
+        waker.wake();
         ready
     }
 
@@ -383,14 +382,11 @@ impl Entry {
         let moved = home::with_owner(shard_of(node), |home| {
             let home = home.filter(|_| !is_past)?;
             // SAFETY: the home is of the owner, and we are the handle.
-            let moved = unsafe { home.shard().move_as_owner(node, due) };
-            if let Change::Done(Wish::Earliest) = moved {
-                home.core().tell(home.shard(), home.access());
-            }
-            Some(moved)
+            Some(unsafe { home.shard().move_as_owner(node, due) })
         });
         match moved {
-            Some(Change::Done(_)) => {}
+            Some(Change::Done(Wish::Earliest)) => self.tell(),
+            Some(Change::Done(Wish::Later)) => {}
             Some(Change::Ended) => self.make_idle(),
             None if self.outcome().is_some() => self.make_idle(),
             None => _ = self.move_house(|waker| waker),
@@ -406,8 +402,8 @@ impl Entry {
         self.set_phase(Phase::Idle);
     }
 
-    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the waker; else how it had
-    /// ended.
+    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the
+    /// waker; else how it had ended before.
     #[inline(always)]
     fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
         let (node, mode) = (self.node(), self.mode());
@@ -448,6 +444,14 @@ impl Entry {
         if self.target.is_held() { Time::NEVER } else { self.deadline }
     }
 
+    /// Nobody knows which of those who wait for room is this one, so all are let go, to come again if they want.
+    #[cold]
+    fn stop_waiting(&self) {
+        if let Some(capacity) = &self.core().capacity {
+            self.core().wake(&mut capacity.take_waiting());
+        }
+    }
+
     /// Whether it is due now.
     fn is_past(&self) -> bool {
         self.due() <= self.core().clock.now()
@@ -466,7 +470,7 @@ impl Entry {
             // SAFETY: the core, which the entry keeps, keeps its shards.
             Phase::Armed => unsafe { shard_of(self.node()).as_ref() }.core(),
             // SAFETY: a core's address is not null.
-            _ => unsafe { NonNull::new_unchecked(self.target.without(MODE | HELD | PHASE).cast()) },
+            _ => unsafe { NonNull::new_unchecked(self.target.without(WAITING | MODE | HELD | PHASE).cast()) },
         }
     }
 
@@ -502,6 +506,8 @@ impl Drop for Entry {
         if self.phase() == Phase::Armed {
             drop(self.end(Leaving::Cancelled));
             self.give_room_back();
+        } else if self.target.0.addr() & WAITING != 0 {
+            self.stop_waiting();
         }
         // SAFETY: the entry's own reference, which it does not use again.
         unsafe { home::put_ref(self.core_ptr()) };
@@ -512,5 +518,6 @@ impl Drop for Entry {
 /// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
 #[inline(always)]
 fn is_past_at_first_sight(home: &Home, deadline: Time, mode: Mode) -> bool {
-    deadline <= home.seen() || (deadline < home.shard().wants().get(mode.line()) && deadline <= home.now())
+    let may_be = deadline < home.shard().wants().get(mode.line()) || !home.core().clock.is_steady();
+    deadline <= home.seen() || (may_be && deadline <= home.now())
 }

@@ -1,7 +1,9 @@
 //! Where a thread is at home: its shard of an engine, and its stock of references to that engine's core.
 //!
 //! A thread has a home in each engine that it has used; the *current* one is that of the engine that it uses when none is
-//! named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the thread ends.
+//! named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the thread ends; and a home in an
+//! engine that has been shut down goes when another is made. So nothing of the user's may run while a home is borrowed: no
+//! waker is cloned, woken or dropped inside the closures of this module.
 //!
 //! # References in bulk
 //!
@@ -37,6 +39,8 @@ pub(crate) struct Home {
     ahead: Ahead,
     /// How many guards have entered it.
     entered: Cell<usize>,
+    /// How many guards will make it the current one again.
+    awaited: Cell<usize>,
 }
 
 thread_local! {
@@ -48,6 +52,8 @@ thread_local! {
 
 #[expect(clippy::vec_box, reason = "a home does not move when others are added")]
 struct Homes(RefCell<Vec<Box<Home>>>);
+
+type Gone = Vec<Box<Home>>;
 
 impl Home {
     fn new(core: CoreRef) -> Home {
@@ -65,8 +71,9 @@ impl Home {
     }
 
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
-        let (stock, entered, seen, ahead) = (Cell::new(0), Cell::new(0), Cell::new(Time::ZERO), Ahead::new());
-        Home { core, shard, index, access, stock, seen, ahead, entered }
+        let (seen, ahead) = (Cell::new(Time::ZERO), Ahead::new());
+        let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Home { core, shard, index, access, stock, seen, ahead, entered, awaited }
     }
 
     #[inline(always)]
@@ -226,34 +233,32 @@ pub(crate) unsafe fn put_ref(core: NonNull<Core>) {
     }
 }
 
-/// Makes the home in that engine the current one. Returns the one that was; for [`leave`].
+/// Makes the home in that engine the current one. Returns the one that was; for [`leave`], which must follow.
 pub(crate) fn enter(core: &CoreRef) -> *const Home {
     let home = find_or_make(core.as_ptr());
     let before = CURRENT.with(Cell::get);
     if let Some(home) = home {
-        // SAFETY: just found among this thread's homes.
-        let entered = unsafe { &(*home).entered };
-        entered.set(entered.get() + 1);
+        // SAFETY: both are among this thread's homes, one just found, the other current.
+        let (home, before) = unsafe { (&*home, before.as_ref()) };
+        home.entered.set(home.entered.get() + 1);
+        // So that it stays, whatever becomes of its engine.
+        before.inspect(|before| before.awaited.set(before.awaited.get() + 1));
         CURRENT.with(|current| current.set(home));
     }
     before
 }
 
-/// Makes `before` the current home again, if it is there still.
-///
-/// It may not be: the global engine's goes when that is shut down, and any other when guards are dropped in another order
-/// than they should be.
+/// Makes `before` the current home again.
 pub(crate) fn leave(core: &CoreRef, before: *const Home) {
     let _ = HOMES.try_with(|homes| {
-        let homes = homes.0.borrow();
-        let Some(home) = homes.iter().find(|home| home.core.as_ptr() == core.as_ptr()) else { return };
-        home.entered.set(home.entered.get() - 1);
-        if !std::ptr::eq(&**home, CURRENT.with(Cell::get)) {
-            return;
+        if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core.as_ptr()) {
+            home.entered.set(home.entered.get() - 1);
         }
-        let is_home = |home: &Home| home.entered.get() > 0 || crate::engine::is_global(&home.core);
-        let before = homes.iter().find(|home| std::ptr::eq(&***home, before) && is_home(home));
-        CURRENT.with(|current| current.set(before.map_or(null(), |home| std::ptr::from_ref::<Home>(home))));
+        // SAFETY: it is null, or a home that is kept because it was awaited.
+        if let Some(before) = unsafe { before.as_ref() } {
+            before.awaited.set(before.awaited.get() - 1);
+        }
+        CURRENT.with(|current| current.set(before));
     });
 }
 
@@ -281,7 +286,7 @@ fn with_new_current<R>(f: impl FnOnce(&Home) -> R) -> R {
 #[inline(never)]
 fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
     match find_or_make(core) {
-        // SAFETY: just found among this thread's homes, which are only added to while `f` runs.
+        // SAFETY: just found among this thread's homes. `f` runs nothing of the user's, so none is removed meanwhile.
         Some(home) => f(unsafe { &*home }),
         None => {
             // SAFETY: the caller holds a reference, so one can be added.
@@ -319,22 +324,26 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
             };
             let home = Box::new(Home::new(core));
             let pointer = std::ptr::from_ref::<Home>(&home);
-            homes.add(home);
+            let gone = homes.add(home);
+            drop(gone);
             pointer
         })
         .ok()
 }
 
 impl Homes {
-    /// Adds a home, and takes out those in engines that have been shut down and that nobody is inside of.
-    fn add(&self, home: Box<Home>) {
+    /// Adds a home, and takes out those in engines that have been shut down and that no guard needs. They are the caller's to
+    /// drop: with the last of an engine go things of its user's.
+    #[must_use]
+    fn add(&self, home: Box<Home>) -> Gone {
         let current = CURRENT.with(Cell::get);
-        let in_use = |home: &Home| !home.core.is_closed() || home.entered.get() > 0 || std::ptr::eq(home, current);
+        let unused = |home: &mut Box<Home>| {
+            let kept = home.entered.get() + home.awaited.get() > 0 || std::ptr::eq(&**home, current);
+            home.core.is_closed() && !kept
+        };
         let mut homes = self.0.borrow_mut();
-        let left: Vec<_> = homes.extract_if(.., |home| !in_use(home)).collect();
+        let gone = homes.extract_if(.., unused).collect();
         homes.push(home);
-        // With the last home an engine may go, and with it what its user has given to its driver.
-        drop(homes);
-        drop(left);
+        gone
     }
 }

@@ -12,22 +12,23 @@
 //! Nothing of the user's runs under the lock: wakers are cloned before it is taken and dropped or woken after it is
 //! given back (P10). A visit is bounded: it fires at most a batch and moves a bounded number of entries (D26).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::task::Waker;
 
 use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
+use crate::Outcome;
 use crate::bias::{Biased, Busy};
 use crate::core::Core;
 use crate::node::{Locked, NodeRef};
-use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
 use crate::returns::{HEAP, Returns};
 use crate::slab::{NONE, Slab};
 use crate::slack::{Class, LEAD, Mode};
 use crate::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::stats::Counts;
-use crate::sync::{AtomicU64, Ordering, lock_std};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, lock_std};
 use crate::young::Young;
 
 /// So many timers are fired in one visit.
@@ -90,7 +91,11 @@ pub(crate) enum Access {
 /// When a shard wants to be visited: the next time for each queue, never if there is none.
 ///
 /// Written under the shard's lock and read by the driver without it.
-pub(crate) struct Wants([AtomicU64; 2]);
+pub(crate) struct Wants {
+    times: [AtomicU64; 2],
+    /// Some of its timers are precise: the last visit has found so.
+    precise: AtomicBool,
+}
 
 /// Which of a shard's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,8 +137,6 @@ pub(crate) struct Visit {
     pub(crate) fired: usize,
     /// There is more to do at the same time.
     pub(crate) more: bool,
-    /// Some timers of the shard are precise.
-    pub(crate) precise: bool,
 }
 
 pub(crate) struct Inner {
@@ -203,7 +206,8 @@ impl Shard {
     pub(crate) fn notify_worker(&self) {
         let notify = lock_std(&self.notify).clone();
         if let Some(notify) = notify {
-            notify();
+            // What the user's function throws is its own affair.
+            let _ = catch_unwind(AssertUnwindSafe(|| notify())).map_err(std::mem::forget);
         }
     }
 
@@ -223,12 +227,21 @@ impl Shard {
         }
     }
 
-    /// Arms an entry for the handle that will have the node.
+    /// Arms an entry for the handle that will have the node. If that is refused, the waker is given back, to be dropped
+    /// where that is allowed.
     ///
     /// # Safety
     /// As for [`with`](Shard::with).
     #[inline(always)]
-    pub(crate) unsafe fn arm(&self, access: Access, coming: Coming, deadline: Time, mode: Mode, waker: Waker) -> Arm {
+    pub(crate) unsafe fn arm(
+        &self,
+        access: Access,
+        coming: Coming,
+        deadline: Time,
+        mode: Mode,
+        waker: Waker,
+        refused: &mut Option<Waker>,
+    ) -> Arm {
         // What follows is `with`, written out so that on the quick way everything stays in registers.
         if access == Access::Owner
             // SAFETY: the caller's contract.
@@ -238,28 +251,36 @@ impl Shard {
             return inside.with(|inner| inner.arm(&self.wants, node, coming, deadline, mode, waker));
         }
         // SAFETY: the caller's contract.
-        unsafe { self.arm_slowly(access, coming, deadline, mode, waker) }
+        unsafe { self.arm_slowly(access, coming, deadline, mode, waker, refused) }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn arm_slowly(&self, access: Access, coming: Coming, deadline: Time, mode: Mode, waker: Waker) -> Arm {
-        let mut waker = Some(waker);
-        let arm = |inner: &mut Inner| match (inner.take_node(self), waker.take()) {
-            (Some(node), Some(waker)) => inner.arm(&self.wants, node, coming, deadline, mode, waker),
-            (_, unused) => {
-                waker = unused;
-                Arm { node: None, wish: Wish::Later }
+    unsafe fn arm_slowly(
+        &self,
+        access: Access,
+        coming: Coming,
+        deadline: Time,
+        mode: Mode,
+        waker: Waker,
+        refused: &mut Option<Waker>,
+    ) -> Arm {
+        *refused = Some(waker);
+        let arm = |inner: &mut Inner| {
+            if let Some(node) = inner.take_node(self)
+                && let Some(waker) = refused.take()
+            {
+                return inner.arm(&self.wants, node, coming, deadline, mode, waker);
             }
+            // It was armed elsewhere, and the engine was shut down while it was on its way.
+            inner.counts.stopped += u64::from(inner.closed && coming == Coming::Moving);
+            Arm { node: None, wish: Wish::Later }
         };
         // SAFETY: the caller's contract.
-        let armed = unsafe { self.with(access, arm) };
-        // Outside the lock.
-        drop(waker);
-        armed
+        unsafe { self.with(access, arm) }
     }
 
-    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker, or how it had ended before.
+    /// Cancels and frees the node of the calling handle, as the owner. Gives the waker; or if it had ended, how.
     ///
     /// # Safety
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle, and forgets the node.
@@ -281,7 +302,7 @@ impl Shard {
         unsafe { self.inner.owner_by_mutex(|inner| inner.cancel(node, leaving)) }
     }
 
-    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker, or how it had ended before.
+    /// Cancels and sends home the node of the calling handle, on any thread. Gives the waker; or if it had ended, how.
     ///
     /// # Safety
     /// The caller is the node's handle, and forgets the node. The node is one of this shard.
@@ -289,7 +310,7 @@ impl Shard {
         let waker = match node.state().cancel() {
             // SAFETY: whoever wins the cancel owns the waker.
             Cancel::Won => Ok(unsafe { node.take_waker() }),
-            Cancel::Lost => Err(node.state().see().outcome()),
+            Cancel::Lost(outcome) => Err(outcome),
         };
         let cancelled = waker.is_ok() && leaving == Leaving::Cancelled;
         let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
@@ -323,7 +344,8 @@ impl Shard {
     /// The caller is the owner as for [`with`](Shard::with), and the node's handle.
     pub(crate) unsafe fn change_waker_as_owner(&self, node: NodeRef, waker: &mut Option<Waker>) -> Change<Waker> {
         let change = |_: &mut Inner| {
-            let (Seen::Armed(_), Some(new)) = (node.state().see(), waker.take()) else { return Change::Ended };
+            let Seen::Armed(_) = node.state().see() else { return Change::Ended };
+            let Some(new) = waker.take() else { return Change::Ended };
             // SAFETY: it is armed, the handle is here and the shard is locked: nobody else takes or reads the waker.
             unsafe {
                 let old = node.take_waker();
@@ -353,19 +375,6 @@ impl Shard {
         unsafe { self.with(access, |inner| inner.counts.fired(late)) }
     }
 
-    /// Counts a timer that had left one shard and was refused by the next: stopped, or cancelled for want of room.
-    ///
-    /// # Safety
-    /// As for [`with`](Shard::with).
-    pub(crate) unsafe fn count_refused(&self, access: Access, outcome: Outcome) {
-        let count = |inner: &mut Inner| match outcome {
-            Outcome::Stopped => inner.counts.stopped += 1,
-            _ => inner.counts.cancelled += 1,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { self.with(access, count) }
-    }
-
     /// Refuses all further arming.
     pub(crate) fn close(&self) {
         self.inner.guest(|inner| inner.closed = true);
@@ -376,14 +385,14 @@ impl Shard {
         self.inner.guest(|inner| {
             debug_assert!(inner.closed);
             inner.take_returns(self);
-            for index in inner.slab.indices(*cursor) {
-                if batch.len() == BATCH {
+            for (count, index) in inner.slab.indices(*cursor).enumerate() {
+                if batch.len() == BATCH || count == STEPS {
                     *cursor = index;
                     return true;
                 }
                 inner.stop(inner.slab.get(index), batch);
             }
-            self.wants.set([Time::NEVER; 2]);
+            self.wants.set([Time::NEVER; 2], false);
             false
         })
     }
@@ -430,17 +439,17 @@ impl Inner {
 
     #[inline(always)]
     fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
-        let waker = match node.state().see() {
-            // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
-            Seen::Armed(_) => Ok(unsafe { node.take_waker() }),
-            ended => Err(ended.outcome()),
+        let seen = node.state().see();
+        let Seen::Armed(_) = seen else {
+            self.slab.put(node);
+            return Err(seen.outcome());
         };
-        if waker.is_ok() {
-            self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
-            self.unlink(node);
-        }
+        self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
+        self.unlink(node);
+        // SAFETY: it is armed, the handle is here and the shard is locked: the waker is the handle's.
+        let waker = unsafe { node.take_waker() };
         self.slab.put(node);
-        waker
+        Ok(waker)
     }
 
     /// Places an armed node in its queue.
@@ -556,8 +565,8 @@ impl Inner {
         self.settle_young();
         let before = batch.len();
         let more = self.fire_batch(&shard.wants, now, batch) == Settled::More;
-        shard.wants.set([self.next(Line::Relaxed, now), self.next(Line::Strict, now)]);
-        Visit { fired: batch.len() - before, more, precise: self.precise > 0 }
+        shard.wants.set([self.next(Line::Relaxed, now), self.next(Line::Strict, now)], self.precise > 0);
+        Visit { fired: batch.len() - before, more }
     }
 
     /// Fires in the order of deadlines what is due at `now`, up to a batch; `More` if that was not all.
@@ -651,13 +660,13 @@ impl Busy for Inner {
 
 impl Wants {
     fn new() -> Wants {
-        Wants([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)])
+        Wants { times: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)], precise: AtomicBool::new(false) }
     }
 
     /// When this queue wants to be visited.
     #[inline(always)]
     pub(crate) fn get(&self, line: Line) -> Time {
-        Time::from_nanos(self.0[line as usize].load(Ordering::SeqCst))
+        Time::from_nanos(self.times[line as usize].load(Ordering::SeqCst))
     }
 
     /// The earliest of all wishes; but no relaxed timer is worth a visit before `floor`.
@@ -668,7 +677,7 @@ impl Wants {
     /// Under the lock: no later than `at`.
     #[inline(always)]
     fn bring_forward(&self, line: Line, at: Time) -> Wish {
-        let want = &self.0[line as usize];
+        let want = &self.times[line as usize];
         if at.as_nanos() >= want.load(Ordering::Relaxed) {
             return Wish::Later;
         }
@@ -678,10 +687,15 @@ impl Wants {
     }
 
     /// Under the lock, after a visit.
-    fn set(&self, times: [Time; 2]) {
-        for (want, time) in self.0.iter().zip(times) {
+    fn set(&self, times: [Time; 2], precise: bool) {
+        for (want, time) in self.times.iter().zip(times) {
             want.store(time.as_nanos(), Ordering::Release);
         }
+        self.precise.store(precise, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_precise(&self) -> bool {
+        self.precise.load(Ordering::Relaxed)
     }
 }
 

@@ -33,7 +33,7 @@
 
 use tourbillon_queue::Time;
 
-use crate::outcome::Outcome;
+use crate::Outcome;
 use crate::sync::{AtomicU64, Ordering};
 
 /// The state of one entry.
@@ -88,8 +88,8 @@ pub(crate) enum Stop {
 pub(crate) enum Cancel {
     /// Nobody will see it fire. The waker is the handle's.
     Won,
-    /// It had ended already: in `Fired` or `Stopped`.
-    Lost,
+    /// It had ended already.
+    Lost(Outcome),
 }
 
 /// What came of an attempt to push the deadline later.
@@ -166,12 +166,11 @@ impl State {
 
     /// Handle: ends it.
     pub(crate) fn cancel(&self) -> Cancel {
-        let word = self.0.load(Ordering::Relaxed);
-        let Seen::Armed(_) = Seen::from_word(word) else { return Cancel::Lost };
+        let word = self.0.load(Ordering::Acquire);
         // Only the handle changes the deadline, so a failure means that the shard was first.
-        match self.swap(word, CANCELLED) {
+        match self.swap_if_armed(word, CANCELLED) {
             Ok(()) => Cancel::Won,
-            Err(_) => Cancel::Lost,
+            Err(ended) => Cancel::Lost(Seen::from_word(ended).outcome()),
         }
     }
 
@@ -200,6 +199,13 @@ impl State {
         self.0.store(FREE | u64::from(next), Ordering::Relaxed);
     }
 
+    fn swap_if_armed(&self, from: u64, to: u64) -> Result<(), u64> {
+        match Seen::from_word(from) {
+            Seen::Armed(_) => self.swap(from, to),
+            _ => Err(from),
+        }
+    }
+
     /// Acquires what the other party did before, and releases what this one did.
     fn swap(&self, from: u64, to: u64) -> Result<(), u64> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
@@ -207,8 +213,7 @@ impl State {
 }
 
 impl Seen {
-    /// How an entry has ended that is not armed, as its handle sees it.
-    #[inline(always)]
+    /// How an entry has ended that the handle finds not armed.
     pub(crate) fn outcome(self) -> Outcome {
         if self == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired }
     }

@@ -7,7 +7,8 @@ use tourbillon_queue::Span;
 
 /// What an engine has done so far: [`Engine::stats`](crate::Engine::stats).
 ///
-/// `armed == fired + cancelled + stopped + pending`, always.
+/// `armed == fired + cancelled + stopped + pending`. While other threads arm and cancel, the shards are counted one after
+/// the other.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -64,8 +65,6 @@ impl Stats {
         self.fired += counts.fired;
         self.cancelled += counts.cancelled;
         self.stopped += counts.stopped;
-        // A timer may have been armed in a shard that is yet to be added.
-        self.pending = self.armed.saturating_sub(self.fired + self.cancelled + self.stopped);
         self.shards += 1;
         for (sum, count) in self.lateness.buckets.iter_mut().zip(counts.lateness.buckets.iter()) {
             *sum += count;

@@ -12,6 +12,7 @@
 //! waits. Should another thread have to share the shard, because there are no more, the worker is notified.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::Engine;
 use crate::driver::Turn;
 use crate::engine::Entered;
 use crate::home;
-use crate::shard::{Access, BATCH};
+use crate::shard::{Access, BATCH, Shard};
 
 /// The shard of the calling thread, in the hands of that thread: [`Engine::worker`].
 ///
@@ -45,6 +46,8 @@ use crate::shard::{Access, BATCH};
 /// ```
 #[derive(Debug)]
 pub struct Worker {
+    /// The thread's shard, which the engine keeps.
+    shard: NonNull<Shard>,
     entered: Entered,
     batch: Vec<Waker>,
     /// Not `Send`: it is the thread's.
@@ -55,14 +58,15 @@ impl Worker {
     pub(crate) fn new(engine: &Engine, notify: Arc<dyn Fn() + Send + Sync>) -> Option<Worker> {
         let entered = engine.enter();
         let core = engine.core().as_ptr();
-        let owns = home::with(core, |home| {
-            let owns = home.access() == Access::Owner;
-            if owns {
-                home.shard().set_worker(Some(notify));
-            }
-            owns
-        });
-        owns.then(|| Worker { entered, batch: Vec::with_capacity(BATCH), thread: PhantomData })
+        let shard = home::with(core, |home| (home.access() == Access::Owner).then(|| NonNull::from(home.shard())))?;
+        let worker = Worker { shard, entered, batch: Vec::with_capacity(BATCH), thread: PhantomData };
+        worker.shard().set_worker(Some(notify));
+        Some(worker)
+    }
+
+    fn shard(&self) -> &Shard {
+        // SAFETY: the engine that was entered keeps its shards.
+        unsafe { self.shard.as_ref() }
     }
 
     /// Fires what is due in this thread's shard, up to a batch, and says when to come again.
@@ -90,11 +94,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let core = self.entered.engine().core();
-        home::with(core.as_ptr(), |home| {
-            home.shard().set_worker(None);
-            // What is pending there is the driver's from now on.
-            core.tell(home.shard(), Access::Guest);
-        });
+        // What is pending there is the driver's from now on.
+        self.entered.engine().core().take_from_worker(self.shard());
     }
 }

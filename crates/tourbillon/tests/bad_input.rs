@@ -104,6 +104,10 @@ fn p6_what_cannot_be_built_is_refused_with_a_message_that_says_what_to_do() {
     assert!(matches!(refused, BuildError::NoShards));
     assert_eq!(refused.to_string(), "an engine needs at least one shard");
 
+    let refused = Engine::builder().capacity(0).build().unwrap_err();
+    assert!(matches!(refused, BuildError::NoCapacity));
+    assert_eq!(refused.to_string(), "an engine needs a capacity of at least one timer");
+
     let refused = Engine::builder().clock(Clock::manual()).driver(Driver::thread()).build().unwrap_err();
     assert!(matches!(refused, BuildError::ManualClock));
     assert!(refused.to_string().contains("Driver::external()"), "{refused}");
@@ -382,7 +386,8 @@ fn d43_p1_at_capacity_a_plain_sleep_waits_for_room_and_is_never_early() {
 
 #[test]
 fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
-    let engine = Engine::builder().clock(Clock::manual()).capacity(0).build().unwrap();
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _held = engine.try_sleep(ms(5)).unwrap();
     let task = Task::new();
     let mut sleep = pin!(engine.sleep(ms(5)));
     assert!(task.poll(sleep.as_mut()).is_pending());

@@ -85,7 +85,8 @@ impl Ahead {
     #[cold]
     fn read_clock(&self, ticks: u64) -> Time {
         let time = super::monotonic();
-        let pace = match counter::pace(ticks, time) {
+        let after = counter::read();
+        let pace = match counter::pace(ticks, time, after) {
             Pace::Known(pace) => pace,
             Pace::NotYet => return time,
             Pace::Unusable => {
@@ -94,7 +95,7 @@ impl Ahead {
             }
         };
         // If the thread lost its processor in between, the two do not belong together: the next call tries again.
-        if counter::read().wrapping_sub(ticks) < (TOGETHER << FRACTION) / pace {
+        if after.wrapping_sub(ticks) < (TOGETHER << FRACTION) / pace {
             self.pace.set(pace);
             self.window.set((WINDOW << FRACTION) / pace);
             self.ticks.set(ticks);
@@ -116,21 +117,31 @@ mod counter {
     /// The pace is measured over at least so many nanoseconds.
     const LONG: u64 = 20_000_000;
 
+    /// Ticks within which both are read before the pace is known: some microseconds, whatever it is.
+    const CLOSE: u64 = 10_000;
+
     #[inline(always)]
     pub(super) fn read() -> u64 {
         // SAFETY: it touches no memory, and every x86-64 processor has it.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
-    /// How fast it is taken to run, now that it reads `ticks` and the clock `time`.
-    pub(super) fn pace(ticks: u64, time: Time) -> Pace {
+    /// How fast it is taken to run, now that it read `ticks`, then the clock `time`, and then the counter `after`.
+    ///
+    /// The interval in ticks is from after the first reading of the clock to before the second: too short, if anything, so the
+    /// pace is too fast, if anything.
+    pub(super) fn pace(ticks: u64, time: Time, after: u64) -> Pace {
         static FIRST: OnceLock<Option<(u64, Time)>> = OnceLock::new();
         static PACE: OnceLock<Option<u64>> = OnceLock::new();
         let known = |pace: &Option<u64>| pace.map_or(Pace::Unusable, Pace::Known);
         if let Some(pace) = PACE.get() {
             return known(pace);
         }
-        let Some((first_ticks, first_time)) = *FIRST.get_or_init(|| is_the_clock().then_some((ticks, time))) else {
+        // As above: who lost the processor in between tries again.
+        if after.wrapping_sub(ticks) > CLOSE {
+            return Pace::NotYet;
+        }
+        let Some((first_ticks, first_time)) = *FIRST.get_or_init(|| is_the_clock().then_some((after, time))) else {
             return Pace::Unusable;
         };
         let (ticks, nanos) = (ticks.saturating_sub(first_ticks), (time - first_time).as_nanos());
@@ -162,7 +173,7 @@ mod counter {
         0
     }
 
-    pub(super) fn pace(_: u64, _: Time) -> Pace {
+    pub(super) fn pace(_: u64, _: Time, _: u64) -> Pace {
         Pace::Unusable
     }
 }

@@ -17,7 +17,7 @@
 
 mod pace;
 mod thread;
-#[cfg(feature = "tokio")]
+#[cfg(all(feature = "tokio", target_os = "linux"))]
 mod tokio_task;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use self::pace::Pace;
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
 use crate::core::{Core, CoreRef};
 use crate::engine::BuildError;
@@ -39,7 +39,7 @@ pub struct Driver(Kind);
 
 enum Kind {
     Thread,
-    #[cfg(feature = "tokio")]
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio,
     External(Box<dyn Fn() + Send + Sync>),
 }
@@ -77,7 +77,7 @@ impl Driver {
     /// A task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel. It saves the way
     /// from one thread to another, and depends on the runtime: while all its workers are blocked, nothing fires. When
     /// the runtime is gone, a thread takes over.
-    #[cfg(feature = "tokio")]
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
     #[must_use]
     pub fn tokio() -> Driver {
         Driver(Kind::Tokio)
@@ -102,7 +102,7 @@ impl Driver {
         let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
         let (alarm, start) = match self.0 {
             Kind::Thread => (Alarm::new(clock), manual(Start::Thread)?),
-            #[cfg(feature = "tokio")]
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
             Kind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
             Kind::External(notify) => (Alarm::call(notify), Start::Nothing),
         };
@@ -113,7 +113,7 @@ impl Driver {
 /// What a driver needs to be started.
 pub(crate) enum Start {
     Thread,
-    #[cfg(feature = "tokio")]
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio(::tokio::runtime::Handle),
     Nothing,
 }
@@ -122,7 +122,7 @@ impl Start {
     pub(crate) fn run(self, core: &CoreRef) -> Result<(), BuildError> {
         match self {
             Start::Thread => thread::spawn(core.clone()).map_err(BuildError::Thread),
-            #[cfg(feature = "tokio")]
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
             Start::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()),
             Start::Nothing => Ok(()),
         }
@@ -152,9 +152,9 @@ impl Driving {
     fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
         let at = core.next_round(floor);
         self.floor.store(floor.as_nanos(), Ordering::SeqCst);
-        self.alarm.set(at);
+        let set = self.alarm.set(at);
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
-        (core.next_round(floor) >= at && !core.is_closed()).then_some(at)
+        (set == Set::Done && core.next_round(floor) >= at && !core.is_closed()).then_some(at)
     }
 }
 
@@ -165,6 +165,8 @@ struct Wheelwork {
     pace: Pace,
     /// What comes next is a wake-up.
     slept: bool,
+    /// What comes next is another batch of the same.
+    in_batches: bool,
 }
 
 /// What a driver does next.
@@ -180,7 +182,7 @@ enum Next {
 
 impl Wheelwork {
     fn new(core: CoreRef) -> Wheelwork {
-        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false }
+        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false, in_batches: false }
     }
 
     /// A round and a plan.
@@ -190,15 +192,18 @@ impl Wheelwork {
             return Next::End;
         }
         let now = self.core.clock.now();
-        if std::mem::take(&mut self.slept) {
+        let round = self.core.round(now, &mut self.batch);
+        // Batches of one and the same wake-up count once.
+        if std::mem::take(&mut self.slept) || (round.fired > 0 && !self.in_batches) {
             self.pace.woken(now);
         }
-        let round = self.core.round(now, &mut self.batch);
-        let floor = self.pace.floor();
-        let short = if round.precise { Span::from(LEAD) } else { SHORT };
+        self.in_batches = round.more;
         if round.more {
             return Next::More;
         }
+        // A clock that was set back has left the pace ahead.
+        let floor = self.pace.floor().min(now + Span::from(SPACE));
+        let short = if self.core.is_precise() { Span::from(LEAD) } else { SHORT };
         if self.core.next_round(floor) - self.core.clock.now() <= short {
             return Next::Soon;
         }
@@ -216,15 +221,23 @@ impl Core {
     /// One turn, by whoever drives from outside.
     pub(crate) fn turn(&self, now: Time) -> Turn {
         let mut batch = Vec::with_capacity(BATCH);
-        self.driving.awake();
+        let is_driver = self.driving.alarm.is_external();
+        if is_driver {
+            self.driving.awake();
+        }
         let round = self.round(now, &mut batch);
-        let next = self.driving.plan(self, Time::ZERO).unwrap_or(now);
-        let more = round.more || (next <= now && !self.is_closed());
+        // Beside a driver, whose plan it is, nothing is planned.
+        let next = if is_driver { self.driving.plan(self, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
+        let next = next.unwrap_or(now);
+        if self.is_closed() {
+            return Turn { fired: round.fired, more: false, next: None, now };
+        }
+        let more = round.more || next <= now;
         Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
     }
 
-    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires.
-    /// (A clock that takes no orders stays where it is, and what is due there is all that fires.)
+    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires. A clock that
+    /// takes no orders is left to run: what is due is fired.
     pub(crate) fn advance(&self, to: Time) -> usize {
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
         let mut fired = 0;
@@ -245,7 +258,7 @@ impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             Kind::Thread => "Driver::thread",
-            #[cfg(feature = "tokio")]
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
             Kind::Tokio => "Driver::tokio",
             Kind::External(_) => "Driver::external",
         })

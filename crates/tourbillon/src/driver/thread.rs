@@ -13,6 +13,7 @@ pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
 }
 
 fn run(core: CoreRef) {
+    let _guard = Guard(core.clone());
     // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -24,6 +25,17 @@ fn run(core: CoreRef) {
             Next::Soon => std::hint::spin_loop(),
             Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
             Next::End => return,
+        }
+    }
+}
+
+/// Should the driver panic after all, its timers are stopped rather than left to wait for ever.
+struct Guard(CoreRef);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shut_down();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The driver as a task on a Tokio runtime, woken by a timer of the kernel.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use tokio::io::Interest;
@@ -17,7 +18,8 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
 }
 
 pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
-    let fd = core.driving.alarm.fd().ok_or(BuildError::NoRuntime)?.try_clone_to_owned().map_err(BuildError::Thread)?;
+    let no_timer = || BuildError::Thread(io::Error::other("no timer of the kernel (timerfd) is to be had"));
+    let fd = core.driving.alarm.fd().ok_or_else(no_timer)?.try_clone_to_owned().map_err(BuildError::Thread)?;
     let _context = runtime.enter();
     // Tokio panics if the runtime was built without I/O, and there is no way to ask it before.
     let fd = std::panic::catch_unwind(|| {
