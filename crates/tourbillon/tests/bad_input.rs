@@ -34,7 +34,10 @@ fn b1_without_any_runtime_a_sleep_can_be_waited_for() {
     // And without an executor, by nothing but a waker.
     let (told, hears) = mpsc::channel();
     let mut sleep = pin!(time::sleep(ms(5)));
-    assert!(poll_with(sleep.as_mut(), &waker(move || told.send(()).unwrap())).is_pending());
+    let tells = waker(move || told.send(()).unwrap());
+    if poll_with(sleep.as_mut(), &tells).is_ready() {
+        tells.wake();
+    }
     hears.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(sleep.is_elapsed());
 }
@@ -48,7 +51,7 @@ mod on_tokio {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let engine = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
         let mut before = Box::pin(engine.sleep(ms(50)));
-        assert!(poll_with(before.as_mut(), Waker::noop()).is_pending());
+        let _ = poll_with(before.as_mut(), Waker::noop());
         runtime.block_on(engine.sleep(ms(1)));
         drop(runtime);
         block_on(before.as_mut());
@@ -68,7 +71,7 @@ mod on_tokio {
         };
         // Its driver has not had a single turn yet.
         let mut sleep = Box::pin(engine.sleep(ms(5)));
-        assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+        let _ = poll_with(sleep.as_mut(), Waker::noop());
         drop(runtime);
         block_on(sleep.as_mut());
         assert_eq!(sleep.outcome(), Some(Outcome::Fired));
@@ -213,14 +216,15 @@ fn p6_the_last_handle_can_be_dropped_by_a_waker_on_the_driver_thread() {
     let mut other = Box::pin(engine.sleep(years(1)));
     assert!(poll_with(other.as_mut(), Waker::noop()).is_pending());
     let mut sleep = Box::pin(engine.sleep(ms(5)));
-    let last = Mutex::new(None);
-    let held = Arc::new(last);
+    let held = Arc::new(Mutex::new(None));
     let dropper = {
         let held = Arc::clone(&held);
         waker(move || drop::<Option<Engine>>(held.lock().unwrap().take()))
     };
     *held.lock().unwrap() = Some(engine);
-    assert!(poll_with(sleep.as_mut(), &dropper).is_pending());
+    if poll_with(sleep.as_mut(), &dropper).is_ready() {
+        dropper.wake();
+    }
     eventually("the other is stopped", || other.outcome() == Some(Outcome::Stopped));
     assert_eq!(sleep.outcome(), Some(Outcome::Fired));
 }
@@ -291,9 +295,11 @@ fn p6_a_waker_that_panics_at_shutdown_is_counted_and_the_others_are_woken() {
 fn p6_the_driver_thread_survives_a_waker_that_panics() {
     let engine = Engine::builder().build().unwrap();
     quietly(|| {
-        let mut sleep = pin!(engine.sleep(ms(1)));
         let panics = waker(|| std::panic::panic_any("a waker panics, on purpose"));
-        assert!(poll_with(sleep.as_mut(), &panics).is_pending());
+        let mut sleep = Box::pin(engine.sleep(ms(1)));
+        while poll_with(sleep.as_mut(), &panics).is_ready() {
+            sleep = Box::pin(engine.sleep(ms(1)));
+        }
         eventually("the panic is counted", || engine.stats().waker_panics == 1);
     });
     block_on(engine.sleep(ms(1)));
@@ -631,9 +637,11 @@ fn p6_timers_can_be_used_and_dropped_in_the_destructors_of_thread_locals() {
 fn p6_advancing_an_engine_whose_clock_takes_no_orders_only_fires_what_is_due() {
     let engine = Engine::builder().driver(Driver::external()).build().unwrap();
     let task = Task::new();
-    let mut due = pin!(engine.sleep(ms(1)));
+    let mut due = Box::pin(engine.sleep(ms(1)));
+    while task.poll(due.as_mut()).is_ready() {
+        due = Box::pin(engine.sleep(ms(1)));
+    }
     let mut far = pin!(engine.sleep(years(1)));
-    assert!(task.poll(due.as_mut()).is_pending());
     assert!(task.poll(far.as_mut()).is_pending());
     thread::sleep(ms(2));
     assert_eq!(engine.advance(years(2)), 1);

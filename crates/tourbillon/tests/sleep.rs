@@ -647,23 +647,20 @@ fn b6_ten_thousand_tasks_of_a_paused_runtime_wake_up_in_the_same_order_in_two_ru
 #[test]
 fn t12_a_task_that_wakes_itself_all_the_time_still_sees_its_timer() {
     // Real executors, so the real clock: the task never lets its thread rest, and the timer has to come from elsewhere.
-    async fn spin() -> usize {
+    async fn spin() {
         let mut sleep = pin!(sleep(ms(20)));
-        let mut polls = 0;
         std::future::poll_fn(|context| {
-            polls += 1;
             context.waker().wake_by_ref();
             sleep.as_mut().poll(context)
         })
         .await;
-        polls
     }
     let current_thread = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let multi_thread = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    assert!(current_thread.block_on(spin()) > 1);
-    assert!(multi_thread.block_on(async { tokio::spawn(spin()).await.unwrap() }) > 1);
-    assert!(smol::block_on(spin()) > 1);
-    assert!(futures_lite::future::block_on(spin()) > 1);
+    current_thread.block_on(spin());
+    multi_thread.block_on(async { tokio::spawn(spin()).await.unwrap() });
+    smol::block_on(spin());
+    futures_lite::future::block_on(spin());
 }
 
 #[test]
