@@ -313,13 +313,16 @@ impl Core {
 
     /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
     pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
-        for waker in batch.drain(..) {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // Its destructor is the user's, too, and may panic as well.
-                std::mem::forget(payload);
-                self.waker_panics.fetch_add(1, Ordering::Relaxed);
-                trace::waker_panicked(self);
-            }
+        batch.drain(..).for_each(|waker| self.wake_one(waker));
+    }
+
+    /// The same for one.
+    pub(crate) fn wake_one(&self, waker: Waker) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // Its destructor is the user's, too, and may panic as well.
+            std::mem::forget(payload);
+            self.waker_panics.fetch_add(1, Ordering::Relaxed);
+            trace::waker_panicked(self);
         }
     }
 

@@ -312,11 +312,11 @@ impl Entry {
             Ok(Poll::Pending) => Poll::Pending,
             // It cannot be armed here. Whoever waits for it is to look.
             Ok(ready) => {
-                again.wake();
+                self.core().wake_one(again);
                 ready
             }
             Err(_) => {
-                again.wake();
+                self.core().wake_one(again);
                 Poll::Pending
             }
         }
@@ -331,7 +331,7 @@ impl Entry {
         });
         self.give_room_back();
         let ready = self.ended(Outcome::Fired);
-        waker.wake();
+        self.core().wake_one(waker);
         ready
     }
 

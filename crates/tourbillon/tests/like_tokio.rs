@@ -2,47 +2,20 @@
 #![cfg(feature = "test-util")]
 
 mod by_hand;
+mod random;
 
 use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
 use by_hand::{Paused, Task, ms};
+use random::{Random, seed};
 use tokio::time as theirs;
 use tokio_util::time as theirs_util;
 use tourbillon::time as ours;
 
 const STORIES: u64 = 300;
 const STEPS: usize = 100;
-
-/// Random numbers from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    /// Milliseconds, fewer than one of these.
-    fn millis<const N: usize>(&mut self, bounds: [u64; N]) -> Duration {
-        let bound = bounds[self.below(N as u64) as usize];
-        ms(self.below(bound))
-    }
-}
-
-/// A seed: from the variable `TOURBILLON_SEED` if it is set, else a new one. It is printed, and so shown on failure.
-fn seed() -> u64 {
-    let seed = match std::env::var("TOURBILLON_SEED") {
-        Ok(text) => text.parse().expect("TOURBILLON_SEED is a number"),
-        Err(_) => std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64),
-    };
-    println!("to repeat this: TOURBILLON_SEED={seed}");
-    seed
-}
 
 /// Runs a story inside a Tokio runtime whose time is paused, and outside its budget.
 fn in_tokio(story: impl Future<Output = ()>) {

@@ -86,6 +86,9 @@ fn virtual_engine() -> Engine {
     let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
     engine.core().is_virtual.store(true, Ordering::Relaxed);
     IN_USE.store(true, Ordering::Relaxed);
+    // The first who asks the kernel for this waits for some milliseconds, and whoever asks meanwhile waits for that thread. The
+    // watcher would take it for idle.
+    crate::barrier::available();
     watcher::spawn(engine.core().clone());
     engine
 }

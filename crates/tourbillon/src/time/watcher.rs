@@ -7,9 +7,9 @@
 //! A task that was woken may run on a thread that has not used the engine yet. So for a short while after time has moved, the
 //! other threads of the process must not be running either.
 //!
-//! A thread that waits for a mutex is not idle: it goes on as soon as it has it. From outside it looks like others that wait for
-//! each other, but for the number 2, by which the usual mutexes say that somebody waits. Where that is seen, the watcher
-//! believes that a thread is idle only after it has been so for a while.
+//! A thread that waits for a lock is not idle: it goes on as soon as it has it. From outside it looks like others that wait for
+//! each other, but for the numbers by which the usual mutexes, and the standard library's other locks, say that somebody
+//! waits. Where one of those is seen, the watcher believes that a thread is idle only after it has been so for a while.
 
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const SELDOM: Duration = Duration::from_micros(500);
 const PATIENCE: u32 = 100;
 /// So long after time has moved do the other threads of the process matter.
 const GRACE: Duration = Duration::from_millis(10);
-/// So long must a thread wait that may be waiting for a mutex.
+/// So long must a thread wait that may be waiting for a lock.
 const WHILE: Duration = Duration::from_millis(10);
 
 /// Starts the watcher of an engine. It ends with the engine. (Without a thread for it, time does not move by itself.)
@@ -78,7 +78,7 @@ fn look(core: &Core) -> Picture {
     (look().as_ref() == Some(&first)).then_some(first)
 }
 
-/// A picture that may show a thread waiting for a mutex, and since when nothing in it has changed.
+/// A picture that may show a thread waiting for a lock, and since when nothing in it has changed.
 #[derive(Default)]
 struct Doubts(Option<(Vec<waiting::Since>, Instant)>);
 
@@ -121,12 +121,25 @@ mod waiting {
     }
 
     impl Since {
-        /// Whether it may be waiting for a mutex: in a futex call that expects the value 2.
+        /// Whether it may be waiting for a lock: in a futex call that expects the value of a lock that is waited for.
         pub(super) fn is_doubtful(&self) -> bool {
             let mut words = self.call.split(' ');
-            words.next() == Some(FUTEX) && words.nth(2) == Some("0x2")
+            if words.next() != Some(FUTEX) {
+                return false;
+            }
+            let value = words.nth(2).and_then(|word| u32::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+            value.is_some_and(|value| value == MUTEX || value == ONCE || (value >= RW_LOCK && value != PARKED))
         }
     }
+
+    /// A mutex.
+    const MUTEX: u32 = 2;
+    /// What another thread is initialising: `Once`, `OnceLock`, `LazyLock`.
+    const ONCE: u32 = 5;
+    /// An `RwLock`: one of the two highest bits, and a count.
+    const RW_LOCK: u32 = 1 << 30;
+    /// No lock, but `thread::park`.
+    const PARKED: u32 = u32::MAX;
 
     const FUTEX: &str = if cfg!(target_arch = "x86_64") { "202" } else { "98" };
 

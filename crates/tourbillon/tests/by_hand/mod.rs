@@ -1,19 +1,31 @@
 //! Polling by hand, in virtual time.
+//!
+//! [`Paused`] stops the time of the thread, for the functions of `tourbillon::time`; [`manual`] gives an engine of one's
+//! own that stands still.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tourbillon::time::error::Elapsed;
+#[cfg(feature = "test-util")]
 use tourbillon::time::{self, Instant};
+use tourbillon::{Clock, Engine};
+
+/// An engine whose clock stands still but for `Engine::advance`.
+pub(crate) fn manual() -> Engine {
+    Engine::builder().clock(Clock::manual()).build().unwrap()
+}
 
 /// Until it is dropped, the time of this thread stands still but for [`Paused::advance`].
+#[cfg(feature = "test-util")]
 pub(crate) struct Paused(());
 
+#[cfg(feature = "test-util")]
 impl Paused {
     pub(crate) fn new() -> Paused {
         time::pause();
@@ -29,6 +41,7 @@ impl Paused {
     }
 }
 
+#[cfg(feature = "test-util")]
 impl Drop for Paused {
     fn drop(&mut self) {
         time::resume();
@@ -72,6 +85,54 @@ impl Task {
     pub(crate) fn wakers_held(&self) -> usize {
         // One is in `wakes`, one in `waker`.
         Arc::strong_count(&self.wakes) - 2
+    }
+}
+
+/// Writes down in which order its wakers are woken.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u64>>>);
+
+impl Log {
+    /// A waker that writes this name.
+    pub(crate) fn waker(&self, name: u64) -> Waker {
+        let log = self.clone();
+        waker(move || log.write(name))
+    }
+
+    pub(crate) fn write(&self, name: u64) {
+        self.0.lock().unwrap().push(name);
+    }
+
+    /// What was written since this was last asked.
+    pub(crate) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A waker that calls this.
+pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
+    struct Calls<F>(F);
+
+    impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    Waker::from(Arc::new(Calls(call)))
+}
+
+/// Polls once, with a waker of one's own.
+pub(crate) fn poll_with<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// Waits, on the real clock, until this is so. It fails only after so long that no loaded machine explains it.
+pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -1,0 +1,155 @@
+//! P9: idle is free. What is measured here belongs to a whole thread or process, so these tests have a program of their own
+//! and run one at a time.
+#![cfg(target_os = "linux")]
+
+mod by_hand;
+
+use std::fs;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use by_hand::{eventually, ms, poll_with, years};
+use tourbillon::time::Sleep;
+use tourbillon::{Clock, Driver, Engine, Slack};
+
+/// One test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The driver threads there are, as folders. (A thread gives itself its name, so a new one may not be among them yet.)
+fn drivers() -> Vec<PathBuf> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
+    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "tourbillon")).collect()
+}
+
+/// What the kernel says of the driver thread, of which there must be one.
+fn of_driver(file: &str) -> String {
+    eventually("there is one engine with a driver thread", || drivers().len() == 1);
+    fs::read_to_string(drivers()[0].join(file)).unwrap()
+}
+
+/// How often the driver thread has gone to sleep so far.
+fn naps() -> u64 {
+    let status = of_driver("status");
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// How long the driver thread has run so far, in ticks of the kernel (10 ms).
+fn ticks() -> u64 {
+    let stat = of_driver("stat");
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn armed(engine: &Engine, duration: Duration, slack: Slack) -> Pin<Box<Sleep>> {
+    let mut sleep = Box::pin(engine.sleep(duration).slack(slack));
+    assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+    sleep
+}
+
+/// Shuts an engine down and waits until its thread is gone, so that the next test has one of its own.
+fn end(engine: Engine) {
+    engine.shutdown();
+    eventually("the driver thread ends", || drivers().is_empty());
+}
+
+#[test]
+fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers() {
+    let _alone = alone();
+    let engine = Engine::builder().build().unwrap();
+    eventually("the driver is there and sleeps", || {
+        of_driver("status").lines().any(|line| line.starts_with("State:") && line.contains('S'))
+    });
+    let mut sleeps = Vec::new();
+    for pending in [false, true] {
+        if pending {
+            for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(ms(5)), Slack::precise()] {
+                for far in [Duration::from_secs(3600), years(1), years(300), Duration::MAX] {
+                    sleeps.push(armed(&engine, far, slack));
+                }
+            }
+            // It is told of the first of them, and plans.
+            thread::sleep(ms(100));
+        }
+        let before = (naps(), ticks());
+        thread::sleep(Duration::from_secs(1));
+        let after = (naps(), ticks());
+        assert_eq!(after.0 - before.0, 0, "the driver woke up, with timers pending: {pending}");
+        assert!(after.1 - before.1 <= 1, "the driver was busy, with timers pending: {pending}");
+    }
+    drop(sleeps);
+    end(engine);
+}
+
+#[test]
+fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
+    let _alone = alone();
+    let engine = Engine::builder().build().unwrap();
+    let first = armed(&engine, Duration::from_secs(3600), Slack::adaptive());
+    thread::sleep(ms(100));
+    let before = naps();
+    let later: Vec<_> =
+        (1..=10_000).map(|n| armed(&engine, Duration::from_secs(3600 + n), Slack::adaptive())).collect();
+    drop(later);
+    let mut pushed = armed(&engine, Duration::from_secs(4000), Slack::adaptive());
+    for n in 0..1000 {
+        let deadline = pushed.deadline() + ms(n);
+        pushed.as_mut().reset(deadline);
+    }
+    thread::sleep(ms(50));
+    assert_eq!(naps() - before, 0);
+    drop((first, pushed));
+    end(engine);
+}
+
+#[test]
+fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
+    let _alone = alone();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let notify = {
+        let calls = Arc::clone(&calls);
+        move || _ = calls.fetch_add(1, Ordering::SeqCst)
+    };
+    let driver = Driver::external_with(notify);
+    let engine = Engine::builder().clock(Clock::manual()).shards(4).driver(driver).build().unwrap();
+    let calls = || calls.swap(0, Ordering::SeqCst);
+    let first = armed(&engine, ms(100), Slack::adaptive());
+    assert_eq!(calls(), 1, "the first is earlier than never");
+    assert!(engine.turn().next.is_some());
+
+    let mut later: Vec<_> = (100..200).map(|n| armed(&engine, ms(n), Slack::adaptive())).collect();
+    let strict: Vec<_> = (101..200).map(|n| armed(&engine, ms(n), Slack::exact())).collect();
+    let from_elsewhere = thread::scope(|scope| {
+        scope.spawn(|| (100..200).map(|n| armed(&engine, ms(n), Slack::adaptive())).collect::<Vec<_>>()).join().unwrap()
+    });
+    for sleep in &mut later {
+        let deadline = sleep.deadline() + ms(10);
+        sleep.as_mut().reset(deadline);
+    }
+    drop((strict, from_elsewhere, later));
+    assert_eq!(calls(), 0, "none of these is earlier than what is planned");
+
+    let earlier = armed(&engine, ms(50), Slack::adaptive());
+    assert_eq!(calls(), 1);
+    let between = armed(&engine, ms(70), Slack::adaptive());
+    assert_eq!(calls(), 0);
+    let mut moved = armed(&engine, ms(70), Slack::exact());
+    let deadline = moved.deadline() - ms(60);
+    moved.as_mut().reset(deadline);
+    assert_eq!(calls(), 1, "a reset that is earlier than planned");
+    drop((first, earlier, between, moved));
+    assert_eq!(calls(), 0, "cancelling tells nobody");
+    engine.advance(ms(1000));
+    calls();
+    let again = armed(&engine, ms(5), Slack::adaptive());
+    assert_eq!(calls(), 1, "the plan was empty again");
+    drop(again);
+}

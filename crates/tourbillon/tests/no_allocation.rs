@@ -1,0 +1,159 @@
+//! P7: no allocation in the steady state, and memory that is used again. The allocator of this program counts, for each
+//! thread on its own.
+
+mod by_hand;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use by_hand::{manual, ms, poll_with, years};
+use tourbillon::time::{Instant, Sleep};
+use tourbillon::{Engine, QueueKind, Slack};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+/// Bytes in use, by all threads.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// One test at a time, so that the bytes in use are its own.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+// SAFETY: what is counted does not change what the system's allocator does.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread asks for memory meanwhile.
+fn allocations(f: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    f();
+    ALLOCATIONS.get() - before
+}
+
+const SLACKS: [Slack; 4] = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_millis(1)), Slack::precise()];
+
+/// Arms so many at once, resets them, and cancels them.
+fn churn(engine: &Engine, sleeps: &mut Vec<Sleep>, many: usize) {
+    for n in 0..many {
+        let sleep = engine.sleep(years(1) + Duration::from_micros(7919 * n as u64)).slack(SLACKS[n % SLACKS.len()]);
+        sleeps.push(sleep);
+    }
+    for sleep in &mut *sleeps {
+        // SAFETY: they stay where they are until they are dropped: there is room for all in the vector.
+        let mut sleep = unsafe { Pin::new_unchecked(sleep) };
+        assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+        let deadline = sleep.deadline();
+        sleep.as_mut().reset(deadline + ms(5));
+        sleep.as_mut().reset(deadline - Duration::from_micros(100));
+        sleep.as_mut().disarm();
+        sleep.as_mut().arm();
+    }
+    sleeps.clear();
+}
+
+#[test]
+fn p7_arming_resetting_and_cancelling_allocate_nothing_in_the_steady_state() {
+    let _alone = alone();
+    for queue in [QueueKind::Wheel, QueueKind::Heap] {
+        let engine = Engine::builder().queue(queue).build().unwrap();
+        let mut sleeps = Vec::with_capacity(1000);
+        for _ in 0..10 {
+            churn(&engine, &mut sleeps, 1000);
+        }
+        let asked = allocations(|| (0..100).for_each(|_| churn(&engine, &mut sleeps, 1000)));
+        assert_eq!(asked, 0, "{queue:?}");
+    }
+}
+
+#[test]
+fn p7_one_timer_after_the_other_allocates_nothing() {
+    let _alone = alone();
+    let engine = manual();
+    let one = || {
+        for slack in SLACKS {
+            let mut sleep = pin!(engine.sleep(ms(10)).slack(slack));
+            assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+        }
+        assert!(poll_with(pin!(engine.sleep(Duration::ZERO)), Waker::noop()).is_ready());
+        assert!(poll_with(pin!(engine.sleep_until(Instant::now() + years(1000))), Waker::noop()).is_pending());
+    };
+    (0..10).for_each(|_| one());
+    assert_eq!(allocations(|| (0..10_000).for_each(|_| one())), 0);
+}
+
+#[test]
+fn p7_the_memory_of_cancelled_timers_is_used_again() {
+    let _alone = alone();
+    let engine = manual();
+    let mut sleeps = Vec::with_capacity(100_000);
+    churn(&engine, &mut sleeps, 100_000);
+    // A timer that is not given back uses 32 bytes.
+    let before = IN_USE.load(Ordering::Relaxed);
+    for _ in 0..20 {
+        churn(&engine, &mut sleeps, 100_000);
+    }
+    let after = IN_USE.load(Ordering::Relaxed);
+    assert!(after < before + 20 * 100_000 * 8, "{before} bytes, then {after}");
+    let stats = engine.stats();
+    assert_eq!((stats.armed, stats.cancelled, stats.pending), (2_100_000, 2_100_000, 0));
+}
+
+#[test]
+fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
+    let _alone = alone();
+    let engine = manual();
+    let across = || {
+        let arm = |_| {
+            let mut sleep = Box::pin(engine.sleep(years(1)));
+            assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+            sleep
+        };
+        let sleeps: Vec<_> = (0..10_000).map(arm).collect();
+        thread::spawn(move || drop(sleeps)).join().unwrap();
+    };
+    across();
+    let before = IN_USE.load(Ordering::Relaxed);
+    (0..20).for_each(|_| across());
+    let after = IN_USE.load(Ordering::Relaxed);
+    assert!(after < before + 20 * 10_000 * 8, "{before} bytes, then {after}");
+    assert_eq!(engine.stats().pending, 0);
+}
+
+#[test]
+fn t5_a_sleep_that_is_never_polled_allocates_nothing() {
+    let _alone = alone();
+    let engine = manual();
+    drop(engine.sleep(ms(1)));
+    let asked = allocations(|| {
+        for _ in 0..10_000 {
+            drop(engine.sleep(ms(1)));
+        }
+    });
+    assert_eq!(asked, 0);
+}
