@@ -76,9 +76,9 @@ fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers(
                     sleeps.push(armed(&engine, far, slack));
                 }
             }
-            // It is told of the first of them, and plans.
-            thread::sleep(ms(100));
         }
+        // It starts; and it is told of the first timer, and plans.
+        thread::sleep(ms(100));
         let before = (naps(), ticks());
         thread::sleep(Duration::from_secs(1));
         let after = (naps(), ticks());

@@ -81,7 +81,8 @@ impl Sleep {
     /// Sets another deadline: before or after the old one, in the past, while it waits, when it has ended.
     ///
     /// Whoever waits for it is woken at the new deadline; there is no need to poll again. If it had ended, it waits again
-    /// from the next poll on. Pushing a deadline later takes no lock.
+    /// from the next poll on. Pushing a deadline later takes no lock. A deadline in the past ends it at once, and whoever waits for
+    /// it is woken within this call.
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         self.entry().reset(deadline);
     }
