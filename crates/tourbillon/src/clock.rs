@@ -8,7 +8,7 @@ mod ahead;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::{Duration, Instant as StdInstant, SystemTime};
 
 use tourbillon_queue::{Span, Time};
 
@@ -164,6 +164,16 @@ impl Clock {
     /// A moment of the standard library on this clock. Not early: see [`Anchor`].
     pub(crate) fn time_of(&self, std: StdInstant) -> Time {
         self.anchor().to_time(std)
+    }
+
+    /// When the wall clock will show `when`, on this clock. A wall clock itself knows; the others count what is left.
+    pub(crate) fn time_of_wall(&self, when: SystemTime) -> Time {
+        #[cfg(target_os = "linux")]
+        if let Kind::Wall = self.0 {
+            // What was before 1970 is past.
+            return Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+        }
+        self.now() + Span::from(when.duration_since(SystemTime::now()).unwrap_or_default())
     }
 
     fn anchor(&self) -> Anchor {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tourbillon_queue::{RoundsError, Span};
 
@@ -180,7 +180,16 @@ impl Engine {
     /// # Errors
     /// [`ArmError::Full`] at the engine's capacity, [`ArmError::Stopped`] after its shutdown.
     pub fn try_sleep(&self, duration: Duration) -> Result<Sleep, ArmError> {
-        self.sleep(duration).armed()
+        let entry = home::with(self.owner.core.as_ptr(), |home| Entry::at_home(home, home.deadline(duration)));
+        entry.armed().map(Sleep::from_entry)
+    }
+
+    /// A [`Sleep`] on this engine until the wall clock shows `when`. With [`Clock::wall`] it follows the clock when that is
+    /// set; with any other it ends when the time that is left now has passed.
+    pub fn sleep_until_wall(&self, when: SystemTime) -> Sleep {
+        Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
+            Entry::at_home(home, home.core().clock.time_of_wall(when))
+        }))
     }
 
     /// What it has done so far. Exact: it looks into each shard.

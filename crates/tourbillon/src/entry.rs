@@ -199,6 +199,17 @@ impl Entry {
         self.arm_with_room(Coming::New, waker.clone())
     }
 
+    /// Arms it before it is polled, so that whoever makes it learns if that cannot be.
+    ///
+    /// # Errors
+    /// The engine holds as many timers as it may, or has been shut down.
+    pub(crate) fn armed(mut self) -> Result<Entry, ArmError> {
+        match self.arm(Waker::noop())? {
+            Poll::Ready(Outcome::Stopped) => Err(ArmError::Stopped),
+            _ => Ok(self),
+        }
+    }
+
     /// Pending, and woken when there may be room.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {

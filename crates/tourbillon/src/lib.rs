@@ -132,6 +132,8 @@ pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+/// A point in time on an engine's clock, and a distance.
+pub use tourbillon_queue::{Span, Time};
 pub use worker::Worker;
 
 /// Compiles the code in the READMEs.

@@ -679,3 +679,34 @@ fn p5_a_manual_clock_can_be_advanced_to_the_end_of_time() {
     assert_eq!(engine.advance(Duration::MAX), 1);
     assert!(far.is_elapsed() && !never.is_elapsed());
 }
+
+#[test]
+fn b7_the_try_forms_say_at_once_that_an_engine_is_full_or_stopped() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _entered = engine.enter();
+    let first = tourbillon::time::try_sleep(ms(10)).expect("there is room for one");
+    assert_eq!(tourbillon::time::try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 });
+    let (error, future) = tourbillon::time::try_timeout(ms(10), std::future::ready(7)).expect_err("it is full");
+    assert_eq!((error, future.into_inner()), (ArmError::Full { capacity: 1 }, 7));
+    drop(first);
+    assert!(tourbillon::time::try_timeout(ms(10), std::future::ready(7)).is_ok());
+    engine.shutdown();
+    assert_eq!(tourbillon::time::try_sleep(ms(10)).unwrap_err(), ArmError::Stopped);
+}
+
+#[test]
+fn p8_b8_a_sleep_until_a_time_of_day_is_counted_from_what_is_left_or_by_the_wall_clock_itself() {
+    let manual = Engine::builder().clock(Clock::manual()).build().unwrap();
+    let wall = Engine::builder().clock(Clock::wall()).driver(Driver::external()).build().unwrap();
+    let soon = std::time::SystemTime::now() + Duration::from_secs(3600);
+    for engine in [&manual, &wall] {
+        let mut sleep = std::pin::pin!(engine.sleep_until_wall(soon));
+        assert!(poll_with(sleep.as_mut(), std::task::Waker::noop()).is_pending());
+        let mut past = std::pin::pin!(engine.sleep_until_wall(std::time::SystemTime::UNIX_EPOCH));
+        assert!(poll_with(past.as_mut(), std::task::Waker::noop()).is_ready());
+    }
+    let left = manual.turn().next.expect("one is pending") - manual.clock().now();
+    assert!(left <= Duration::from_secs(3600).into() && left > Duration::from_secs(3000).into());
+    let due = wall.turn().next.expect("one is pending").as_nanos();
+    assert_eq!(u128::from(due), soon.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_nanos());
+}

@@ -5,8 +5,8 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | wait | [`sleep`], [`sleep_until`], [`Sleep`] |
-//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`Timeout::reset`], [`extend`](Timeout::extend), [`disarm`](Timeout::disarm) |
+//! | wait | [`sleep`], [`sleep_until`], [`Sleep`]; + [`try_sleep`], [`Sleep::slack`], [`disarm`](Sleep::disarm), [`arm`](Sleep::arm) |
+//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`disarm`](Timeout::disarm) |
 //! | give up in time, through many calls | + [`Deadline`] |
 //! | do something every so often | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
@@ -51,9 +51,9 @@ pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
 pub use instant::Instant;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
-pub use sleep::{Sleep, sleep, sleep_until};
+pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
 /// The standard library's, for those who import everything from here.
 pub use std::time::Duration;
 #[cfg(feature = "test-util")]
 pub use test_util::{advance, pause, resume};
-pub use timeout::{Timeout, timeout, timeout_at};
+pub use timeout::{Timeout, timeout, timeout_at, try_timeout};

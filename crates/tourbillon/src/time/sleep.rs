@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::engine::ArmError;
@@ -40,6 +40,15 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::from_entry(Entry::until(deadline))
+}
+
+/// The same as [`sleep`], but armed at once, so that the caller learns if that cannot be.
+///
+/// # Errors
+/// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
+/// down. (A plain `sleep` waits for room, and is ready at once when there is no engine any more.)
+pub fn try_sleep(duration: Duration) -> Result<Sleep, ArmError> {
+    Entry::after(duration).armed().map(Sleep::from_entry)
 }
 
 /// The future of [`sleep`] and [`sleep_until`].
@@ -101,14 +110,6 @@ impl Sleep {
     pub fn slack(mut self, slack: Slack) -> Sleep {
         self.entry.set_mode(slack.mode());
         self
-    }
-
-    /// Arms it before it is polled, so that the caller learns if that cannot be.
-    pub(crate) fn armed(mut self) -> Result<Sleep, ArmError> {
-        match self.entry.arm(Waker::noop())? {
-            Poll::Ready(Outcome::Stopped) => Err(ArmError::Stopped),
-            _ => Ok(self),
-        }
     }
 
     fn entry(self: Pin<&mut Self>) -> &mut Entry {

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use super::Instant;
 use super::error::Elapsed;
 use crate::Outcome;
+use crate::engine::ArmError;
 use crate::entry::Entry;
 
 /// Waits for a future, but no longer than `duration` from now.
@@ -69,6 +70,18 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 /// ```
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: Entry::until(deadline), is_armed: true }
+}
+
+/// The same as [`timeout`], but its timer is armed at once, so that the caller learns if that cannot be.
+///
+/// # Errors
+/// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
+/// down. The future is given back with it.
+pub fn try_timeout<F: IntoFuture>(duration: Duration, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
+    match Entry::after(duration).armed() {
+        Ok(delay) => Ok(Timeout { value: future.into_future(), delay, is_armed: true }),
+        Err(error) => Err((error, future)),
+    }
 }
 
 pin_project! {
