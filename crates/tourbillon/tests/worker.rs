@@ -179,7 +179,7 @@ fn w1_a_worker_that_is_dropped_hands_its_timers_to_who_turns_the_engine() {
 }
 
 #[test]
-fn w1_d39_a_worker_that_is_dropped_hands_its_timers_to_a_driver_that_sleeps() {
+fn d39_a_worker_that_is_dropped_hands_its_timers_to_a_driver_that_sleeps() {
     let engine = with_driver(2);
     for _ in 0..20 {
         let worker = engine.worker(|| ()).unwrap();
