@@ -36,7 +36,7 @@ fn armed(duration: Duration, task: &Task) -> Pin<Box<Sleep>> {
 }
 
 #[test]
-fn w1_a_worker_turns_its_own_shard_and_who_turns_the_engine_leaves_it_alone() {
+fn a_worker_turns_its_own_shard_and_who_turns_the_engine_leaves_it_alone() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -51,7 +51,7 @@ fn w1_a_worker_turns_its_own_shard_and_who_turns_the_engine_leaves_it_alone() {
 }
 
 #[test]
-fn w1_a_driver_thread_leaves_the_shard_of_a_worker_alone() {
+fn a_driver_thread_leaves_the_shard_of_a_worker_alone() {
     let engine = with_driver(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -65,7 +65,7 @@ fn w1_a_driver_thread_leaves_the_shard_of_a_worker_alone() {
 }
 
 #[test]
-fn w1_time_left_is_until_the_earliest_timer_of_the_worker() {
+fn time_left_is_until_the_earliest_timer_of_the_worker() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -100,7 +100,7 @@ fn time_of_the_driver(engine: &Engine) -> Option<Duration> {
 }
 
 #[test]
-fn w1_a_worker_fires_each_timer_of_many_in_bounded_turns() {
+fn a_worker_fires_each_timer_of_many_in_bounded_turns() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -121,7 +121,7 @@ fn w1_a_worker_fires_each_timer_of_many_in_bounded_turns() {
 }
 
 #[test]
-fn w1_the_timers_of_other_threads_are_fired_by_the_driver_while_a_worker_does_not_turn() {
+fn the_timers_of_other_threads_are_fired_by_the_driver_while_a_worker_does_not_turn() {
     let engine = with_driver(4);
     let _worker = engine.worker(|| ()).unwrap();
     thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn w1_the_timers_of_other_threads_are_fired_by_the_driver_while_a_worker_does_no
 }
 
 #[test]
-fn w1_without_a_shard_of_its_own_a_thread_gets_no_worker() {
+fn without_a_shard_of_its_own_a_thread_gets_no_worker() {
     let engine = with_shards(1);
     let (owns, over) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
@@ -159,7 +159,7 @@ fn w1_without_a_shard_of_its_own_a_thread_gets_no_worker() {
 }
 
 #[test]
-fn w1_a_worker_that_is_dropped_hands_its_timers_to_who_turns_the_engine() {
+fn a_worker_that_is_dropped_hands_its_timers_to_who_turns_the_engine() {
     let engine = with_shards(2);
     let worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -192,7 +192,7 @@ fn d39_a_worker_that_is_dropped_hands_its_timers_to_a_driver_that_sleeps() {
 }
 
 #[test]
-fn w1_a_worker_keeps_its_engine_and_stops_it_when_it_was_the_last() {
+fn a_worker_keeps_its_engine_and_stops_it_when_it_was_the_last() {
     let engine = with_shards(1);
     let clock = engine.clone();
     let mut worker = engine.worker(|| ()).unwrap();
@@ -207,7 +207,7 @@ fn w1_a_worker_keeps_its_engine_and_stops_it_when_it_was_the_last() {
 }
 
 #[test]
-fn w1_f9_a_timer_of_a_worker_is_cancelled_from_another_thread() {
+fn f9_a_timer_of_a_worker_is_cancelled_from_another_thread() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| panic!("nobody has armed anything here")).unwrap();
     let task = Task::new();
@@ -222,7 +222,7 @@ fn w1_f9_a_timer_of_a_worker_is_cancelled_from_another_thread() {
 }
 
 #[test]
-fn w1_a_timer_of_a_worker_that_is_polled_elsewhere_follows_its_task() {
+fn a_timer_of_a_worker_that_is_polled_elsewhere_follows_its_task() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let (task, there) = (Task::new(), Task::new());
@@ -245,7 +245,7 @@ fn w1_a_timer_of_a_worker_that_is_polled_elsewhere_follows_its_task() {
 }
 
 #[test]
-fn w1_t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_else() {
+fn t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_else() {
     let notified = Arc::new(AtomicUsize::new(0));
     let engine = with_shards(1);
     let count = Arc::clone(&notified);
@@ -270,7 +270,7 @@ fn w1_t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_els
 }
 
 #[test]
-fn w1_p6_a_notify_that_panics_harms_neither_who_arms_nor_the_timer() {
+fn p6_a_notify_that_panics_harms_neither_who_arms_nor_the_timer() {
     let engine = Engine::builder().clock(Clock::manual()).shards(1).capacity(1).build().unwrap();
     // Not by the macro: the hook would print it.
     let mut worker = engine.worker(|| std::panic::resume_unwind(Box::new("notify panics, on purpose"))).unwrap();
@@ -290,7 +290,7 @@ fn w1_p6_a_notify_that_panics_harms_neither_who_arms_nor_the_timer() {
 }
 
 #[test]
-fn w1_d28_a_shutdown_stops_the_timers_of_a_worker() {
+fn d28_a_shutdown_stops_the_timers_of_a_worker() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -321,7 +321,7 @@ fn fires_on_another_thread(engine: &Engine) {
 }
 
 #[test]
-fn w1_the_shard_of_a_worker_that_was_forgotten_goes_to_the_driver_with_its_thread() {
+fn the_shard_of_a_worker_that_was_forgotten_goes_to_the_driver_with_its_thread() {
     let engine = with_driver(1);
     let task = Task::new();
     let left_behind = thread::scope(|scope| {
@@ -341,7 +341,7 @@ thread_local! {
 }
 
 #[test]
-fn w1_the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread() {
+fn the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread() {
     // What is made first is destroyed last, on most systems: the worker before the thread's home, or after it.
     for before in [false, true] {
         let engine = with_driver(1);
@@ -365,7 +365,7 @@ fn w1_the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread
 
 #[test]
 #[ignore = "a defect: the drop of the first worker hands the shard of the second one to the driver"]
-fn w1_a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker() {
+fn a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker() {
     /// Runs at the end of its thread, between the thread's home and what was made before.
     struct Between(mpsc::Sender<()>, mpsc::Receiver<()>);
 
@@ -403,7 +403,7 @@ fn w1_a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_work
 }
 
 #[test]
-fn w1_a_runtimes_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_in_time() {
+fn a_runtimes_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_in_time() {
     let engine = with_driver(2);
     let mut worker = engine.worker(|| ()).unwrap();
     for micros in [50, 300, 1000, 3000] {
