@@ -155,6 +155,20 @@ fn w7_d32_after_shutdown_nothing_is_armed_and_everything_says_so() {
 }
 
 #[test]
+fn w7_after_shutdown_no_turn_is_wanted() {
+    let engine = with_shards(2);
+    let sleeps: Vec<_> = [ms(1), ms(10), years(1)].map(|duration| engine.try_sleep(duration).unwrap()).into();
+    engine.clock().advance(ms(5));
+    engine.shutdown();
+    for _ in 0..2 {
+        let turn = engine.turn();
+        assert_eq!((turn.fired, turn.more, turn.next), (0, false, None));
+        assert_eq!(engine.advance(ms(100)), 0);
+    }
+    assert!(sleeps.iter().all(|sleep| sleep.outcome() == Some(Outcome::Stopped)));
+}
+
+#[test]
 fn w7_d41_a_shutdown_while_other_threads_arm_leaves_nobody_waiting() {
     for round in 0..20 {
         let engine = Engine::builder().shards(2).build().unwrap();
@@ -208,6 +222,23 @@ fn p6_an_engine_dropped_while_its_sleeps_are_held_stops_them() {
     let deadline = armed.deadline();
     armed.as_mut().reset(deadline);
     unpolled.as_mut().disarm();
+}
+
+#[test]
+fn p6_the_last_of_an_engine_can_be_a_sleep_on_a_thread_that_never_used_it() {
+    for armed in [false, true] {
+        let arm = move || {
+            let mut sleep = Box::pin(manual().sleep(ms(1)));
+            let _ = armed && poll_with(sleep.as_mut(), Waker::noop()).is_ready();
+            sleep
+        };
+        let mut sleep = thread::spawn(arm).join().unwrap();
+        assert!(poll_with(sleep.as_mut(), Waker::noop()).is_ready());
+        assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+        let deadline = sleep.deadline();
+        sleep.as_mut().reset(deadline + ms(1));
+        thread::spawn(move || drop(sleep)).join().unwrap();
+    }
 }
 
 #[test]
@@ -334,6 +365,72 @@ fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_who_made_room()
     assert_eq!(engine.stats().waker_panics, 1);
 }
 
+#[test]
+fn p6_a_panic_whose_payload_panics_when_it_is_dropped_does_not_end_the_driver() {
+    struct Bomb(Arc<AtomicUsize>);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            std::panic::resume_unwind(Box::new("a payload panics, on purpose"));
+        }
+    }
+
+    let dropped = Arc::new(AtomicUsize::new(0));
+    // Not by the macro: the hook would print it.
+    let bomb = || {
+        let dropped = Arc::clone(&dropped);
+        waker(move || std::panic::resume_unwind(Box::new(Bomb(Arc::clone(&dropped)))))
+    };
+    for engine in [manual(), Engine::builder().build().unwrap()] {
+        let task = Task::new();
+        let mut sleep = Box::pin(engine.sleep(ms(5)));
+        while poll_with(sleep.as_mut(), &bomb()).is_ready() {
+            sleep = Box::pin(engine.sleep(ms(5)));
+        }
+        let mut beside = Box::pin(engine.sleep(ms(5)));
+        let waits = task.poll(beside.as_mut()).is_pending();
+        // Does nothing where the clock takes no orders.
+        engine.clock().advance(ms(5));
+        if engine.clock().is_manual() {
+            engine.turn();
+        }
+        eventually("the panic is counted", || engine.stats().waker_panics == 1);
+        eventually("the one beside is woken", || !waits || task.wakes() == 1);
+        // And at a shutdown.
+        let mut stopped = Box::pin(engine.sleep(years(1)));
+        assert!(poll_with(stopped.as_mut(), &bomb()).is_pending());
+        engine.shutdown();
+        assert_eq!(engine.stats().waker_panics, 2);
+    }
+    assert_eq!(dropped.load(Ordering::SeqCst), 0, "nobody drops what may panic");
+}
+
+#[test]
+fn p6_a_notify_of_an_external_driver_that_panics_harms_neither_who_arms_nor_the_timer() {
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    let driver = Driver::external_with(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        // Not by the macro: the hook would print it.
+        std::panic::resume_unwind(Box::new("notify panics, on purpose"));
+    });
+    let engine = Engine::builder().clock(Clock::manual()).driver(driver).capacity(1).build().unwrap();
+    let task = Task::new();
+    for round in 1..=3 {
+        let mut sleep = Box::pin(engine.sleep(ms(5)));
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        assert_eq!(notified.load(Ordering::SeqCst), round);
+        assert_eq!((engine.advance(ms(5)), task.wakes()), (1, 1));
+        assert!(task.poll(sleep.as_mut()).is_ready());
+    }
+    // One that is cancelled gives its place back, and so does one that a shutdown ends.
+    drop(engine.try_sleep(ms(5)).unwrap());
+    let _held = engine.try_sleep(ms(5)).unwrap();
+    engine.shutdown();
+    assert_eq!(engine.stats().pending, 0);
+}
+
 /// Without what the standard hook prints about panics that are part of the test.
 fn quietly(f: impl FnOnce()) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -401,6 +498,31 @@ fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
     assert_eq!(task.wakes(), 1);
     assert!(task.poll(sleep.as_mut()).is_ready());
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+}
+
+#[test]
+fn d43_a_sleep_that_is_dropped_while_it_waits_for_room_lets_its_waker_go_and_harms_no_other() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let held = engine.try_sleep(ms(100)).unwrap();
+    let (waits, goes) = (Task::new(), Task::new());
+    let mut waiting = pin!(engine.sleep(ms(10)));
+    assert!(waits.poll(waiting.as_mut()).is_pending());
+    for _ in 0..100 {
+        let mut sleep = Box::pin(engine.sleep(ms(1)));
+        assert!(goes.poll(sleep.as_mut()).is_pending());
+        drop(sleep);
+        assert_eq!(goes.wakers_held(), 0);
+        // The other may be asked to look again, and has to wait on.
+        if waits.wakes() > 0 {
+            assert!(waits.poll(waiting.as_mut()).is_pending());
+        }
+    }
+    drop(held);
+    assert!(waits.wakes() > 0, "there is room");
+    assert!(waits.poll(waiting.as_mut()).is_pending());
+    assert_eq!(engine.advance(ms(10)), 1);
+    assert!(waits.poll(waiting.as_mut()).is_ready());
+    assert_eq!(waits.wakers_held(), 0);
 }
 
 #[test]
@@ -512,6 +634,85 @@ fn p6_a_guard_outlives_a_shutdown() {
     assert!(Engine::current().is_shutdown());
     drop(guard);
     block_on(time::sleep(ms(1)));
+}
+
+#[test]
+fn p6_guards_dropped_in_any_order_after_a_shutdown_return_to_homes_that_are_there() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        // Each step of the story with a shutdown of each engine, before the first guard goes or after it.
+        for (shut_down, after) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (1, 2)] {
+            let engines = [manual(), manual(), manual()];
+            let mut guards: Vec<_> = engines.iter().map(|engine| Some(engine.enter())).collect();
+            for (step, which) in order.into_iter().enumerate() {
+                if step == after {
+                    engines[shut_down].shutdown();
+                }
+                // A new home, so that those go that can.
+                drop(manual().sleep(ms(1)));
+                guards[which] = None;
+                drop(manual().sleep(ms(1)));
+                // Whichever engine this is.
+                let _ = poll_with(pin!(time::sleep(ms(1))), Waker::noop());
+                let _ = Engine::current().stats();
+            }
+            if order == [2, 1, 0] {
+                assert!(engines.iter().all(|engine| engine.stats().pending == 0));
+            }
+        }
+    }
+    // Whatever was entered last by now, one that is entered anew is the one that is used.
+    let engine = manual();
+    let _guard = engine.enter();
+    let mut sleep = pin!(time::sleep(ms(10)));
+    assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+    assert_eq!(engine.advance(ms(10)), 1);
+}
+
+#[test]
+fn p6_a_guard_that_is_dropped_after_a_shutdown_returns_to_the_engine_before_it() {
+    let (outer, inner) = (manual(), manual());
+    let outer_guard = outer.enter();
+    let inner_guard = inner.enter();
+    outer.shutdown();
+    (0..4).for_each(|_| drop(manual().sleep(ms(1))));
+    drop(inner_guard);
+    let mut sleep = pin!(time::sleep(ms(10)));
+    assert!(poll_with(sleep.as_mut(), Waker::noop()).is_ready());
+    assert_eq!(sleep.outcome(), Some(Outcome::Stopped), "it is the one that was shut down");
+    (0..4).for_each(|_| drop(manual().sleep(ms(1))));
+    drop(outer_guard);
+    assert!(!Engine::current().is_shutdown());
+}
+
+#[test]
+fn p6_destructors_of_the_users_may_use_timers_while_the_last_of_an_engine_goes() {
+    struct Uses(Option<Pin<Box<Sleep>>>, Arc<AtomicBool>);
+
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            // Makes a home, in the midst of one's going; drops a timer of yet another engine.
+            let engine = manual();
+            assert!(poll_with(pin!(engine.sleep(ms(1))), Waker::noop()).is_pending());
+            self.0 = None;
+            let _guard = engine.enter();
+            drop(time::sleep(ms(1)));
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+
+    let (other, went) = (manual(), Arc::new(AtomicBool::new(false)));
+    let mut sleep = Box::pin(other.sleep(ms(1)));
+    assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+    let uses = Mutex::new(Uses(Some(sleep), Arc::clone(&went)));
+    let notify = move || drop(uses.lock().unwrap());
+    let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external_with(notify)).build().unwrap();
+    drop(engine.sleep(ms(1)));
+    drop(engine);
+    assert!(!went.load(Ordering::SeqCst), "this thread is at home in it still");
+    // The home goes when another is made, and what was the user's with it.
+    drop(manual().sleep(ms(1)));
+    assert!(went.load(Ordering::SeqCst));
+    assert_eq!(other.stats().pending, 0);
 }
 
 #[test]

@@ -496,6 +496,116 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
     hears.recv_timeout(Duration::from_secs(60)).expect("a lock is held while a waker is cloned or dropped");
 }
 
+/// A waker that calls this when it is cloned and that when it is dropped; waking it does nothing.
+fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
+    type Calls = (fn(), fn());
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, drop, |_| (), drop);
+
+    fn calls(data: *const ()) -> Calls {
+        // SAFETY: the data is what was leaked below.
+        unsafe { *data.cast::<Calls>() }
+    }
+
+    fn clone(data: *const ()) -> RawWaker {
+        calls(data).0();
+        RawWaker::new(data, &VTABLE)
+    }
+
+    fn drop(data: *const ()) {
+        calls(data).1();
+    }
+
+    let data: &'static Calls = Box::leak(Box::new((cloned, dropped)));
+    // SAFETY: the data is there for ever, and is never written to.
+    unsafe { Waker::new(std::ptr::from_ref(data).cast(), &VTABLE) }
+}
+
+/// Fails, rather than waiting for ever, if this waits for a lock that it holds itself.
+fn without_waiting_for_itself(story: fn()) {
+    let (told, hears) = mpsc::channel();
+    let teller = thread::spawn(move || {
+        story();
+        told.send(()).unwrap();
+    });
+    if hears.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("a lock is held while something of the user's is called");
+    }
+    teller.join().unwrap();
+}
+
+#[test]
+fn p10_a_waker_may_use_timers_when_it_is_dropped_because_its_sleep_has_just_ended() {
+    // The sleep ends between the clone of a new waker and its taking the place of the old one: the new one is not needed.
+    static ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
+
+    fn engine() -> Option<Engine> {
+        ENGINE.lock().unwrap().clone()
+    }
+
+    fn turn() {
+        let engine = engine().unwrap();
+        engine.clock().advance(ms(1000));
+        engine.turn();
+    }
+
+    fn use_it() {
+        if let Some(engine) = engine() {
+            let _ = engine.stats();
+            drop(engine.try_sleep(ms(1)));
+        }
+    }
+
+    without_waiting_for_itself(|| {
+        let engine = manual();
+        *ENGINE.lock().unwrap() = Some(engine.clone());
+        let mut sleep = pin!(engine.sleep(ms(1000)));
+        assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
+        assert!(poll_with(sleep.as_mut(), &waker_that_calls(turn, use_it)).is_ready());
+        assert_eq!(sleep.outcome(), Some(Outcome::Fired));
+        *ENGINE.lock().unwrap() = None;
+    });
+}
+
+#[test]
+fn p10_a_waker_may_make_a_home_elsewhere_when_it_is_dropped_because_its_engine_is_shut_down() {
+    // A new home makes the one go in the engine that was shut down, which the poll has just looked at.
+    fn make_homes() {
+        (0..4).for_each(|_| drop(manual().sleep(ms(1))));
+    }
+
+    without_waiting_for_itself(|| {
+        let engine = manual();
+        let mut sleep = Box::pin(engine.sleep(ms(1)));
+        engine.shutdown();
+        assert!(poll_with(sleep.as_mut(), &waker_that_calls(make_homes, make_homes)).is_ready());
+        assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+    });
+}
+
+#[test]
+fn p10_d43_a_waker_may_give_room_back_when_it_is_cloned_to_wait_for_room() {
+    static HELD: Mutex<Option<Sleep>> = Mutex::new(None);
+
+    fn give_room_back() {
+        let held = HELD.lock().unwrap().take();
+        drop(held);
+    }
+
+    without_waiting_for_itself(|| {
+        let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+        *HELD.lock().unwrap() = Some(engine.try_sleep(years(1)).unwrap());
+        // Somebody waits already, so that who gives room back has to look who.
+        let task = Task::new();
+        let mut first = pin!(engine.sleep(ms(10)));
+        assert!(task.poll(first.as_mut()).is_pending());
+        let mut second = pin!(engine.sleep(ms(10)));
+        assert!(poll_with(second.as_mut(), &waker_that_calls(give_room_back, || ())).is_pending());
+        assert_eq!((engine.stats().pending, task.wakes()), (1, 1), "the second has found the room");
+        assert!(task.poll(first.as_mut()).is_pending());
+        assert_eq!(engine.advance(ms(10)), 1);
+    });
+}
+
 #[test]
 fn p10_a_callback_is_never_called_inside_the_call_that_arms() {
     let engine = manual();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use by_hand::{Log, Task, eventually, manual, ms, poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep, sleep};
-use tourbillon::{Engine, Outcome, Slack};
+use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
 const NANO: Duration = Duration::from_nanos(1);
 
@@ -81,6 +81,21 @@ fn f6_a_zero_sleep_while_a_turn_is_overdue_is_ready_after_that_turn() {
 }
 
 #[test]
+fn f6_a_zero_sleep_is_ready_at_once_on_every_clock_of_the_system_while_a_turn_is_overdue() {
+    for clock in [Clock::monotonic(), Clock::boot(), Clock::wall()] {
+        let engine = Engine::builder().clock(clock).driver(Driver::external()).build().unwrap();
+        let task = Task::new();
+        let mut overdue = boxed(engine.sleep(ms(1)));
+        while task.poll(overdue.as_mut()).is_ready() {
+            overdue = boxed(engine.sleep(ms(1)));
+        }
+        thread::sleep(ms(2));
+        assert!(task.poll(pin!(engine.sleep(Duration::ZERO))).is_ready(), "{:?}", engine.clock());
+        assert!(!overdue.is_elapsed());
+    }
+}
+
+#[test]
 fn t8_is_elapsed_becomes_true_when_the_deadline_comes_and_stays_so() {
     let engine = manual();
     let task = Task::new();
@@ -127,6 +142,18 @@ fn p1_t8_a_sleep_fires_at_its_deadline_and_not_a_nanosecond_before() {
             assert_eq!(engine.advance(NANO), 1, "{duration:?} after {offset}");
             assert_eq!(task.wakes(), 1);
             assert!(task.poll(sleep.as_mut()).is_ready());
+        }
+    }
+}
+
+#[test]
+fn p1_a_deadline_is_never_before_the_start_and_the_duration() {
+    // Short ones and such as are long enough for a cheaper clock.
+    for duration in [Duration::ZERO, NANO, ms(1), ms(2), ms(100), years(1)] {
+        for _ in 0..2000 {
+            let before = Instant::now();
+            let deadline = sleep(duration).deadline();
+            assert!(deadline >= before + duration, "{duration:?}: by {:?}", (before + duration) - deadline);
         }
     }
 }
