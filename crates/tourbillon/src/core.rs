@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::driver::Driving;
 use crate::engine::Owner;
 use crate::queues::QueueKind;
-use crate::shard::{Access, BATCH, Shard};
+use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
 use crate::state::representable;
 use crate::stats::Stats;
@@ -225,13 +225,12 @@ impl Core {
             ownership.owned[index] = false;
             self.shard(index)
         };
-        self.take_from_worker(shard);
+        self.take_from_worker(shard, None);
     }
 
-    /// Gives a shard back to the driver.
-    pub(crate) fn take_from_worker(&self, shard: &Shard) {
-        if shard.has_worker() {
-            shard.set_worker(None);
+    /// Gives a shard back to the driver, from this worker or from any.
+    pub(crate) fn take_from_worker(&self, shard: &Shard, worker: Option<&Notify>) {
+        if shard.end_worker(worker) {
             self.tell(shard, Access::Guest);
         }
     }

@@ -157,7 +157,7 @@ impl Engine {
     /// Puts this thread's shard into the hands of this thread, for a runtime whose threads turn their own timers. `notify` is
     /// called, on other threads, if one of them has armed a timer in the shard: the worker should turn again.
     ///
-    /// `None` if there is no shard left for this thread alone: build the engine with as many [shards](Builder::shards)
+    /// `None` if this thread has a worker already, or there is no shard left for it alone: build the engine with as many [shards](Builder::shards)
     /// as there are workers and other threads.
     pub fn worker(&self, notify: impl Fn() + Send + Sync + 'static) -> Option<Worker> {
         Worker::new(self, Arc::new(notify))

@@ -162,6 +162,9 @@ impl Entry {
     /// Changes how late it may be. An armed one is armed anew when it is polled.
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         self.make_idle();
+        if self.target.0.addr() & WAITING != 0 {
+            self.stop_waiting();
+        }
         self.target = Target::core(self.core_ptr(), mode, self.target.is_held(), Phase::Idle);
     }
 

@@ -14,6 +14,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::task::Waker;
 
 use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
@@ -52,7 +53,7 @@ pub(crate) struct Shard {
     returns: Apart<Returns>,
 }
 
-type Notify = std::sync::Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 // SAFETY: `core` is an address that shards are asked for; the rest is `Sync` by itself.
 unsafe impl Sync for Shard {}
@@ -195,11 +196,29 @@ impl Shard {
         self.has_worker.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Says who turns it.
-    pub(crate) fn set_worker(&self, notify: Option<Notify>) {
-        self.has_worker.store(notify.is_some(), std::sync::atomic::Ordering::SeqCst);
-        let before = std::mem::replace(&mut *lock_std(&self.notify), notify);
-        drop(before);
+    /// Gives it to a worker, unless it has one.
+    pub(crate) fn set_worker(&self, notify: Notify) -> bool {
+        let mut current = lock_std(&self.notify);
+        if current.is_some() {
+            return false;
+        }
+        *current = Some(notify);
+        self.has_worker.store(true, std::sync::atomic::Ordering::SeqCst);
+        true
+    }
+
+    /// Ends the rule of this worker, or of any. `false`: another one has taken over.
+    pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
+        let mut current = lock_std(&self.notify);
+        let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
+        let ended = if is_its { current.take() } else { None };
+        if is_its {
+            self.has_worker.store(false, std::sync::atomic::Ordering::SeqCst);
+        }
+        drop(current);
+        // What it owns is the user's.
+        drop(ended);
+        is_its
     }
 
     /// Tells its worker that it has a timer that the worker may not know of.

@@ -11,9 +11,9 @@
 //! The engine's driver leaves such a shard alone. Nobody has to be told of a timer that this thread arms: it looks before it
 //! waits. Should another thread have to share the shard, because there are no more, the worker is notified.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::Engine;
 use crate::driver::Turn;
 use crate::engine::Entered;
 use crate::home;
-use crate::shard::{Access, BATCH, Shard};
+use crate::shard::{Access, BATCH, Notify, Shard};
 
 /// The shard of the calling thread, in the hands of that thread: [`Engine::worker`].
 ///
@@ -44,10 +44,11 @@ use crate::shard::{Access, BATCH, Shard};
 /// assert_eq!(worker.turn().fired, 1);
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
-#[derive(Debug)]
 pub struct Worker {
     /// The thread's shard, which the engine keeps.
     shard: NonNull<Shard>,
+    /// How it is notified; also what it is known by.
+    notify: Notify,
     entered: Entered,
     batch: Vec<Waker>,
     /// Not `Send`: it is the thread's.
@@ -55,13 +56,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(engine: &Engine, notify: Arc<dyn Fn() + Send + Sync>) -> Option<Worker> {
+    pub(crate) fn new(engine: &Engine, notify: Notify) -> Option<Worker> {
         let entered = engine.enter();
         let core = engine.core().as_ptr();
         let shard = home::with(core, |home| (home.access() == Access::Owner).then(|| NonNull::from(home.shard())))?;
-        let worker = Worker { shard, entered, batch: Vec::with_capacity(BATCH), thread: PhantomData };
-        worker.shard().set_worker(Some(notify));
-        Some(worker)
+        let worker = Worker { shard, notify, entered, batch: Vec::with_capacity(BATCH), thread: PhantomData };
+        worker.shard().set_worker(worker.notify.clone()).then_some(worker)
     }
 
     fn shard(&self) -> &Shard {
@@ -95,6 +95,12 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // What is pending there is the driver's from now on.
-        self.entered.engine().core().take_from_worker(self.shard());
+        self.entered.engine().core().take_from_worker(self.shard(), Some(&self.notify));
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("engine", self.entered.engine()).finish_non_exhaustive()
     }
 }

@@ -364,7 +364,6 @@ fn the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread() 
 }
 
 #[test]
-#[ignore = "a defect: the drop of the first worker hands the shard of the second one to the driver"]
 fn a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker() {
     /// Runs at the end of its thread, between the thread's home and what was made before.
     struct Between(mpsc::Sender<()>, mpsc::Receiver<()>);
