@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
+
 use crate::engine::ArmError;
 use crate::entry::Entry;
 use crate::outcome::Outcome;
@@ -51,22 +53,25 @@ pub fn try_sleep(duration: Duration) -> Result<Sleep, ArmError> {
     Entry::after(duration).armed().map(Sleep::from_entry)
 }
 
-/// The future of [`sleep`] and [`sleep_until`].
-///
-/// It works in any executor and in none. It takes 16 bytes, and the engine another 48 while it is armed.
-///
-/// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
-#[must_use = "futures do nothing unless they are awaited or polled"]
-pub struct Sleep {
-    entry: Entry,
-    /// As its users rely on: it has to be pinned.
-    _pinned: PhantomPinned,
+pin_project! {
+    /// The future of [`sleep`] and [`sleep_until`].
+    ///
+    /// It works in any executor and in none. It takes 16 bytes, and the engine another 48 while it is armed.
+    ///
+    /// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
+    #[must_use = "futures do nothing unless they are awaited or polled"]
+    pub struct Sleep {
+        entry: Entry,
+        // As its users rely on: it has to be pinned. (The entry does not.)
+        #[pin]
+        pinned: PhantomPinned,
+    }
 }
 
 impl Sleep {
     #[inline(always)]
     pub(crate) fn from_entry(entry: Entry) -> Sleep {
-        Sleep { entry, _pinned: PhantomPinned }
+        Sleep { entry, pinned: PhantomPinned }
     }
 
     /// When it is due.
@@ -113,9 +118,7 @@ impl Sleep {
     }
 
     fn entry(self: Pin<&mut Self>) -> &mut Entry {
-        // SAFETY: nothing is moved out. The entry itself may be moved at any time: `PhantomPinned` is only there because
-        // users rely on the type being so.
-        unsafe { &mut self.get_unchecked_mut().entry }
+        self.project().entry
     }
 }
 
