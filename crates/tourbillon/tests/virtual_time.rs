@@ -116,3 +116,19 @@ fn b6_virtual_time_of_one_thread_is_not_that_of_another() {
 fn t9_time_that_runs_cannot_be_advanced() {
     futures_lite::future::block_on(time::advance(hours(1)));
 }
+
+#[tokio::test]
+async fn t9_time_does_not_move_on_before_a_task_that_was_woken_has_run() {
+    time::pause();
+    let start = Instant::now();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    // There is always a next deadline that time could move on to.
+    let mut others: Vec<_> =
+        (1..=300).map(|step| Box::pin(time::sleep(Duration::from_millis(10 * step + 5)))).collect();
+    assert!(others.iter_mut().all(|sleep| sleep.as_mut().poll(&mut context).is_pending()));
+    for step in 1..=300 {
+        let due = start + Duration::from_millis(10 * step);
+        time::sleep_until(due).await;
+        assert_eq!(Instant::now(), due);
+    }
+}

@@ -158,6 +158,10 @@ mod waiting {
         let Ok(status) = read_to_string(format!("{folder}/status")) else {
             return Some(Since { call: String::new(), switches: Vec::new() });
         };
+        // A thread that has been woken and has no processor yet is still in its call; but it does not sleep any more.
+        if !status.contains("State:\tS") {
+            return None;
+        }
         // The number of the call, and its arguments.
         let call = read_to_string(format!("{folder}/syscall")).ok()?;
         if !WAITS.contains(&call.split(' ').next()?) {
