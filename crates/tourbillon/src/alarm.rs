@@ -4,12 +4,12 @@
 //! earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again. Elsewhere, and
 //! where no file descriptor is to be had, it is a condition variable.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tourbillon_queue::Time;
 
 use crate::clock::Clock;
+use crate::core::contain;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) struct Alarm {
@@ -73,8 +73,7 @@ impl Alarm {
         }
         drop(set);
         if let Bell::Call(call) = &self.bell {
-            // What the user's function throws is its own affair.
-            let _ = catch_unwind(AssertUnwindSafe(call)).map_err(std::mem::forget);
+            let _its_own_affair = contain(call);
         }
     }
 

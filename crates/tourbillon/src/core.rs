@@ -114,11 +114,13 @@ impl CoreRef {
         CoreRef(core)
     }
 
-    /// Takes over one reference that was counted by [`Core::add_refs`].
+    /// One more reference.
     ///
     /// # Safety
-    /// It is nobody else's.
-    pub(crate) unsafe fn from_raw(core: NonNull<Core>) -> CoreRef {
+    /// The caller holds one.
+    pub(crate) unsafe fn another(core: NonNull<Core>) -> CoreRef {
+        // SAFETY: the caller's contract.
+        unsafe { core.as_ref() }.add_refs(1);
         CoreRef(core)
     }
 
@@ -129,8 +131,8 @@ impl CoreRef {
 
 impl Clone for CoreRef {
     fn clone(&self) -> CoreRef {
-        self.add_refs(1);
-        CoreRef(self.0)
+        // SAFETY: this one is held.
+        unsafe { CoreRef::another(self.0) }
     }
 }
 
@@ -317,9 +319,7 @@ impl Core {
 
     /// The same for one.
     pub(crate) fn wake_one(&self, waker: Waker) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            // Its destructor is the user's, too, and may panic as well.
-            std::mem::forget(payload);
+        if contain(|| waker.wake()) == Contained::Panic {
             self.waker_panics.fetch_add(1, Ordering::Relaxed);
             trace::waker_panicked(self);
         }
@@ -354,5 +354,24 @@ impl Core {
         // While timers move from shard to shard, some may be seen in both or in none.
         stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);
         stats
+    }
+}
+
+/// How something of the user's ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Contained {
+    Well,
+    Panic,
+}
+
+/// Runs something of the user's. What it throws goes no further; the standard panic hook has reported it.
+pub(crate) fn contain(users: impl FnOnce()) -> Contained {
+    match catch_unwind(AssertUnwindSafe(users)) {
+        Ok(()) => Contained::Well,
+        Err(payload) => {
+            // Its destructor is the user's, too, and may panic as well.
+            std::mem::forget(payload);
+            Contained::Panic
+        }
     }
 }

@@ -284,8 +284,7 @@ impl Entry {
         match node.state().see() {
             Seen::Armed(_) if same => Poll::Pending,
             Seen::Armed(_) => self.change_waker(waker),
-            Seen::Stopped => self.end_as(Outcome::Stopped),
-            _ => self.end_as(Outcome::Fired),
+            ended => self.end_as(ended.outcome()),
         }
     }
 
@@ -322,18 +321,14 @@ impl Entry {
             return self.fire(waker);
         }
         let again = waker.clone();
-        match self.arm_with_room(Coming::Moving, waker) {
-            Ok(Poll::Pending) => Poll::Pending,
-            // It cannot be armed here. Whoever waits for it is to look.
-            Ok(ready) => {
-                self.core().wake_one(again);
-                ready
-            }
-            Err(_) => {
-                self.core().wake_one(again);
-                Poll::Pending
-            }
-        }
+        let poll = match self.arm_with_room(Coming::Moving, waker) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(ready) => ready,
+            Err(_) => Poll::Pending,
+        };
+        // It cannot be armed here. Whoever waits for it is to look.
+        self.core().wake_one(again);
+        poll
     }
 
     /// Ends one whose deadline is past and that is between two shards.

@@ -289,11 +289,8 @@ fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
         // SAFETY: just found among this thread's homes. `f` runs nothing of the user's, so none is removed meanwhile.
         Some(home) => f(unsafe { &*home }),
         None => {
-            // SAFETY: the caller holds a reference, so one can be added.
-            let core = unsafe {
-                core.as_ref().add_refs(1);
-                CoreRef::from_raw(core)
-            };
+            // SAFETY: the caller holds a reference.
+            let core = unsafe { CoreRef::another(core) };
             f(&Home::passing(core))
         }
     }
@@ -317,11 +314,8 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
             if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core) {
                 return std::ptr::from_ref::<Home>(home);
             }
-            // SAFETY: the caller holds a reference, so one can be added.
-            let core = unsafe {
-                core.as_ref().add_refs(1);
-                CoreRef::from_raw(core)
-            };
+            // SAFETY: the caller holds a reference.
+            let core = unsafe { CoreRef::another(core) };
             let home = Box::new(Home::new(core));
             let pointer = std::ptr::from_ref::<Home>(&home);
             let gone = homes.add(home);

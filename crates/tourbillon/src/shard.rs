@@ -12,7 +12,6 @@
 //! Nothing of the user's runs under the lock: wakers are cloned before it is taken and dropped or woken after it is
 //! given back (P10). A visit is bounded: it fires at most a batch and moves a bounded number of entries (D26).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
@@ -20,7 +19,7 @@ use std::task::Waker;
 use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
 use crate::bias::{Biased, Busy};
-use crate::core::Core;
+use crate::core::{Core, contain};
 use crate::node::{Locked, NodeRef};
 use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
@@ -225,8 +224,7 @@ impl Shard {
     pub(crate) fn notify_worker(&self) {
         let notify = lock_std(&self.notify).clone();
         if let Some(notify) = notify {
-            // What the user's function throws is its own affair.
-            let _ = catch_unwind(AssertUnwindSafe(|| notify())).map_err(std::mem::forget);
+            let _its_own_affair = contain(|| notify());
         }
     }
 
