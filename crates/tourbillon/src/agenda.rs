@@ -51,6 +51,7 @@ impl<T> Agenda<T> {
         self.len
     }
 
+    #[expect(dead_code, reason = "for surfaces to come")]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -98,7 +99,13 @@ impl<T> Agenda<T> {
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_mut()
     }
 
+    /// The key of the item that has this [index](Key::index).
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
+    }
+
     /// When an item is due; `NEVER` if it is parked.
+    #[expect(dead_code, reason = "for surfaces to come")]
     pub(crate) fn deadline(&self, key: Key) -> Option<Time> {
         self.check_key(key)?;
         let placed = self.wheel.get(self.heads.0[key.index() as usize].place);
@@ -113,10 +120,11 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// The first item that is due at `now`, and when it was due. It is parked.
+    /// The first item that is due at `now`, and when it was due. It is parked. Gives only what can be had without upkeep:
+    /// [`settle`](Agenda::settle) first.
     #[inline]
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
+    pub(crate) fn pop_ready(&mut self, now: Time) -> Option<(Key, Time)> {
+        let (index, deadline) = self.wheel.pop_ready(&mut self.heads, now)?;
         let head = &mut self.heads.0[index as usize];
         head.place = Place::NOWHERE;
         Some((Key::new(index, head.generation), deadline))
@@ -189,7 +197,8 @@ impl Key {
         Key(u64::from(generation) << 32 | u64::from(index))
     }
 
-    fn index(self) -> u32 {
+    /// Of the item, as long as it is there.
+    pub(crate) fn index(self) -> u32 {
         self.0 as u32
     }
 
