@@ -91,6 +91,10 @@ mod told {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked"));
     }
 
+    pub(crate) fn callback_panicked(core: &Core) {
+        contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
+    }
+
     /// What a subscriber throws has been reported by the panic hook, and goes no further.
     fn contained(tell: impl FnOnce()) {
         let _ = catch_unwind(AssertUnwindSafe(tell));
@@ -126,4 +130,7 @@ mod untold {
 
     #[inline(always)]
     pub(crate) fn waker_panicked(_: &Core) {}
+
+    #[inline(always)]
+    pub(crate) fn callback_panicked(_: &Core) {}
 }
