@@ -48,6 +48,8 @@ pub(super) struct Book<K> {
     pub(super) idle: usize,
     /// Counts what a thread that is about to wait must not miss.
     pub(super) alerts: u64,
+    /// The engine has been asked to call the scheduler, and has not yet.
+    pub(super) is_called: bool,
     /// Until when somebody is sure to look; `None` if nobody has seen to that.
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
@@ -147,6 +149,7 @@ impl<K> Book<K> {
             flights: Agenda::new(),
             idle: 0,
             alerts: 0,
+            is_called: false,
             bell: None,
             wish: Rings::NEVER,
             watchers: Vec::new(),

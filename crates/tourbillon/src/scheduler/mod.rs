@@ -207,7 +207,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     ///
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
-        self.owner.shared.shut_down(how);
+        self.owner.shared.end(how);
         Ending { shared: Arc::clone(&self.owner.shared) }
     }
 
@@ -458,7 +458,7 @@ impl<K> Owner<K> {
 
     /// Where the wall clock is read.
     fn wall_engine(&self) -> Engine {
-        self.wall.clone().unwrap_or_else(Engine::global)
+        self.wall.clone().unwrap_or_else(Engine::wall)
     }
 }
 
