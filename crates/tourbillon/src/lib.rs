@@ -84,7 +84,7 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
@@ -101,6 +101,7 @@ mod alarm;
 mod barrier;
 mod bell;
 mod bias;
+mod calls;
 mod capacity;
 mod clock;
 mod core;
@@ -123,7 +124,9 @@ mod state;
 mod stats;
 mod sync;
 pub mod time;
+pub mod timer;
 mod trace;
+mod waiter;
 mod worker;
 mod young;
 
@@ -136,6 +139,8 @@ pub use queues::QueueKind;
 pub use scheduler::Scheduler;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+#[doc(inline)]
+pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
 pub use worker::Worker;

@@ -95,6 +95,9 @@ mod told {
         contained(|| {
             event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), run, cause, "a job failed");
         });
+
+    pub(crate) fn callback_panicked(core: &Core) {
+        contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
     }
 
     /// What a subscriber throws has been reported by the panic hook, and goes no further.
@@ -135,4 +138,6 @@ mod untold {
 
     #[inline(always)]
     pub(crate) fn job_failed(_: &Core, _: u64, _: &str) {}
+
+    pub(crate) fn callback_panicked(_: &Core) {}
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
-use crate::clock::Clock;
+use crate::Engine;
+use crate::home;
 use crate::time::{Instant, MissedTickBehavior};
 
 /// When a job is to run, how often, and what becomes of runs that cannot be made in time.
@@ -128,12 +129,17 @@ impl Plan {
         }
     }
 
-    /// When the first run is due, on the clock of its timing.
-    pub(super) fn first_due(&self, clock: &Clock) -> Time {
-        match self.first {
-            First::At(instant) => clock.time_of(instant.into_std()),
-            First::AtOnce => clock.now(),
-            First::InTime => self.timing.after(clock.now()),
+    /// When the first run is due, on the clock of the engine that its timing follows.
+    pub(super) fn first_due(&self, engine: &Engine) -> Time {
+        let clock = engine.clock();
+        match (&self.first, &self.timing) {
+            (First::At(instant), _) => clock.time_of(instant.into_std()),
+            (First::AtOnce, _) => clock.now(),
+            (First::InTime, Timing::Every(interval)) => {
+                home::with(engine.core().as_ptr(), |home| home.deadline(Duration::from(*interval)))
+            }
+            #[cfg(feature = "cron")]
+            (First::InTime, Timing::Cron(cron)) => cron.after(clock.now()),
         }
     }
 }

@@ -20,6 +20,7 @@ use tourbillon_queue::Time;
 use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
 use super::error::{Cause, Failure};
 use super::flight::{self, Flag, Flight, Landed};
+use super::table::Hint;
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::Key;
@@ -41,6 +42,7 @@ pub(super) struct Shared<K> {
     /// For jobs that follow the wall clock: an engine with that clock, and its bell.
     wall: OnceLock<(Engine, Bell)>,
     users: Users<K>,
+    pub(super) hint: Hint,
     pub(super) owner: OnceLock<Weak<Owner<K>>>,
     this: Weak<Shared<K>>,
 }
@@ -137,6 +139,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             engine,
             wall: OnceLock::new(),
             users,
+            hint: Hint::default(),
             owner: OnceLock::new(),
             this: this.clone(),
         })
@@ -269,8 +272,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
         let flag = Arc::new(Flag::default());
         let mut book = self.lock();
-        // There is room: each of them takes more memory than a key.
-        let Ok(key) = book.flights.insert(Time::NEVER, Arc::clone(&flag)) else { return };
+        // There is room for a billion, and each has a future somewhere.
+        let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
         let is_aborted = matches!(book.phase, Phase::Ending(Shutdown::Abort) | Phase::Over);
         drop(book);
         if is_aborted {
