@@ -95,6 +95,7 @@ mod told {
         contained(|| {
             event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), run, cause, "a job failed");
         });
+    }
 
     pub(crate) fn callback_panicked(core: &Core) {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));

@@ -46,8 +46,9 @@ pub enum Overlap {
 #[derive(Clone, Debug)]
 pub(super) enum Timing {
     Every(Span),
+    /// In a box: few jobs have it, and all have room for it.
     #[cfg(feature = "cron")]
-    Cron(crate::cron::Cron),
+    Cron(Box<crate::Cron>),
 }
 
 /// When the first run is due.
@@ -58,6 +59,11 @@ pub(super) enum First {
     AtOnce,
     At(Instant),
 }
+
+/// So many times of a cron line that have gone by are counted, and made up for if that is asked for; no more, since the clock may
+/// have been set by years.
+#[cfg(feature = "cron")]
+const COUNTED: usize = 1000;
 
 /// How often a job runs that runs for ever.
 pub(super) const FOR_EVER: u64 = u64::MAX;
@@ -78,9 +84,23 @@ impl Plan {
     }
 
     /// Whenever the wall clock, in the time zone of `cron`, shows a time that matches it.
+    ///
+    /// When the clock is set forward, a time that it has jumped over is due at once: one run is made for all of them, but see
+    /// [`missed`](Plan::missed). When it is set back, times that have been are not due again, unless it is set back by more than
+    /// three hours: then it had been wrong, and what it shows now counts.
+    ///
+    /// ```
+    /// use tourbillon::scheduler::{Plan, Scheduler};
+    /// use tourbillon::Cron;
+    ///
+    /// let scheduler = Scheduler::builder().build()?;
+    /// let nightly = Cron::parse("30 2 * * *")?.in_zone("Europe/Berlin")?;
+    /// scheduler.schedule("backup", Plan::cron(nightly), |_| println!("saved"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "cron")]
-    pub fn cron(cron: crate::cron::Cron) -> Plan {
-        Plan::new(Timing::Cron(cron))
+    pub fn cron(cron: crate::Cron) -> Plan {
+        Plan::new(Timing::Cron(Box::new(cron)))
     }
 
     fn new(timing: Timing) -> Plan {
@@ -139,7 +159,7 @@ impl Plan {
                 home::with(engine.core().as_ptr(), |home| home.deadline(Duration::from(*interval)))
             }
             #[cfg(feature = "cron")]
-            (First::InTime, Timing::Cron(cron)) => cron.after(clock.now()),
+            (First::InTime, timing) => timing.after(clock.now()),
         }
     }
 }
@@ -151,8 +171,8 @@ impl From<Duration> for Plan {
 }
 
 #[cfg(feature = "cron")]
-impl From<crate::cron::Cron> for Plan {
-    fn from(cron: crate::cron::Cron) -> Plan {
+impl From<crate::Cron> for Plan {
+    fn from(cron: crate::Cron) -> Plan {
         Plan::cron(cron)
     }
 }
@@ -163,7 +183,7 @@ impl Timing {
         match self {
             Timing::Every(interval) => due + *interval,
             #[cfg(feature = "cron")]
-            Timing::Cron(cron) => cron.after(due),
+            Timing::Cron(cron) => cron.next_time(due).unwrap_or(Time::NEVER),
         }
     }
 
@@ -177,7 +197,11 @@ impl Timing {
                 (next.map_or(Time::NEVER, |after| due + Span::from_nanos(after)), passed)
             }
             #[cfg(feature = "cron")]
-            Timing::Cron(cron) => cron.beyond(due, now),
+            Timing::Cron(cron) => {
+                let times = std::iter::successors(cron.next_time(due), |time| cron.next_time(*time));
+                let passed = times.take_while(|time| *time <= now).take(COUNTED).count() as u64;
+                (self.after(now.max(due)), passed)
+            }
         }
     }
 
