@@ -345,9 +345,10 @@ impl<K> Book<K> {
         self.wall.pop(now.wall).map(|(key, time)| (key, Due { time, is_wall: true }))
     }
 
-    /// Whether no more runs can stand in line.
+    /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
+    /// thread that asks.
     fn is_full(&self) -> bool {
-        self.runs.len() >= self.rules.queue.saturating_add(self.idle)
+        self.runs.len() > self.rules.queue.saturating_add(self.idle)
     }
 
     fn fall_due(&mut self, key: Key, due: Due, now: Now) {
