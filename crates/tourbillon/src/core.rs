@@ -24,6 +24,7 @@ use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
 use crate::state::representable;
 use crate::stats::Stats;
+use crate::steps::Steps;
 use crate::sync::{AtomicBool, lock_std};
 use crate::trace;
 
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     pub(crate) capacity: Option<Capacity>,
     pub(crate) driving: Driving,
+    /// Who wants to hear that the clock was set.
+    pub(crate) steps: Steps,
     /// What the handles share, for a thread that knows the core alone.
     pub(crate) owner: OnceLock<Weak<Owner>>,
     kind: QueueKind,
@@ -96,6 +99,7 @@ impl CoreRef {
             mode: plan.mode,
             capacity: plan.capacity.map(Capacity::new),
             driving: plan.driving,
+            steps: Steps::default(),
             owner: OnceLock::new(),
             kind: plan.kind,
             shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
@@ -282,6 +286,7 @@ impl Core {
 
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
+        self.look_for_step(now);
         let mut round = Round::default();
         let mut wanted = now;
         for shard in self.driven() {

@@ -124,6 +124,7 @@ mod slab;
 mod slack;
 mod state;
 mod stats;
+mod steps;
 mod sync;
 pub mod time;
 mod trace;

@@ -157,7 +157,18 @@ impl Driving {
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
         // The other half is in `Core::shard`.
         fence(Ordering::SeqCst);
-        (set == Set::Done && core.next_round(floor) >= at && !core.is_closed()).then_some(at)
+        if set == Set::ClockWasSet {
+            self.awake();
+            core.tell_of_step();
+            return None;
+        }
+        (core.next_round(floor) >= at && !core.is_closed()).then_some(at)
+    }
+
+    /// As if the kernel had told of a step.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn pretend_clock_was_set(&self) {
+        self.alarm.clock_was_set();
     }
 }
 
@@ -244,6 +255,7 @@ impl Core {
     pub(crate) fn advance(&self, to: Time) -> usize {
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
         let mut fired = 0;
+        self.look_for_step(self.clock.now());
         loop {
             let next = self.next_round(Time::ZERO);
             if next > to || next.is_never() {
@@ -253,6 +265,7 @@ impl Core {
             fired += self.turn(self.clock.now()).fired;
         }
         self.clock.set(to.max(self.clock.now()));
+        self.look_for_step(self.clock.now());
         fired
     }
 }
