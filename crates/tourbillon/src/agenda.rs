@@ -51,22 +51,30 @@ impl<T> Agenda<T> {
         self.len
     }
 
+    #[expect(dead_code, reason = "for surfaces to come")]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts an item in; with the deadline `NEVER` it is parked. The item comes back if there are [`MOST`] already.
+    /// Whether there is no room for another item: there are [`MOST`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.heads.0.len() == MOST
+    }
+
+    /// Puts an item in; with the deadline `NEVER` it is parked.
+    ///
+    /// # Panics
+    /// If it [is full](Agenda::is_full).
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Result<Key, T> {
+    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.heads.0.len() == MOST => return Err(value),
             None => self.grow(),
         };
         self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
         self.len += 1;
         self.place(index, deadline);
-        Ok(Key::new(index, self.heads.0[index as usize].generation))
+        Key::new(index, self.heads.0[index as usize].generation)
     }
 
     /// Takes an item out.
@@ -98,7 +106,13 @@ impl<T> Agenda<T> {
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_mut()
     }
 
+    /// The key of the item that has this [index](Key::index).
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
+    }
+
     /// When an item is due; `NEVER` if it is parked.
+    #[expect(dead_code, reason = "for surfaces to come")]
     pub(crate) fn deadline(&self, key: Key) -> Option<Time> {
         self.check_key(key)?;
         let placed = self.wheel.get(self.heads.0[key.index() as usize].place);
@@ -113,10 +127,11 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// The first item that is due at `now`, and when it was due. It is parked.
+    /// The first item that is due at `now`, and when it was due. It is parked. Gives only what can be had without upkeep:
+    /// [`settle`](Agenda::settle) first.
     #[inline]
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
+    pub(crate) fn pop_ready(&mut self, now: Time) -> Option<(Key, Time)> {
+        let (index, deadline) = self.wheel.pop_ready(&mut self.heads, now)?;
         let head = &mut self.heads.0[index as usize];
         head.place = Place::NOWHERE;
         Some((Key::new(index, head.generation), deadline))
@@ -162,9 +177,10 @@ impl<T> Agenda<T> {
 
     #[cold]
     fn grow(&mut self) -> u32 {
+        assert!(!self.is_full(), "more than {MOST} items");
         let index = self.heads.0.len() as u32;
         self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
-        if index as usize % CHUNK == 0 {
+        if (index as usize).is_multiple_of(CHUNK) {
             self.values.push(Vec::with_capacity(CHUNK));
         }
         self.values[index as usize / CHUNK].push(None);
@@ -189,7 +205,8 @@ impl Key {
         Key(u64::from(generation) << 32 | u64::from(index))
     }
 
-    fn index(self) -> u32 {
+    /// Of the item, as long as it is there.
+    pub(crate) fn index(self) -> u32 {
         self.0 as u32
     }
 

@@ -13,7 +13,7 @@
 //! back here. So the entry is armed outside every lock, the bell's own included: whoever arms it has taken it out of the bell
 //! meanwhile. Others leave their wish, and whoever has the entry sees to it before it is put back.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use tourbillon_queue::Time;
 
@@ -73,19 +73,19 @@ impl Bell {
             entry.set_due(at);
             let poll = entry.poll(&mut Context::from_waker(&self.waker));
             let mut state = lock(&self.state);
-            match poll {
-                Poll::Pending if state.at != at => at = state.at,
-                Poll::Pending => {
-                    state.entry = Some(entry);
-                    return;
-                }
-                // It is time already, or the engine has been shut down. Whoever is woken finds out.
-                Poll::Ready(_) => {
-                    state.entry = Some(entry);
-                    drop(state);
-                    return self.waker.wake_by_ref();
-                }
+            if poll.is_pending() && state.at != at {
+                at = state.at;
+                continue;
             }
+            // It may have rung while it was with us, and whoever heard that could not tell. Or it is time already, or the engine
+            // has been shut down. Whoever is woken finds out.
+            let has_rung = entry.outcome().is_some();
+            state.entry = Some(entry);
+            drop(state);
+            if has_rung {
+                self.waker.wake_by_ref();
+            }
+            return;
         }
     }
 }

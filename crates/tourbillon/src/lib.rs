@@ -64,6 +64,10 @@
 //! # Features
 //! None is on by default, and none changes what another does.
 //!
+//! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
+//! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
+//! none a copy that is built in (some 0.4 MB).
+//!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
 //! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper asks for: for `header_read_timeout`, HTTP/2
@@ -96,17 +100,17 @@
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
-#[allow(dead_code, reason = "for surfaces to come")]
 mod agenda;
 mod alarm;
 mod barrier;
-#[allow(dead_code, reason = "for surfaces to come")]
 mod bell;
 mod bias;
 mod calls;
 mod capacity;
 mod clock;
 mod core;
+#[cfg(feature = "cron")]
+pub mod cron;
 pub mod delay_queue;
 mod driver;
 mod engine;
@@ -118,6 +122,7 @@ mod node;
 mod outcome;
 mod queues;
 mod returns;
+pub mod scheduler;
 mod shard;
 mod slab;
 mod slack;
@@ -132,11 +137,14 @@ mod worker;
 mod young;
 
 pub use clock::Clock;
+#[cfg(feature = "cron")]
+pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
 pub use outcome::Outcome;
 pub use queues::QueueKind;
+pub use scheduler::Scheduler;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
 #[doc(inline)]

@@ -91,6 +91,12 @@ mod told {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked"));
     }
 
+    pub(crate) fn job_failed(core: &Core, run: u64, cause: &str) {
+        contained(|| {
+            event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), run, cause, "a job failed");
+        });
+    }
+
     pub(crate) fn callback_panicked(core: &Core) {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
     }
@@ -132,5 +138,7 @@ mod untold {
     pub(crate) fn waker_panicked(_: &Core) {}
 
     #[inline(always)]
+    pub(crate) fn job_failed(_: &Core, _: u64, _: &str) {}
+
     pub(crate) fn callback_panicked(_: &Core) {}
 }
