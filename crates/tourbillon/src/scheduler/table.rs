@@ -104,12 +104,14 @@ impl Table {
     fn position(&self, hash: u32, mut is_it: impl FnMut(Slot) -> bool) -> Option<(usize, Slot)> {
         let bucket = self.bucket(hash)?;
         let (tags, tag) = (&self.tags[bucket], tag(hash));
-        for at in (0..COUNT).filter(|at| tags[*at] == tag) {
-            let position = bucket * BUCKET + at;
+        let mut fitting = fitting(tags, tag);
+        while fitting != 0 {
+            let position = bucket * BUCKET + fitting.trailing_zeros() as usize;
             let slot = self.slot(position);
             if is_it(slot) {
                 return Some((position, slot));
             }
+            fitting &= fitting - 1;
         }
         if tags[COUNT] == 0 {
             return None;
@@ -128,7 +130,11 @@ impl Table {
     fn put(&mut self, slot: Slot) {
         let Some(bucket) = self.bucket(slot.hash) else { return };
         let tags = &mut self.tags[bucket];
-        let Some(at) = (0..COUNT).find(|at| tags[*at] == FREE) else { return self.put_beyond(bucket, slot) };
+        let free = fitting(tags, FREE);
+        if free == 0 {
+            return self.put_beyond(bucket, slot);
+        }
+        let at = free.trailing_zeros() as usize;
         tags[at] = tag(slot.hash);
         let position = bucket * BUCKET + at;
         let before = std::mem::replace(&mut self.recent[position % RECENT], Recent { position, slot });
@@ -178,6 +184,16 @@ impl Table {
     fn bucket(&self, hash: u32) -> Option<usize> {
         (!self.tags.is_empty()).then(|| hash as usize & (self.tags.len() - 1))
     }
+}
+
+/// Which slots of a bucket have this tag, a bit each. (Written so that the compiler compares all at once.)
+#[inline]
+fn fitting(tags: &Tags, tag: u8) -> u32 {
+    let mut bits = 0;
+    for (at, found) in tags.iter().enumerate() {
+        bits |= u32::from(*found == tag) << at;
+    }
+    bits & ((1 << COUNT) - 1)
 }
 
 /// The bits of a hash that say least about its bucket.
