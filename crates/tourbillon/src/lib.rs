@@ -90,7 +90,7 @@
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
 //! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
-//! none a copy that is built in (some 0.4 MB).
+//! none a copy that is built in (0.2 MB).
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
