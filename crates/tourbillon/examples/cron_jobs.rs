@@ -1,4 +1,4 @@
-//! Cron lines: when some of them are due next, in several time zones, and a job that follows one.
+//! Cron lines: when some of them are due next, in several time zones, and a job that follows one (on Linux).
 //!
 //!     cargo run -p tourbillon --features cron --example cron_jobs
 

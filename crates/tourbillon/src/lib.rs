@@ -105,7 +105,8 @@
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
 //! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
-//! none a copy that is built in (some 0.4 MB). A [`Scheduler`] takes it as the plan of a job.
+//! none a copy that is built in (some 0.4 MB). A [`Scheduler`] takes it as the plan of a job, on Linux,
+//! where the wall clock can be waited for.
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
