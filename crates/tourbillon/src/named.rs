@@ -305,7 +305,7 @@ impl NamedTimer {
         self.wait_due(due)
     }
 
-    fn wait_due(self, due: Time) -> Result<NamedWait, ArmError> {
+    pub(crate) fn wait_due(self, due: Time) -> Result<NamedWait, ArmError> {
         let (shared, answer) = (self.shared.clone(), Answer::new());
         let key = self.start_due(due, Waiter::Task(answer.clone()))?;
         Ok(NamedWait { shared, key, answer })
