@@ -240,8 +240,26 @@ impl Engine {
         &self.owner.core
     }
 
+    /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
+    /// be followed nobody asks for it.)
+    pub(crate) fn wall() -> Engine {
+        static WALL: OnceLock<Engine> = OnceLock::new();
+        #[cfg(target_os = "linux")]
+        let clock = Clock::wall();
+        #[cfg(not(target_os = "linux"))]
+        let clock = Clock::monotonic();
+        WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
+    }
+
     fn default_or_closed() -> Engine {
-        Engine::builder().build().unwrap_or_else(|_| {
+        Engine::builder().build_or_closed()
+    }
+}
+
+impl Builder {
+    /// If the system has no thread for the driver, the engine is there all the same, closed.
+    fn build_or_closed(self) -> Engine {
+        self.build().unwrap_or_else(|_| {
             let engine = Engine::builder().driver(Driver::external()).build();
             let engine = engine.expect("an engine that has no driver needs nothing that could fail");
             engine.shutdown();

@@ -1,8 +1,8 @@
 //! Timers for Rust servers: deadlines on millions of things at once.
 //!
-//! Sleeps, timeouts, intervals, delay queues and deadlines, under any executor or none. Nearly all timers are cancelled
-//! before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What does
-//! fire fires once, and never early.
+//! Sleeps, timeouts, intervals, delay queues, deadlines and repeating jobs, under any executor or none. Nearly all timers are
+//! cancelled before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What
+//! does fire fires once, and never early.
 //!
 //! # Ten lines
 //! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
@@ -37,6 +37,21 @@
 //! # });
 //! ```
 //!
+//! Jobs under keys run on threads of their own, every so often:
+//!
+//! ```
+//! use std::sync::mpsc::channel;
+//! use std::time::Duration;
+//! use tourbillon::scheduler::{Plan, Scheduler};
+//!
+//! let scheduler = Scheduler::builder().threads(1).build()?;
+//! let (sender, receiver) = channel();
+//! let plan = Plan::every(Duration::from_millis(2)).times(2);
+//! scheduler.schedule("sweep", plan, move |run| sender.send(run.number()).unwrap())?;
+//! assert_eq!(receiver.iter().collect::<Vec<_>>(), [1, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
 //!
 //! ```
@@ -50,6 +65,15 @@
 //! assert_eq!(start.elapsed(), Duration::from_secs(3600));
 //! # }
 //! ```
+//!
+//! # Which surface
+//! | to | use |
+//! |---|---|
+//! | wait, give up in time, do something every so often, in `async` code | [`time`] |
+//! | give up in time, through many calls | [`time::Deadline`] |
+//! | wait for many things, each with its own time | [`DelayQueue`] |
+//! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
+//! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
 //!
 //! # Which executor
 //! Any: Tokio, smol, a `block_on` of your own, several of them in one process. A timer needs nothing of an executor but the
@@ -129,6 +153,7 @@ mod slab;
 mod slack;
 mod state;
 mod stats;
+mod steps;
 mod sync;
 pub mod time;
 pub mod timer;

@@ -207,7 +207,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     ///
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
-        self.owner.shared.shut_down(how);
+        self.owner.shared.end(how);
         Ending { shared: Arc::clone(&self.owner.shared) }
     }
 
@@ -375,6 +375,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = book.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
+        if plan.timing.is_wall() {
+            book.see(self.owner.shared.now(true));
+        }
         let _to_be_dropped_unlocked = book.change_plan(found, plan, due);
         self.owner.shared.changed(book);
         Ok(())
@@ -436,6 +439,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             let (key, job) = Arc::into_inner(work).expect("nobody else has it").into_parts();
             return Err(ScheduleError { kind, key, job });
         }
+        if plan.timing.is_wall() {
+            book.see(shared.now(true));
+        }
         let job = Job::new(work, hash, plan, due, &book.rules);
         let id = JobId(book.insert(job));
         shared.hint.set(&book.table);
@@ -458,7 +464,7 @@ impl<K> Owner<K> {
 
     /// Where the wall clock is read.
     fn wall_engine(&self) -> Engine {
-        self.wall.clone().unwrap_or_else(Engine::global)
+        self.wall.clone().unwrap_or_else(Engine::wall)
     }
 }
 

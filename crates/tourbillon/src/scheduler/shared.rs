@@ -25,13 +25,17 @@ use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::Key;
 use crate::bell::Bell;
+use crate::calls::Call;
 use crate::core::contain;
 use crate::entry::Entry;
+use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
 use crate::{Engine, Outcome, home, trace};
 
 pub(super) struct Shared<K> {
+    /// How many threads of its own it has. With none, the engine calls it.
+    threads: usize,
     book: Mutex<Book<K>>,
     /// Threads wait here for work.
     work: Condvar,
@@ -56,6 +60,9 @@ pub(super) struct Users<K> {
 pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
 pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// So much is done before others of the engine's callbacks get their turn.
+const TURN: usize = 256;
 
 /// Wakes the scheduler, as long as it is there.
 struct Ringer<K>(Weak<Shared<K>>);
@@ -130,8 +137,9 @@ impl<K> Shared<K> {
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    pub(super) fn new(engine: Engine, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
+    pub(super) fn new(engine: Engine, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
         Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
+            threads,
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
@@ -150,6 +158,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let (engine, _) = self.wall.get_or_init(|| {
             let engine = engine();
             let bell = bell(&engine, &self.this);
+            let this: Weak<dyn OnClockSet> = self.this.clone();
+            engine.core().on_clock_set(this);
             (engine, bell)
         });
         engine
@@ -178,10 +188,40 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
         let is_idle = book.idle > 0;
+        let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
         if is_idle {
             self.work.notify_one();
         }
+        if is_to_be_called && let Some(shared) = self.this.upgrade() {
+            let callback = Box::new(move |_| shared.turn());
+            self.engine.core().post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+        }
+    }
+
+    /// What is done without threads, as a callback of the engine: all there is, but after a while others get their turn.
+    fn turn(self: Arc<Self>) {
+        self.lock().is_called = false;
+        let mut ended = None;
+        for _ in 0..TURN {
+            match self.look(ended.take()).0 {
+                Next::Run(begin) => ended = self.make(begin),
+                Next::Task(task) => _ = self.inside(|| task.run()),
+                Next::Again => {}
+                Next::Wait => return,
+                Next::Over => return self.try_end(),
+            }
+        }
+        let mut book = self.lock();
+        let gone = ended.and_then(|end| book.end(end));
+        self.alert(book);
+        let _its_own_affair = contain(|| drop(gone));
+    }
+
+    /// Begins the end, and sees to it that it is reached.
+    pub(super) fn end(&self, how: Shutdown) {
+        self.shut_down(how);
+        self.alert(self.lock());
     }
 
     pub(super) fn set_bells(&self, rings: Option<Rings>) {
@@ -197,7 +237,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let stopped = Some(Outcome::Stopped);
         let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|(_, bell)| bell.rang() == stopped);
         if is_stopped {
-            return self.shut_down(Shutdown::Drain);
+            return self.end(Shutdown::Drain);
         }
         let mut book = self.lock();
         book.bell = None;
@@ -320,6 +360,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
             let _its_own_affair = contain(|| on_failure(&failure));
         }
         Some(text)
+    }
+}
+
+impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
+    fn clock_was_set(&self) {
+        let mut book = self.lock();
+        let now = self.now(book.has_wall());
+        book.see(now);
+        book.bell = None;
+        self.alert(book);
     }
 }
 
