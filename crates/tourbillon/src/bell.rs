@@ -18,6 +18,7 @@ use std::task::{Context, Waker};
 use tourbillon_queue::Time;
 
 use crate::Outcome;
+use crate::core::CoreRef;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
 #[cfg(all(loom, test))]
@@ -39,8 +40,9 @@ struct State {
 }
 
 impl Bell {
-    /// One that does not ring. `entry` is idle, on the engine whose time it follows.
-    pub(crate) fn new(entry: Entry, waker: Waker) -> Bell {
+    /// One that does not ring, and that follows the time of this engine.
+    pub(crate) fn on(core: &CoreRef, waker: Waker) -> Bell {
+        let entry = Entry::on(core, Time::NEVER);
         Bell { state: Mutex::new(State { entry: Some(entry), is_set: false, at: Time::NEVER }), waker }
     }
 

@@ -16,11 +16,7 @@ use crate::agenda::{self, Agenda, Key};
 use crate::bell::Bell;
 use crate::core::CoreRef;
 use crate::engine::{ArmError, Engine};
-#[cfg(not(all(loom, test)))]
-use crate::entry::Entry;
 use crate::home;
-#[cfg(all(loom, test))]
-use crate::models::timer::Entry;
 use crate::outcome::Outcome;
 use crate::state::representable;
 use crate::sync::{Mutex, lock};
@@ -151,7 +147,7 @@ type Batch = Vec<(Waiter, Outcome)>;
 /// So many are taken out before the lock is let go (D26).
 const BATCH: usize = 256;
 
-/// So much of the wheel's upkeep is done before the lock is let go.
+/// So much of the wheel's upkeep is done, and so many places are looked at, before the lock is let go.
 const STEPS: usize = 1024;
 
 /// So many batches are fired before the driver, on whose thread that is, may see to other timers.
@@ -175,8 +171,7 @@ impl NamedTimers {
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
         let shared = Arc::new_cyclic(|shared| {
             let waker = Waker::from(Arc::new(Ringer(shared.clone())));
-            let bell = Bell::new(Entry::on(&core, Time::NEVER), waker);
-            Shared { core, bell, state: Mutex::new(State::new()) }
+            Shared { bell: Bell::on(&core, waker), core, state: Mutex::new(State::new()) }
         });
         NamedTimers { owner: Arc::new(Owner { shared }) }
     }
@@ -222,8 +217,9 @@ impl NamedTimers {
         self.owner.shared.cancel(name, max)
     }
 
-    /// Ends every pending timer as [stopped](Outcome::Stopped), and says how many: each with its one callback. Those that are not
-    /// started are gone. From now on creating and starting timers gives [`ArmError::Stopped`]. It can be called again.
+    /// Ends every pending timer as [stopped](Outcome::Stopped), and says how many: each with its one callback, in no particular
+    /// order. From now on starting a timer gives [`ArmError::Stopped`], unless it was cancelled before. It can be called
+    /// again.
     ///
     /// The engine goes on. Its [shutdown](Engine::shutdown) does the same to all timers on it.
     pub fn stop(&self) -> usize {
@@ -268,7 +264,7 @@ impl NamedTimer {
     /// once, and never inside this call. With [`Duration::MAX`] it never fires and can only be cancelled.
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`NamedTimers::stop`] or the engine's shutdown, or if all [`NamedTimers`] are gone;
+    /// [`ArmError::Stopped`] after [`NamedTimers::stop`] or the engine's shutdown, or if all handles are gone;
     /// [`ArmError::Full`] if there were as many as there can be. The callback is not called then.
     pub fn start(self, after: Duration, callback: impl FnOnce(Outcome) + Send + 'static) -> Result<(), ArmError> {
         let due = self.shared.due_after(after);
@@ -406,26 +402,22 @@ impl Shared {
         }
     }
 
-    /// Ends all that are pending, and takes no more.
+    /// Ends all that are started, and takes no more.
     fn close(&self, outcome: Outcome) -> usize {
         let (mut count, mut batch) = (0, Batch::new());
-        for line in 0.. {
-            let (name, youngest) = {
+        let mut cursor = 0;
+        loop {
+            let is_over = {
                 let mut state = lock(&self.state);
                 state.is_closed = true;
-                match state.lines.get(line) {
-                    Some(line) => (line.name.clone(), state.created),
-                    None => return count,
-                }
+                state.take_started(&mut cursor, outcome, &mut batch)
             };
-            let Some(name) = name else { continue };
-            while lock(&self.state).take_oldest(&name, youngest, BATCH, &mut batch) > 0 {
-                count += batch.len();
-                let told = batch.drain(..).map(|(waiter, _)| (waiter, outcome));
-                waiter::tell(&self.core, told);
+            count += batch.len();
+            waiter::tell(&self.core, batch.drain(..));
+            if is_over {
+                return count;
             }
         }
-        count
     }
 
     /// Fires what is due, and sets the bell for what is not; unless another thread is at it, which then looks again.
@@ -508,11 +500,11 @@ impl State {
     }
 
     fn start(&mut self, key: Key, due: Time, waiter: Waiter, engine_is_closed: bool) -> Start {
+        let Some(item) = self.agenda.get_mut(key) else { return Start::WasCancelled(waiter) };
         if self.is_closed || engine_is_closed {
-            self.remove_unstarted(key);
+            self.remove(key);
             return Start::Stopped(waiter);
         }
-        let Some(item) = self.agenda.get_mut(key) else { return Start::WasCancelled(waiter) };
         item.waiter = Some(waiter);
         self.pending += 1;
         self.agenda.set_deadline(key, due);
@@ -550,6 +542,19 @@ impl State {
             taken += 1;
         }
         taken
+    }
+
+    /// A batch of those that are started, by their places from `cursor` on; whether that was the last.
+    fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut Batch) -> bool {
+        for _ in 0..STEPS {
+            let Some(key) = self.agenda.key_at(*cursor) else { return true };
+            *cursor += 1;
+            if self.agenda.get(key).is_some_and(|item| item.waiter.is_some()) {
+                let item = self.remove(key);
+                batch.extend(item.and_then(|item| item.waiter).map(|waiter| (waiter, outcome)));
+            }
+        }
+        false
     }
 
     /// A batch of what is due, in order. Says whether there may be more.

@@ -149,7 +149,7 @@ fn w7_stop_ends_every_timer_each_with_its_one_callback() {
     let unstarted = timers.create("unstarted");
     engine.advance(ms(1));
     assert_eq!(timers.stop(), 1000);
-    assert_eq!((timers.len(), timers.stop(), timers.is_stopped()), (0, 0, true));
+    assert_eq!((timers.len(), timers.stop(), timers.is_stopped()), (1, 0, true), "the one that is not started");
     assert_eq!((task.poll(Pin::new(&mut wait)), task.wakes()), (Poll::Ready(Outcome::Stopped), 1));
     engine.advance(ms(2000));
     let mut all = told.take();
@@ -157,6 +157,19 @@ fn w7_stop_ends_every_timer_each_with_its_one_callback() {
     all.sort_by_key(|(number, _)| *number);
     assert_eq!(all, stopped(1..1000));
     assert_eq!(unstarted.start(ms(1), told.callback(0)), Err(ArmError::Stopped));
+    assert!(timers.is_empty());
+}
+
+#[test]
+fn w5_d27_a_cancel_that_was_counted_holds_also_if_the_timer_is_started_after_a_stop() {
+    let (engine, told) = (manual(), Told::default());
+    let timers = NamedTimers::on(&engine);
+    let (one, two) = (timers.create("a"), timers.create("a"));
+    assert_eq!((timers.cancel_up_to("a", 1), timers.stop()), (1, 0));
+    assert_eq!(one.start(ms(1), told.callback(1)), Ok(()));
+    assert_eq!(two.start(ms(1), told.callback(2)), Err(ArmError::Stopped));
+    engine.turn();
+    assert_eq!(told.take(), cancelled([1]));
 }
 
 #[test]
