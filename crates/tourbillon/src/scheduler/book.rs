@@ -359,7 +359,7 @@ impl<K> Book<K> {
             return Some((key, Due { time, is_wall: false }));
         }
         if let Settled::Done = self.jobs.settle(now.engine, Self::STEPS)
-            && let Some((key, time)) = self.jobs.pop_ready(now.engine)
+            && let Some((key, time)) = self.jobs.pop(now.engine)
         {
             return Some((key, Due { time, is_wall: false }));
         }
@@ -552,7 +552,7 @@ impl Wall {
         if self.dues.settle(now, Book::<()>::STEPS) == Settled::More {
             return None;
         }
-        let (key, time) = self.dues.pop_ready(now)?;
+        let (key, time) = self.dues.pop(now)?;
         self.dues.get(key).map(|job| (*job, time))
     }
 }
