@@ -127,14 +127,19 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// The first item that is due at `now`, and when it was due. It is parked. Gives only what can be had without upkeep:
+    /// The first item that is due at `now`, and when it was due. It is parked. Takes as long as the wheel's upkeep:
     /// [`settle`](Agenda::settle) first.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
+        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
+        Some((self.park(index), deadline))
+    }
+
+    /// The same, but only what can be had without upkeep: after `None` there may be more, and what was due already when it was put
+    /// in is not among it.
     #[inline]
     pub(crate) fn pop_ready(&mut self, now: Time) -> Option<(Key, Time)> {
         let (index, deadline) = self.wheel.pop_ready(&mut self.heads, now)?;
-        let head = &mut self.heads.0[index as usize];
-        head.place = Place::NOWHERE;
-        Some((Key::new(index, head.generation), deadline))
+        Some((self.park(index), deadline))
     }
 
     /// The same, from wherever it is: also one that was put in when its deadline was past. After [`settle`](Agenda::settle) has
@@ -176,6 +181,14 @@ impl<T> Agenda<T> {
         if place != Place::NOWHERE {
             self.wheel.remove(&mut self.heads, place);
         }
+    }
+
+    /// It has come out of the wheel.
+    #[inline]
+    fn park(&mut self, index: u32) -> Key {
+        let head = &mut self.heads.0[index as usize];
+        head.place = Place::NOWHERE;
+        Key::new(index, head.generation)
     }
 
     #[inline]

@@ -42,6 +42,8 @@ pub(super) struct Book<K> {
     since: Now,
     /// What the clocks showed when somebody last looked.
     seen: Now,
+    /// While it is drained: what was due before this is still to be put in line.
+    until: Option<Now>,
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
     /// Those of them that are futures.
@@ -151,6 +153,7 @@ impl<K> Book<K> {
             phase: Phase::Running,
             since: Now { engine: Time::ZERO, wall: Time::ZERO },
             seen: Now { engine: Time::ZERO, wall: Time::ZERO },
+            until: None,
             running: 0,
             flights: Agenda::new(),
             idle: 0,
@@ -200,8 +203,9 @@ impl<K> Book<K> {
     }
 
     /// Puts in a job that was [found](Book::check_new) to have a place here.
-    pub(super) fn insert(&mut self, job: Job<K>) -> Key {
-        let (hash, wants, is_wall) = (job.hash, job.wants(), job.timing.is_wall());
+    pub(super) fn insert(&mut self, mut job: Job<K>) -> Key {
+        let (hash, wants, is_wall, due) = (job.hash, job.wants(), job.timing.is_wall(), job.due);
+        job.is_past = self.is_past(due, is_wall);
         let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job);
         if is_wall {
             self.wall.set(key, wants);
@@ -237,12 +241,13 @@ impl<K> Book<K> {
     #[must_use]
     pub(super) fn change_plan(&mut self, key: Key, plan: Plan, due: Time) -> Option<Timing> {
         let rules = self.rules;
+        let is_past = self.is_past(due, plan.timing.is_wall());
         // From one clock to the other: it is on neither for a moment.
         self.unplace(key);
         let job = self.jobs.get_mut(key)?;
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
-        (job.due, job.times, job.backlog) = (due, plan.times, Backlog::default());
+        (job.due, job.is_past, job.times, job.backlog) = (due, is_past, plan.times, Backlog::default());
         let old = std::mem::replace(&mut job.timing, plan.timing);
         self.place(key);
         Some(old)
@@ -252,6 +257,8 @@ impl<K> Book<K> {
     pub(super) fn pause(&mut self, key: Key) -> bool {
         let Some(job) = self.jobs.get_mut(key) else { return false };
         job.is_paused = true;
+        // What goes by during a rest is not made up for, nor what stood behind a run.
+        job.backlog = Backlog::default();
         self.place(key);
         true
     }
@@ -264,6 +271,11 @@ impl<K> Book<K> {
             self.place(key);
         }
         true
+    }
+
+    /// Whether a plan that is made now begins before the scheduler was last started.
+    fn is_past(&self, due: Time, is_wall: bool) -> bool {
+        self.phase == Phase::Running && due < if is_wall { self.since.wall } else { self.since.engine }
     }
 
     fn unplace(&mut self, key: Key) {
@@ -293,7 +305,14 @@ impl<K> Book<K> {
     /// What a thread does next.
     pub(super) fn next(&mut self, now: Now) -> Next<K> {
         self.see(now);
-        let admitted = if self.phase == Phase::Running { self.admit(now) } else { Admitted::All };
+        let admitted = match (self.phase, self.until) {
+            (Phase::Running, _) => self.admit(now),
+            (_, Some(until)) => self.admit(until),
+            _ => Admitted::All,
+        };
+        if admitted == Admitted::All {
+            self.until = None;
+        }
         self.tasks_first = !self.tasks_first;
         if self.tasks_first
             && let Some(task) = self.tasks.pop_front()
@@ -307,10 +326,11 @@ impl<K> Book<K> {
             return Next::Task(task);
         }
         match (self.phase, admitted) {
-            (Phase::Ending(_), _) if self.running == 0 => Next::Over,
             (Phase::Over, _) => Next::Over,
-            (_, Admitted::Some) => Next::Again,
-            _ => Next::Wait,
+            (Phase::Ending(_), Admitted::All) if self.running == 0 => Next::Over,
+            (_, Admitted::All) => Next::Wait,
+            // What stood in line was of jobs that are gone, so there is room.
+            (_, Admitted::Some | Admitted::UpToRoom) => Next::Again,
         }
     }
 
@@ -341,7 +361,7 @@ impl<K> Book<K> {
         let mut left = Self::BATCH;
         while left > 0 {
             if self.is_full() && self.rules.overflow == Overflow::Wait {
-                return Admitted::All;
+                return Admitted::UpToRoom;
             }
             let Some((key, due)) = self.pop(now) else { break };
             self.fall_due(key, due, now);
@@ -359,7 +379,7 @@ impl<K> Book<K> {
             return Some((key, Due { time, is_wall: false }));
         }
         if let Settled::Done = self.jobs.settle(now.engine, Self::STEPS)
-            && let Some((key, time)) = self.jobs.pop_ready(now.engine)
+            && let Some((key, time)) = self.jobs.pop(now.engine)
         {
             return Some((key, Due { time, is_wall: false }));
         }
@@ -379,7 +399,8 @@ impl<K> Book<K> {
         let Some(job) = self.jobs.get_mut(key) else { return };
         let (now, since) = if due.is_wall { (now.wall, self.since.wall) } else { (now.engine, self.since.engine) };
         job.due = due.time;
-        let away = job.come_back(since);
+        job.is_past &= due.time < since;
+        let away = if job.is_past { 0 } else { job.come_back(since) };
         if away > 0 {
             job.troubles().missed += away;
             self.stats.missed += away;
@@ -404,8 +425,10 @@ impl<K> Book<K> {
         let is_full = self.is_full();
         let Some(job) = self.jobs.get_mut(key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
-            job.troubles().overflowed += 1;
-            self.stats.overflowed += 1;
+            // Nor are those made that were to follow it.
+            let count = 1 + std::mem::take(&mut job.backlog).count;
+            job.troubles().overflowed += count;
+            self.stats.overflowed += count;
             return;
         }
         if is_full {
@@ -447,7 +470,9 @@ impl<K> Book<K> {
         }
         let is_wall = job.timing.is_wall();
         let next = job.end_run();
-        if let (Some(time), Phase::Running | Phase::Stopped) = (next, self.phase) {
+        if let Some(time) = next
+            && self.phase != Phase::Ending(Shutdown::Abort)
+        {
             self.line_up(end.job, Due { time, is_wall });
         }
         let is_over = self.jobs.get(end.job).is_some_and(Job::is_over);
@@ -477,7 +502,8 @@ impl<K> Book<K> {
 
     /// Begins the end. Gives what is to be dropped.
     #[must_use]
-    pub(super) fn shut_down(&mut self, how: Shutdown) -> Option<Agenda<Job<K>>> {
+    pub(super) fn shut_down(&mut self, how: Shutdown, now: Now) -> Option<Agenda<Job<K>>> {
+        let is_due = self.phase == Phase::Running && self.next_look().is_by(now);
         match (self.phase, how) {
             (Phase::Over, _) | (Phase::Ending(Shutdown::Abort), _) | (Phase::Ending(_), Shutdown::Drain) => {
                 return None;
@@ -486,19 +512,24 @@ impl<K> Book<K> {
         }
         self.alerts += 1;
         if how == Shutdown::Drain {
+            self.until = is_due.then_some(now);
             return None;
         }
-        self.stats.aborted += self.runs.len() as u64;
+        self.until = None;
+        self.stats.aborted += self.runs.iter().filter(|run| self.jobs.get(run.job).is_some()).count() as u64;
         Some(self.clear())
     }
 
     /// The end, if nothing runs and nothing will. Gives what is to be dropped.
     #[must_use]
     pub(super) fn try_end(&mut self) -> Option<Agenda<Job<K>>> {
-        if !matches!(self.phase, Phase::Ending(_)) || self.running > 0 || !self.runs.is_empty() {
+        let is_busy = self.running > 0 || !self.runs.is_empty() || self.until.is_some();
+        if is_busy || !matches!(self.phase, Phase::Ending(_)) {
             return None;
         }
         self.phase = Phase::Over;
+        // A thread that has found nothing and does not wait yet must not begin to.
+        self.alerts += 1;
         Some(self.clear())
     }
 
@@ -528,10 +559,11 @@ impl<K> Book<K> {
 /// Whether all that is due was put in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admitted {
-    /// All that has room.
     All,
-    /// There may be more.
+    /// There may be more, and there is room for it.
     Some,
+    /// There may be more, and it has to wait.
+    UpToRoom,
 }
 
 impl Wall {
@@ -552,7 +584,7 @@ impl Wall {
         if self.dues.settle(now, Book::<()>::STEPS) == Settled::More {
             return None;
         }
-        let (key, time) = self.dues.pop_ready(now)?;
+        let (key, time) = self.dues.pop(now)?;
         self.dues.get(key).map(|job| (*job, time))
     }
 }
@@ -562,6 +594,11 @@ impl Rings {
 
     fn at(time: Time, is_wall: bool) -> Rings {
         if is_wall { Rings { wall: time, ..Rings::NEVER } } else { Rings { engine: time, ..Rings::NEVER } }
+    }
+
+    /// Whether it is time, on either clock.
+    fn is_by(self, now: Now) -> bool {
+        self.engine <= now.engine || self.wall <= now.wall
     }
 
     /// The earlier of both, on each clock.

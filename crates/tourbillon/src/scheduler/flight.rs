@@ -4,7 +4,6 @@
 //! end, by a panic, or, if it is aborted or its executor drops it, without one.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,13 +42,13 @@ impl Flag {
 
     /// Whether it has been lowered. If it is later, the waker is woken.
     fn watch(&self, waker: &Waker) -> bool {
-        let mut kept = lock(&self.waker);
-        let old = match &*kept {
-            Some(old) if old.will_wake(waker) => None,
-            _ => kept.replace(waker.clone()),
-        };
-        drop(kept);
-        drop(old);
+        let is_kept = lock(&self.waker).as_ref().is_some_and(|kept| kept.will_wake(waker));
+        if !is_kept {
+            // To clone or to drop a waker is a call of the user's executor.
+            let waker = waker.clone();
+            let old = lock(&self.waker).replace(waker);
+            drop(old);
+        }
         // After leaving the waker: one that lowers it before does not see the waker, but is seen.
         self.is_down.load(Ordering::SeqCst)
     }
@@ -62,7 +61,7 @@ impl<K: Send + Sync + 'static> Flight<K> {
 
     fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<Result<Ended, Box<dyn std::any::Any + Send>>> {
         let Some(future) = &mut self.future else { return Poll::Pending };
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        match self.run.shared.inside(|| future.as_mut().poll(context)) {
             Ok(poll) => poll.map(Ok),
             Err(payload) => Poll::Ready(Err(payload)),
         }

@@ -27,6 +27,8 @@ pub(super) struct Job<K> {
     pub(super) overlap: Overlap,
     pub(super) missed: MissedTickBehavior,
     pub(super) is_paused: bool,
+    /// It was planned after the scheduler was last started, for a time before that.
+    pub(super) is_past: bool,
     /// Runs that stand in line or are being made.
     pub(super) active: u32,
     pub(super) timing: Timing,
@@ -81,6 +83,7 @@ impl<K> Job<K> {
             overlap: plan.overlap.unwrap_or(rules.overlap),
             missed: plan.missed.unwrap_or(rules.missed),
             is_paused: false,
+            is_past: false,
             active: 0,
             timing: plan.timing,
             due,

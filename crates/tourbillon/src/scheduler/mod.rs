@@ -11,6 +11,8 @@ mod job;
 mod plan;
 mod shared;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod work;
 
 use std::borrow::Borrow;
@@ -32,6 +34,7 @@ pub use self::work::Run;
 use self::work::{Call, Parts, Spawn};
 use crate::Engine;
 use crate::agenda::Key;
+use crate::core::contain;
 use crate::sync::MutexGuard;
 use crate::time::Instant;
 
@@ -225,7 +228,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove(job.0);
         drop(book);
-        removed.is_some()
+        let_go(removed)
     }
 
     /// The book, unless the scheduler has been shut down: then it knows of no job.
@@ -301,7 +304,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.find(hash, key).and_then(|job| book.remove(job));
         drop(book);
-        removed.is_some()
+        let_go(removed)
     }
 
     /// Whether there is a job under this key. A job that runs for the last time is there until that has ended.
@@ -484,4 +487,11 @@ impl<K: Send + Sync + 'static> fmt::Debug for Scheduler<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler").field("stats", &self.stats()).finish_non_exhaustive()
     }
+}
+
+/// Drops a job, outside the lock: its closure and its key may do anything, also panic. Gives whether there was one.
+fn let_go<K>(job: Option<Job<K>>) -> bool {
+    let is_there = job.is_some();
+    let _its_own_affair = contain(|| drop(job));
+    is_there
 }

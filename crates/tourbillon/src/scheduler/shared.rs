@@ -93,10 +93,17 @@ impl<K> Shared<K> {
         MAKING.get() == std::ptr::from_ref(self).cast()
     }
 
+    /// What time it is.
+    pub(super) fn now(&self, has_wall: bool) -> Now {
+        let wall = self.wall.get().filter(|_| has_wall);
+        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
+    }
+
     /// Begins the end.
     pub(super) fn shut_down(&self, how: Shutdown) {
         let mut book = self.lock();
-        let gone = book.shut_down(how);
+        let now = self.now(book.has_wall());
+        let gone = book.shut_down(how, now);
         let flags: Vec<_> = match book.phase {
             Phase::Ending(Shutdown::Abort) => {
                 book.flights.keys().filter_map(|key| book.flights.get(key).cloned()).collect()
@@ -127,7 +134,7 @@ impl<K> Shared<K> {
     }
 
     /// Does something of the user's.
-    fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
+    pub(super) fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
         let before = MAKING.replace(std::ptr::from_ref(self).cast());
         let result = catch_unwind(AssertUnwindSafe(users));
         MAKING.set(before);
@@ -162,12 +169,6 @@ impl<K: Send + Sync + 'static> Shared<K> {
             (engine, bell)
         });
         engine
-    }
-
-    /// What time it is.
-    pub(super) fn now(&self, has_wall: bool) -> Now {
-        let wall = self.wall.get().filter(|_| has_wall);
-        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
     }
 
     pub(super) fn instant(&self, due: Due) -> Instant {
@@ -340,25 +341,27 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Reports a failure, and gives it in words.
     fn failure(&self, run: &Run<K>, landed: Landed) -> Option<String> {
-        let (error, message);
-        let cause = match landed {
-            Landed::Ended(Ok(())) | Landed::Aborted => return None,
-            Landed::Ended(Err(the_error)) => {
-                error = the_error;
-                Cause::Error(&*error)
+        match landed {
+            Landed::Ended(Ok(())) | Landed::Aborted => None,
+            Landed::Ended(Err(error)) => {
+                let text = self.report(run, Cause::Error(&*error));
+                let _its_own_affair = contain(|| drop(error));
+                Some(text)
             }
-            Landed::Panicked(payload) => {
-                message = message_of(payload);
-                Cause::Panic(&message)
-            }
-        };
-        let text = cause.to_string();
+            Landed::Panicked(payload) => Some(self.report(run, Cause::Panic(&message_of(payload)))),
+        }
+    }
+
+    fn report(&self, run: &Run<K>, cause: Cause<'_>) -> String {
+        // An error is the user's, also in how it shows itself.
+        let mut text = "failed with an error that could not be shown".to_owned();
+        let _its_own_affair = contain(|| text = cause.to_string());
         trace::job_failed(self.engine.core(), run.number, &text);
         if let Some(on_failure) = &self.users.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
             let _its_own_affair = contain(|| on_failure(&failure));
         }
-        Some(text)
+        text
     }
 }
 
