@@ -28,7 +28,7 @@ use crate::outcome::Outcome;
 use crate::shard::{Access, Change, Coming, Leaving, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
-use crate::state::{Later, Seen};
+use crate::state::{Later, Seen, representable};
 use crate::time::Instant;
 
 /// One timer. Dropping it cancels it.
@@ -151,6 +151,11 @@ impl Entry {
                 _ => None,
             },
         }
+    }
+
+    /// Whether it is armed and has not ended.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.phase() == Phase::Armed && self.outcome().is_none()
     }
 
     #[inline(always)]
@@ -350,6 +355,13 @@ impl Entry {
         self.deadline = self.core().deadline(self.core().clock.time_of(deadline.into_std()));
         self.set_held(false);
         self.deadline_changed(before);
+    }
+
+    /// Makes it idle, with another deadline on its engine's clock; the next poll arms it. Unlike [`reset`](Entry::reset) it
+    /// wakes nobody, and never means never in virtual time too.
+    pub(crate) fn set_due(&mut self, deadline: Time) {
+        self.make_idle();
+        self.deadline = representable(deadline);
     }
 
     /// Takes it out of the queue, and drops its waker. Its deadline is kept; the next poll arms it again.

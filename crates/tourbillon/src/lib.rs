@@ -96,8 +96,10 @@
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
+mod agenda;
 mod alarm;
 mod barrier;
+mod bell;
 mod bias;
 mod capacity;
 mod clock;
@@ -113,6 +115,7 @@ mod node;
 mod outcome;
 mod queues;
 mod returns;
+pub mod scheduler;
 mod shard;
 mod slab;
 mod slack;
@@ -130,6 +133,7 @@ pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
 pub use outcome::Outcome;
 pub use queues::QueueKind;
+pub use scheduler::Scheduler;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
 /// A point in time on an engine's clock, and a distance.
