@@ -172,7 +172,7 @@ impl<T> Agenda<T> {
     fn grow(&mut self) -> u32 {
         let index = self.heads.0.len() as u32;
         self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
-        if index as usize % CHUNK == 0 {
+        if (index as usize).is_multiple_of(CHUNK) {
             self.values.push(Vec::with_capacity(CHUNK));
         }
         self.values[index as usize / CHUNK].push(None);

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use async_task::Runnable;
-use hashbrown::HashTable;
 use tourbillon_queue::{Settled, Time};
 
 use super::flight::Flag;
 use super::job::{Backlog, Job};
 use super::plan::{Plan, Timing};
+use super::table::Table;
 use super::work::Work;
 use super::{Overflow, Rules, SchedulerStats, Shutdown};
 use crate::agenda::{Agenda, Key};
@@ -30,7 +30,7 @@ use crate::agenda::{Agenda, Key};
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
     pub(super) jobs: Agenda<Job<K>>,
-    table: HashTable<Slot>,
+    table: Table,
     wall: Wall,
     runs: VecDeque<Ready>,
     tasks: VecDeque<Runnable>,
@@ -49,16 +49,11 @@ pub(super) struct Book<K> {
     pub(super) alerts: u64,
     /// Until when somebody is sure to look; `None` if nobody has seen to that.
     pub(super) bell: Option<Rings>,
+    /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
+    wish: Rings,
     /// Who waits for the end.
     pub(super) watchers: Vec<Waker>,
     pub(super) stats: SchedulerStats,
-}
-
-/// A job in the table: by the hash of its key, so that the table grows without asking the keys.
-#[derive(Clone, Copy)]
-struct Slot {
-    hash: u32,
-    index: u32,
 }
 
 /// The jobs that follow the wall clock. They are parked among the others.
@@ -140,7 +135,7 @@ impl<K> Book<K> {
         Book {
             rules,
             jobs: Agenda::new(),
-            table: HashTable::new(),
+            table: Table::new(),
             wall: Wall { dues: Agenda::new(), of_job: HashMap::new() },
             runs: VecDeque::new(),
             tasks: VecDeque::new(),
@@ -152,6 +147,7 @@ impl<K> Book<K> {
             idle: 0,
             alerts: 0,
             bell: None,
+            wish: Rings::NEVER,
             watchers: Vec::new(),
             stats: SchedulerStats::default(),
         }
@@ -167,16 +163,15 @@ impl<K> Book<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let slot = self.table.find(spread(hash), |slot| slot.hash == hash && self.has_key(*slot, key))?;
-        self.jobs.key_at(slot.index)
+        self.table.find(hash, |index| self.has_key(index, key)).and_then(|index| self.jobs.key_at(index))
     }
 
-    fn has_key<Q>(&self, slot: Slot, key: &Q) -> bool
+    fn has_key<Q>(&self, index: u32, key: &Q) -> bool
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let job = self.jobs.key_at(slot.index).and_then(|job| self.jobs.get(job));
+        let job = self.jobs.key_at(index).and_then(|job| self.jobs.get(job));
         job.is_some_and(|job| job.work.key().borrow() == key)
     }
 
@@ -187,17 +182,15 @@ impl<K> Book<K> {
         if is_wall {
             self.wall.set(key, wants);
         }
-        self.table.insert_unique(spread(hash), Slot { hash, index: key.index() }, |slot| spread(slot.hash));
+        self.wish = self.wish.or(Rings::at(wants, is_wall));
+        self.table.insert(hash, key.index());
         Ok(key)
     }
 
     /// Takes a job out. Its run in line, if there is one, is not made.
     pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
-        let is_it = |slot: &Slot| slot.index == key.index();
-        if let Ok(entry) = self.table.find_entry(spread(job.hash), is_it) {
-            entry.remove();
-        }
+        self.table.remove(job.hash, key.index());
         if job.timing.is_wall() {
             self.wall.set(key, Time::NEVER);
         }
@@ -213,6 +206,7 @@ impl<K> Book<K> {
         } else {
             self.jobs.set_deadline(key, wants);
         }
+        self.wish = self.wish.or(Rings::at(wants, is_wall));
     }
 
     /// Gives a job another plan. Gives back its old timing, to be dropped.
@@ -256,16 +250,20 @@ impl<K> Book<K> {
     /// When the bell has to ring, if it has to be set for that.
     #[must_use]
     pub(super) fn plan(&mut self) -> Option<Rings> {
-        let wanted = match self.phase {
+        let wish = std::mem::replace(&mut self.wish, Rings::NEVER);
+        match self.bell {
+            Some(bell) if wish.engine >= bell.engine && wish.wall >= bell.wall => None,
+            Some(bell) => Some(*self.bell.insert(bell.or(wish))),
+            None => Some(*self.bell.insert(self.next_look())),
+        }
+    }
+
+    /// When somebody has to look by themselves.
+    fn next_look(&self) -> Rings {
+        match self.phase {
             Phase::Running => Rings { engine: self.jobs.next_wakeup(), wall: self.wall.dues.next_wakeup() },
             _ => Rings::NEVER,
-        };
-        let before = self.bell.unwrap_or(Rings::NEVER);
-        if self.bell.is_some() && wanted.engine >= before.engine && wanted.wall >= before.wall {
-            return None;
         }
-        self.bell = Some(Rings { engine: before.engine.min(wanted.engine), wall: before.wall.min(wanted.wall) });
-        Some(wanted)
     }
 
     /// What a thread does next.
@@ -424,6 +422,7 @@ impl<K> Book<K> {
             self.phase = Phase::Running;
             self.since = now;
             self.alerts += 1;
+            self.bell = None;
         }
     }
 
@@ -461,7 +460,7 @@ impl<K> Book<K> {
     }
 
     fn clear(&mut self) -> Agenda<Job<K>> {
-        self.table = HashTable::new();
+        self.table = Table::new();
         self.wall = Wall { dues: Agenda::new(), of_job: HashMap::new() };
         self.runs = VecDeque::new();
         std::mem::replace(&mut self.jobs, Agenda::new())
@@ -520,10 +519,14 @@ impl Wall {
 }
 
 impl Rings {
-    pub(super) const NEVER: Rings = Rings { engine: Time::NEVER, wall: Time::NEVER };
-}
+    const NEVER: Rings = Rings { engine: Time::NEVER, wall: Time::NEVER };
 
-/// A hash for the table, of the part of it that is kept.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    fn at(time: Time, is_wall: bool) -> Rings {
+        if is_wall { Rings { wall: time, ..Rings::NEVER } } else { Rings { engine: time, ..Rings::NEVER } }
+    }
+
+    /// The earlier of both, on each clock.
+    fn or(self, other: Rings) -> Rings {
+        Rings { engine: self.engine.min(other.engine), wall: self.wall.min(other.wall) }
+    }
 }

@@ -10,6 +10,7 @@ mod flight;
 mod job;
 mod plan;
 mod shared;
+mod table;
 mod work;
 
 use std::borrow::Borrow;
@@ -381,9 +382,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = book.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
-        let old = book.change_plan(found, plan, due);
+        let _to_be_dropped_unlocked = book.change_plan(found, plan, due);
         self.owner.shared.changed(book);
-        drop(old);
         Ok(())
     }
 
