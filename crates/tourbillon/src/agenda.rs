@@ -56,18 +56,25 @@ impl<T> Agenda<T> {
         self.len == 0
     }
 
-    /// Puts an item in; with the deadline `NEVER` it is parked. The item comes back if there are [`MOST`] already.
+    /// Whether there is no room for another item: there are [`MOST`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.heads.0.len() == MOST
+    }
+
+    /// Puts an item in; with the deadline `NEVER` it is parked.
+    ///
+    /// # Panics
+    /// If it [is full](Agenda::is_full).
     #[inline]
-    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Result<Key, T> {
+    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.heads.0.len() == MOST => return Err(value),
             None => self.grow(),
         };
         self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
         self.len += 1;
         self.place(index, deadline);
-        Ok(Key::new(index, self.heads.0[index as usize].generation))
+        Key::new(index, self.heads.0[index as usize].generation)
     }
 
     /// Takes an item out.
@@ -170,6 +177,7 @@ impl<T> Agenda<T> {
 
     #[cold]
     fn grow(&mut self) -> u32 {
+        assert!(!self.is_full(), "more than {MOST} items");
         let index = self.heads.0.len() as u32;
         self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
         if (index as usize).is_multiple_of(CHUNK) {

@@ -199,7 +199,10 @@ impl Engine {
     }
 
     /// Ends every pending timer as [stopped](crate::Outcome::Stopped), and all that are armed later too. Can be called
-    /// again, from any thread, also from within a waker.
+    /// again, from any thread, also from within a waker or a callback.
+    ///
+    /// An engine that is turned from outside calls the callbacks that are left before this returns; unless a turn is calling some
+    /// right now, on this or another thread, which then goes on with them.
     pub fn shutdown(&self) {
         self.owner.core.shut_down();
     }
@@ -212,12 +215,17 @@ impl Engine {
 
     /// Fires what is due now, up to some hundred timers a shard, on the calling thread. For [`Driver::external`]; beside
     /// another driver it does no harm.
+    ///
+    /// With [`Driver::external`] it then calls the callbacks that wait for it, in order. Those that come in meanwhile are left for the
+    /// next turn. One thread at a time calls: a turn that finds another at it, or is made in a callback, leaves them to
+    /// that one.
     pub fn turn(&self) -> Turn {
         self.owner.core.turn(self.clock().now())
     }
 
-    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Returns how
-    /// many fired. With another clock it only fires what is due.
+    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Callbacks are called
+    /// before time moves on, and so are those that come of them at the same time. Returns how many timers fired. With
+    /// another clock it only fires what is due.
     pub fn advance(&self, by: Duration) -> usize {
         self.owner.core.advance(self.clock().now() + Span::from(by))
     }
@@ -232,8 +240,26 @@ impl Engine {
         &self.owner.core
     }
 
+    /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
+    /// be followed nobody asks for it.)
+    pub(crate) fn wall() -> Engine {
+        static WALL: OnceLock<Engine> = OnceLock::new();
+        #[cfg(target_os = "linux")]
+        let clock = Clock::wall();
+        #[cfg(not(target_os = "linux"))]
+        let clock = Clock::monotonic();
+        WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
+    }
+
     fn default_or_closed() -> Engine {
-        Engine::builder().build().unwrap_or_else(|_| {
+        Engine::builder().build_or_closed()
+    }
+}
+
+impl Builder {
+    /// If the system has no thread for the driver, the engine is there all the same, closed.
+    fn build_or_closed(self) -> Engine {
+        self.build().unwrap_or_else(|_| {
             let engine = Engine::builder().driver(Driver::external()).build();
             let engine = engine.expect("an engine that has no driver needs nothing that could fail");
             engine.shutdown();

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::core::Core;
+use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
@@ -119,6 +119,13 @@ impl Entry {
     /// Due at `deadline`, on the current engine.
     pub(crate) fn until(deadline: Instant) -> Entry {
         home::with_current(|home| Entry::at_home(home, home.core().clock.time_of(deadline.into_std())))
+    }
+
+    /// Due at `deadline` on the clock of that engine; never means never in virtual time too.
+    pub(crate) fn on(core: &CoreRef, deadline: Time) -> Entry {
+        let mut entry = home::with(core.as_ptr(), |home| Entry::at_home(home, deadline));
+        entry.set_due(deadline);
+        entry
     }
 
     /// Due at `deadline` on the clock of that engine.

@@ -1,8 +1,8 @@
 //! Timers for Rust servers: deadlines on millions of things at once.
 //!
-//! Sleeps, timeouts, intervals, delay queues and deadlines, under any executor or none. Nearly all timers are cancelled
-//! before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What does
-//! fire fires once, and never early.
+//! Sleeps, timeouts, intervals, delay queues, deadlines and repeating jobs, under any executor or none. Nearly all timers are
+//! cancelled before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What
+//! does fire fires once, and never early.
 //!
 //! # Ten lines
 //! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
@@ -37,6 +37,21 @@
 //! # });
 //! ```
 //!
+//! Jobs under keys run on threads of their own, every so often:
+//!
+//! ```
+//! use std::sync::mpsc::channel;
+//! use std::time::Duration;
+//! use tourbillon::scheduler::{Plan, Scheduler};
+//!
+//! let scheduler = Scheduler::builder().threads(1).build()?;
+//! let (sender, receiver) = channel();
+//! let plan = Plan::every(Duration::from_millis(2)).times(2);
+//! scheduler.schedule("sweep", plan, move |run| sender.send(run.number()).unwrap())?;
+//! assert_eq!(receiver.iter().collect::<Vec<_>>(), [1, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
 //!
 //! ```
@@ -51,6 +66,15 @@
 //! # }
 //! ```
 //!
+//! # Which surface
+//! | to | use |
+//! |---|---|
+//! | wait, give up in time, do something every so often, in `async` code | [`time`] |
+//! | give up in time, through many calls | [`time::Deadline`] |
+//! | wait for many things, each with its own time | [`DelayQueue`] |
+//! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
+//! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
+//!
 //! # Which executor
 //! Any: Tokio, smol, a `block_on` of your own, several of them in one process. A timer needs nothing of an executor but the
 //! waker that it is polled with, no context, no runtime that was started before, and it can be made, polled, moved and dropped
@@ -63,6 +87,10 @@
 //!
 //! # Features
 //! None is on by default, and none changes what another does.
+//!
+//! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
+//! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
+//! none a copy that is built in (some 0.4 MB).
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
@@ -84,7 +112,7 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
@@ -101,9 +129,12 @@ mod alarm;
 mod barrier;
 mod bell;
 mod bias;
+mod calls;
 mod capacity;
 mod clock;
 mod core;
+#[cfg(feature = "cron")]
+pub mod cron;
 pub mod delay_queue;
 mod driver;
 mod engine;
@@ -123,11 +154,15 @@ mod state;
 mod stats;
 mod sync;
 pub mod time;
+pub mod timer;
 mod trace;
+mod waiter;
 mod worker;
 mod young;
 
 pub use clock::Clock;
+#[cfg(feature = "cron")]
+pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
@@ -136,6 +171,8 @@ pub use queues::QueueKind;
 pub use scheduler::Scheduler;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+#[doc(inline)]
+pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
 pub use worker::Worker;

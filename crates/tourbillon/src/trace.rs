@@ -97,6 +97,10 @@ mod told {
         });
     }
 
+    pub(crate) fn callback_panicked(core: &Core) {
+        contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
+    }
+
     /// What a subscriber throws has been reported by the panic hook, and goes no further.
     fn contained(tell: impl FnOnce()) {
         let _ = catch_unwind(AssertUnwindSafe(tell));
@@ -135,4 +139,6 @@ mod untold {
 
     #[inline(always)]
     pub(crate) fn job_failed(_: &Core, _: u64, _: &str) {}
+
+    pub(crate) fn callback_panicked(_: &Core) {}
 }

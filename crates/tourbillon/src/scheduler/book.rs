@@ -19,6 +19,7 @@ use std::task::Waker;
 use async_task::Runnable;
 use tourbillon_queue::{Settled, Time};
 
+use super::error::ScheduleErrorKind;
 use super::flight::Flag;
 use super::job::{Backlog, Job};
 use super::plan::{Plan, Timing};
@@ -30,7 +31,7 @@ use crate::agenda::{Agenda, Key};
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
     pub(super) jobs: Agenda<Job<K>>,
-    table: Table,
+    pub(super) table: Table,
     wall: Wall,
     runs: VecDeque<Ready>,
     tasks: VecDeque<Runnable>,
@@ -47,6 +48,8 @@ pub(super) struct Book<K> {
     pub(super) idle: usize,
     /// Counts what a thread that is about to wait must not miss.
     pub(super) alerts: u64,
+    /// The engine has been asked to call the scheduler, and has not yet.
+    pub(super) is_called: bool,
     /// Until when somebody is sure to look; `None` if nobody has seen to that.
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
@@ -146,6 +149,7 @@ impl<K> Book<K> {
             flights: Agenda::new(),
             idle: 0,
             alerts: 0,
+            is_called: false,
             bell: None,
             wish: Rings::NEVER,
             watchers: Vec::new(),
@@ -175,16 +179,30 @@ impl<K> Book<K> {
         job.is_some_and(|job| job.work.key().borrow() == key)
     }
 
-    /// Puts in a job whose key is not there. It comes back if there is no room.
-    pub(super) fn insert(&mut self, job: Job<K>) -> Result<Key, Job<K>> {
+    /// Whether a job can be put in under this key.
+    pub(super) fn check_new(&self, hash: u32, key: &K) -> Result<(), ScheduleErrorKind>
+    where
+        K: Eq,
+    {
+        let capacity = self.rules.capacity;
+        match () {
+            () if !self.is_open() => Err(ScheduleErrorKind::ShutDown),
+            () if self.find(hash, key).is_some() => Err(ScheduleErrorKind::Duplicate),
+            () if self.jobs.len() >= capacity || self.jobs.is_full() => Err(ScheduleErrorKind::Full { capacity }),
+            () => Ok(()),
+        }
+    }
+
+    /// Puts in a job that was [found](Book::check_new) to have a place here.
+    pub(super) fn insert(&mut self, job: Job<K>) -> Key {
         let (hash, wants, is_wall) = (job.hash, job.wants(), job.timing.is_wall());
-        let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job)?;
+        let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job);
         if is_wall {
             self.wall.set(key, wants);
         }
         self.wish = self.wish.or(Rings::at(wants, is_wall));
         self.table.insert(hash, key.index());
-        Ok(key)
+        key
     }
 
     /// Takes a job out. Its run in line, if there is one, is not made.
@@ -501,11 +519,7 @@ impl Wall {
             }
             Some(key) => self.dues.set_deadline(*key, due),
             None if due.is_never() => {}
-            None => {
-                if let Ok(key) = self.dues.insert(due, job) {
-                    self.of_job.insert(job, key);
-                }
-            }
+            None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
         }
     }
 

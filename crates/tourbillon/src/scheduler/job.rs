@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use super::plan::{FOR_EVER, Overlap, Timing};
+use super::Rules;
+use super::plan::{FOR_EVER, Overlap, Plan, Timing};
 use super::work::Work;
 use crate::time::MissedTickBehavior;
 
@@ -73,6 +74,23 @@ pub(super) struct Due {
 const TOLERANCE: Span = Span::from_nanos(Duration::from_millis(5).as_nanos() as u64);
 
 impl<K> Job<K> {
+    pub(super) fn new(work: Arc<dyn Work<K>>, hash: u32, plan: Plan, due: Time, rules: &Rules) -> Job<K> {
+        Job {
+            work,
+            hash,
+            overlap: plan.overlap.unwrap_or(rules.overlap),
+            missed: plan.missed.unwrap_or(rules.missed),
+            is_paused: false,
+            active: 0,
+            timing: plan.timing,
+            due,
+            times: plan.times,
+            runs: 0,
+            backlog: Backlog::default(),
+            troubles: None,
+        }
+    }
+
     /// It was due at `due`, and now somebody looks. Sets when it is due next, and its backlog.
     pub(super) fn fall_due(&mut self, due: Time, now: Time) -> Due {
         let (next, passed) = self.timing.beyond(due, now);

@@ -24,12 +24,12 @@ use self::builder::Rules;
 pub use self::builder::{Builder, Overflow};
 pub use self::ending::{Ending, Shutdown};
 pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind};
-use self::job::{Backlog, Job};
+use self::job::Job;
 use self::plan::FOR_EVER;
 pub use self::plan::{Overlap, Plan};
 use self::shared::Shared;
 pub use self::work::Run;
-use self::work::{Call, Spawn, Work};
+use self::work::{Call, Parts, Spawn};
 use crate::Engine;
 use crate::agenda::Key;
 use crate::sync::MutexGuard;
@@ -207,7 +207,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     ///
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
-        self.owner.shared.shut_down(how);
+        self.owner.shared.end(how);
         Ending { shared: Arc::clone(&self.owner.shared) }
     }
 
@@ -259,11 +259,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         F: Fn(&Run<K>) -> R + Send + Sync + 'static,
         R: JobResult + 'static,
     {
-        self.add(Arc::new(Call { key, job }), plan.into()).map_err(|(kind, Call { key, job })| ScheduleError {
-            kind,
-            key,
-            job,
-        })
+        self.add::<Call<K, F>, F>(key, plan.into(), job)
     }
 
     /// Schedules a job whose runs are futures. See [`schedule`](Scheduler::schedule).
@@ -290,11 +286,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         F: Fn(Run<K>) -> R + Send + Sync + 'static,
         R: Future<Output: JobResult> + Send + 'static,
     {
-        self.add(Arc::new(Spawn { key, job }), plan.into()).map_err(|(kind, Spawn { key, job })| ScheduleError {
-            kind,
-            key,
-            job,
-        })
+        self.add::<Spawn<K, F>, F>(key, plan.into(), job)
     }
 
     /// Removes a job, and gives whether there was one. None of its runs begins after this; one that has begun goes on. The key
@@ -305,6 +297,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
+        self.owner.shared.hint.fetch(hash);
         let Some(mut book) = self.open() else { return false };
         let removed = book.find(hash, key).and_then(|job| book.remove(job));
         drop(book);
@@ -428,51 +421,33 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         self.owner.hasher.hash_one(key) as u32
     }
 
-    /// Adds a job; or gives back what it does.
-    fn add<W: Work<K> + 'static>(&self, work: Arc<W>, plan: Plan) -> Result<JobId, (ScheduleErrorKind, W)> {
-        match self.try_add(Arc::clone(&work) as Arc<dyn Work<K>>, plan) {
-            Ok(job) => Ok(job),
-            // Nobody has kept the other.
-            Err(kind) => Err((kind, Arc::into_inner(work).expect("a job that was not scheduled has one owner"))),
+    fn add<W: Parts<K, F> + 'static, F>(&self, key: K, plan: Plan, job: F) -> Result<JobId, ScheduleError<K, F>> {
+        if let Err(kind) = plan.check() {
+            return Err(ScheduleError { kind, key, job });
         }
-    }
-
-    fn try_add(&self, work: Arc<dyn Work<K>>, plan: Plan) -> Result<JobId, ScheduleErrorKind> {
-        plan.check()?;
+        let shared = &self.owner.shared;
+        let hash = self.hash(&key);
+        shared.hint.fetch(hash);
         let due = self.first_due(&plan);
-        let hash = self.hash(work.key());
-        let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
-        if book.find(hash, work.key()).is_some() {
-            return Err(ScheduleErrorKind::Duplicate);
+        let work = Arc::new(W::of(key, job));
+        let mut book = shared.lock();
+        if let Err(kind) = book.check_new(hash, work.key()) {
+            drop(book);
+            let (key, job) = Arc::into_inner(work).expect("nobody else has it").into_parts();
+            return Err(ScheduleError { kind, key, job });
         }
-        let capacity = book.rules.capacity;
-        if book.jobs.len() >= capacity {
-            return Err(ScheduleErrorKind::Full { capacity });
-        }
-        let job = Job {
-            work,
-            hash,
-            overlap: plan.overlap.unwrap_or(book.rules.overlap),
-            missed: plan.missed.unwrap_or(book.rules.missed),
-            is_paused: false,
-            active: 0,
-            timing: plan.timing,
-            due,
-            times: plan.times,
-            runs: 0,
-            backlog: Backlog::default(),
-            troubles: None,
-        };
-        let added = book.insert(job);
-        self.owner.shared.changed(book);
-        added.map(JobId).map_err(|_| ScheduleErrorKind::Full { capacity })
+        let job = Job::new(work, hash, plan, due, &book.rules);
+        let id = JobId(book.insert(job));
+        shared.hint.set(&book.table);
+        shared.changed(book);
+        Ok(id)
     }
 
     /// When the first run of a plan is due.
     fn first_due(&self, plan: &Plan) -> tourbillon_queue::Time {
         let shared = &self.owner.shared;
         let engine = if plan.timing.is_wall() { shared.wall(|| self.owner.wall_engine()) } else { &shared.engine };
-        plan.first_due(engine.clock())
+        plan.first_due(engine)
     }
 }
 
@@ -483,7 +458,7 @@ impl<K> Owner<K> {
 
     /// Where the wall clock is read.
     fn wall_engine(&self) -> Engine {
-        self.wall.clone().unwrap_or_else(Engine::global)
+        self.wall.clone().unwrap_or_else(Engine::wall)
     }
 }
 

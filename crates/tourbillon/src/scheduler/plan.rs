@@ -5,7 +5,8 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
-use crate::clock::Clock;
+use crate::Engine;
+use crate::home;
 use crate::time::{Instant, MissedTickBehavior};
 
 /// When a job is to run, how often, and what becomes of runs that cannot be made in time.
@@ -45,8 +46,9 @@ pub enum Overlap {
 #[derive(Clone, Debug)]
 pub(super) enum Timing {
     Every(Span),
-    #[cfg(feature = "cron")]
-    Cron(crate::cron::Cron),
+    /// In a box: few jobs have it, and all have room for it.
+    #[cfg(all(feature = "cron", target_os = "linux"))]
+    Cron(Box<crate::Cron>),
 }
 
 /// When the first run is due.
@@ -57,6 +59,11 @@ pub(super) enum First {
     AtOnce,
     At(Instant),
 }
+
+/// So many times of a cron line that have gone by are counted, and made up for if that is asked for; no more, since the clock may
+/// have been set by years.
+#[cfg(all(feature = "cron", target_os = "linux"))]
+const COUNTED: usize = 1000;
 
 /// How often a job runs that runs for ever.
 pub(super) const FOR_EVER: u64 = u64::MAX;
@@ -77,9 +84,23 @@ impl Plan {
     }
 
     /// Whenever the wall clock, in the time zone of `cron`, shows a time that matches it.
-    #[cfg(feature = "cron")]
-    pub fn cron(cron: crate::cron::Cron) -> Plan {
-        Plan::new(Timing::Cron(cron))
+    ///
+    /// When the clock is set forward, a time that it has jumped over is due at once: one run is made for all of them, but see
+    /// [`missed`](Plan::missed). When it is set back, times that have been are not due again, unless it is set back by more than
+    /// three hours: then it had been wrong, and what it shows now counts.
+    ///
+    /// ```
+    /// use tourbillon::scheduler::{Plan, Scheduler};
+    /// use tourbillon::Cron;
+    ///
+    /// let scheduler = Scheduler::builder().build()?;
+    /// let nightly = Cron::parse("30 2 * * *")?.in_zone("Europe/Berlin")?;
+    /// scheduler.schedule("backup", Plan::cron(nightly), |_| println!("saved"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(all(feature = "cron", target_os = "linux"))]
+    pub fn cron(cron: crate::Cron) -> Plan {
+        Plan::new(Timing::Cron(Box::new(cron)))
     }
 
     fn new(timing: Timing) -> Plan {
@@ -128,12 +149,17 @@ impl Plan {
         }
     }
 
-    /// When the first run is due, on the clock of its timing.
-    pub(super) fn first_due(&self, clock: &Clock) -> Time {
-        match self.first {
-            First::At(instant) => clock.time_of(instant.into_std()),
-            First::AtOnce => clock.now(),
-            First::InTime => self.timing.after(clock.now()),
+    /// When the first run is due, on the clock of the engine that its timing follows.
+    pub(super) fn first_due(&self, engine: &Engine) -> Time {
+        let clock = engine.clock();
+        match (&self.first, &self.timing) {
+            (First::At(instant), _) => clock.time_of(instant.into_std()),
+            (First::AtOnce, _) => clock.now(),
+            (First::InTime, Timing::Every(interval)) => {
+                home::with(engine.core().as_ptr(), |home| home.deadline(Duration::from(*interval)))
+            }
+            #[cfg(all(feature = "cron", target_os = "linux"))]
+            (First::InTime, timing) => timing.after(clock.now()),
         }
     }
 }
@@ -144,9 +170,9 @@ impl From<Duration> for Plan {
     }
 }
 
-#[cfg(feature = "cron")]
-impl From<crate::cron::Cron> for Plan {
-    fn from(cron: crate::cron::Cron) -> Plan {
+#[cfg(all(feature = "cron", target_os = "linux"))]
+impl From<crate::Cron> for Plan {
+    fn from(cron: crate::Cron) -> Plan {
         Plan::cron(cron)
     }
 }
@@ -156,8 +182,8 @@ impl Timing {
     pub(super) fn after(&self, due: Time) -> Time {
         match self {
             Timing::Every(interval) => due + *interval,
-            #[cfg(feature = "cron")]
-            Timing::Cron(cron) => cron.after(due),
+            #[cfg(all(feature = "cron", target_os = "linux"))]
+            Timing::Cron(cron) => cron.next_time(due).unwrap_or(Time::NEVER),
         }
     }
 
@@ -170,8 +196,12 @@ impl Timing {
                 let next = passed.checked_add(1).and_then(|count| count.checked_mul(interval.as_nanos()));
                 (next.map_or(Time::NEVER, |after| due + Span::from_nanos(after)), passed)
             }
-            #[cfg(feature = "cron")]
-            Timing::Cron(cron) => cron.beyond(due, now),
+            #[cfg(all(feature = "cron", target_os = "linux"))]
+            Timing::Cron(cron) => {
+                let times = std::iter::successors(cron.next_time(due), |time| cron.next_time(*time));
+                let passed = times.take_while(|time| *time <= now).take(COUNTED).count() as u64;
+                (self.after(now.max(due)), passed)
+            }
         }
     }
 
@@ -179,7 +209,7 @@ impl Timing {
     pub(super) fn is_wall(&self) -> bool {
         match self {
             Timing::Every(_) => false,
-            #[cfg(feature = "cron")]
+            #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(_) => true,
         }
     }

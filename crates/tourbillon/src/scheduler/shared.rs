@@ -20,10 +20,12 @@ use tourbillon_queue::Time;
 use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
 use super::error::{Cause, Failure};
 use super::flight::{self, Flag, Flight, Landed};
+use super::table::Hint;
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::Key;
 use crate::bell::Bell;
+use crate::calls::Call;
 use crate::core::contain;
 use crate::entry::Entry;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -31,6 +33,8 @@ use crate::time::Instant;
 use crate::{Engine, Outcome, home, trace};
 
 pub(super) struct Shared<K> {
+    /// How many threads of its own it has. With none, the engine calls it.
+    threads: usize,
     book: Mutex<Book<K>>,
     /// Threads wait here for work.
     work: Condvar,
@@ -41,6 +45,7 @@ pub(super) struct Shared<K> {
     /// For jobs that follow the wall clock: an engine with that clock, and its bell.
     wall: OnceLock<(Engine, Bell)>,
     users: Users<K>,
+    pub(super) hint: Hint,
     pub(super) owner: OnceLock<Weak<Owner<K>>>,
     this: Weak<Shared<K>>,
 }
@@ -54,6 +59,9 @@ pub(super) struct Users<K> {
 pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
 pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// So much is done before others of the engine's callbacks get their turn.
+const TURN: usize = 256;
 
 /// Wakes the scheduler, as long as it is there.
 struct Ringer<K>(Weak<Shared<K>>);
@@ -128,8 +136,9 @@ impl<K> Shared<K> {
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    pub(super) fn new(engine: Engine, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
+    pub(super) fn new(engine: Engine, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
         Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
+            threads,
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
@@ -137,6 +146,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             engine,
             wall: OnceLock::new(),
             users,
+            hint: Hint::default(),
             owner: OnceLock::new(),
             this: this.clone(),
         })
@@ -175,10 +185,40 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
         let is_idle = book.idle > 0;
+        let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
         if is_idle {
             self.work.notify_one();
         }
+        if is_to_be_called && let Some(shared) = self.this.upgrade() {
+            let callback = Box::new(move |_| shared.turn());
+            self.engine.core().post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+        }
+    }
+
+    /// What is done without threads, as a callback of the engine: all there is, but after a while others get their turn.
+    fn turn(self: Arc<Self>) {
+        self.lock().is_called = false;
+        let mut ended = None;
+        for _ in 0..TURN {
+            match self.look(ended.take()).0 {
+                Next::Run(begin) => ended = self.make(begin),
+                Next::Task(task) => _ = self.inside(|| task.run()),
+                Next::Again => {}
+                Next::Wait => return,
+                Next::Over => return self.try_end(),
+            }
+        }
+        let mut book = self.lock();
+        let gone = ended.and_then(|end| book.end(end));
+        self.alert(book);
+        let _its_own_affair = contain(|| drop(gone));
+    }
+
+    /// Begins the end, and sees to it that it is reached.
+    pub(super) fn end(&self, how: Shutdown) {
+        self.shut_down(how);
+        self.alert(self.lock());
     }
 
     pub(super) fn set_bells(&self, rings: Option<Rings>) {
@@ -194,7 +234,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let stopped = Some(Outcome::Stopped);
         let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|(_, bell)| bell.rang() == stopped);
         if is_stopped {
-            return self.shut_down(Shutdown::Drain);
+            return self.end(Shutdown::Drain);
         }
         let mut book = self.lock();
         book.bell = None;
@@ -269,8 +309,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
         let flag = Arc::new(Flag::default());
         let mut book = self.lock();
-        // There is room: each of them takes more memory than a key.
-        let Ok(key) = book.flights.insert(Time::NEVER, Arc::clone(&flag)) else { return };
+        // There is room for a billion, and each has a future somewhere.
+        let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
         let is_aborted = matches!(book.phase, Phase::Ending(Shutdown::Abort) | Phase::Over);
         drop(book);
         if is_aborted {

@@ -9,6 +9,8 @@
 //!     removal: those that follow move up, so that no look ends at a gap too early
 //! ```
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Indices by the hashes of their keys.
 pub(super) struct Table {
     /// As many as a power of two, or none.
@@ -21,6 +23,39 @@ struct Slot {
     hash: u32,
     /// [`FREE`] if there is none.
     index: u32,
+}
+
+/// Where a table's slots are, for those who have not locked it: they can only ask the cache to fetch one.
+///
+/// With very many jobs a slot is in none of the nearer caches, and to wait for it is half of what scheduling costs. Asked
+/// for before the lock is taken, it comes while other things are done.
+#[derive(Default)]
+pub(super) struct Hint {
+    slots: AtomicUsize,
+    mask: AtomicUsize,
+}
+
+impl Hint {
+    /// The table is now there.
+    pub(super) fn set(&self, table: &Table) {
+        self.slots.store(table.slots.as_ptr().addr(), Ordering::Relaxed);
+        self.mask.store(table.slots.len().wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// Asks for the slot of a hash. If the table has moved meanwhile, for something else: no harm is done.
+    #[inline]
+    pub(super) fn fetch(&self, hash: u32) {
+        let at = hash as usize & self.mask.load(Ordering::Relaxed);
+        let address = self.slots.load(Ordering::Relaxed).wrapping_add(at.wrapping_mul(size_of::<Slot>()));
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: to prefetch is a hint. It reads nothing that a program could see, and no address makes it fail.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
 }
 
 const FREE: u32 = u32::MAX;

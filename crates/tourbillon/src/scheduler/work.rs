@@ -25,6 +25,13 @@ pub(super) trait Work<K>: Send + Sync {
     fn begin(&self, run: &Run<K>) -> Begun;
 }
 
+/// Work that can be taken apart again.
+pub(super) trait Parts<K, F>: Work<K> {
+    fn of(key: K, job: F) -> Self;
+
+    fn into_parts(self) -> (K, F);
+}
+
 /// What came of beginning a run.
 pub(super) enum Begun {
     /// It has been made.
@@ -115,6 +122,32 @@ where
     fn begin(&self, run: &Run<K>) -> Begun {
         let future = (self.job)(run.clone());
         Begun::Future(Box::pin(async { future.await.into_result() }))
+    }
+}
+
+impl<K, F> Parts<K, F> for Call<K, F>
+where
+    Call<K, F>: Work<K>,
+{
+    fn of(key: K, job: F) -> Call<K, F> {
+        Call { key, job }
+    }
+
+    fn into_parts(self) -> (K, F) {
+        (self.key, self.job)
+    }
+}
+
+impl<K, F> Parts<K, F> for Spawn<K, F>
+where
+    Spawn<K, F>: Work<K>,
+{
+    fn of(key: K, job: F) -> Spawn<K, F> {
+        Spawn { key, job }
+    }
+
+    fn into_parts(self) -> (K, F) {
+        (self.key, self.job)
     }
 }
 
