@@ -1,6 +1,6 @@
 //! Scenario `jobs`: keyed jobs that repeat, many of them.
 //!
-//! Every system is behind [`System`](systems::System), and every case is written once, generic over it.
+//! Every system is behind [`System`], and every case is written once, generic over it.
 
 mod live;
 mod memory;
