@@ -152,6 +152,7 @@ mod slab;
 mod slack;
 mod state;
 mod stats;
+mod steps;
 mod sync;
 pub mod time;
 pub mod timer;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use async_task::Runnable;
-use tourbillon_queue::{Settled, Time};
+use tourbillon_queue::{Settled, Span, Time};
 
 use super::error::ScheduleErrorKind;
 use super::flight::Flag;
@@ -40,6 +40,8 @@ pub(super) struct Book<K> {
     pub(super) phase: Phase,
     /// Times before this are passed over: the scheduler had been stopped.
     since: Now,
+    /// What the clocks showed when somebody last looked.
+    seen: Now,
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
     /// Those of them that are futures.
@@ -128,6 +130,9 @@ pub(super) struct End {
     pub(super) failure: Option<String>,
 }
 
+/// A wall clock that is set back by no more than this shows again what has been; by more, and it had been wrong.
+const SET_BACK: Span = Span::from_secs(3 * 60 * 60);
+
 impl<K> Book<K> {
     /// So many jobs are looked at before the lock is let go of.
     const BATCH: usize = 64;
@@ -145,6 +150,7 @@ impl<K> Book<K> {
             tasks_first: false,
             phase: Phase::Running,
             since: Now { engine: Time::ZERO, wall: Time::ZERO },
+            seen: Now { engine: Time::ZERO, wall: Time::ZERO },
             running: 0,
             flights: Agenda::new(),
             idle: 0,
@@ -286,6 +292,7 @@ impl<K> Book<K> {
 
     /// What a thread does next.
     pub(super) fn next(&mut self, now: Now) -> Next<K> {
+        self.see(now);
         let admitted = if self.phase == Phase::Running { self.admit(now) } else { Admitted::All };
         self.tasks_first = !self.tasks_first;
         if self.tasks_first
@@ -304,6 +311,23 @@ impl<K> Book<K> {
             (Phase::Over, _) => Next::Over,
             (_, Admitted::Some) => Next::Again,
             _ => Next::Wait,
+        }
+    }
+
+    /// If the wall clock has been set back by so much that it must have been wrong, works out anew when its jobs are due.
+    pub(super) fn see(&mut self, now: Now) {
+        let expected = self.seen.wall + (now.engine - self.seen.engine);
+        self.seen = now;
+        if now.wall == Time::ZERO || expected - now.wall <= SET_BACK {
+            return;
+        }
+        self.since.wall = self.since.wall.min(now.wall);
+        let keys: Vec<Key> = self.wall.of_job.keys().copied().collect();
+        for key in keys {
+            if let Some(job) = self.jobs.get_mut(key) {
+                job.due = job.due.min(job.timing.after(now.wall));
+                self.place(key);
+            }
         }
     }
 
@@ -345,9 +369,10 @@ impl<K> Book<K> {
         self.wall.pop(now.wall).map(|(key, time)| (key, Due { time, is_wall: true }))
     }
 
-    /// Whether no more runs can stand in line.
+    /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
+    /// thread that asks.
     fn is_full(&self) -> bool {
-        self.runs.len() >= self.rules.queue.saturating_add(self.idle)
+        self.runs.len() > self.rules.queue.saturating_add(self.idle)
     }
 
     fn fall_due(&mut self, key: Key, due: Due, now: Now) {

@@ -67,7 +67,9 @@ impl<K> Future for Ending<K> {
             drop(book);
             return Poll::Ready(());
         }
-        book.watchers.push(waker);
+        if !book.watchers.iter().any(|watcher| watcher.will_wake(&waker)) {
+            book.watchers.push(waker);
+        }
         Poll::Pending
     }
 }

@@ -375,6 +375,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = book.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
+        if plan.timing.is_wall() {
+            book.see(self.owner.shared.now(true));
+        }
         let _to_be_dropped_unlocked = book.change_plan(found, plan, due);
         self.owner.shared.changed(book);
         Ok(())
@@ -435,6 +438,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             drop(book);
             let (key, job) = Arc::into_inner(work).expect("nobody else has it").into_parts();
             return Err(ScheduleError { kind, key, job });
+        }
+        if plan.timing.is_wall() {
+            book.see(shared.now(true));
         }
         let job = Job::new(work, hash, plan, due, &book.rules);
         let id = JobId(book.insert(job));

@@ -28,6 +28,7 @@ use crate::bell::Bell;
 use crate::calls::Call;
 use crate::core::contain;
 use crate::entry::Entry;
+use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
 use crate::{Engine, Outcome, home, trace};
@@ -157,6 +158,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let (engine, _) = self.wall.get_or_init(|| {
             let engine = engine();
             let bell = bell(&engine, &self.this);
+            let this: Weak<dyn OnClockSet> = self.this.clone();
+            engine.core().on_clock_set(this);
             (engine, bell)
         });
         engine
@@ -357,6 +360,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
             let _its_own_affair = contain(|| on_failure(&failure));
         }
         Some(text)
+    }
+}
+
+impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
+    fn clock_was_set(&self) {
+        let mut book = self.lock();
+        let now = self.now(book.has_wall());
+        book.see(now);
+        book.bell = None;
+        self.alert(book);
     }
 }
 
