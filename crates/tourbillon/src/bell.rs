@@ -18,7 +18,10 @@ use std::task::{Context, Waker};
 use tourbillon_queue::Time;
 
 use crate::Outcome;
+#[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
+#[cfg(all(loom, test))]
+use crate::models::timer::Entry;
 use crate::sync::{Mutex, lock};
 
 pub(crate) struct Bell {

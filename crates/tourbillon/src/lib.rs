@@ -158,6 +158,7 @@ mod entry;
 mod home;
 #[cfg(all(loom, test))]
 mod models;
+pub mod named;
 mod node;
 mod outcome;
 mod queues;
@@ -183,6 +184,8 @@ pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
+#[doc(inline)]
+pub use named::NamedTimers;
 pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use scheduler::Scheduler;
