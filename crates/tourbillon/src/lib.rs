@@ -86,6 +86,7 @@
 //! | give up in time, through many calls | [`time::Deadline`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | share a timer between threads; be called when it expires | [`Timer`] |
+//! | start timers under a name, cancel them together and know how many that were | [`NamedTimers`] |
 //! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
 //! | run them by the clock on the wall, in some time zone | [`Scheduler`] with `Cron` (feature `cron`) |
 //! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
