@@ -129,7 +129,8 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a
+//! second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
