@@ -142,6 +142,15 @@ impl<T> Agenda<T> {
         Some((self.park(index), deadline))
     }
 
+    /// The same, from wherever it is: also one that was put in when its deadline was past. After [`settle`](Agenda::settle) has
+    /// done all it does not take long.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
+        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
+        let head = &mut self.heads.0[index as usize];
+        head.place = Place::NOWHERE;
+        Some((Key::new(index, head.generation), deadline))
+    }
+
     /// When to look for what is due: never too late, and too early only for the wheel's upkeep. `NEVER`: not at all.
     pub(crate) fn next_wakeup(&self) -> Time {
         self.wheel.next_wakeup().unwrap_or(Time::NEVER)

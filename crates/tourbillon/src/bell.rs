@@ -18,7 +18,11 @@ use std::task::{Context, Waker};
 use tourbillon_queue::Time;
 
 use crate::Outcome;
+use crate::core::CoreRef;
+#[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
+#[cfg(all(loom, test))]
+use crate::models::timer::Entry;
 use crate::sync::{Mutex, lock};
 
 pub(crate) struct Bell {
@@ -36,8 +40,9 @@ struct State {
 }
 
 impl Bell {
-    /// One that does not ring. `entry` is idle, on the engine whose time it follows.
-    pub(crate) fn new(entry: Entry, waker: Waker) -> Bell {
+    /// One that does not ring, and that follows the time of this engine.
+    pub(crate) fn on(core: &CoreRef, waker: Waker) -> Bell {
+        let entry = Entry::on(core, Time::NEVER);
         Bell { state: Mutex::new(State { entry: Some(entry), is_set: false, at: Time::NEVER }), waker }
     }
 

@@ -39,8 +39,7 @@ impl Made {
     }
 }
 
-pub(super) fn core(driver: Driver) -> CoreRef {
-    let clock = Clock::monotonic();
+pub(super) fn core(driver: Driver, clock: Clock) -> CoreRef {
     let (driving, _) = driver.prepare(&clock).expect("any clock will do");
     let plan = Plan { clock, mode: Mode::RELAXED, capacity: None, kind: QueueKind::Wheel, shards: 1, driving };
     CoreRef::new(plan)
@@ -49,7 +48,7 @@ pub(super) fn core(driver: Driver) -> CoreRef {
 #[test]
 fn d28_no_call_is_lost_by_a_thread_that_goes_to_sleep() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::thread()), Made::default());
+        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
         made.post(&core);
         let other = {
             let (core, made) = (core.clone(), made.clone());
@@ -66,7 +65,7 @@ fn d28_no_call_is_lost_by_a_thread_that_goes_to_sleep() {
 #[test]
 fn d28_no_call_is_lost_by_a_thread_that_ends() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::thread()), Made::default());
+        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
         made.post(&core);
         let other = {
             let (core, made) = (core.clone(), made.clone());
@@ -82,7 +81,7 @@ fn d28_no_call_is_lost_by_a_thread_that_ends() {
 #[test]
 fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::external()), Made::default());
+        let (core, made) = (core(Driver::external(), Clock::manual()), Made::default());
         let other = {
             let (core, made) = (core.clone(), made.clone());
             thread::spawn(move || {
@@ -100,7 +99,7 @@ fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
 #[test]
 fn d28_no_call_is_lost_between_a_turn_and_a_shutdown() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::external()), Made::default());
+        let (core, made) = (core(Driver::external(), Clock::manual()), Made::default());
         made.post(&core);
         let other = {
             let core = core.clone();
@@ -120,7 +119,7 @@ fn d28_whoever_turns_from_outside_hears_of_every_call() {
             let rung = rung.clone();
             move || _ = rung.swap(true, Ordering::AcqRel)
         };
-        let (core, made) = (core(Driver::external_with(notify)), Made::default());
+        let (core, made) = (core(Driver::external_with(notify), Clock::manual()), Made::default());
         core.turn(Time::ZERO);
         let other = {
             let (core, made) = (core.clone(), made.clone());

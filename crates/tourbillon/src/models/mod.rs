@@ -8,7 +8,8 @@
 //! In pairs (D39): each thing that a handle does against each thing that the shard's side does to the same entry
 //! (`against`), and beside what other handles do in the same shard (`beside`). Below those, each part alone: the state word,
 //! the biased lock, the stack of nodes on their way home. Above them, what a driver and those who arm owe to each other
-//! (`driving`), the capacity, and the surfaces: calls, and `Timer` over an engine that is made up for it.
+//! (`driving`), the capacity, and the surfaces: calls, and `Timer` and
+//! `NamedTimers` over an engine that is made up for them.
 //!
 //! What is checked everywhere: an entry ends once (P2); its waker goes to one place, and neither is lost nor doubled;
 //! a node comes home once and can be used again; the shard's wish is no later than its earliest timer. Loom itself reports two
@@ -22,6 +23,7 @@ mod bias;
 mod calls;
 mod capacity;
 mod driving;
+mod named;
 mod returns;
 mod state;
 pub(crate) mod timer;

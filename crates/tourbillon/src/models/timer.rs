@@ -1,6 +1,7 @@
 //! `Timer`, over an engine that is made up: loom's threads are one thread of the system and would share a home in a real one.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,11 +11,12 @@ use tourbillon_queue::Time;
 
 use super::calls::core;
 use super::{DUE, LATER, Tally, explore_up_to};
+use crate::clock::Clock;
 use crate::core::CoreRef;
 use crate::driver::Driver;
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
-use crate::timer::{Timer, Wait};
+use crate::timer::Timer;
 
 /// In the place of the engine's entry, with the same contract: it ends once, and then its waker is woken, outside the lock.
 pub(crate) struct Entry {
@@ -70,6 +72,18 @@ impl Entry {
         }
     }
 
+    pub(crate) fn set_due(&mut self, due: Time) {
+        let mut engine = lock(&self.engine);
+        let before = std::mem::replace(&mut engine.entries[self.index], Slot { due, outcome: None, waker: None });
+        drop(engine);
+        drop(before);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        let slot = &lock(&self.engine).entries[self.index];
+        slot.waker.is_some() && slot.outcome.is_none()
+    }
+
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         lock(&self.engine).entries[self.index].outcome
     }
@@ -84,17 +98,19 @@ impl Drop for Entry {
 
 /// The engine of one run of a model, and the core whose calls it uses.
 #[derive(Clone)]
-struct World {
-    core: CoreRef,
+pub(super) struct World {
+    pub(super) core: CoreRef,
     engine: Arc<Mutex<Engine>>,
     told: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
 }
 
 impl World {
-    fn new() -> World {
+    pub(super) fn new() -> World {
         let engine = Arc::new(Mutex::new(Engine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
         ENGINE.set(Some(engine.clone()));
-        World { core: core(Driver::external()), engine, told: Arc::default() }
+        let clock = Clock::manual();
+        clock.set(Time::ZERO);
+        World { core: core(Driver::external(), clock), engine, told: Arc::default() }
     }
 
     fn timer(&self, expiry: Time) -> Timer {
@@ -103,16 +119,17 @@ impl World {
         timer
     }
 
-    fn callback(&self, name: u32) -> impl FnOnce(Outcome) + Send + 'static {
+    pub(super) fn callback(&self, name: u32) -> impl FnOnce(Outcome) + Send + 'static {
         let told = self.told.clone();
         move |outcome| told.lock().unwrap().push((name, outcome))
     }
 
-    fn fire(&self, now: Time) {
+    pub(super) fn fire(&self, now: Time) {
+        self.core.clock.set(now);
         self.end(|engine| engine.now = now, |slot| (slot.due <= now).then_some(Outcome::Fired));
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.end(|engine| engine.is_stopped = true, |_| Some(Outcome::Stopped));
     }
 
@@ -120,7 +137,7 @@ impl World {
         let wakers: Vec<_> = {
             let mut engine = lock(&self.engine);
             change(&mut engine);
-            let pending = engine.entries.iter_mut().filter(|slot| slot.outcome.is_none());
+            let pending = engine.entries.iter_mut().filter(|slot| slot.waker.is_some());
             let end = |slot: &mut Slot| {
                 slot.outcome = outcome(slot);
                 slot.outcome.is_some().then(|| slot.waker.take()).flatten()
@@ -131,19 +148,19 @@ impl World {
     }
 
     /// What callbacks have been told, once all of them are.
-    fn told(&self) -> Vec<(u32, Outcome)> {
+    pub(super) fn told(&self) -> Vec<(u32, Outcome)> {
         self.core.make_calls();
         std::mem::take(&mut self.told.lock().unwrap())
     }
 
     /// After the timer: nothing refers to it any more.
-    fn assert_idle(&self) {
+    pub(super) fn assert_idle(&self) {
         assert!(lock(&self.engine).entries.iter().all(|slot| slot.waker.is_none()), "an entry that nobody needs");
         ENGINE.set(None);
     }
 }
 
-fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
+pub(super) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
     let world = world.clone();
     thread::spawn(move || act(&world))
 }
@@ -260,6 +277,6 @@ fn d39_a_wait_that_is_polled_while_it_fires_is_ready_or_woken() {
     });
 }
 
-fn poll(wait: &mut Wait, waker: &Waker) -> Poll<Outcome> {
+pub(super) fn poll<F: Future + Unpin>(wait: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(wait).poll(&mut Context::from_waker(waker))
 }

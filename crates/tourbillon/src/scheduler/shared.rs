@@ -27,11 +27,10 @@ use crate::agenda::Key;
 use crate::bell::Bell;
 use crate::calls::Call;
 use crate::core::contain;
-use crate::entry::Entry;
 use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
-use crate::{Engine, Outcome, home, trace};
+use crate::{Engine, Outcome, trace};
 
 pub(super) struct Shared<K> {
     /// How many threads of its own it has. With none, the engine calls it.
@@ -378,8 +377,7 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
 
 /// One that rings the scheduler.
 fn bell<K: Send + Sync + 'static>(engine: &Engine, shared: &Weak<Shared<K>>) -> Bell {
-    let entry = home::with(engine.core().as_ptr(), |home| Entry::at_home(home, Time::NEVER));
-    Bell::new(entry, Waker::from(Arc::new(Ringer(shared.clone()))))
+    Bell::on(engine.core(), Waker::from(Arc::new(Ringer(shared.clone()))))
 }
 
 /// What a panic says.
