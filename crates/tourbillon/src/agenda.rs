@@ -27,6 +27,15 @@ pub(crate) struct Agenda<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key(u64);
 
+/// What was found to be due.
+pub(crate) enum Popped {
+    /// This, since then.
+    Due(Key, Time),
+    /// There may be something, but more upkeep has to be done first.
+    NotYet,
+    Nothing,
+}
+
 /// What the wheel has to know of the items.
 struct Heads(Vec<Head>);
 
@@ -111,14 +120,6 @@ impl<T> Agenda<T> {
         self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
     }
 
-    /// When an item is due; `NEVER` if it is parked.
-    #[expect(dead_code, reason = "for surfaces to come")]
-    pub(crate) fn deadline(&self, key: Key) -> Option<Time> {
-        self.check_key(key)?;
-        let placed = self.wheel.get(self.heads.0[key.index() as usize].place);
-        Some(placed.map_or(Time::NEVER, |(_, deadline)| deadline))
-    }
-
     /// Gives an item another deadline, or with `NEVER` none. Nothing happens if the key is stale.
     pub(crate) fn set_deadline(&mut self, key: Key, deadline: Time) {
         if self.check_key(key).is_some() {
@@ -127,38 +128,21 @@ impl<T> Agenda<T> {
         }
     }
 
-    /// The first item that is due at `now`, and when it was due. It is parked. Takes as long as the wheel's upkeep:
-    /// [`settle`](Agenda::settle) first.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
-        Some((self.park(index), deadline))
-    }
-
-    /// The same, but only what can be had without upkeep: after `None` there may be more, and what was due already when it was put
-    /// in is not among it.
+    /// The first item that is due at `now`; it is parked. Does at most about so many steps of the wheel's upkeep for it: see
+    /// [`RawQueue::settle`].
     #[inline]
-    pub(crate) fn pop_ready(&mut self, now: Time) -> Option<(Key, Time)> {
-        let (index, deadline) = self.wheel.pop_ready(&mut self.heads, now)?;
-        Some((self.park(index), deadline))
-    }
-
-    /// The same, from wherever it is: also one that was put in when its deadline was past. After [`settle`](Agenda::settle) has
-    /// done all it does not take long.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        let (index, deadline) = self.wheel.pop(&mut self.heads, now)?;
-        let head = &mut self.heads.0[index as usize];
-        head.place = Place::NOWHERE;
-        Some((Key::new(index, head.generation), deadline))
+    pub(crate) fn pop(&mut self, now: Time, steps: usize) -> Popped {
+        let popped = match self.wheel.pop_ready(&mut self.heads, now) {
+            None if self.wheel.settle(&mut self.heads, now, steps) == Settled::More => return Popped::NotYet,
+            None => self.wheel.pop(&mut self.heads, now),
+            ready => ready,
+        };
+        popped.map_or(Popped::Nothing, |(index, deadline)| Popped::Due(self.park(index), deadline))
     }
 
     /// When to look for what is due: never too late, and too early only for the wheel's upkeep. `NEVER`: not at all.
     pub(crate) fn next_wakeup(&self) -> Time {
         self.wheel.next_wakeup().unwrap_or(Time::NEVER)
-    }
-
-    /// Does a bounded part of the wheel's upkeep: see [`RawQueue::settle`].
-    pub(crate) fn settle(&mut self, now: Time, steps: usize) -> Settled {
-        self.wheel.settle(&mut self.heads, now, steps)
     }
 
     /// The keys of all items, in no particular order.

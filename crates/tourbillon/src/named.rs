@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tourbillon_queue::{Settled, Span, Time};
+use tourbillon_queue::{Span, Time};
 
-use crate::agenda::{self, Agenda, Key};
+use crate::agenda::{self, Agenda, Key, Popped};
 use crate::bell::Bell;
 use crate::core::CoreRef;
 use crate::engine::{ArmError, Engine};
@@ -560,15 +560,11 @@ impl State {
     /// A batch of what is due, in order. Says whether there may be more.
     fn take_due(&mut self, now: Time, batch: &mut Batch) -> bool {
         while batch.len() < BATCH {
-            let key = match self.agenda.pop_ready(now) {
-                Some((key, _)) => key,
-                None if self.agenda.settle(now, STEPS) == Settled::More => return true,
-                None => match self.agenda.pop(now) {
-                    Some((key, _)) => key,
-                    None => return false,
-                },
+            let item = match self.agenda.pop(now, STEPS) {
+                Popped::Due(key, _) => self.remove(key),
+                Popped::NotYet => return true,
+                Popped::Nothing => return false,
             };
-            let item = self.remove(key);
             batch.extend(item.and_then(|item| item.waiter).map(|waiter| (waiter, Outcome::Fired)));
         }
         true

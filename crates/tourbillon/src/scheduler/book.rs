@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use async_task::Runnable;
-use tourbillon_queue::{Settled, Span, Time};
+use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
 use super::flight::Flag;
@@ -26,7 +26,7 @@ use super::plan::{Plan, Timing};
 use super::table::Table;
 use super::work::Work;
 use super::{Overflow, Rules, SchedulerStats, Shutdown};
-use crate::agenda::{Agenda, Key};
+use crate::agenda::{Agenda, Key, Popped};
 
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
@@ -363,30 +363,31 @@ impl<K> Book<K> {
             if self.is_full() && self.rules.overflow == Overflow::Wait {
                 return Admitted::UpToRoom;
             }
-            let Some((key, due)) = self.pop(now) else { break };
-            self.fall_due(key, due, now);
+            match self.pop(now) {
+                Ok((key, due)) => self.fall_due(key, due, now),
+                Err(admitted) => return admitted,
+            }
             left -= 1;
         }
-        let more = left == 0
-            || self.jobs.settle(now.engine, Self::STEPS) == Settled::More
-            || self.wall.dues.settle(now.wall, Self::STEPS) == Settled::More;
-        if more { Admitted::Some } else { Admitted::All }
+        Admitted::Some
     }
 
-    /// A job that is due.
-    fn pop(&mut self, now: Now) -> Option<(Key, Due)> {
-        if let Some((key, time)) = self.jobs.pop_ready(now.engine) {
-            return Some((key, Due { time, is_wall: false }));
+    /// A job that is due; or whether there may be more.
+    fn pop(&mut self, now: Now) -> Result<(Key, Due), Admitted> {
+        match self.jobs.pop(now.engine, Self::STEPS) {
+            Popped::Due(key, time) => return Ok((key, Due { time, is_wall: false })),
+            Popped::NotYet => return Err(Admitted::Some),
+            Popped::Nothing if self.wall.of_job.is_empty() => return Err(Admitted::All),
+            Popped::Nothing => {}
         }
-        if let Settled::Done = self.jobs.settle(now.engine, Self::STEPS)
-            && let Some((key, time)) = self.jobs.pop(now.engine)
-        {
-            return Some((key, Due { time, is_wall: false }));
+        match self.wall.dues.pop(now.wall, Self::STEPS) {
+            Popped::Due(due, time) => match self.wall.dues.get(due) {
+                Some(key) => Ok((*key, Due { time, is_wall: true })),
+                None => Err(Admitted::Some),
+            },
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
         }
-        if self.wall.of_job.is_empty() {
-            return None;
-        }
-        self.wall.pop(now.wall).map(|(key, time)| (key, Due { time, is_wall: true }))
     }
 
     /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
@@ -578,14 +579,6 @@ impl Wall {
             None if due.is_never() => {}
             None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
         }
-    }
-
-    fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        if self.dues.settle(now, Book::<()>::STEPS) == Settled::More {
-            return None;
-        }
-        let (key, time) = self.dues.pop(now)?;
-        self.dues.get(key).map(|job| (*job, time))
     }
 }
 
