@@ -223,3 +223,20 @@ impl Key {
         (self.0 >> 32) as u32
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_an_item_that_is_put_in_when_its_deadline_is_past_comes_out() {
+        let mut agenda = Agenda::new();
+        let at = Time::from_nanos;
+        agenda.insert(at(10), "first");
+        assert_eq!(agenda.settle(at(1_000_000), 100), Settled::Done);
+        assert!(agenda.pop(at(1_000_000)).is_some() && agenda.pop(at(1_000_000)).is_none());
+        let late = agenda.insert(at(5), "late");
+        assert_eq!(agenda.settle(at(1_000_000), 100), Settled::Done);
+        assert_eq!(agenda.pop(at(1_000_000)).map(|(key, _)| key), Some(late));
+    }
+}
