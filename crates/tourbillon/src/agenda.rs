@@ -243,3 +243,30 @@ impl Key {
         (self.0 >> 32) as u32
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_an_item_that_is_put_in_when_its_deadline_is_past_comes_out() {
+        let mut agenda = Agenda::new();
+        let at = Time::from_nanos;
+        let first = agenda.insert(at(10), "first");
+        assert_eq!(popped(&mut agenda, at(1_000_000)), [first]);
+        let late = agenda.insert(at(5), "late");
+        let earlier = agenda.insert(at(4), "earlier");
+        assert_eq!(popped(&mut agenda, at(1_000_000)), [earlier, late]);
+    }
+
+    fn popped(agenda: &mut Agenda<&str>, now: Time) -> Vec<Key> {
+        let mut keys = Vec::new();
+        loop {
+            match agenda.pop(now, 100) {
+                Popped::Due(key, _) => keys.push(key),
+                Popped::NotYet => {}
+                Popped::Nothing => return keys,
+            }
+        }
+    }
+}
