@@ -396,7 +396,7 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     };
     text.unwrap_or_else(|other| {
         // Its destructor is the user's, and may panic as well.
-        std::mem::forget(other);
+        let _its_own_affair = contain(|| drop(other));
         "something that is not text".to_owned()
     })
 }
