@@ -34,6 +34,8 @@ pub(super) struct Book<K> {
     pub(super) table: Table,
     wall: Wall,
     runs: VecDeque<Ready>,
+    /// Those of them whose job is gone: they take no room.
+    gone: usize,
     tasks: VecDeque<Runnable>,
     /// Whether it is the tasks' turn, if there are runs too.
     tasks_first: bool,
@@ -73,6 +75,8 @@ struct Wall {
 struct Ready {
     job: Key,
     due: Due,
+    /// Of which of the job's plans.
+    plan: u32,
 }
 
 /// When a run was due.
@@ -148,6 +152,7 @@ impl<K> Book<K> {
             table: Table::new(),
             wall: Wall { dues: Agenda::new(), of_job: HashMap::new() },
             runs: VecDeque::new(),
+            gone: 0,
             tasks: VecDeque::new(),
             tasks_first: false,
             phase: Phase::Running,
@@ -218,6 +223,7 @@ impl<K> Book<K> {
     /// Takes a job out. Its run in line, if there is one, is not made.
     pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
+        self.gone += job.waiting as usize;
         self.table.remove(job.hash, key.index());
         if job.timing.is_wall() {
             self.wall.set(key, Time::NEVER);
@@ -248,6 +254,7 @@ impl<K> Book<K> {
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
         (job.due, job.is_past, job.times, job.backlog) = (due, is_past, plan.times, Backlog::default());
+        job.plans = job.plans.wrapping_add(1);
         let old = std::mem::replace(&mut job.timing, plan.timing);
         self.place(key);
         Some(old)
@@ -353,7 +360,7 @@ impl<K> Book<K> {
 
     /// Whether another thread should come and help.
     pub(super) fn wants_help(&self) -> bool {
-        self.idle > 0 && (!self.tasks.is_empty() || (!self.runs.is_empty() && self.phase != Phase::Stopped))
+        self.idle > 0 && (!self.tasks.is_empty() || (self.waiting() > 0 && self.phase != Phase::Stopped))
     }
 
     /// Puts what is due in line, as far as there is room, and as far as is done in one go.
@@ -393,7 +400,7 @@ impl<K> Book<K> {
     /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
     /// thread that asks.
     fn is_full(&self) -> bool {
-        self.runs.len() > self.rules.queue.saturating_add(self.idle)
+        self.waiting() > self.rules.queue.saturating_add(self.idle)
     }
 
     fn fall_due(&mut self, key: Key, due: Due, now: Now) {
@@ -436,7 +443,8 @@ impl<K> Book<K> {
             self.stats.late += 1;
         }
         job.line_up();
-        self.runs.push_back(Ready { job: key, due });
+        let plan = job.plans;
+        self.runs.push_back(Ready { job: key, due, plan });
     }
 
     /// Begins the first run in line whose job is still there and not paused.
@@ -444,13 +452,16 @@ impl<K> Book<K> {
         if matches!(self.phase, Phase::Stopped | Phase::Over) {
             return None;
         }
-        while let Some(Ready { job: key, due }) = self.runs.pop_front() {
-            let Some(job) = self.jobs.get_mut(key) else { continue };
+        while let Some(Ready { job: key, due, plan }) = self.runs.pop_front() {
+            let Some(job) = self.jobs.get_mut(key) else {
+                self.gone -= 1;
+                continue;
+            };
             if job.is_paused {
-                job.step_back();
+                job.step_back(plan);
                 continue;
             }
-            job.runs += 1;
+            job.begin_run();
             self.stats.runs += 1;
             self.running += 1;
             return Some(Begin { job: key, work: Arc::clone(&job.work), number: job.runs, due });
@@ -517,14 +528,14 @@ impl<K> Book<K> {
             return None;
         }
         self.until = None;
-        self.stats.aborted += self.runs.iter().filter(|run| self.jobs.get(run.job).is_some()).count() as u64;
+        self.stats.aborted += self.waiting() as u64;
         Some(self.clear())
     }
 
     /// The end, if nothing runs and nothing will. Gives what is to be dropped.
     #[must_use]
     pub(super) fn try_end(&mut self) -> Option<Agenda<Job<K>>> {
-        let is_busy = self.running > 0 || !self.runs.is_empty() || self.until.is_some();
+        let is_busy = self.running > 0 || self.waiting() > 0 || self.until.is_some();
         if is_busy || !matches!(self.phase, Phase::Ending(_)) {
             return None;
         }
@@ -537,13 +548,13 @@ impl<K> Book<K> {
     fn clear(&mut self) -> Agenda<Job<K>> {
         self.table = Table::new();
         self.wall = Wall { dues: Agenda::new(), of_job: HashMap::new() };
-        self.runs = VecDeque::new();
+        (self.runs, self.gone) = (VecDeque::new(), 0);
         std::mem::replace(&mut self.jobs, Agenda::new())
     }
 
     /// How many runs stand in line.
     pub(super) fn waiting(&self) -> usize {
-        self.runs.len()
+        self.runs.len() - self.gone
     }
 
     /// What all jobs do.

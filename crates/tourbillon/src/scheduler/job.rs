@@ -31,6 +31,10 @@ pub(super) struct Job<K> {
     pub(super) is_past: bool,
     /// Runs that stand in line or are being made.
     pub(super) active: u32,
+    /// Those of them that stand in line.
+    pub(super) waiting: u32,
+    /// How often it was given another plan. A run in line that is of an older one took none of this one's times.
+    pub(super) plans: u32,
     pub(super) timing: Timing,
     /// When it is due next, also while it is paused.
     pub(super) due: Time,
@@ -85,6 +89,8 @@ impl<K> Job<K> {
             is_paused: false,
             is_past: false,
             active: 0,
+            waiting: 0,
+            plans: 0,
             timing: plan.timing,
             due,
             times: plan.times,
@@ -140,16 +146,22 @@ impl<K> Job<K> {
 
     /// One of its runs is put in line.
     pub(super) fn line_up(&mut self) {
-        self.active += 1;
+        (self.active, self.waiting) = (self.active + 1, self.waiting + 1);
         if self.times != FOR_EVER {
             self.times -= 1;
         }
     }
 
-    /// A run in line is not made after all.
-    pub(super) fn step_back(&mut self) {
-        self.active -= 1;
-        if self.times != FOR_EVER {
+    /// A run in line is begun.
+    pub(super) fn begin_run(&mut self) {
+        self.waiting -= 1;
+        self.runs += 1;
+    }
+
+    /// A run in line, of this plan or an older one, is not made after all.
+    pub(super) fn step_back(&mut self, plan: u32) {
+        (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
+        if self.times != FOR_EVER && plan == self.plans {
             self.times += 1;
         }
     }

@@ -154,3 +154,27 @@ fn p7_a_line_that_runs_late_in_parallel_loses_nothing() {
     assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
     assert_eq!((count.get() as u64, scheduler.stats().runs), (100, 100));
 }
+
+#[test]
+fn d17_a_run_in_line_whose_job_is_gone_takes_no_room() {
+    let engine = manual();
+    let scheduler = Scheduler::builder().engine(&engine).threads(0).queue(2).overflow(Overflow::Skip).build().unwrap();
+    let (others, time, count) = (scheduler.clone(), engine.clone(), Count::default());
+    let made = count.clone();
+    let first = move |_: &_| {
+        assert_eq!(others.stats().waiting, 2);
+        assert!(others.remove(&1) && others.remove(&2));
+        assert_eq!(others.stats().waiting, 0);
+        for key in 3..6 {
+            others.schedule(key, Plan::once(ms(1)), made.job()).unwrap();
+        }
+        time.clock().advance(ms(1));
+    };
+    scheduler.schedule(0, Plan::once(ms(10)), first).unwrap();
+    for key in 1..3 {
+        scheduler.schedule(key, Plan::once(ms(10)), count.job()).unwrap();
+    }
+    engine.advance(ms(10));
+    let stats = scheduler.stats();
+    assert_eq!((count.get(), stats.runs, stats.overflowed, stats.waiting), (3, 4, 0, 0));
+}
