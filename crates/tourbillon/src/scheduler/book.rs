@@ -439,7 +439,7 @@ impl<K> Book<K> {
             self.stats.overflowed += count;
             return;
         }
-        if is_full {
+        if is_full && self.rules.overflow == Overflow::RunLate {
             self.stats.late += 1;
         }
         job.line_up();

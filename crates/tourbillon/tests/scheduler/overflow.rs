@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon::scheduler::{Overflow, Overlap, Plan, Scheduler, Shutdown};
 
 use crate::by_hand::{eventually, manual, ms};
-use crate::{Count, Gate};
+use crate::{Count, Gate, Story};
 
 const POLICIES: [Overflow; 3] = [Overflow::Wait, Overflow::Skip, Overflow::RunLate];
 
@@ -177,4 +177,18 @@ fn d17_a_run_in_line_whose_job_is_gone_takes_no_room() {
     engine.advance(ms(10));
     let stats = scheduler.stats();
     assert_eq!((count.get(), stats.runs, stats.overflowed, stats.waiting), (3, 4, 0, 0));
+}
+
+#[test]
+fn d17_a_run_that_waited_behind_another_is_late_only_if_the_policy_is_to_run_late() {
+    let late = |overflow| {
+        let story = Story::with(|builder| builder.queue(0).overflow(overflow).overlap(Overlap::QueueOne));
+        for key in ["a", "b", "c"] {
+            story.add_slow(key, ms(10), ms(15));
+        }
+        story.pass(ms(200));
+        story.scheduler.stats().late
+    };
+    assert_eq!((late(Overflow::Wait), late(Overflow::Skip)), (0, 0));
+    assert!(late(Overflow::RunLate) > 0);
 }
