@@ -410,17 +410,17 @@ impl<K> Book<K> {
         job.is_past &= due.time < since;
         let away = if job.is_past { 0 } else { job.come_back(since) };
         if away > 0 {
-            job.troubles().missed += away;
-            self.stats.missed += away;
+            add(&mut job.troubles().missed, away);
+            add(&mut self.stats.missed, away);
             return self.place(key);
         }
         let outcome = job.fall_due(due.time, now);
-        if outcome.missed + outcome.overlapped > 0 {
+        if outcome.missed > 0 || outcome.overlapped > 0 {
             let troubles = job.troubles();
-            troubles.missed += outcome.missed;
-            troubles.overlapped += outcome.overlapped;
-            self.stats.missed += outcome.missed;
-            self.stats.overlapped += outcome.overlapped;
+            add(&mut troubles.missed, outcome.missed);
+            add(&mut troubles.overlapped, outcome.overlapped);
+            add(&mut self.stats.missed, outcome.missed);
+            add(&mut self.stats.overlapped, outcome.overlapped);
         }
         if outcome.run {
             self.line_up(key, due);
@@ -434,9 +434,9 @@ impl<K> Book<K> {
         let Some(job) = self.jobs.get_mut(key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
             // Nor are those made that were to follow it.
-            let count = 1 + std::mem::take(&mut job.backlog).count;
-            job.troubles().overflowed += count;
-            self.stats.overflowed += count;
+            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            add(&mut job.troubles().overflowed, count);
+            add(&mut self.stats.overflowed, count);
             return;
         }
         if is_full && self.rules.overflow == Overflow::RunLate {
@@ -566,6 +566,11 @@ impl<K> Book<K> {
     pub(super) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Stopped)
     }
+}
+
+/// Counts. Of times that went by there can be more than a count can tell: a nanosecond's, for centuries.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
 }
 
 /// Whether all that is due was put in line.

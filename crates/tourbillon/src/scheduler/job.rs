@@ -105,7 +105,7 @@ impl<K> Job<K> {
         let (next, passed) = self.timing.beyond(due, now);
         self.due = next;
         if self.active > 0 && self.overlap != Overlap::Parallel {
-            return self.overlap(due, passed + 1);
+            return self.overlap(due, passed.saturating_add(1));
         }
         match self.missed {
             // Each in its turn: it is due again at once.
@@ -141,7 +141,7 @@ impl<K> Job<K> {
         // A time that is just now is not over.
         let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
         self.due = next;
-        passed + 1
+        passed.saturating_add(1)
     }
 
     /// One of its runs is put in line.
