@@ -155,6 +155,27 @@ fn a_cron_line_whose_years_are_over_is_never_due() {
 }
 
 #[test]
+fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
+    let engine = manual();
+    engine.clock().set(time("2026-11-16T10:00:00Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0).queue(0).build().unwrap();
+    // More work than can be done: at any time one of these two is due.
+    for key in ["busy", "as busy"] {
+        let time = engine.clone();
+        scheduler.schedule(key, Duration::from_millis(1), move |_| time.clock().advance(Duration::from_millis(2))).unwrap();
+    }
+    let runs = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&runs);
+    scheduler.schedule("each second", cron("* * * * * *", "UTC"), move |_| *count.lock().unwrap() += 1).unwrap();
+    engine.clock().advance(Duration::from_millis(1));
+    while engine.clock().now() < time("2026-11-16T10:00:10Z") {
+        engine.turn();
+    }
+    assert!(scheduler.stats().runs > 1000);
+    assert!(*runs.lock().unwrap() >= 9, "{runs:?}");
+}
+
+#[test]
 fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
     let scheduler = Scheduler::builder().threads(1).build().unwrap();
     let (send, receive) = std::sync::mpsc::channel();

@@ -39,6 +39,8 @@ pub(super) struct Book<K> {
     tasks: VecDeque<Runnable>,
     /// Whether it is the tasks' turn, if there are runs too.
     tasks_first: bool,
+    /// Whether it was the wall clock's turn, if jobs were due by both clocks.
+    wall_first: bool,
     pub(super) phase: Phase,
     /// Times before this are passed over: the scheduler had been stopped.
     since: Now,
@@ -155,6 +157,7 @@ impl<K> Book<K> {
             gone: 0,
             tasks: VecDeque::new(),
             tasks_first: false,
+            wall_first: false,
             phase: Phase::Running,
             since: Now { engine: Time::ZERO, wall: Time::ZERO },
             seen: Now { engine: Time::ZERO, wall: Time::ZERO },
@@ -379,15 +382,29 @@ impl<K> Book<K> {
         Admitted::Some
     }
 
-    /// A job that is due; or whether there may be more.
+    /// A job that is due; or whether there may be more. The two clocks take turns, so that one that has always something due
+    /// does not keep back the other's.
     fn pop(&mut self, now: Now) -> Result<(Key, Due), Admitted> {
-        match self.jobs.pop(now.engine, Self::STEPS) {
-            Popped::Due(key, time) => return Ok((key, Due { time, is_wall: false })),
-            Popped::NotYet => return Err(Admitted::Some),
-            Popped::Nothing if self.wall.of_job.is_empty() => return Err(Admitted::All),
-            Popped::Nothing => {}
+        let has_wall = self.has_wall();
+        self.wall_first = has_wall && !self.wall_first;
+        let popped = if self.wall_first { self.pop_wall(now.wall) } else { self.pop_engine(now.engine) };
+        match popped {
+            Err(Admitted::All) if self.wall_first => self.pop_engine(now.engine),
+            Err(Admitted::All) if has_wall => self.pop_wall(now.wall),
+            found => found,
         }
-        match self.wall.dues.pop(now.wall, Self::STEPS) {
+    }
+
+    fn pop_engine(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.jobs.pop(now, Self::STEPS) {
+            Popped::Due(key, time) => Ok((key, Due { time, is_wall: false })),
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
+        }
+    }
+
+    fn pop_wall(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.wall.dues.pop(now, Self::STEPS) {
             Popped::Due(due, time) => match self.wall.dues.get(due) {
                 Some(key) => Ok((*key, Due { time, is_wall: true })),
                 None => Err(Admitted::Some),
