@@ -146,6 +146,21 @@ fn a_paused_cron_job_rests_and_a_rescheduled_one_may_change_its_clock() {
 }
 
 #[test]
+fn a8_a_cron_job_that_is_paused_while_the_clock_is_set_back_by_days_follows_it_when_it_is_resumed() {
+    for is_alone in [true, false] {
+        let wall = Wall::at("2026-11-16T10:00:30Z");
+        if !is_alone {
+            wall.scheduler.schedule("other", cron("@hourly", "UTC"), |_| ()).unwrap();
+        }
+        wall.schedule("job", cron("@hourly", "UTC"));
+        assert!(wall.scheduler.pause("job"));
+        assert!(wall.set("2026-11-10T10:00:30Z").is_empty());
+        assert!(wall.scheduler.resume("job"));
+        assert_eq!(wall.pass(2 * HOUR), ["2026-11-10T11:00:00Z", "2026-11-10T12:00:00Z"]);
+    }
+}
+
+#[test]
 fn a_cron_line_whose_years_are_over_is_never_due() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("past", cron("0 0 12 * * * 2025", "UTC"));

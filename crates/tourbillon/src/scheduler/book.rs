@@ -229,7 +229,7 @@ impl<K> Book<K> {
         self.gone += job.waiting as usize;
         self.table.remove(job.hash, key.index());
         if job.timing.is_wall() {
-            self.wall.set(key, Time::NEVER);
+            self.wall.remove(key);
         }
         Some(job)
     }
@@ -289,7 +289,7 @@ impl<K> Book<K> {
     }
 
     fn unplace(&mut self, key: Key) {
-        self.wall.set(key, Time::NEVER);
+        self.wall.remove(key);
         self.jobs.set_deadline(key, Time::NEVER);
     }
 
@@ -601,16 +601,17 @@ enum Admitted {
 }
 
 impl Wall {
-    /// With `NEVER` the job is not waited for.
+    /// With `NEVER` the job is not waited for; but it follows the wall clock all the same, and has to hear when that was wrong.
     fn set(&mut self, job: Key, due: Time) {
         match self.of_job.get(&job) {
-            Some(key) if due.is_never() => {
-                self.dues.remove(*key);
-                self.of_job.remove(&job);
-            }
             Some(key) => self.dues.set_deadline(*key, due),
-            None if due.is_never() => {}
             None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
+        }
+    }
+
+    fn remove(&mut self, job: Key) {
+        if let Some(key) = self.of_job.remove(&job) {
+            self.dues.remove(key);
         }
     }
 }
