@@ -288,6 +288,17 @@ impl<K> Book<K> {
         self.phase == Phase::Running && due < if is_wall { self.since.wall } else { self.since.engine }
     }
 
+    /// When a job is due next, but for what was passed over while the scheduler was stopped.
+    pub(super) fn next_due(&self, key: Key, now: Now) -> Option<Due> {
+        let job = self.jobs.get(key)?;
+        let since = if self.phase == Phase::Stopped { now } else { self.since };
+        let is_wall = job.timing.is_wall();
+        let since = if is_wall { since.wall } else { since.engine };
+        let is_passed_over = job.wants() < since && !(job.is_past && self.phase == Phase::Running);
+        let time = if is_passed_over { job.beyond(since).0 } else { job.wants() };
+        (!time.is_never()).then_some(Due { time, is_wall })
+    }
+
     fn unplace(&mut self, key: Key) {
         self.wall.remove(key);
         self.jobs.set_deadline(key, Time::NEVER);

@@ -138,10 +138,15 @@ impl<K> Job<K> {
         if self.due >= now {
             return 0;
         }
-        // A time that is just now is not over.
-        let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
+        let (next, passed) = self.beyond(now);
         self.due = next;
         passed.saturating_add(1)
+    }
+
+    /// Its first time that is not before `now`, which is after the one that it has; and how many lie between.
+    pub(super) fn beyond(&self, now: Time) -> (Time, u64) {
+        // A time that is just now is not over.
+        self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1))
     }
 
     /// One of its runs is put in line.
