@@ -6,17 +6,15 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::shared::Shared;
 use super::work::{BoxedRun, Ended, Run};
 use crate::agenda::Key;
 use crate::core::contain;
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// By which a run is told to end.
-#[derive(Default)]
 pub(super) struct Flag {
     is_down: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -31,6 +29,10 @@ pub(super) struct Flight<K: Send + Sync + 'static> {
 }
 
 impl Flag {
+    pub(super) fn new() -> Flag {
+        Flag { is_down: AtomicBool::new(false), waker: Mutex::new(None) }
+    }
+
     /// Whoever polls the run drops it.
     pub(super) fn lower(&self) {
         self.is_down.store(true, Ordering::SeqCst);
@@ -41,7 +43,7 @@ impl Flag {
     }
 
     /// Whether it has been lowered. If it is later, the waker is woken.
-    fn watch(&self, waker: &Waker) -> bool {
+    pub(super) fn watch(&self, waker: &Waker) -> bool {
         let is_kept = lock(&self.waker).as_ref().is_some_and(|kept| kept.will_wake(waker));
         if !is_kept {
             // To clone or to drop a waker is a call of the user's executor.
