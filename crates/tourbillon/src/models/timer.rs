@@ -240,6 +240,29 @@ fn p1_a_timer_that_is_set_again_while_it_fires_does_not_end_the_new_waits() {
 }
 
 #[test]
+fn p1_a_timer_that_is_set_again_while_it_is_being_armed_does_not_end_the_new_waits() {
+    explore_up_to(4, || {
+        let world = World::new();
+        let timer = Arc::new(world.timer(DUE));
+        world.fire(DUE);
+        let waits = {
+            let timer = timer.clone();
+            spawn(&world, move |world| _ = timer.on_expiry(world.callback(1)))
+        };
+        timer.set(LATER);
+        timer.on_expiry(world.callback(2));
+        waits.join().unwrap();
+        let told = world.told();
+        assert!(told.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{told:?}");
+        world.fire(LATER);
+        let told = [told, world.told()].concat();
+        assert!(told.contains(&(2, Outcome::Fired)) && told.len() == 2, "{told:?}");
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
 fn d39_a_wait_that_is_dropped_while_it_fires_leaves_nothing_behind() {
     explore_up_to(3, || {
         let world = World::new();
