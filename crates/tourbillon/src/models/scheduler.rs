@@ -150,6 +150,25 @@ fn d39_two_threads_make_what_is_due_once_and_both_end() {
     });
 }
 
+/// Each of two runs waits for the other, so that both threads must come.
+#[test]
+fn d39_a_thread_that_makes_a_run_calls_another_for_the_next() {
+    explore_up_to(2, || {
+        let story = Story::new(2);
+        for key in 0..2 {
+            let made = story.made.clone();
+            let job = move |_: &_| {
+                made.0.fetch_add(1, Ordering::Relaxed);
+                made.wait_for(2);
+            };
+            story.scheduler.schedule(key, story.plan(DUE), job).unwrap();
+        }
+        story.world.fire(DUE);
+        story.made.wait_for(2);
+        assert_eq!(story.end(Shutdown::Drain), 2);
+    });
+}
+
 #[test]
 fn d28_threads_that_have_found_nothing_hear_of_the_end() {
     explore_up_to(3, || {
