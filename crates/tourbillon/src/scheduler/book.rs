@@ -176,16 +176,8 @@ impl<K> Book<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        self.table.find(hash, |index| self.has_key(index, key)).and_then(|index| self.jobs.key_at(index))
-    }
-
-    fn has_key<Q>(&self, index: u32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let job = self.jobs.key_at(index).and_then(|job| self.jobs.get(job));
-        job.is_some_and(|job| job.work.key().borrow() == key)
+        let index = self.table.find(hash, |index| has_key(&self.jobs, index, key))?;
+        self.jobs.key_at(index)
     }
 
     /// Whether a job can be put in under this key.
@@ -217,8 +209,25 @@ impl<K> Book<K> {
 
     /// Takes a job out. Its run in line, if there is one, is not made.
     pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
+        let hash = self.jobs.get(key)?.hash;
+        self.table.remove(hash, |index| index == key.index());
+        self.remove_unlisted(key)
+    }
+
+    /// The same for the job under a key of the user's.
+    pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<Job<K>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let Book { table, jobs, .. } = self;
+        let index = table.remove(hash, |index| has_key(jobs, index, key))?;
+        self.remove_unlisted(self.jobs.key_at(index)?)
+    }
+
+    /// Takes out a job that is no longer in the table.
+    fn remove_unlisted(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
-        self.table.remove(job.hash, key.index());
         if job.timing.is_wall() {
             self.wall.set(key, Time::NEVER);
         }
@@ -580,6 +589,15 @@ impl Wall {
             None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
         }
     }
+}
+
+fn has_key<K, Q>(jobs: &Agenda<Job<K>>, index: u32, key: &Q) -> bool
+where
+    K: Borrow<Q>,
+    Q: Eq + ?Sized,
+{
+    let job = jobs.key_at(index).and_then(|job| jobs.get(job));
+    job.is_some_and(|job| job.work.key().borrow() == key)
 }
 
 impl Rings {
