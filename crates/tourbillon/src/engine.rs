@@ -251,6 +251,12 @@ impl Engine {
         WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
     }
 
+    /// For a model, which has a core and no driver.
+    #[cfg(all(loom, test))]
+    pub(crate) fn of_core(core: CoreRef) -> Engine {
+        Engine { owner: Arc::new(Owner { core }) }
+    }
+
     fn default_or_closed() -> Engine {
         Engine::builder().build_or_closed()
     }

@@ -98,14 +98,14 @@ impl Drop for Entry {
 
 /// The engine of one run of a model, and the core whose calls it uses.
 #[derive(Clone)]
-pub(super) struct World {
-    pub(super) core: CoreRef,
+pub(crate) struct World {
+    pub(crate) core: CoreRef,
     engine: Arc<Mutex<Engine>>,
     told: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
 }
 
 impl World {
-    pub(super) fn new() -> World {
+    pub(crate) fn new() -> World {
         let engine = Arc::new(Mutex::new(Engine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
         ENGINE.set(Some(engine.clone()));
         let clock = Clock::manual();
@@ -124,12 +124,12 @@ impl World {
         move |outcome| told.lock().unwrap().push((name, outcome))
     }
 
-    pub(super) fn fire(&self, now: Time) {
+    pub(crate) fn fire(&self, now: Time) {
         self.core.clock.set(now);
         self.end(|engine| engine.now = now, |slot| (slot.due <= now).then_some(Outcome::Fired));
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.end(|engine| engine.is_stopped = true, |_| Some(Outcome::Stopped));
     }
 
@@ -154,13 +154,13 @@ impl World {
     }
 
     /// After the timer: nothing refers to it any more.
-    pub(super) fn assert_idle(&self) {
+    pub(crate) fn assert_idle(&self) {
         assert!(lock(&self.engine).entries.iter().all(|slot| slot.waker.is_none()), "an entry that nobody needs");
         ENGINE.set(None);
     }
 }
 
-pub(super) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
+pub(crate) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
     let world = world.clone();
     thread::spawn(move || act(&world))
 }

@@ -8,6 +8,9 @@ mod ending;
 mod error;
 mod flight;
 mod job;
+#[cfg(all(loom, test))]
+#[path = "../models/scheduler.rs"]
+mod models;
 mod plan;
 mod shared;
 mod table;

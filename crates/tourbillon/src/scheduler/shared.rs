@@ -253,6 +253,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// What each of the scheduler's threads does.
     pub(super) fn work(self: Arc<Self>) {
+        // The threads of a model are one thread of the system, and would share a home.
+        #[cfg(not(loom))]
         let _entered = self.engine.enter();
         let mut ended = None;
         loop {
@@ -311,7 +313,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Sends a run on its way.
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
-        let flag = Arc::new(Flag::default());
+        let flag = Arc::new(Flag::new());
         let mut book = self.lock();
         // There is room for a billion, and each has a future somewhere.
         let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
