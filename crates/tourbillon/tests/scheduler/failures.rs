@@ -195,7 +195,7 @@ fn p6_the_closure_of_an_async_job_may_panic_when_it_is_dropped() {
 }
 
 /// Says that it is gone, and panics.
-struct Bomb(Count, #[allow(dead_code, reason = "it is there to be dropped")] PanicsWhenDropped);
+struct Bomb(Count, PanicsWhenDropped);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
