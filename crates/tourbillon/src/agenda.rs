@@ -162,6 +162,11 @@ impl<T> Agenda<T> {
         filled.filter_map(|(index, (value, head))| value.as_ref().map(|_| Key::new(index as u32, head.generation)))
     }
 
+    /// All items, one by one.
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.values.into_iter().flatten().flatten()
+    }
+
     #[inline]
     fn place(&mut self, index: u32, deadline: Time) {
         if !deadline.is_never() {

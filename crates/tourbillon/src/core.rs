@@ -385,8 +385,11 @@ pub(crate) fn contain(users: impl FnOnce()) -> Contained {
     match catch_unwind(AssertUnwindSafe(users)) {
         Ok(()) => Contained::Well,
         Err(payload) => {
-            // Its destructor is the user's, too, and may panic as well.
-            std::mem::forget(payload);
+            // Its destructor is the user's, too, and may panic as well. Who panics each time would leak each time, so only what
+            // that throws is kept for ever.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(again);
+            }
             Contained::Panic
         }
     }

@@ -107,7 +107,7 @@ pub enum ArmError {
         /// So many.
         capacity: usize,
     },
-    /// The engine has been shut down.
+    /// The engine has been shut down; or the [`NamedTimers`](crate::NamedTimers) have been stopped.
     Stopped,
 }
 
@@ -398,7 +398,7 @@ impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
-            ArmError::Stopped => f.write_str("the engine has been shut down"),
+            ArmError::Stopped => f.write_str("the engine has been shut down, or the timer's set has been stopped"),
         }
     }
 }

@@ -533,8 +533,9 @@ impl State {
     fn take_oldest(&mut self, name: &str, youngest: u64, most: usize, batch: &mut Batch) -> usize {
         let Some(line) = self.names.get(name).copied() else { return 0 };
         let mut taken = 0;
+        // With its last timer the line goes, and with the last line all of them may.
         while taken < most
-            && let Some(first) = self.lines[line as usize].first
+            && let Some(first) = self.lines.get(line as usize).and_then(|line| line.first)
             && self.agenda.get(first).is_some_and(|item| item.number < youngest)
         {
             let item = self.remove(first);

@@ -88,6 +88,18 @@ fn p6_a_callback_that_panics_is_counted_and_takes_nobody_with_it() {
     }
 }
 
+#[test]
+fn p7_what_a_callback_throws_is_freed() {
+    let engine = manual();
+    let (timer, thrown) = (Timer::on(&engine), Arc::new(()));
+    for _ in 0..10 {
+        let payload = Arc::clone(&thrown);
+        timer.on_expiry(move |_| std::panic::panic_any(payload));
+    }
+    engine.advance(ms(1));
+    assert_eq!((engine.stats().callback_panics, Arc::strong_count(&thrown)), (10, 1));
+}
+
 struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {

@@ -482,6 +482,20 @@ fn outcome_index(outcome: Outcome) -> usize {
 }
 
 #[test]
+fn p7_thousands_of_names_are_cancelled_one_by_one_and_come_again() {
+    let engine = manual();
+    let (timers, told) = (NamedTimers::on(&engine), Told::default());
+    for round in 0..3 {
+        for number in 0..3000 {
+            timers.start(&number.to_string(), ms(1000), told.callback(number)).unwrap();
+        }
+        assert!((0..3000).all(|number| timers.cancel(&number.to_string()) == 1), "round {round}");
+        engine.turn();
+        assert_eq!((told.take(), timers.len()), (cancelled(0..3000), 0), "round {round}");
+    }
+}
+
+#[test]
 fn d26_while_a_great_many_fire_at_once_the_engine_sees_to_other_timers() {
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);

@@ -146,12 +146,50 @@ fn a_paused_cron_job_rests_and_a_rescheduled_one_may_change_its_clock() {
 }
 
 #[test]
+fn a8_a_cron_job_that_is_paused_while_the_clock_is_set_back_by_days_follows_it_when_it_is_resumed() {
+    for is_alone in [true, false] {
+        let wall = Wall::at("2026-11-16T10:00:30Z");
+        if !is_alone {
+            wall.scheduler.schedule("other", cron("@hourly", "UTC"), |_| ()).unwrap();
+        }
+        wall.schedule("job", cron("@hourly", "UTC"));
+        assert!(wall.scheduler.pause("job"));
+        assert!(wall.set("2026-11-10T10:00:30Z").is_empty());
+        assert!(wall.scheduler.resume("job"));
+        assert_eq!(wall.pass(2 * HOUR), ["2026-11-10T11:00:00Z", "2026-11-10T12:00:00Z"]);
+    }
+}
+
+#[test]
 fn a_cron_line_whose_years_are_over_is_never_due() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("past", cron("0 0 12 * * * 2025", "UTC"));
     assert_eq!(wall.scheduler.next_run("past"), None);
     assert!(wall.scheduler.contains("past"));
     assert!(wall.pass(400 * DAY).is_empty());
+}
+
+#[test]
+fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
+    let engine = manual();
+    engine.clock().set(time("2026-11-16T10:00:00Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0).queue(0).build().unwrap();
+    // More work than can be done: at any time one of these two is due.
+    for key in ["busy", "as busy"] {
+        let time = engine.clone();
+        scheduler
+            .schedule(key, Duration::from_millis(1), move |_| time.clock().advance(Duration::from_millis(2)))
+            .unwrap();
+    }
+    let runs = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&runs);
+    scheduler.schedule("each second", cron("* * * * * *", "UTC"), move |_| *count.lock().unwrap() += 1).unwrap();
+    engine.clock().advance(Duration::from_millis(1));
+    while engine.clock().now() < time("2026-11-16T10:00:10Z") {
+        engine.turn();
+    }
+    assert!(scheduler.stats().runs > 1000);
+    assert!(*runs.lock().unwrap() >= 9, "{runs:?}");
 }
 
 #[test]

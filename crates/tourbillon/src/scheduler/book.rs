@@ -34,9 +34,13 @@ pub(super) struct Book<K> {
     pub(super) table: Table,
     wall: Wall,
     runs: VecDeque<Ready>,
+    /// Those of them whose job is gone: they take no room.
+    gone: usize,
     tasks: VecDeque<Runnable>,
     /// Whether it is the tasks' turn, if there are runs too.
     tasks_first: bool,
+    /// Whether it was the wall clock's turn, if jobs were due by both clocks.
+    wall_first: bool,
     pub(super) phase: Phase,
     /// Times before this are passed over: the scheduler had been stopped.
     since: Now,
@@ -73,6 +77,8 @@ struct Wall {
 struct Ready {
     job: Key,
     due: Due,
+    /// Of which of the job's plans.
+    plan: u32,
 }
 
 /// When a run was due.
@@ -148,8 +154,10 @@ impl<K> Book<K> {
             table: Table::new(),
             wall: Wall { dues: Agenda::new(), of_job: HashMap::new() },
             runs: VecDeque::new(),
+            gone: 0,
             tasks: VecDeque::new(),
             tasks_first: false,
+            wall_first: false,
             phase: Phase::Running,
             since: Now { engine: Time::ZERO, wall: Time::ZERO },
             seen: Now { engine: Time::ZERO, wall: Time::ZERO },
@@ -228,8 +236,9 @@ impl<K> Book<K> {
     /// Takes out a job that is no longer in the table.
     fn remove_unlisted(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
+        self.gone += job.waiting as usize;
         if job.timing.is_wall() {
-            self.wall.set(key, Time::NEVER);
+            self.wall.remove(key);
         }
         Some(job)
     }
@@ -257,6 +266,7 @@ impl<K> Book<K> {
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
         (job.due, job.is_past, job.times, job.backlog) = (due, is_past, plan.times, Backlog::default());
+        job.plans = job.plans.wrapping_add(1);
         let old = std::mem::replace(&mut job.timing, plan.timing);
         self.place(key);
         Some(old)
@@ -287,8 +297,19 @@ impl<K> Book<K> {
         self.phase == Phase::Running && due < if is_wall { self.since.wall } else { self.since.engine }
     }
 
+    /// When a job is due next, but for what was passed over while the scheduler was stopped.
+    pub(super) fn next_due(&self, key: Key, now: Now) -> Option<Due> {
+        let job = self.jobs.get(key)?;
+        let since = if self.phase == Phase::Stopped { now } else { self.since };
+        let is_wall = job.timing.is_wall();
+        let since = if is_wall { since.wall } else { since.engine };
+        let is_passed_over = job.wants() < since && !(job.is_past && self.phase == Phase::Running);
+        let time = if is_passed_over { job.beyond(since).0 } else { job.wants() };
+        (!time.is_never()).then_some(Due { time, is_wall })
+    }
+
     fn unplace(&mut self, key: Key) {
-        self.wall.set(key, Time::NEVER);
+        self.wall.remove(key);
         self.jobs.set_deadline(key, Time::NEVER);
     }
 
@@ -362,7 +383,7 @@ impl<K> Book<K> {
 
     /// Whether another thread should come and help.
     pub(super) fn wants_help(&self) -> bool {
-        self.idle > 0 && (!self.tasks.is_empty() || (!self.runs.is_empty() && self.phase != Phase::Stopped))
+        self.idle > 0 && (!self.tasks.is_empty() || (self.waiting() > 0 && self.phase != Phase::Stopped))
     }
 
     /// Puts what is due in line, as far as there is room, and as far as is done in one go.
@@ -381,15 +402,29 @@ impl<K> Book<K> {
         Admitted::Some
     }
 
-    /// A job that is due; or whether there may be more.
+    /// A job that is due; or whether there may be more. The two clocks take turns, so that one that has always something due
+    /// does not keep back the other's.
     fn pop(&mut self, now: Now) -> Result<(Key, Due), Admitted> {
-        match self.jobs.pop(now.engine, Self::STEPS) {
-            Popped::Due(key, time) => return Ok((key, Due { time, is_wall: false })),
-            Popped::NotYet => return Err(Admitted::Some),
-            Popped::Nothing if self.wall.of_job.is_empty() => return Err(Admitted::All),
-            Popped::Nothing => {}
+        let has_wall = self.has_wall();
+        self.wall_first = has_wall && !self.wall_first;
+        let popped = if self.wall_first { self.pop_wall(now.wall) } else { self.pop_engine(now.engine) };
+        match popped {
+            Err(Admitted::All) if self.wall_first => self.pop_engine(now.engine),
+            Err(Admitted::All) if has_wall => self.pop_wall(now.wall),
+            found => found,
         }
-        match self.wall.dues.pop(now.wall, Self::STEPS) {
+    }
+
+    fn pop_engine(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.jobs.pop(now, Self::STEPS) {
+            Popped::Due(key, time) => Ok((key, Due { time, is_wall: false })),
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
+        }
+    }
+
+    fn pop_wall(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.wall.dues.pop(now, Self::STEPS) {
             Popped::Due(due, time) => match self.wall.dues.get(due) {
                 Some(key) => Ok((*key, Due { time, is_wall: true })),
                 None => Err(Admitted::Some),
@@ -402,7 +437,7 @@ impl<K> Book<K> {
     /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
     /// thread that asks.
     fn is_full(&self) -> bool {
-        self.runs.len() > self.rules.queue.saturating_add(self.idle)
+        self.waiting() > self.rules.queue.saturating_add(self.idle)
     }
 
     fn fall_due(&mut self, key: Key, due: Due, now: Now) {
@@ -412,17 +447,17 @@ impl<K> Book<K> {
         job.is_past &= due.time < since;
         let away = if job.is_past { 0 } else { job.come_back(since) };
         if away > 0 {
-            job.troubles().missed += away;
-            self.stats.missed += away;
+            add(&mut job.troubles().missed, away);
+            add(&mut self.stats.missed, away);
             return self.place(key);
         }
         let outcome = job.fall_due(due.time, now);
-        if outcome.missed + outcome.overlapped > 0 {
+        if outcome.missed > 0 || outcome.overlapped > 0 {
             let troubles = job.troubles();
-            troubles.missed += outcome.missed;
-            troubles.overlapped += outcome.overlapped;
-            self.stats.missed += outcome.missed;
-            self.stats.overlapped += outcome.overlapped;
+            add(&mut troubles.missed, outcome.missed);
+            add(&mut troubles.overlapped, outcome.overlapped);
+            add(&mut self.stats.missed, outcome.missed);
+            add(&mut self.stats.overlapped, outcome.overlapped);
         }
         if outcome.run {
             self.line_up(key, due);
@@ -436,16 +471,17 @@ impl<K> Book<K> {
         let Some(job) = self.jobs.get_mut(key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
             // Nor are those made that were to follow it.
-            let count = 1 + std::mem::take(&mut job.backlog).count;
-            job.troubles().overflowed += count;
-            self.stats.overflowed += count;
+            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            add(&mut job.troubles().overflowed, count);
+            add(&mut self.stats.overflowed, count);
             return;
         }
-        if is_full {
+        if is_full && self.rules.overflow == Overflow::RunLate {
             self.stats.late += 1;
         }
         job.line_up();
-        self.runs.push_back(Ready { job: key, due });
+        let plan = job.plans;
+        self.runs.push_back(Ready { job: key, due, plan });
     }
 
     /// Begins the first run in line whose job is still there and not paused.
@@ -453,13 +489,16 @@ impl<K> Book<K> {
         if matches!(self.phase, Phase::Stopped | Phase::Over) {
             return None;
         }
-        while let Some(Ready { job: key, due }) = self.runs.pop_front() {
-            let Some(job) = self.jobs.get_mut(key) else { continue };
+        while let Some(Ready { job: key, due, plan }) = self.runs.pop_front() {
+            let Some(job) = self.jobs.get_mut(key) else {
+                self.gone -= 1;
+                continue;
+            };
             if job.is_paused {
-                job.step_back();
+                job.step_back(plan);
                 continue;
             }
-            job.runs += 1;
+            job.begin_run();
             self.stats.runs += 1;
             self.running += 1;
             return Some(Begin { job: key, work: Arc::clone(&job.work), number: job.runs, due });
@@ -526,14 +565,14 @@ impl<K> Book<K> {
             return None;
         }
         self.until = None;
-        self.stats.aborted += self.runs.iter().filter(|run| self.jobs.get(run.job).is_some()).count() as u64;
+        self.stats.aborted += self.waiting() as u64;
         Some(self.clear())
     }
 
     /// The end, if nothing runs and nothing will. Gives what is to be dropped.
     #[must_use]
     pub(super) fn try_end(&mut self) -> Option<Agenda<Job<K>>> {
-        let is_busy = self.running > 0 || !self.runs.is_empty() || self.until.is_some();
+        let is_busy = self.running > 0 || self.waiting() > 0 || self.until.is_some();
         if is_busy || !matches!(self.phase, Phase::Ending(_)) {
             return None;
         }
@@ -546,13 +585,13 @@ impl<K> Book<K> {
     fn clear(&mut self) -> Agenda<Job<K>> {
         self.table = Table::new();
         self.wall = Wall { dues: Agenda::new(), of_job: HashMap::new() };
-        self.runs = VecDeque::new();
+        (self.runs, self.gone) = (VecDeque::new(), 0);
         std::mem::replace(&mut self.jobs, Agenda::new())
     }
 
     /// How many runs stand in line.
     pub(super) fn waiting(&self) -> usize {
-        self.runs.len()
+        self.runs.len() - self.gone
     }
 
     /// What all jobs do.
@@ -566,6 +605,11 @@ impl<K> Book<K> {
     }
 }
 
+/// Counts. Of times that went by there can be more than a count can tell: a nanosecond's, for centuries.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
+}
+
 /// Whether all that is due was put in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admitted {
@@ -577,16 +621,17 @@ enum Admitted {
 }
 
 impl Wall {
-    /// With `NEVER` the job is not waited for.
+    /// With `NEVER` the job is not waited for; but it follows the wall clock all the same, and has to hear when that was wrong.
     fn set(&mut self, job: Key, due: Time) {
         match self.of_job.get(&job) {
-            Some(key) if due.is_never() => {
-                self.dues.remove(*key);
-                self.of_job.remove(&job);
-            }
             Some(key) => self.dues.set_deadline(*key, due),
-            None if due.is_never() => {}
             None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
+        }
+    }
+
+    fn remove(&mut self, job: Key) {
+        if let Some(key) = self.of_job.remove(&job) {
+            self.dues.remove(key);
         }
     }
 }

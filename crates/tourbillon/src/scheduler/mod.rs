@@ -24,7 +24,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Weak};
 
-use self::book::{Book, Due, Phase};
+use self::book::{Book, Phase};
 use self::builder::Rules;
 pub use self::builder::{Builder, Overflow};
 pub use self::ending::{Ending, Shutdown};
@@ -333,15 +333,20 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         })
     }
 
-    /// When it is due next; `None` if there is no such job, or it is paused, or it has no further run.
+    /// When it is due next; `None` if there is no such job, or it is paused, or it has no further run. While the scheduler is
+    /// stopped: when it would be if that were started now.
     #[must_use]
     pub fn next_run<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (time, is_wall) = self.with_job(key, |job| (job.wants(), job.timing.is_wall()))?;
-        (!time.is_never()).then(|| self.owner.shared.instant(Due { time, is_wall }))
+        let hash = self.hash(key);
+        let now = self.owner.shared.now(true);
+        let book = self.open()?;
+        let due = book.next_due(book.find(hash, key)?, now)?;
+        drop(book);
+        Some(self.owner.shared.instant(due))
     }
 
     /// How it has fared; `None` if there is no such job.

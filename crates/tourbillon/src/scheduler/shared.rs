@@ -20,10 +20,11 @@ use tourbillon_queue::Time;
 use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
 use super::error::{Cause, Failure};
 use super::flight::{self, Flag, Flight, Landed};
+use super::job::Job;
 use super::table::Hint;
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
-use crate::agenda::Key;
+use crate::agenda::{Agenda, Key};
 use crate::bell::Bell;
 use crate::calls::Call;
 use crate::core::contain;
@@ -113,7 +114,7 @@ impl<K> Shared<K> {
         drop(book);
         self.work.notify_all();
         flags.iter().for_each(|flag| flag.lower());
-        let _its_own_affair = contain(|| drop(gone));
+        let_go(gone);
         self.try_end();
     }
 
@@ -127,7 +128,7 @@ impl<K> Shared<K> {
             self.work.notify_all();
             self.over.notify_all();
         }
-        let _its_own_affair = contain(|| drop(gone));
+        let_go(gone);
         for watcher in watchers {
             let _its_own_affair = contain(|| watcher.wake());
         }
@@ -382,6 +383,13 @@ fn bell<K: Send + Sync + 'static>(engine: &Engine, shared: &Weak<Shared<K>>) -> 
     Bell::on(engine.core(), Waker::from(Arc::new(Ringer(shared.clone()))))
 }
 
+/// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
+fn let_go<K>(jobs: Option<Agenda<Job<K>>>) {
+    for job in jobs.into_iter().flat_map(Agenda::into_values) {
+        let _its_own_affair = contain(|| drop(job));
+    }
+}
+
 /// What a panic says.
 fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     let text = match payload.downcast::<String>() {
@@ -390,7 +398,7 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     };
     text.unwrap_or_else(|other| {
         // Its destructor is the user's, and may panic as well.
-        std::mem::forget(other);
+        let _its_own_affair = contain(|| drop(other));
         "something that is not text".to_owned()
     })
 }

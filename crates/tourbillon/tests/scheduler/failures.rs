@@ -203,6 +203,26 @@ impl Drop for Bomb {
     }
 }
 
+/// Of two destructors that panic in one go the second ends the process, so it must not be one go.
+#[test]
+fn p6_all_closures_may_panic_when_they_are_dropped_together() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a destructor panics, whatever else does");
+        }
+    }
+    for how in [Shutdown::Drain, Shutdown::Abort] {
+        let engine = manual();
+        let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
+        for key in 0..300 {
+            let bomb = Bomb;
+            scheduler.schedule(key, ms(10), move |_| _ = &bomb).unwrap();
+        }
+        assert!(scheduler.shutdown(how).is_over());
+    }
+}
+
 #[test]
 fn p6_a_key_that_panics_when_it_is_dropped_harms_nobody() {
     struct Key(u8, PanicsWhenDropped);

@@ -78,6 +78,23 @@ fn g5_what_is_scheduled_while_it_is_stopped_runs_after_the_start() {
 }
 
 #[test]
+fn g4_g5_the_next_run_is_never_one_that_was_passed_over() {
+    let story = Story::new();
+    story.add("job", ms(10));
+    let next = || story.scheduler.next_run("job").unwrap() - story.instant(ms(0));
+    assert_eq!(next(), ms(10));
+    story.scheduler.stop();
+    story.pass(ms(25));
+    assert_eq!(next(), ms(30));
+    story.pass(ms(80));
+    assert_eq!(next(), ms(110));
+    story.scheduler.start();
+    assert_eq!(next(), ms(110), "nobody has looked since");
+    story.pass(ms(10));
+    assert_eq!((story.ms(), next()), (vec![110], ms(120)));
+}
+
+#[test]
 fn g5_everything_else_works_while_it_is_stopped() {
     let story = Story::new();
     story.add("a", ms(10));

@@ -141,3 +141,14 @@ fn p7_places_are_used_again() {
         assert!(story.scheduler.is_empty());
     }
 }
+
+#[test]
+fn p7_what_a_job_throws_is_freed() {
+    let story = Story::new();
+    let thrown = Arc::new(());
+    let kept = Arc::clone(&thrown);
+    let job = move |_: &Run<&'static str>| -> () { std::panic::panic_any(Arc::clone(&kept)) };
+    story.scheduler.schedule("throws", Plan::every(ms(10)).times(10), job).unwrap();
+    story.pass(ms(1000));
+    assert_eq!((story.scheduler.stats().failed, Arc::strong_count(&thrown)), (10, 1));
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tourbillon::Time;
 use tourbillon::scheduler::{Overlap, Plan, Remaining};
 use tourbillon::time::MissedTickBehavior::{self, Burst, Delay, Skip};
 
@@ -152,4 +153,16 @@ fn d23_a_past_first_time_after_a_stop_and_a_start_is_not_passed_over() {
         story.pass(ms(12));
         assert_eq!(story.ms(), made, "{missed:?}");
     }
+}
+
+#[test]
+fn p5_more_times_than_a_count_can_tell_are_no_trouble() {
+    let story = Story::new();
+    for key in ["a", "b", "c"] {
+        story.add(key, Duration::from_nanos(1));
+    }
+    story.engine.clock().set(Time::from_nanos(u64::MAX - 1));
+    story.turn();
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.missed, story.engine.stats().callback_panics), (3, u64::MAX, 0));
 }

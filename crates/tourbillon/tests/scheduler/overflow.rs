@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon::scheduler::{Overflow, Overlap, Plan, Scheduler, Shutdown};
 
 use crate::by_hand::{eventually, manual, ms};
-use crate::{Count, Gate};
+use crate::{Count, Gate, Story};
 
 const POLICIES: [Overflow; 3] = [Overflow::Wait, Overflow::Skip, Overflow::RunLate];
 
@@ -153,4 +153,42 @@ fn p7_a_line_that_runs_late_in_parallel_loses_nothing() {
     eventually("each time has its run", || count.get() == 100);
     assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
     assert_eq!((count.get() as u64, scheduler.stats().runs), (100, 100));
+}
+
+#[test]
+fn d17_a_run_in_line_whose_job_is_gone_takes_no_room() {
+    let engine = manual();
+    let scheduler = Scheduler::builder().engine(&engine).threads(0).queue(2).overflow(Overflow::Skip).build().unwrap();
+    let (others, time, count) = (scheduler.clone(), engine.clone(), Count::default());
+    let made = count.clone();
+    let first = move |_: &_| {
+        assert_eq!(others.stats().waiting, 2);
+        assert!(others.remove(&1) && others.remove(&2));
+        assert_eq!(others.stats().waiting, 0);
+        for key in 3..6 {
+            others.schedule(key, Plan::once(ms(1)), made.job()).unwrap();
+        }
+        time.clock().advance(ms(1));
+    };
+    scheduler.schedule(0, Plan::once(ms(10)), first).unwrap();
+    for key in 1..3 {
+        scheduler.schedule(key, Plan::once(ms(10)), count.job()).unwrap();
+    }
+    engine.advance(ms(10));
+    let stats = scheduler.stats();
+    assert_eq!((count.get(), stats.runs, stats.overflowed, stats.waiting), (3, 4, 0, 0));
+}
+
+#[test]
+fn d17_a_run_that_waited_behind_another_is_late_only_if_the_policy_is_to_run_late() {
+    let late = |overflow| {
+        let story = Story::with(|builder| builder.queue(0).overflow(overflow).overlap(Overlap::QueueOne));
+        for key in ["a", "b", "c"] {
+            story.add_slow(key, ms(10), ms(15));
+        }
+        story.pass(ms(200));
+        story.scheduler.stats().late
+    };
+    assert_eq!((late(Overflow::Wait), late(Overflow::Skip)), (0, 0));
+    assert!(late(Overflow::RunLate) > 0);
 }

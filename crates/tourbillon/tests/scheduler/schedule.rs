@@ -432,3 +432,22 @@ fn b6_in_paused_time_its_threads_are_waited_for() {
     futures_lite::future::block_on(tourbillon::time::sleep(hour * 7 / 2));
     assert_eq!(*log.lock().unwrap(), [(hour, hour), (hour * 2, hour * 2), (hour * 3, hour * 3)]);
 }
+
+#[test]
+fn g4_a_run_in_line_of_an_older_plan_adds_nothing_to_the_times_of_the_new_one() {
+    for times in [5, u64::MAX] {
+        let story = Story::new();
+        let (scheduler, writes) = (story.scheduler.clone(), story.writes());
+        let first = move |_: &_| {
+            assert!(scheduler.pause("second"));
+            scheduler.reschedule("second", Plan::every(ms(10)).times(3)).unwrap();
+        };
+        story.scheduler.schedule("first", Plan::once(ms(10)), first).unwrap();
+        story.scheduler.schedule("second", Plan::every(ms(10)).times(times), writes).unwrap();
+        story.pass(ms(35));
+        assert_eq!((story.made(), story.scheduler.remaining("second")), (vec![], Some(Remaining::Runs(3))));
+        story.scheduler.resume("second");
+        story.pass(ms(100));
+        assert_eq!(story.ms(), [40, 50, 60]);
+    }
+}
