@@ -177,7 +177,9 @@ fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
     // More work than can be done: at any time one of these two is due.
     for key in ["busy", "as busy"] {
         let time = engine.clone();
-        scheduler.schedule(key, Duration::from_millis(1), move |_| time.clock().advance(Duration::from_millis(2))).unwrap();
+        scheduler
+            .schedule(key, Duration::from_millis(1), move |_| time.clock().advance(Duration::from_millis(2)))
+            .unwrap();
     }
     let runs = Arc::new(Mutex::new(0));
     let count = Arc::clone(&runs);
