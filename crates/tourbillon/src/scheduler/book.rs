@@ -62,8 +62,8 @@ pub(super) struct Book<K> {
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
     wish: Rings,
-    /// Who waits for the end.
-    pub(super) watchers: Vec<Waker>,
+    /// Who waits for the end, each by its [`Ending`](super::Ending).
+    pub(super) watchers: Agenda<Waker>,
     pub(super) stats: SchedulerStats,
 }
 
@@ -169,7 +169,7 @@ impl<K> Book<K> {
             is_called: false,
             bell: None,
             wish: Rings::NEVER,
-            watchers: Vec::new(),
+            watchers: Agenda::new(),
             stats: SchedulerStats::default(),
         }
     }

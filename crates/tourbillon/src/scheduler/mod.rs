@@ -213,7 +213,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
         self.owner.shared.end(how);
-        Ending { shared: Arc::clone(&self.owner.shared) }
+        Ending::of(Arc::clone(&self.owner.shared))
     }
 
     /// What it has done so far.

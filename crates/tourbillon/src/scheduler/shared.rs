@@ -124,14 +124,15 @@ impl<K> Shared<K> {
     fn try_end(&self) {
         let mut book = self.lock();
         let gone = book.try_end();
-        let watchers = if book.phase == Phase::Over { std::mem::take(&mut book.watchers) } else { Vec::new() };
+        let is_over = book.phase == Phase::Over;
+        let watchers = is_over.then(|| std::mem::replace(&mut book.watchers, Agenda::new()));
         drop(book);
         if gone.is_some() {
             self.work.notify_all();
             self.over.notify_all();
         }
         let_go(gone);
-        for watcher in watchers {
+        for watcher in watchers.into_iter().flat_map(Agenda::into_values) {
             let _its_own_affair = contain(|| watcher.wake());
         }
     }
