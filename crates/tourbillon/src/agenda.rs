@@ -53,6 +53,12 @@ pub(crate) const MOST: usize = 1 << 30;
 
 const CHUNK: usize = 256;
 
+impl<T> Default for Agenda<T> {
+    fn default() -> Agenda<T> {
+        Agenda::new()
+    }
+}
+
 impl<T> Agenda<T> {
     pub(crate) fn new() -> Agenda<T> {
         Agenda {

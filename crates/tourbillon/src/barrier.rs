@@ -12,7 +12,7 @@ pub(crate) use self::process_wide::*;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod process_wide {
     use std::sync::OnceLock;
-    use std::sync::atomic::{Ordering, compiler_fence, fence};
+    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
     use rustix::thread::{MembarrierCommand, membarrier};
 
@@ -30,13 +30,37 @@ mod process_wide {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether there is such a barrier on this machine.
+    /// Whether the process is registered for it; the kernel may refuse that.
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+
+    /// Whether there is such a barrier, as far as is known. To find out takes the kernel some ten milliseconds in a process with
+    /// several threads: the first who asks has a thread do that, and it is not available until that one is done.
     pub(crate) fn available() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| {
-            membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
-                && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
-        })
+        REGISTERED.get().copied().unwrap_or_else(ask)
+    }
+
+    /// The same for who can wait: afterwards it is known.
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]
+    pub(crate) fn find_out() {
+        REGISTERED.get_or_init(register);
+    }
+
+    #[cold]
+    fn ask() -> bool {
+        static ASKED: AtomicBool = AtomicBool::new(false);
+        if !ASKED.swap(true, Ordering::Relaxed) {
+            let thread = std::thread::Builder::new().name("tourbillon-setup".into());
+            if thread.spawn(|| REGISTERED.get_or_init(register)).is_err() {
+                // Ordinary locks, then; a process without a thread to spare has other worries.
+                let _first = REGISTERED.set(false);
+            }
+        }
+        false
+    }
+
+    fn register() -> bool {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
 }
 
@@ -57,4 +81,7 @@ mod ordinary {
     pub(crate) fn available() -> bool {
         cfg!(loom)
     }
+
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]
+    pub(crate) fn find_out() {}
 }

@@ -26,6 +26,7 @@ use crate::models::timer::Entry;
 use crate::sync::{Mutex, lock};
 
 pub(crate) struct Bell {
+    core: CoreRef,
     state: Mutex<State>,
     waker: Waker,
 }
@@ -46,7 +47,7 @@ impl Bell {
     pub(crate) fn on(core: &CoreRef, waker: Waker) -> Bell {
         let entry = Entry::on(core, Time::NEVER);
         let state = State { entry: Some(entry), is_set: false, at: Time::NEVER, is_unheard: false };
-        Bell { state: Mutex::new(state), waker }
+        Bell { core: core.clone(), state: Mutex::new(state), waker }
     }
 
     /// Rings at `at` or before, and when the engine is shut down: also if `at` is `NEVER`.
@@ -73,6 +74,11 @@ impl Bell {
         if !entry.is_pending() {
             (state.is_set, state.at) = (false, Time::NEVER);
         }
+        // One that has ended takes room in the engine as long as it is there, and it may be long before the bell is set again.
+        // Others may wait for that room: they are woken when it is dropped, outside the lock.
+        let ended = outcome.and_then(|_| state.entry.replace(Entry::on(&self.core, Time::NEVER)));
+        drop(state);
+        drop(ended);
         outcome
     }
 

@@ -537,6 +537,19 @@ fn p7_at_the_engines_capacity_they_wait_for_room() {
 }
 
 #[test]
+fn p7_those_that_have_fired_leave_their_room_to_others() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let told = Told::default();
+    let all: Vec<_> = (0..5).map(|_| NamedTimers::on(&engine)).collect();
+    for (number, timers) in (0..).zip(&all) {
+        timers.start("alike", ms(10 * (number + 1)), told.callback(number)).unwrap();
+    }
+    engine.advance(ms(100));
+    assert_eq!((told.take(), engine.stats().pending), (fired(0..5), 0));
+    assert!(engine.try_sleep(ms(10)).is_ok(), "nothing is pending");
+}
+
+#[test]
 fn t9_named_timers_follow_virtual_time() {
     let _paused = Paused::new();
     let (timers, start) = (NamedTimers::new(), Instant::now());

@@ -193,6 +193,20 @@ fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
 }
 
 #[test]
+fn p7_a_scheduler_that_goes_with_its_wall_clock_leaves_nothing_behind_though_nobody_turns_that() {
+    let owned = Arc::new(());
+    {
+        let (engine, mine) = (manual(), Arc::clone(&owned));
+        let builder = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0);
+        let scheduler = builder.on_failure(move |_| _ = &mine).build().unwrap();
+        scheduler.schedule("nightly", cron("@daily", "UTC"), |_| ()).unwrap();
+        scheduler.stop();
+        scheduler.start();
+    }
+    assert_eq!(Arc::strong_count(&owned), 1);
+}
+
+#[test]
 fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
     let scheduler = Scheduler::builder().threads(1).build().unwrap();
     let (send, receive) = std::sync::mpsc::channel();

@@ -53,15 +53,16 @@ impl Story {
             missed: MissedTickBehavior::Skip,
         };
         let users = Users { on_failure: None, spawn: None };
-        let shared = Shared::new(Engine::of_core(world.core.clone()), threads, rules, users);
-        let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, None)) };
+        let engine = Engine::of_core(world.core.clone());
+        let shared = Shared::new(world.core.clone(), threads, rules, users);
+        let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, engine.clone(), None)) };
         let shared = &scheduler.owner.shared;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
         shared.changed(shared.lock());
         let threads = (0..threads)
             .map(|_| {
-                let shared = Arc::clone(shared);
-                thread::spawn(move || shared.work())
+                let (shared, engine) = (Arc::clone(shared), engine.clone());
+                thread::spawn(move || shared.work(&engine))
             })
             .collect();
         Story { world, scheduler, threads, made: Made::default() }

@@ -32,7 +32,7 @@ pub(super) struct Book<K> {
     pub(super) rules: Rules,
     pub(super) jobs: Agenda<Job<K>>,
     pub(super) table: Table,
-    wall: Wall,
+    wall: Box<Wall>,
     runs: VecDeque<Ready>,
     /// Those of them whose job is gone: they take no room.
     gone: usize,
@@ -51,7 +51,7 @@ pub(super) struct Book<K> {
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
     /// Those of them that are futures.
-    pub(super) flights: Agenda<Arc<Flag>>,
+    pub(super) flights: Box<Agenda<Arc<Flag>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
     /// Counts what a thread that is about to wait must not miss.
@@ -62,12 +62,13 @@ pub(super) struct Book<K> {
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
     wish: Rings,
-    /// Who waits for the end.
-    pub(super) watchers: Vec<Waker>,
+    /// Who waits for the end, each by its [`Ending`](super::Ending).
+    pub(super) watchers: Agenda<Waker>,
     pub(super) stats: SchedulerStats,
 }
 
 /// The jobs that follow the wall clock. They are parked among the others.
+#[derive(Default)]
 struct Wall {
     dues: Agenda<Key>,
     of_job: HashMap<Key, Key>,
@@ -152,7 +153,7 @@ impl<K> Book<K> {
             rules,
             jobs: Agenda::new(),
             table: Table::new(),
-            wall: Wall { dues: Agenda::new(), of_job: HashMap::new() },
+            wall: Box::default(),
             runs: VecDeque::new(),
             gone: 0,
             tasks: VecDeque::new(),
@@ -163,13 +164,13 @@ impl<K> Book<K> {
             seen: Now { engine: Time::ZERO, wall: Time::ZERO },
             until: None,
             running: 0,
-            flights: Agenda::new(),
+            flights: Box::default(),
             idle: 0,
             alerts: 0,
             is_called: false,
             bell: None,
             wish: Rings::NEVER,
-            watchers: Vec::new(),
+            watchers: Agenda::new(),
             stats: SchedulerStats::default(),
         }
     }
@@ -584,7 +585,7 @@ impl<K> Book<K> {
 
     fn clear(&mut self) -> Agenda<Job<K>> {
         self.table = Table::new();
-        self.wall = Wall { dues: Agenda::new(), of_job: HashMap::new() };
+        self.wall = Box::default();
         (self.runs, self.gone) = (VecDeque::new(), 0);
         std::mem::replace(&mut self.jobs, Agenda::new())
     }

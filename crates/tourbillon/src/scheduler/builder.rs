@@ -164,13 +164,13 @@ impl<K: Send + Sync + 'static> Builder<K> {
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let engine = self.engine.unwrap_or_else(Engine::current);
         let users = Users { on_failure: self.on_failure, spawn: self.spawn };
-        let shared = Shared::new(engine, threads, self.rules, users);
-        let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, self.wall)) };
-        let shared = &scheduler.owner.shared;
+        let shared = Shared::new(engine.core().clone(), threads, self.rules, users);
+        let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, engine, self.wall)) };
+        let Owner { shared, engine, .. } = &*scheduler.owner;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
         for _ in 0..threads {
-            let shared = Arc::clone(shared);
-            std::thread::Builder::new().name("tourbillon-jobs".into()).spawn(move || shared.work())?;
+            let (shared, engine) = (Arc::clone(shared), engine.clone());
+            std::thread::Builder::new().name("tourbillon-jobs".into()).spawn(move || shared.work(&engine))?;
         }
         // So that it hears of the engine's end.
         shared.changed(shared.lock());

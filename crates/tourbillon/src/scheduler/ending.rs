@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
+use tourbillon_queue::Time;
+
 use super::book::Phase;
 use super::shared::Shared;
+use crate::agenda::Key;
 
 /// How a scheduler is [shut down](super::Scheduler::shutdown).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,11 +27,20 @@ pub enum Shutdown {
 ///
 /// A job that waits for its own end would wait for ever. Within a run of this scheduler nothing here waits: the future is ready
 /// at once, and [`is_over`](Ending::is_over) says that the end has not come.
+///
+/// Without [threads](super::Builder::threads) of its own a scheduler ends where its engine's callbacks are called. So do not block
+/// there; and where the engine is turned from outside, another thread has to turn it.
 pub struct Ending<K> {
-    pub(super) shared: Arc<Shared<K>>,
+    shared: Arc<Shared<K>>,
+    /// Its waker, if it was polled.
+    watcher: Option<Key>,
 }
 
 impl<K> Ending<K> {
+    pub(super) fn of(shared: Arc<Shared<K>>) -> Ending<K> {
+        Ending { shared, watcher: None }
+    }
+
     /// Whether everything has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -60,17 +72,30 @@ impl<K> Ending<K> {
 impl<K> Future for Ending<K> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let waker = context.waker().clone();
-        let mut book = self.shared.lock();
-        if book.phase == Phase::Over || self.shared.is_inside() {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut waker = context.waker().clone();
+        let shared = Arc::clone(&self.shared);
+        let mut book = shared.lock();
+        if book.phase == Phase::Over || shared.is_inside() {
             drop(book);
             return Poll::Ready(());
         }
-        if !book.watchers.iter().any(|watcher| watcher.will_wake(&waker)) {
-            book.watchers.push(waker);
+        match self.watcher.and_then(|watcher| book.watchers.get_mut(watcher)) {
+            // The one that it had is dropped outside the lock, as is one that is not needed.
+            Some(before) => std::mem::swap(before, &mut waker),
+            None => self.watcher = Some(book.watchers.insert(Time::NEVER, waker)),
         }
         Poll::Pending
+    }
+}
+
+impl<K> Drop for Ending<K> {
+    fn drop(&mut self) {
+        if let Some(watcher) = self.watcher {
+            let waker = self.shared.lock().watchers.remove(watcher);
+            // Here, outside the lock: it is the user's.
+            drop(waker);
+        }
     }
 }
 

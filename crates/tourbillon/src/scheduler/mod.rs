@@ -37,7 +37,7 @@ pub use self::work::Run;
 use self::work::{Call, Parts, Spawn};
 use crate::Engine;
 use crate::agenda::Key;
-use crate::core::contain;
+use crate::core::{CoreRef, contain};
 use crate::sync::MutexGuard;
 use crate::time::Instant;
 
@@ -145,6 +145,8 @@ pub struct JobReport {
 struct Owner<K> {
     shared: Arc<Shared<K>>,
     hasher: RandomState,
+    /// Kept as long as there are handles.
+    engine: Engine,
     /// The engine that the wall clock is to be read from, if the user said so.
     wall: Option<Engine>,
 }
@@ -214,7 +216,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
         self.owner.shared.end(how);
-        Ending { shared: Arc::clone(&self.owner.shared) }
+        Ending::of(Arc::clone(&self.owner.shared))
     }
 
     /// What it has done so far.
@@ -463,19 +465,19 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// When the first run of a plan is due.
     fn first_due(&self, plan: &Plan) -> tourbillon_queue::Time {
         let shared = &self.owner.shared;
-        let engine = if plan.timing.is_wall() { shared.wall(|| self.owner.wall_engine()) } else { &shared.engine };
-        plan.first_due(engine)
+        let core = if plan.timing.is_wall() { shared.wall(|| self.owner.wall_core()) } else { &shared.core };
+        plan.first_due(core)
     }
 }
 
 impl<K> Owner<K> {
-    fn new(shared: Arc<Shared<K>>, wall: Option<Engine>) -> Owner<K> {
-        Owner { shared, hasher: RandomState::new(), wall }
+    fn new(shared: Arc<Shared<K>>, engine: Engine, wall: Option<Engine>) -> Owner<K> {
+        Owner { shared, hasher: RandomState::new(), engine, wall }
     }
 
     /// Where the wall clock is read.
-    fn wall_engine(&self) -> Engine {
-        self.wall.clone().unwrap_or_else(Engine::wall)
+    fn wall_core(&self) -> CoreRef {
+        self.wall.as_ref().map_or_else(|| Engine::wall().core().clone(), |engine| engine.core().clone())
     }
 }
 

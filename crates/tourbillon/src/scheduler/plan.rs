@@ -5,7 +5,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
-use crate::Engine;
+use crate::core::CoreRef;
 use crate::home;
 use crate::time::{Instant, MissedTickBehavior};
 
@@ -150,13 +150,13 @@ impl Plan {
     }
 
     /// When the first run is due, on the clock of the engine that its timing follows.
-    pub(super) fn first_due(&self, engine: &Engine) -> Time {
-        let clock = engine.clock();
+    pub(super) fn first_due(&self, core: &CoreRef) -> Time {
+        let clock = &core.clock;
         match (&self.first, &self.timing) {
             (First::At(instant), _) => clock.time_of(instant.into_std()),
             (First::AtOnce, _) => clock.now(),
             (First::InTime, Timing::Every(interval)) => {
-                home::with(engine.core().as_ptr(), |home| home.deadline(Duration::from(*interval)))
+                home::with(core.as_ptr(), |home| home.deadline(Duration::from(*interval)))
             }
             #[cfg(all(feature = "cron", target_os = "linux"))]
             (First::InTime, timing) => timing.after(clock.now()),

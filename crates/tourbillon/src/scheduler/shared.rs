@@ -27,7 +27,7 @@ use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::{Agenda, Key};
 use crate::bell::Bell;
 use crate::calls::Call;
-use crate::core::contain;
+use crate::core::{CoreRef, contain};
 use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
@@ -42,9 +42,11 @@ pub(super) struct Shared<K> {
     /// Those who wait for the end, here.
     pub(super) over: Condvar,
     bell: Bell,
-    pub(super) engine: Engine,
+    /// The engine. It is kept from ending by the handles and the threads, not by this: calls that wait in its line keep what is
+    /// here, and somebody has to end it so that they are made.
+    pub(super) core: CoreRef,
     /// For jobs that follow the wall clock: an engine with that clock, and its bell.
-    wall: OnceLock<(Engine, Bell)>,
+    wall: OnceLock<(CoreRef, Bell)>,
     users: Users<K>,
     pub(super) hint: Hint,
     pub(super) owner: OnceLock<Weak<Owner<K>>>,
@@ -97,7 +99,7 @@ impl<K> Shared<K> {
     /// What time it is.
     pub(super) fn now(&self, has_wall: bool) -> Now {
         let wall = self.wall.get().filter(|_| has_wall);
-        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
+        Now { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
     }
 
     /// Begins the end.
@@ -122,14 +124,15 @@ impl<K> Shared<K> {
     fn try_end(&self) {
         let mut book = self.lock();
         let gone = book.try_end();
-        let watchers = if book.phase == Phase::Over { std::mem::take(&mut book.watchers) } else { Vec::new() };
+        let is_over = book.phase == Phase::Over;
+        let watchers = is_over.then(|| std::mem::replace(&mut book.watchers, Agenda::new()));
         drop(book);
         if gone.is_some() {
             self.work.notify_all();
             self.over.notify_all();
         }
         let_go(gone);
-        for watcher in watchers {
+        for watcher in watchers.into_iter().flat_map(Agenda::into_values) {
             let _its_own_affair = contain(|| watcher.wake());
         }
     }
@@ -144,14 +147,14 @@ impl<K> Shared<K> {
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    pub(super) fn new(engine: Engine, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
+    pub(super) fn new(core: CoreRef, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
         Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
             threads,
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
-            bell: bell(&engine, this),
-            engine,
+            bell: bell(&core, this),
+            core,
             wall: OnceLock::new(),
             users,
             hint: Hint::default(),
@@ -161,21 +164,21 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// The engine with the wall clock. The first who asks says which.
-    pub(super) fn wall(&self, engine: impl FnOnce() -> Engine) -> &Engine {
-        let (engine, _) = self.wall.get_or_init(|| {
-            let engine = engine();
-            let bell = bell(&engine, &self.this);
+    pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> &CoreRef {
+        let (core, _) = self.wall.get_or_init(|| {
+            let core = core();
+            let bell = bell(&core, &self.this);
             let this: Weak<dyn OnClockSet> = self.this.clone();
-            engine.core().on_clock_set(this);
-            (engine, bell)
+            core.on_clock_set(this);
+            (core, bell)
         });
-        engine
+        core
     }
 
     pub(super) fn instant(&self, due: Due) -> Instant {
         let wall = self.wall.get().filter(|_| due.is_wall);
-        let clock = wall.map_or(self.engine.clock(), |(engine, _)| engine.clock());
-        Instant::from_std(clock.std_of(due.time))
+        let core = wall.map_or(&self.core, |(core, _)| core);
+        Instant::from_std(core.clock.std_of(due.time))
     }
 
     /// After a change of the book: sees to it that somebody looks in time, and lets go.
@@ -196,7 +199,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         if is_to_be_called && let Some(shared) = self.this.upgrade() {
             let callback = Box::new(move |_| shared.turn());
-            self.engine.core().post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+            self.core.post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
         }
     }
 
@@ -252,10 +255,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// What each of the scheduler's threads does.
-    pub(super) fn work(self: Arc<Self>) {
+    pub(super) fn work(self: Arc<Self>, engine: &Engine) {
         // The threads of a model are one thread of the system, and would share a home.
         #[cfg(not(loom))]
-        let _entered = self.engine.enter();
+        let _entered = engine.enter();
+        #[cfg(loom)]
+        let _ = engine;
         let mut ended = None;
         loop {
             let (next, alerts) = self.look(ended.take());
@@ -359,7 +364,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         // An error is the user's, also in how it shows itself.
         let mut text = "failed with an error that could not be shown".to_owned();
         let _its_own_affair = contain(|| text = cause.to_string());
-        trace::job_failed(self.engine.core(), run.number, &text);
+        trace::job_failed(&self.core, run.number, &text);
         if let Some(on_failure) = &self.users.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
             let _its_own_affair = contain(|| on_failure(&failure));
@@ -379,8 +384,8 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
 }
 
 /// One that rings the scheduler.
-fn bell<K: Send + Sync + 'static>(engine: &Engine, shared: &Weak<Shared<K>>) -> Bell {
-    Bell::on(engine.core(), Waker::from(Arc::new(Ringer(shared.clone()))))
+fn bell<K: Send + Sync + 'static>(core: &CoreRef, shared: &Weak<Shared<K>>) -> Bell {
+    Bell::on(core, Waker::from(Arc::new(Ringer(shared.clone()))))
 }
 
 /// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.

@@ -118,10 +118,10 @@ fn g3_the_first_run_is_due_when_the_plan_says() {
     let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
     engine.clock().set(at(1000));
     let instant = Instant::from_std(engine.clock().std_of(at(700)));
-    assert_eq!(every(10).first_due(&engine), at(1010));
-    assert_eq!(every(10).first_at_once().first_due(&engine), at(1000));
-    assert_eq!(every(10).first_at(instant).first_due(&engine), at(700));
-    assert_eq!(Plan::every(Duration::MAX).first_due(&engine), Time::NEVER);
+    assert_eq!(every(10).first_due(engine.core()), at(1010));
+    assert_eq!(every(10).first_at_once().first_due(engine.core()), at(1000));
+    assert_eq!(every(10).first_at(instant).first_due(engine.core()), at(700));
+    assert_eq!(Plan::every(Duration::MAX).first_due(engine.core()), Time::NEVER);
 }
 
 #[test]

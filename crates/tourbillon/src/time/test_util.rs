@@ -88,7 +88,7 @@ fn virtual_engine() -> Engine {
     IN_USE.store(true, Ordering::Relaxed);
     // The first who asks the kernel for this waits for some milliseconds, and whoever asks meanwhile waits for that thread. The
     // watcher would take it for idle.
-    crate::barrier::available();
+    crate::barrier::find_out();
     watcher::spawn(engine.core().clone());
     engine
 }

@@ -1,6 +1,6 @@
 //! Start, stop, shutdown and all that can be called between them, in any order.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -298,6 +298,25 @@ fn p7_polling_an_ending_again_and_again_keeps_one_waker() {
 }
 
 /// In each way in which it can be waited for, from within a closure and from within a future.
+#[test]
+fn p7_an_ending_keeps_the_waker_that_polled_it_last_and_none_when_it_is_dropped() {
+    let story = Story::new();
+    story.add_slow("slow", ms(10), Duration::from_secs(1));
+    story.pass(ms(10));
+    let mut endings = [story.scheduler.shutdown(Shutdown::Drain), story.scheduler.shutdown(Shutdown::Drain)];
+    let tasks = [Task::new(), Task::new(), Task::new()];
+    for task in &tasks {
+        assert!(endings.iter_mut().all(|ending| task.poll(Pin::new(ending)).is_pending()));
+    }
+    assert_eq!(tasks.each_ref().map(Task::wakers_held), [0, 0, 2]);
+    let [dropped, mut waiting] = endings;
+    drop(dropped);
+    assert_eq!(tasks[2].wakers_held(), 1);
+    story.pass(Duration::from_secs(1));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 0, 1]);
+    assert!(tasks[0].poll(Pin::new(&mut waiting)).is_ready());
+}
+
 #[test]
 fn d22_a_job_that_waits_for_its_own_end_does_not_wait() {
     for how in [Shutdown::Drain, Shutdown::Abort] {

@@ -129,6 +129,33 @@ fn p7_a_scheduler_that_is_gone_leaves_nothing_behind() {
 }
 
 #[test]
+fn p7_a_scheduler_that_goes_with_its_engine_leaves_nothing_behind_though_nobody_turns_that() {
+    for how in [None, Some(Shutdown::Drain), Some(Shutdown::Abort)] {
+        let owned = Arc::new(());
+        {
+            let (engine, mine) = (manual(), Arc::clone(&owned));
+            let builder = Scheduler::builder().engine(&engine).threads(0);
+            let scheduler = builder.on_failure(move |_| _ = &mine).build().unwrap();
+            let mine = Arc::clone(&owned);
+            let job = move |_| {
+                let mine = Arc::clone(&mine);
+                async move {
+                    let _mine = mine;
+                    std::future::pending::<()>().await;
+                }
+            };
+            scheduler.schedule_async(0, ms(10), job).unwrap();
+            engine.advance(ms(10));
+            assert_eq!(scheduler.stats().running, 1);
+            if let Some(how) = how {
+                drop(scheduler.shutdown(how));
+            }
+        }
+        assert_eq!(Arc::strong_count(&owned), 1, "{how:?}");
+    }
+}
+
+#[test]
 fn p7_places_are_used_again() {
     let story = Story::with(|builder| builder.capacity(10));
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
