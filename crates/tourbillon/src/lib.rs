@@ -134,7 +134,7 @@ pub use slack::Slack;
 pub use stats::{Lateness, Stats};
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
-pub use worker::Worker;
+pub use worker::{StandIn, Worker};
 
 /// Compiles the code in the READMEs.
 #[cfg(doctest)]

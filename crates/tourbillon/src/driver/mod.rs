@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use self::pace::Pace;
+pub(crate) use self::pace::Pace;
 use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
 use crate::core::{Core, CoreRef};
@@ -269,7 +269,7 @@ impl std::fmt::Debug for Driver {
 }
 
 /// Between two wake-ups for relaxed timers, when they come thick.
-const SPACE: Duration = Duration::from_micros(1750);
+pub(crate) const SPACE: Duration = Duration::from_micros(1750);
 
 /// It costs more to sleep for so long than to stay awake.
 const SHORT: Span = Span::from_nanos(20_000);
