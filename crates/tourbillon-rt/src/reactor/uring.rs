@@ -1,0 +1,208 @@
+//! The io_uring back end: each socket is watched by one multishot poll, and the wait takes the deadline.
+//!
+//! # Who may do what
+//!
+//! A poll belongs to the thread that submitted it: what it completes with is prepared on that thread, and when the thread
+//! ends, the kernel cancels it. So only the owner adds. Anybody may remove, wake, and read the completion queue. Each submission
+//! is made and given to the kernel under one lock, so the submission queue is empty whenever nobody holds it: it is never
+//! full (D7), and nobody submits for somebody else.
+//!
+//! # When the completion queue is full
+//!
+//! The kernel keeps what does not fit and ends the polls concerned. Their last completion says so, the sockets are evicted, and
+//! registered anew by who waits for them.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use tourbillon::Time;
+
+use super::{Event, Ready, Selector, Token};
+use crate::clock;
+use crate::sync::lock;
+
+pub(crate) struct Uring {
+    ring: IoUring,
+    submitting: Mutex<()>,
+    completing: Mutex<()>,
+    /// Rung by other threads.
+    bell: OwnedFd,
+}
+
+const BELL: Token = Token::reserved(0);
+/// What comes of a removal is of no interest.
+const REMOVAL: Token = Token::reserved(1);
+
+/// Submissions are given to the kernel one by one.
+const SUBMISSIONS: u32 = 8;
+const COMPLETIONS: u32 = 4096;
+
+const IN: u32 = 0x001;
+const OUT: u32 = 0x004;
+const PEER_HANG_UP: u32 = 0x2000;
+
+impl Uring {
+    /// A ring that works: it has been tried.
+    ///
+    /// # Errors
+    /// What the kernel says, or `Unsupported` if it lets us have a ring that cannot do what is needed.
+    pub(crate) fn new() -> io::Result<Uring> {
+        let ring = build()?;
+        require(&ring)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let uring = Uring { ring, submitting: Mutex::new(()), completing: Mutex::new(()), bell };
+        uring.watch_bell()?;
+        uring.try_out()?;
+        Ok(uring)
+    }
+
+    /// Rings the bell and looks for the answer: whether a multishot poll works cannot be asked for.
+    fn try_out(&self) -> io::Result<()> {
+        self.wake();
+        let soon = types::Timespec::from(Duration::from_secs(1));
+        let heard = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&soon));
+        heard.map_err(|error| unsupported(&format!("io_uring does not complete a poll: {error}")))?;
+        let mut answer = None;
+        self.completions(|completion| answer = Some((completion.result(), cqueue::more(completion.flags()))));
+        match answer {
+            Some((1.., true)) => Ok(()),
+            _ => Err(unsupported("this kernel's io_uring has no multishot poll (Linux 5.13)")),
+        }
+    }
+
+    fn watch_bell(&self) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(self.bell.as_raw_fd()), IN).multi(true);
+        self.submit(&poll.build().user_data(BELL.0))
+    }
+
+    fn submit(&self, entry: &squeue::Entry) -> io::Result<()> {
+        let _submitting = lock(&self.submitting);
+        {
+            // SAFETY: with the lock we are the only one who has the submission queue.
+            let mut queue = unsafe { self.ring.submission_shared() };
+            // SAFETY: a poll, or the removal of one, points to no memory.
+            unsafe { queue.push(entry) }.map_err(|_| io::Error::from(Errno::BUSY))?;
+        }
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The completion queue is full. It stays in the queue, and goes with the next wait, which comes after a
+                // look at the completions.
+                Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn completions(&self, each: impl FnMut(cqueue::Entry)) {
+        let _completing = lock(&self.completing);
+        // SAFETY: with the lock we are the only one who has the completion queue.
+        unsafe { self.ring.completion_shared() }.for_each(each);
+    }
+
+    fn take(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        let mut bell_ended = false;
+        self.completions(|completion| {
+            let ended = !cqueue::more(completion.flags());
+            match Token(completion.user_data()) {
+                REMOVAL => {}
+                BELL => bell_ended |= ended,
+                token => events.push(Event { token, ready: ready(completion.result()), ended }),
+            }
+        });
+        if bell_ended { self.watch_bell() } else { Ok(()) }
+    }
+
+    /// Whether there is something to be had from the kernel that is not in the queue.
+    fn is_behind(&self) -> bool {
+        let _submitting = lock(&self.submitting);
+        // SAFETY: with the lock we are the only one who has the submission queue.
+        let queue = unsafe { self.ring.submission_shared() };
+        queue.taskrun() || queue.cq_overflow()
+    }
+}
+
+impl Selector for Uring {
+    fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | OUT | PEER_HANG_UP).multi(true);
+        self.submit(&poll.build().user_data(token.0))
+    }
+
+    fn remove(&self, token: Token, _fd: BorrowedFd<'_>) {
+        // It fails if the ring's memory is spent, and then the poll ends with the ring.
+        let _ = self.submit(&opcode::PollRemove::new(token.0).build().user_data(REMOVAL.0));
+    }
+
+    fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
+        let left = until.map(|until| types::Timespec::from(Duration::from(until - clock::now())));
+        let args = types::SubmitArgs::new();
+        let args = left.as_ref().map_or(args, |left| args.timespec(left));
+        let waited = self.ring.submitter().submit_with_args(1, &args);
+        self.take(events)?;
+        match waited {
+            Err(error) if !is_harmless(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn reap(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        if self.is_behind() {
+            match self.ring.submit() {
+                Err(error) if !is_harmless(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        self.take(events)
+    }
+
+    fn wake(&self) {
+        // It fails only if it has been rung so often that it is bound to be heard.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+fn build() -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_cqsize(COMPLETIONS);
+    // Completions wait until the thread is in the kernel anyway. Kernels before 5.19 interrupt it instead.
+    let quiet = builder.clone().setup_coop_taskrun().setup_taskrun_flag().build(SUBMISSIONS);
+    match quiet {
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => builder.build(SUBMISSIONS),
+        built => built,
+    }
+}
+
+/// What can be asked for.
+fn require(ring: &IoUring) -> io::Result<()> {
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if ![opcode::PollAdd::CODE, opcode::PollRemove::CODE].into_iter().all(|code| probe.is_supported(code)) {
+        return Err(unsupported("this kernel's io_uring has no poll operations"));
+    }
+    if !(ring.params().is_feature_nodrop() && ring.params().is_feature_ext_arg()) {
+        return Err(unsupported("this kernel's io_uring drops completions or cannot wait until a time (Linux 5.11)"));
+    }
+    Ok(())
+}
+
+fn unsupported(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// A poll that failed, or was cancelled when its thread ended, is no news; that it is watched no longer is, and who waits will
+/// hear from the socket what is wrong with it.
+fn ready(result: i32) -> Ready {
+    u32::try_from(result).map_or(Ready::READ | Ready::WRITE, Ready::from_poll)
+}
+
+/// The time is over, a signal came, or there are completions to be taken first.
+fn is_harmless(error: &io::Error) -> bool {
+    let harmless = [Errno::TIME, Errno::INTR, Errno::BUSY, Errno::AGAIN];
+    harmless.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
