@@ -7,6 +7,8 @@ compile_error!(
     "tourbillon-rt is made of io_uring, epoll, timerfd and eventfd: it is for Linux only. The crate tourbillon, its timers, works everywhere."
 );
 
+#[cfg(any(feature = "futures-io", feature = "hyper"))]
+pub mod adapters;
 mod backend;
 mod clock;
 mod io;

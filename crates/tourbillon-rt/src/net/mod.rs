@@ -8,7 +8,7 @@
 //! ([`TcpStream`] is `Clone`).
 
 mod tcp_listener;
-mod tcp_stream;
+pub(crate) mod tcp_stream;
 mod udp_socket;
 
 use std::io;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::tcp_listener::stream_socket;
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation, sealed};
@@ -80,8 +80,8 @@ impl TcpStream {
 
     /// Reads what there is, up to the length of the buffer; waits if there is nothing. Zero is the end: the peer writes no more.
     pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |mut stream: &Std| {
-            stream.read(buffer).map(|count| Progress::bytes(count, buffer.len()))
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| {
+            receive(stream, buffer).map(|count| Progress::bytes(count, buffer.len()))
         }))
     }
 
@@ -111,8 +111,8 @@ impl TcpStream {
 
     /// Writes as much as there is room for; waits if there is none.
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Write, |mut stream: &Std| {
-            stream.write(bytes).map(|count| Progress::bytes(count, bytes.len()))
+        Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| {
+            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
         }))
     }
 
@@ -220,21 +220,23 @@ impl TcpStream {
     }
 
     /// For the traits of other crates that read by polling: whoever polled last is woken.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
     pub(crate) fn poll_read<T>(
         &self,
         context: &mut Context<'_>,
         attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Read, &mut Waiter::LAST_POLL.clone(), attempt)
+        self.source.poll(context, Direction::Read, &mut { Waiter::LAST_POLL }, attempt)
     }
 
     /// The same for writing.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
     pub(crate) fn poll_write<T>(
         &self,
         context: &mut Context<'_>,
         attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Write, &mut Waiter::LAST_POLL.clone(), attempt)
+        self.source.poll(context, Direction::Write, &mut { Waiter::LAST_POLL }, attempt)
     }
 }
 
@@ -258,10 +260,10 @@ struct ReadExact<'a> {
 impl Attempt<Std> for ReadExact<'_> {
     type Output = ();
 
-    fn attempt(&mut self, mut stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
         let of = self.buffer.len();
         while self.done < of {
-            match stream.read(&mut self.buffer[self.done..]) {
+            match receive(stream, &mut self.buffer[self.done..]) {
                 Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::UnexpectedEof.into())),
                 Ok(count) => self.done += count,
                 Err(error) => return Err(pass_or_count(error, self.done, of)),
@@ -283,10 +285,10 @@ struct WriteAll<'a> {
 impl Attempt<Std> for WriteAll<'_> {
     type Output = ();
 
-    fn attempt(&mut self, mut stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
         let of = self.bytes.len();
         while self.done < of {
-            match stream.write(&self.bytes[self.done..]) {
+            match send(stream, &self.bytes[self.done..]) {
                 Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::WriteZero.into())),
                 Ok(count) => self.done += count,
                 Err(error) => return Err(pass_or_count(error, self.done, of)),
@@ -298,6 +300,16 @@ impl Attempt<Std> for WriteAll<'_> {
     fn timed_out(&self) -> io::Error {
         Incomplete::error(self.done, self.bytes.len(), io::ErrorKind::TimedOut.into())
     }
+}
+
+/// As the standard library reads, without libc: that would ask twice whether somebody cancels the thread.
+pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0)
+}
+
+/// As the standard library writes.
+pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?)
 }
 
 /// An error that ends an operation is given with how far it came; one after which it goes on is not for the user.

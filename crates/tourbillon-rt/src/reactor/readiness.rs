@@ -133,6 +133,7 @@ impl Waiter {
     /// Does not wait yet.
     pub(crate) const NONE: Waiter = Waiter(0);
     /// Whoever polled last, of those who have no operation: `poll_read` and its like.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
     pub(crate) const LAST_POLL: Waiter = Waiter(u64::MAX);
 }
 
