@@ -15,6 +15,7 @@ use std::task::Waker;
 use tourbillon_queue::Span;
 use tourbillon_queue::Time;
 
+use crate::calls::Calls;
 use crate::capacity::Capacity;
 use crate::clock::Clock;
 use crate::driver::Driving;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     pub(crate) capacity: Option<Capacity>,
     pub(crate) driving: Driving,
+    pub(crate) calls: Calls,
     /// What the handles share, for a thread that knows the core alone.
     pub(crate) owner: OnceLock<Weak<Owner>>,
     kind: QueueKind,
@@ -96,6 +98,7 @@ impl CoreRef {
             mode: plan.mode,
             capacity: plan.capacity.map(Capacity::new),
             driving: plan.driving,
+            calls: Calls::new(),
             owner: OnceLock::new(),
             kind: plan.kind,
             shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
@@ -259,6 +262,12 @@ impl Core {
         shard
     }
 
+    /// One more reference.
+    pub(crate) fn to_ref(&self) -> CoreRef {
+        // SAFETY: whoever lends it to us holds one.
+        unsafe { CoreRef::another(self.as_ptr()) }
+    }
+
     fn as_ptr(&self) -> NonNull<Core> {
         // SAFETY: it was stored when the core was made.
         unsafe { NonNull::new_unchecked(self.this.load(Ordering::Relaxed)) }
@@ -343,13 +352,15 @@ impl Core {
             self.wake(&mut capacity.take_waiting());
         }
         self.driving.wake();
+        self.close_calls();
         if !was_closed {
             trace::engine_shut_down(self);
         }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let mut stats = Stats { waker_panics: self.waker_panics.load(Ordering::Relaxed), ..Stats::default() };
+        let (waker_panics, callback_panics) = (self.waker_panics.load(Ordering::Relaxed), self.callback_panics());
+        let mut stats = Stats { waker_panics, callback_panics, ..Stats::default() };
         self.shards().for_each(|shard| stats.add(&shard.counts()));
         // While timers move from shard to shard, some may be seen in both or in none.
         stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);

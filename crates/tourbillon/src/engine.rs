@@ -199,7 +199,10 @@ impl Engine {
     }
 
     /// Ends every pending timer as [stopped](crate::Outcome::Stopped), and all that are armed later too. Can be called
-    /// again, from any thread, also from within a waker.
+    /// again, from any thread, also from within a waker or a callback.
+    ///
+    /// An engine that is turned from outside calls the callbacks that are left before this returns; unless a turn is calling some
+    /// right now, on this or another thread, which then goes on with them.
     pub fn shutdown(&self) {
         self.owner.core.shut_down();
     }
@@ -212,12 +215,17 @@ impl Engine {
 
     /// Fires what is due now, up to some hundred timers a shard, on the calling thread. For [`Driver::external`]; beside
     /// another driver it does no harm.
+    ///
+    /// With [`Driver::external`] it then calls the callbacks that wait for it, in order. Those that come in meanwhile are left for the
+    /// next turn. One thread at a time calls: a turn that finds another at it, or is made in a callback, leaves them to
+    /// that one.
     pub fn turn(&self) -> Turn {
         self.owner.core.turn(self.clock().now())
     }
 
-    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Returns how
-    /// many fired. With another clock it only fires what is due.
+    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Callbacks are called
+    /// before time moves on, and so are those that come of them at the same time. Returns how many timers fired. With
+    /// another clock it only fires what is due.
     pub fn advance(&self, by: Duration) -> usize {
         self.owner.core.advance(self.clock().now() + Span::from(by))
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::core::Core;
+use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
@@ -28,7 +28,7 @@ use crate::outcome::Outcome;
 use crate::shard::{Access, Change, Coming, Leaving, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
-use crate::state::{Later, Seen};
+use crate::state::{Later, Seen, representable};
 use crate::time::Instant;
 
 /// One timer. Dropping it cancels it.
@@ -121,6 +121,13 @@ impl Entry {
         home::with_current(|home| Entry::at_home(home, home.core().clock.time_of(deadline.into_std())))
     }
 
+    /// Due at `deadline` on the clock of that engine; never means never in virtual time too.
+    pub(crate) fn on(core: &CoreRef, deadline: Time) -> Entry {
+        let mut entry = home::with(core.as_ptr(), |home| Entry::at_home(home, deadline));
+        entry.set_due(deadline);
+        entry
+    }
+
     /// Due at `deadline` on the clock of that engine.
     #[inline(always)]
     pub(crate) fn at_home(home: &Home, deadline: Time) -> Entry {
@@ -151,6 +158,11 @@ impl Entry {
                 _ => None,
             },
         }
+    }
+
+    /// Whether it is armed and has not ended.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.phase() == Phase::Armed && self.outcome().is_none()
     }
 
     #[inline(always)]
@@ -350,6 +362,13 @@ impl Entry {
         self.deadline = self.core().deadline(self.core().clock.time_of(deadline.into_std()));
         self.set_held(false);
         self.deadline_changed(before);
+    }
+
+    /// Makes it idle, with another deadline on its engine's clock; the next poll arms it. Unlike [`reset`](Entry::reset) it
+    /// wakes nobody, and never means never in virtual time too.
+    pub(crate) fn set_due(&mut self, deadline: Time) {
+        self.make_idle();
+        self.deadline = representable(deadline);
     }
 
     /// Takes it out of the queue, and drops its waker. Its deadline is kept; the next poll arms it again.

@@ -64,6 +64,10 @@
 //! # Features
 //! None is on by default, and none changes what another does.
 //!
+//! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
+//! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
+//! none a copy that is built in (some 0.4 MB).
+//!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
 //! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper asks for: for `header_read_timeout`, HTTP/2
@@ -84,7 +88,7 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
@@ -96,12 +100,17 @@
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
+mod agenda;
 mod alarm;
 mod barrier;
+mod bell;
 mod bias;
+mod calls;
 mod capacity;
 mod clock;
 mod core;
+#[cfg(feature = "cron")]
+pub mod cron;
 pub mod delay_queue;
 mod driver;
 mod engine;
@@ -113,6 +122,7 @@ mod node;
 mod outcome;
 mod queues;
 mod returns;
+pub mod scheduler;
 mod shard;
 mod slab;
 mod slack;
@@ -120,18 +130,25 @@ mod state;
 mod stats;
 mod sync;
 pub mod time;
+pub mod timer;
 mod trace;
+mod waiter;
 mod worker;
 mod young;
 
 pub use clock::Clock;
+#[cfg(feature = "cron")]
+pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
 pub use outcome::Outcome;
 pub use queues::QueueKind;
+pub use scheduler::Scheduler;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+#[doc(inline)]
+pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
 pub use worker::{StandIn, Worker};

@@ -26,6 +26,8 @@ pub struct Stats {
     pub shards: usize,
     /// Wakers that panicked. (The panic was contained; the standard panic hook has reported it.)
     pub waker_panics: u64,
+    /// Callbacks that panicked, likewise.
+    pub callback_panics: u64,
     /// How late timers fired: from the deadline to the moment when the driver took them out of the queue.
     pub lateness: Lateness,
 }

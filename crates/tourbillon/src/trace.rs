@@ -91,6 +91,16 @@ mod told {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked"));
     }
 
+    pub(crate) fn job_failed(core: &Core, run: u64, cause: &str) {
+        contained(|| {
+            event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), run, cause, "a job failed");
+        });
+    }
+
+    pub(crate) fn callback_panicked(core: &Core) {
+        contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
+    }
+
     /// What a subscriber throws has been reported by the panic hook, and goes no further.
     fn contained(tell: impl FnOnce()) {
         let _ = catch_unwind(AssertUnwindSafe(tell));
@@ -126,4 +136,9 @@ mod untold {
 
     #[inline(always)]
     pub(crate) fn waker_panicked(_: &Core) {}
+
+    #[inline(always)]
+    pub(crate) fn job_failed(_: &Core, _: u64, _: &str) {}
+
+    pub(crate) fn callback_panicked(_: &Core) {}
 }

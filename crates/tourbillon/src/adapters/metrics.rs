@@ -8,6 +8,7 @@
 //! | `tourbillon_timers_stopped_total` | counter | the ones that a shutdown ended |
 //! | `tourbillon_timers_pending` | gauge | the ones that are armed now |
 //! | `tourbillon_waker_panics_total` | counter | wakers that panicked when their timer fired |
+//! | `tourbillon_callback_panics_total` | counter | callbacks that panicked |
 //! | `tourbillon_timer_lateness_seconds` | histogram | how late each timer fired |
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ const CANCELLED: &str = "tourbillon_timers_cancelled_total";
 const STOPPED: &str = "tourbillon_timers_stopped_total";
 const PENDING: &str = "tourbillon_timers_pending";
 const WAKER_PANICS: &str = "tourbillon_waker_panics_total";
+const CALLBACK_PANICS: &str = "tourbillon_callback_panics_total";
 const LATENESS: &str = "tourbillon_timer_lateness_seconds";
 
 /// Publishes what an engine counts to the recorder that is installed, at the pace of its user.
@@ -86,6 +88,7 @@ impl Exporter {
         counter!(STOPPED, labels()).absolute(stats.stopped);
         gauge!(PENDING, labels()).set(stats.pending as f64);
         counter!(WAKER_PANICS, labels()).absolute(stats.waker_panics);
+        counter!(CALLBACK_PANICS, labels()).absolute(stats.callback_panics);
         let lateness = histogram!(LATENESS, labels());
         for (late, count) in stats.lateness.since(&told).buckets() {
             lateness.record_many(late, count as usize);
@@ -120,6 +123,7 @@ fn describe() {
     describe_counter!(STOPPED, Unit::Count, "Timers that were pending when the engine was shut down.");
     describe_gauge!(PENDING, Unit::Count, "Timers that are armed now.");
     describe_counter!(WAKER_PANICS, Unit::Count, "Wakers that panicked when their timer fired.");
+    describe_counter!(CALLBACK_PANICS, Unit::Count, "Callbacks that panicked.");
     describe_histogram!(LATENESS, Unit::Seconds, "How long after its deadline a timer fired.");
 }
 

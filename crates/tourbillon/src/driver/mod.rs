@@ -85,14 +85,15 @@ impl Driver {
     }
 
     /// Whoever calls [`Engine::turn`](crate::Engine::turn). Nobody is told of timers that are due earlier than the last turn
-    /// said; for that see [`external_with`](Driver::external_with).
+    /// said, nor of callbacks that wait to be called; for that see [`external_with`](Driver::external_with).
     #[must_use]
     pub fn external() -> Driver {
         Driver::external_with(|| {})
     }
 
     /// Whoever calls [`Engine::turn`](crate::Engine::turn). `notify` is called, on the thread that arms, when a
-    /// timer is due before the time that the last turn gave as `next`: it should make the driver turn again.
+    /// timer is due before the time that the last turn gave as `next`, and on any thread when there is a callback to call: it should
+    /// make the driver turn again.
     #[must_use]
     pub fn external_with(notify: impl Fn() + Send + Sync + 'static) -> Driver {
         Driver(Kind::External(Box::new(notify)))
@@ -139,6 +140,11 @@ impl Driving {
         }
     }
 
+    /// Whether whoever turns the engine comes from outside.
+    pub(crate) fn is_external(&self) -> bool {
+        self.alarm.is_external()
+    }
+
     /// Wakes the driver now.
     pub(crate) fn wake(&self) {
         self.alarm.bring_forward(Time::ZERO);
@@ -149,7 +155,7 @@ impl Driving {
         self.planned.store(0, Ordering::SeqCst);
     }
 
-    /// The driver is about to sleep. `None`: it must not, a wish has come in that is earlier.
+    /// The driver is about to sleep. `None`: it must not, a wish has come in that is earlier, or calls that it has to make.
     fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
         let at = core.next_round(floor);
         self.floor.store(floor.as_nanos(), Ordering::SeqCst);
@@ -157,7 +163,8 @@ impl Driving {
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
         // The other half is in `Core::shard`.
         fence(Ordering::SeqCst);
-        (set == Set::Done && core.next_round(floor) >= at && !core.is_closed()).then_some(at)
+        let is_quiet = core.next_round(floor) >= at && !core.has_calls();
+        (set == Set::Done && is_quiet && !core.is_closed()).then_some(at)
     }
 }
 
@@ -201,6 +208,10 @@ impl Wheelwork {
             self.pace.woken(now);
         }
         self.in_batches = round.more;
+        if self.core.has_calls() {
+            // There is no thread for them.
+            self.core.make_calls();
+        }
         if round.more {
             return Next::More;
         }
@@ -224,32 +235,38 @@ impl Core {
     /// One turn, by whoever drives from outside.
     pub(crate) fn turn(&self, now: Time) -> Turn {
         let mut batch = Vec::with_capacity(BATCH);
-        let is_driver = self.driving.alarm.is_external();
+        let is_driver = self.driving.is_external();
         if is_driver {
             self.driving.awake();
         }
         let round = self.round(now, &mut batch);
+        if is_driver && self.has_calls() {
+            self.make_calls();
+        }
         // Beside a driver, whose plan it is, nothing is planned.
         let next = if is_driver { self.driving.plan(self, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
         let next = next.unwrap_or(now);
         if self.is_closed() {
-            return Turn { fired: round.fired, more: false, next: None, now };
+            return Turn { fired: round.fired, more: is_driver && self.has_calls(), next: None, now };
         }
         let more = round.more || next <= now;
         Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
     }
 
-    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires. A clock that
-    /// takes no orders is left to run: what is due is fired.
+    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires. Callbacks are
+    /// called before time moves on. A clock that takes no orders is left to run: what is due is fired.
     pub(crate) fn advance(&self, to: Time) -> usize {
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
-        let mut fired = 0;
+        let (mut fired, mut turns) = (0, 0);
         loop {
-            let next = self.next_round(Time::ZERO);
+            let now = self.clock.now();
+            let has_calls = self.has_calls() && turns < AT_ONCE;
+            let next = if has_calls { now } else { self.next_round(Time::ZERO) };
             if next > to || next.is_never() {
                 break;
             }
-            self.clock.set(next.max(self.clock.now()));
+            turns = if next > now { 0 } else { turns + 1 };
+            self.clock.set(next.max(now));
             fired += self.turn(self.clock.now()).fired;
         }
         self.clock.set(to.max(self.clock.now()));
@@ -270,6 +287,10 @@ impl std::fmt::Debug for Driver {
 
 /// Between two wake-ups for relaxed timers, when they come thick.
 pub(crate) const SPACE: Duration = Duration::from_micros(1750);
+
+/// So many turns in one moment are for callbacks that come of callbacks. Then time moves on all the same: it may be that they
+/// never end.
+const AT_ONCE: usize = 1 << 16;
 
 /// It costs more to sleep for so long than to stay awake.
 const SHORT: Span = Span::from_nanos(20_000);

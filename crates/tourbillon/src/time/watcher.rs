@@ -46,7 +46,7 @@ fn run(core: &Core) {
             sleep(SELDOM);
             continue;
         }
-        let next = core.next_round(Time::ZERO);
+        let next = next(core);
         if next.is_never() {
             // Whoever was woken last may arm the next timer at once.
             in_vain += 1;
@@ -55,11 +55,7 @@ fn run(core: &Core) {
         }
         in_vain = 0;
         let others_wait = || moved.elapsed() >= GRACE || waiting::others_wait(&core.threads());
-        if doubts.resolve(look(core))
-            && others_wait()
-            && core.clock.stands_still()
-            && next == core.next_round(Time::ZERO)
-        {
+        if doubts.resolve(look(core)) && others_wait() && core.clock.stands_still() && next == self::next(core) {
             core.advance(next);
             moved = Instant::now();
         } else {
@@ -68,11 +64,18 @@ fn run(core: &Core) {
     }
 }
 
+/// When there is something to do: now, if callbacks wait to be called.
+fn next(core: &Core) -> Time {
+    if core.has_calls() { core.clock.now() } else { core.next_round(Time::ZERO) }
+}
+
 /// What the threads of an engine were found doing: all of them wait, since these moments. `None`: not all.
 type Picture = Option<Vec<waiting::Since>>;
 
 fn look(core: &Core) -> Picture {
-    let threads = core.threads();
+    let me = waiting::me();
+    // The callbacks that it calls may have made the watcher a user of the engine.
+    let threads: Vec<_> = core.threads().into_iter().filter(|thread| Some(*thread) != me).collect();
     let look = || threads.iter().map(|thread| waiting::since(*thread)).collect::<Picture>();
     let first = look().filter(|picture| !picture.is_empty())?;
     (look().as_ref() == Some(&first)).then_some(first)
@@ -108,6 +111,11 @@ mod waiting {
     pub(super) struct Since {
         call: String,
         switches: Vec<u64>,
+    }
+
+    /// The calling thread.
+    pub(super) fn me() -> Option<i32> {
+        Some(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
     /// Whether no thread of this process is running but those that are known, and drivers and watchers of engines.
@@ -182,6 +190,10 @@ mod waiting {
         pub(super) fn is_doubtful(&self) -> bool {
             false
         }
+    }
+
+    pub(super) fn me() -> Option<i32> {
+        None
     }
 
     pub(super) fn since(_: i32) -> Option<Since> {

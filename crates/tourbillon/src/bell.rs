@@ -1,0 +1,91 @@
+//! The one timer of a surface that keeps many deadlines of its own: it rings at the earliest.
+//!
+//! A bell rings by waking the surface's own waker, which looks for what is due and sets the bell again. So:
+//!
+//! 1. Whoever adds a deadline calls [`Bell::set`] with it, after letting go of the surface's lock. If the bell will ring
+//!    before that anyway, nothing more is done.
+//! 2. Whoever looks for what is due, because it rang or for another reason, calls [`Bell::rang`] first, then looks under the
+//!    surface's lock, then calls `set` with the earliest deadline that is left.
+//!
+//! It may ring for nothing, when the deadline that it was set for is gone: once.
+//!
+//! Arming a timer may call what a user gave to [`Driver::external_with`](crate::Driver::external_with), which may come
+//! back here. So the entry is armed outside every lock, the bell's own included: whoever arms it has taken it out of the bell
+//! meanwhile. Others leave their wish, and whoever has the entry sees to it before it is put back.
+
+use std::task::{Context, Waker};
+
+use tourbillon_queue::Time;
+
+use crate::Outcome;
+use crate::entry::Entry;
+use crate::sync::{Mutex, lock};
+
+pub(crate) struct Bell {
+    state: Mutex<State>,
+    waker: Waker,
+}
+
+struct State {
+    /// `None` while somebody arms it.
+    entry: Option<Entry>,
+    /// Whether it will ring, or is being armed.
+    is_set: bool,
+    /// When it will ring.
+    at: Time,
+}
+
+impl Bell {
+    /// One that does not ring. `entry` is idle, on the engine whose time it follows.
+    pub(crate) fn new(entry: Entry, waker: Waker) -> Bell {
+        Bell { state: Mutex::new(State { entry: Some(entry), is_set: false, at: Time::NEVER }), waker }
+    }
+
+    /// Rings at `at` or before, and when the engine is shut down: also if `at` is `NEVER`.
+    #[inline]
+    pub(crate) fn set(&self, at: Time) {
+        let mut state = lock(&self.state);
+        if at < state.at || !state.is_set {
+            (state.is_set, state.at) = (true, at);
+            let entry = state.entry.take();
+            drop(state);
+            self.arm(entry, at);
+        }
+    }
+
+    /// By whoever is going to look for what is due: if it has rung, it has to be set again. Says why it rang; nothing, if it
+    /// has not, or if there may be room now for a timer that the engine had none for.
+    pub(crate) fn rang(&self) -> Option<Outcome> {
+        let mut state = lock(&self.state);
+        let entry = state.entry.as_ref()?;
+        let outcome = entry.outcome();
+        if !entry.is_pending() {
+            (state.is_set, state.at) = (false, Time::NEVER);
+        }
+        outcome
+    }
+
+    /// Arms the entry, if we have got it, until it is armed for what is wished.
+    #[cold]
+    fn arm(&self, entry: Option<Entry>, mut at: Time) {
+        let Some(mut entry) = entry else { return };
+        loop {
+            entry.set_due(at);
+            let poll = entry.poll(&mut Context::from_waker(&self.waker));
+            let mut state = lock(&self.state);
+            if poll.is_pending() && state.at != at {
+                at = state.at;
+                continue;
+            }
+            // It may have rung while it was with us, and whoever heard that could not tell. Or it is time already, or the engine
+            // has been shut down. Whoever is woken finds out.
+            let has_rung = entry.outcome().is_some();
+            state.entry = Some(entry);
+            drop(state);
+            if has_rung {
+                self.waker.wake_by_ref();
+            }
+            return;
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Where the callbacks of an engine's users run: one line of them, and one at a time who makes the calls.
+//!
+//! ```text
+//!     a timer fires, is cancelled, is stopped
+//!          |  post: at the end of the line, never called here
+//!          v
+//!     [ waiting calls ]  ---- whoever makes calls takes all that wait, and makes them outside every lock, in order
+//! ```
+//!
+//! Who makes them:
+//!
+//! - With a driver of its own, a thread of the engine, `tourbillon-calls`. It is started by the first call and sleeps while there
+//!   is none. So a callback that blocks delays other callbacks, and no timer (P4, P11).
+//! - Turned from outside: whoever turns, after the round. A turn makes the calls that waited when it began, so that a callback
+//!   that arms again cannot keep it for ever.
+//! - If the system has no thread to give: the driver, after its round.
+//! - Shutdown makes those that are left if no thread does. What is posted afterwards gets a thread of its own, whoever turned the
+//!   engine before, since nobody may come to turn it any more. Only if the system refuses that too are the calls made by
+//!   who posts them, as the last thing that it does: late and in the wrong place, but made.
+//!
+//! At any time at most one thread makes calls, and it looks once more before it leaves. Who would make calls meanwhile leaves
+//! them to it. So calls are made in order, and a callback that turns the engine or shuts it down neither waits for itself nor
+//! calls the next from within.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::core::{Contained, Core, CoreRef, contain};
+use crate::outcome::Outcome;
+use crate::sync::{Condvar, Mutex, lock};
+use crate::trace;
+
+/// What a user wants to be called when a timer has ended.
+pub(crate) type Callback = Box<dyn FnOnce(Outcome) + Send>;
+
+/// A callback, and what it is called with.
+pub(crate) struct Call {
+    pub(crate) callback: Callback,
+    pub(crate) outcome: Outcome,
+}
+
+/// The calls of one engine.
+pub(crate) struct Calls {
+    line: Mutex<Line>,
+    /// The thread sleeps on it.
+    posted: Condvar,
+    /// Whether there ever was a call. Engines without any pay no more than a look at this.
+    used: AtomicBool,
+    panics: AtomicU64,
+}
+
+struct Line {
+    waiting: Vec<Call>,
+    /// The memory of the last batch, for the next.
+    spare: Vec<Call>,
+    /// Somebody makes calls, and looks once more before it leaves.
+    in_the_making: bool,
+    thread: Thread,
+    /// The engine has been shut down: nobody comes any more who would make calls by the way.
+    is_closed: bool,
+}
+
+/// How the line stands to its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Thread {
+    /// There is none.
+    None,
+    /// It looks at the line before it sleeps.
+    Awake,
+    Asleep,
+    /// The system has none to give.
+    Refused,
+}
+
+/// Who has to be told of calls that were posted.
+enum Tell {
+    Nobody,
+    Thread,
+    NewThread,
+    Driver,
+}
+
+/// The memory for so many calls is kept for the next.
+const KEPT: usize = 16 * 1024;
+
+impl Core {
+    /// Puts calls at the end of the line. None is made in here, but if there is nobody else at all: see the module.
+    ///
+    /// The line is locked while the iterator runs.
+    pub(crate) fn post(&self, calls: impl Iterator<Item = Call>) {
+        let tell = {
+            let mut line = lock(&self.calls.line);
+            let before = line.waiting.len();
+            line.waiting.extend(calls);
+            if line.waiting.len() == before {
+                return;
+            }
+            self.calls.used.store(true, Ordering::Relaxed);
+            line.tell(self.driving.is_external())
+        };
+        match tell {
+            Tell::Nobody => {}
+            Tell::Thread => self.calls.posted.notify_one(),
+            Tell::NewThread => self.start_calling(),
+            Tell::Driver => self.driving.wake(),
+        }
+    }
+
+    /// Whether calls wait for the driver to make them.
+    ///
+    /// A driver asks after it has set its alarm, and who posts wakes it afterwards: one of the two sees the other.
+    pub(crate) fn has_calls(&self) -> bool {
+        if !self.calls.used.load(Ordering::Relaxed) {
+            return false;
+        }
+        let line = lock(&self.calls.line);
+        let are_drivers = self.driving.is_external() || line.thread == Thread::Refused;
+        are_drivers && !line.waiting.is_empty() && !line.in_the_making
+    }
+
+    /// Makes the calls that wait, on this thread, unless somebody makes calls already; in a closed engine also those that come in
+    /// meanwhile.
+    pub(crate) fn make_calls(&self) {
+        let Some(mut batch) = lock(&self.calls.line).begin() else { return };
+        within(&self.to_ref(), || {
+            loop {
+                self.make(&mut batch);
+                let mut line = lock(&self.calls.line);
+                if line.waiting.is_empty() || !line.is_closed {
+                    return line.end(batch);
+                }
+                std::mem::swap(&mut line.waiting, &mut batch);
+            }
+        });
+    }
+
+    /// By shutdown, as the last thing: all calls that are left are made, here or by who makes calls anyway.
+    pub(crate) fn close_calls(&self) {
+        let thread = {
+            let mut line = lock(&self.calls.line);
+            line.is_closed = true;
+            let awake = if line.thread == Thread::Asleep { Thread::Awake } else { line.thread };
+            std::mem::replace(&mut line.thread, awake)
+        };
+        match thread {
+            // It looks once more.
+            Thread::Awake => {}
+            Thread::Asleep => self.calls.posted.notify_one(),
+            Thread::None | Thread::Refused => self.make_calls(),
+        }
+    }
+
+    /// How many callbacks have panicked.
+    pub(crate) fn callback_panics(&self) -> u64 {
+        self.calls.panics.load(Ordering::Relaxed)
+    }
+
+    fn start_calling(&self) {
+        if thread::spawn(self.to_ref()).is_ok() {
+            return;
+        }
+        let is_closed = {
+            let mut line = lock(&self.calls.line);
+            line.thread = Thread::Refused;
+            line.is_closed
+        };
+        // Shutdown has seen a thread that was about to start, or it will see that there is none.
+        if is_closed { self.make_calls() } else { self.driving.wake() }
+    }
+
+    fn make(&self, batch: &mut Vec<Call>) {
+        for Call { callback, outcome } in batch.drain(..) {
+            if contain(|| callback(outcome)) == Contained::Panic {
+                self.calls.panics.fetch_add(1, Ordering::Relaxed);
+                trace::callback_panicked(self);
+            }
+        }
+    }
+}
+
+impl Calls {
+    pub(crate) fn new() -> Calls {
+        let (waiting, spare) = (Vec::new(), Vec::new());
+        let line = Line { waiting, spare, in_the_making: false, thread: Thread::None, is_closed: false };
+        Calls {
+            line: Mutex::new(line),
+            posted: Condvar::new(),
+            used: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    /// By the thread: the next calls to make, for which it waits. `None`: the engine is closed, and nothing is left for it.
+    fn wait(&self) -> Option<Vec<Call>> {
+        let mut line = lock(&self.line);
+        loop {
+            if let Some(batch) = line.begin() {
+                return Some(batch);
+            }
+            // If somebody else makes calls, it makes all of them.
+            if line.is_closed {
+                line.thread = Thread::None;
+                return None;
+            }
+            line.thread = Thread::Asleep;
+            line = self.posted.wait(line).unwrap_or_else(|poisoned| poisoned.into_inner());
+            line.thread = Thread::Awake;
+        }
+    }
+}
+
+impl Line {
+    /// All that waits, if nobody else makes calls. The caller does from now on.
+    fn begin(&mut self) -> Option<Vec<Call>> {
+        if self.waiting.is_empty() || self.in_the_making {
+            return None;
+        }
+        self.in_the_making = true;
+        let spare = std::mem::take(&mut self.spare);
+        Some(std::mem::replace(&mut self.waiting, spare))
+    }
+
+    /// The calls of a batch have been made. Its memory is used again.
+    fn end(&mut self, made: Vec<Call>) {
+        self.in_the_making = false;
+        if made.capacity() <= KEPT {
+            self.spare = made;
+        }
+    }
+
+    fn tell(&mut self, is_external: bool) -> Tell {
+        if self.in_the_making {
+            return Tell::Nobody;
+        }
+        match self.thread {
+            _ if is_external && !self.is_closed => Tell::Driver,
+            Thread::Refused if !self.is_closed => Tell::Driver,
+            Thread::Awake => Tell::Nobody,
+            Thread::Asleep => {
+                self.thread = Thread::Awake;
+                Tell::Thread
+            }
+            Thread::None | Thread::Refused => {
+                self.thread = Thread::Awake;
+                Tell::NewThread
+            }
+        }
+    }
+}
+
+/// The thread's work: see the module.
+fn run(core: &CoreRef) {
+    within(core, || {
+        while let Some(mut batch) = core.calls.wait() {
+            core.make(&mut batch);
+            lock(&core.calls.line).end(batch);
+        }
+    });
+}
+
+/// With this engine as the current one of the thread. (It does not keep the engine from ending with its last handle.)
+#[cfg(not(loom))]
+fn within(core: &CoreRef, calls: impl FnOnce()) {
+    let before = crate::home::enter(core);
+    calls();
+    crate::home::leave(core, before);
+}
+
+/// The threads of a model are one thread of the system, and would share a home.
+#[cfg(loom)]
+fn within(_: &CoreRef, calls: impl FnOnce()) {
+    calls();
+}
+
+mod thread {
+    use std::io;
+
+    use super::run;
+    use crate::core::CoreRef;
+
+    /// Starts it. It ends when the engine is closed and nothing is left to call.
+    #[cfg(not(loom))]
+    pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
+        #[cfg(test)]
+        super::tests::may_start_threads()?;
+        let thread = std::thread::Builder::new().name("tourbillon-calls".into());
+        thread.spawn(move || run(&core)).map(drop)
+    }
+
+    #[cfg(loom)]
+    pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
+        drop(loom::thread::spawn(move || run(&core)));
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+    use std::sync::mpsc::{self, Receiver};
+    use std::thread::{self, ThreadId};
+    use std::time::Duration;
+
+    use crate::{Engine, Outcome, Timer};
+
+    thread_local! {
+        static MAY_START: Cell<bool> = const { Cell::new(true) };
+    }
+
+    pub(super) fn may_start_threads() -> io::Result<()> {
+        if MAY_START.get() { Ok(()) } else { Err(io::Error::other("no more threads")) }
+    }
+
+    /// What a callback of this timer is told, and on which thread.
+    fn outcome_of(timer: &Timer) -> Receiver<(Outcome, ThreadId)> {
+        let (send, receive) = mpsc::channel();
+        timer.on_expiry(move |outcome| send.send((outcome, thread::current().id())).unwrap());
+        receive
+    }
+
+    #[test]
+    fn p6_without_a_thread_for_them_the_driver_calls_and_goes_on_firing() {
+        MAY_START.set(false);
+        let engine = Engine::builder().build().unwrap();
+        let timer = Timer::on(&engine);
+        let here = thread::current().id();
+        for after in [0, 0, 1, 1, 0] {
+            timer.expires_after(Duration::from_millis(after));
+            let (outcome, on) = outcome_of(&timer).recv().unwrap();
+            assert!(outcome == Outcome::Fired && on != here);
+        }
+        MAY_START.set(true);
+    }
+
+    #[test]
+    fn d28_without_a_thread_for_them_shutdown_calls_and_after_it_who_posts() {
+        MAY_START.set(false);
+        let engine = Engine::builder().build().unwrap();
+        let timer = Timer::on(&engine);
+        outcome_of(&timer).recv().unwrap();
+        timer.expires_after(Duration::MAX);
+        let stopped = outcome_of(&timer);
+        engine.shutdown();
+        assert_eq!(stopped.recv().unwrap().0, Outcome::Stopped);
+        let after = outcome_of(&timer);
+        assert_eq!(after.try_recv(), Ok((Outcome::Stopped, thread::current().id())));
+        MAY_START.set(true);
+        assert_ne!(outcome_of(&timer).recv().unwrap().1, thread::current().id());
+    }
+}

@@ -1,0 +1,199 @@
+//! What can be wrong with a line, and how it is shown: the line, and below it where.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Why there is no [`Cron`](super::Cron): its line or its time zone cannot be what was meant.
+///
+/// It prints the line and marks the place:
+///
+/// ```
+/// use tourbillon::Cron;
+///
+/// let error = Cron::parse("*/15 25 * * *").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "hour: `25` is not allowed there
+///     */15 25 * * *
+///          ^^
+/// an hour is 0-23, or *, a range 8-17, steps */2 or 8-17/3, or a list 6,12,18-23"
+/// );
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CronError {
+    /// There is nothing in the line.
+    Empty,
+    /// The line is so long that it must be something else.
+    TooLong {
+        /// So many bytes.
+        length: usize,
+        /// No more than this.
+        limit: usize,
+    },
+    /// There are five fields in a line; with seconds before them six; with years behind them as well, seven.
+    FieldCount {
+        /// The line.
+        line: Box<str>,
+        /// So many fields.
+        found: usize,
+        /// Where the first field is that is too much, or where one is missing: bytes of the line.
+        at: Range<usize>,
+    },
+    /// There is no such nickname.
+    Nickname {
+        /// The line.
+        line: Box<str>,
+    },
+    /// A field says what it cannot say.
+    Field {
+        /// The line.
+        line: Box<str>,
+        /// Which one.
+        field: CronField,
+        /// Where: bytes of the line.
+        at: Range<usize>,
+    },
+    /// No day is ever such a day: 30 February.
+    Never {
+        /// The line.
+        line: Box<str>,
+    },
+    /// There is no time zone of that name.
+    UnknownZone {
+        /// The name.
+        name: Box<str>,
+    },
+}
+
+/// A field of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum CronField {
+    Second,
+    Minute,
+    Hour,
+    DayOfMonth,
+    Month,
+    DayOfWeek,
+    Year,
+}
+
+impl CronField {
+    /// What may stand there.
+    fn allowed(self) -> &'static str {
+        match self {
+            CronField::Second => "a second is 0-59, or *, a range 0-29, steps */15 or 0-29/10, or a list 0,20,40-59",
+            CronField::Minute => "a minute is 0-59, or *, a range 0-29, steps */15 or 0-29/10, or a list 0,20,40-59",
+            CronField::Hour => "an hour is 0-23, or *, a range 8-17, steps */2 or 8-17/3, or a list 6,12,18-23",
+            CronField::DayOfMonth => {
+                "a day of the month is 1-31, or * or ?, a range 1-7, steps */2 or 1-15/7, L for the last day, \
+                 15W for the weekday nearest to the 15th, LW for the last weekday, or a list 1,15,L"
+            }
+            CronField::Month => {
+                "a month is 1-12 or JAN-DEC, or *, a range JUN-AUG, steps */3 or 3-12/3, or a list MAR,SEP-NOV"
+            }
+            CronField::DayOfWeek => {
+                "a day of the week is 0-7 or SUN-SAT (0 and 7 are Sunday), or * or ?, a range MON-FRI, steps */2, FRI#2 for the \
+                 second Friday of the month (1 to 5), FRI#L for the last, or a list MON,WED-FRI; a + before it all: only if \
+                 the day of the month matches too"
+            }
+            CronField::Year => {
+                "a year is 1-4999, or *, a range 2030-2039, steps */4 or 2030-2050/5, or a list 2030,2032"
+            }
+        }
+    }
+}
+
+impl fmt::Display for CronField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CronField::Second => "second",
+            CronField::Minute => "minute",
+            CronField::Hour => "hour",
+            CronField::DayOfMonth => "day of the month",
+            CronField::Month => "month",
+            CronField::DayOfWeek => "day of the week",
+            CronField::Year => "year",
+        })
+    }
+}
+
+impl fmt::Display for CronError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CronError::Empty => write!(f, "an empty cron line: {FIELDS}"),
+            CronError::TooLong { length, limit } => {
+                write!(f, "a cron line of {length} bytes: {limit} are the most that one can have")
+            }
+            CronError::FieldCount { line, found, at } => {
+                let s = if *found == 1 { "" } else { "s" };
+                write!(f, "a cron line with {found} field{s}\n{}\n{FIELDS}", Marked { line, at })
+            }
+            CronError::Nickname { line } => {
+                let marked = Marked { line, at: &whole(line) };
+                write!(f, "there is no such nickname\n{marked}\n{NICKNAMES}")
+            }
+            CronError::Field { line, field, at } => {
+                match line.get(at.clone()).unwrap_or_default() {
+                    "" => write!(f, "{field}: something is missing there")?,
+                    wrong => write!(f, "{field}: `{}` is not allowed there", Shown(wrong))?,
+                }
+                write!(f, "\n{}\n{}", Marked { line, at }, field.allowed())
+            }
+            CronError::Never { line } => {
+                let marked = Marked { line, at: &whole(line) };
+                write!(f, "no day is ever such a day\n{marked}\nits days, months and years exclude each other")
+            }
+            CronError::UnknownZone { name } => write!(
+                f,
+                "no time zone is called `{}`: names are those of the IANA time zone database, such as Europe/Berlin or UTC; it \
+                 is the system's (/usr/share/zoneinfo, or where the variable TZDIR says), or where it has none a copy that \
+                 is built in",
+                Shown(name)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CronError {}
+
+/// A line, and below it a mark.
+struct Marked<'a> {
+    line: &'a str,
+    at: &'a Range<usize>,
+}
+
+impl fmt::Display for Marked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A place behind the end is as far behind it there.
+        let columns = |to: usize| {
+            let behind = to.saturating_sub(self.line.len());
+            self.line.get(..to - behind).map_or(0, |before| before.chars().count() + behind)
+        };
+        let (from, to) = (columns(self.at.start), columns(self.at.end));
+        write!(f, "    {}\n    {:from$}{:^>width$}", Shown(self.line), "", "", width = (to - from.min(to)).max(1))
+    }
+}
+
+/// A text with a blank for whatever would break its line.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
+        self.0.chars().try_for_each(|c| fmt::Write::write_char(f, plain(c)))
+    }
+}
+
+const FIELDS: &str = "five fields are wanted: minute, hour, day of the month, month, day of the week; with seconds there is one \
+                      more before them, with years one more behind, and a nickname such as @daily stands alone";
+
+const NICKNAMES: &str = "these are known: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly";
+
+/// All of a line but the blanks around it.
+fn whole(line: &str) -> Range<usize> {
+    let begin = line.len() - line.trim_start().len();
+    begin..begin + line.trim().len()
+}

@@ -1,0 +1,167 @@
+//! A line as text: croner reads it, and what croner would let pass or cannot place is found here.
+
+use std::ops::Range;
+
+use croner::Weekday;
+use croner::parser::CronParser;
+use jiff::civil::Date;
+
+use super::LAST_YEAR;
+use super::error::{CronError, CronField};
+
+/// What croner makes of a line.
+///
+/// # Errors
+/// All but [`CronError::UnknownZone`].
+pub(super) fn parse(line: &str) -> Result<croner::Cron, CronError> {
+    if line.len() > LIMIT {
+        return Err(CronError::TooLong { length: line.len(), limit: LIMIT });
+    }
+    let words = split(line, 0..line.len(), char::is_whitespace).filter(|word| !word.is_empty()).collect::<Vec<_>>();
+    match words.first() {
+        None => return Err(CronError::Empty),
+        Some(first) if line[first.clone()].starts_with('@') => return nickname(line),
+        Some(_) => {}
+    }
+    let fields = fields(line, &words)?;
+    for (field, at) in &fields {
+        strictly(line, *field, at.clone())?;
+    }
+    let pattern = CronParser::new().parse(line).map_err(|_| place(line, &fields))?;
+    if has_days(&pattern) { Ok(pattern) } else { Err(CronError::Never { line: line.into() }) }
+}
+
+/// The longest line.
+const LIMIT: usize = 1024;
+
+const FIELDS: [CronField; 7] = [
+    CronField::Second,
+    CronField::Minute,
+    CronField::Hour,
+    CronField::DayOfMonth,
+    CronField::Month,
+    CronField::DayOfWeek,
+    CronField::Year,
+];
+
+const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+
+fn nickname(line: &str) -> Result<croner::Cron, CronError> {
+    let name = line.trim();
+    let name = if name.eq_ignore_ascii_case("@midnight") { "@daily" } else { name };
+    CronParser::new().parse(name).map_err(|_| CronError::Nickname { line: line.into() })
+}
+
+/// Which word is which field.
+fn fields(line: &str, words: &[Range<usize>]) -> Result<Vec<(CronField, Range<usize>)>, CronError> {
+    let named = match words.len() {
+        5 => &FIELDS[1..6],
+        6 => &FIELDS[..6],
+        7 => &FIELDS[..],
+        found => {
+            let end = line.trim_end().len();
+            // After the last one, and a blank between.
+            let at = words.get(7).cloned().unwrap_or(end + 1..end + 1);
+            return Err(CronError::FieldCount { line: line.into(), found, at });
+        }
+    };
+    Ok(named.iter().copied().zip(words.iter().cloned()).collect())
+}
+
+/// Refuses what croner would let pass: items that are empty, names where none belong or glued to numbers, letters behind the
+/// end of an item, and the last day beside the last weekday, of which it would forget one.
+fn strictly(line: &str, field: CronField, at: Range<usize>) -> Result<(), CronError> {
+    let items = items(line, field, at);
+    let last_weekday = items.iter().any(|at| line[at.clone()].eq_ignore_ascii_case("LW"));
+    for at in &items {
+        let item = &line[at.clone()];
+        let is_beside = items.len() > 1 && matches!(item, "*" | "?") || last_weekday && item.eq_ignore_ascii_case("L");
+        let has_wrong = item.is_empty() || !item.is_ascii() || item.contains('+');
+        if has_wrong || is_beside || !has_right_letters(field, item) || !has_right_nth(item) {
+            return Err(CronError::Field { line: line.into(), field, at: at.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The parts between commas. A + before the day of the week is for all of them.
+fn items(line: &str, field: CronField, mut at: Range<usize>) -> Vec<Range<usize>> {
+    if field == CronField::DayOfWeek && line[at.clone()].starts_with('+') {
+        at.start += 1;
+    }
+    split(line, at, |c| c == ',').collect()
+}
+
+fn has_right_letters(field: CronField, item: &str) -> bool {
+    let upper = item.to_ascii_uppercase();
+    let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    split(&upper, 0..upper.len(), |c| !c.is_ascii_alphabetic()).filter(|run| !run.is_empty()).all(|run| {
+        let (before, letters, after) = (&upper[..run.start], &upper[run.clone()], &upper[run.end..]);
+        let is_apart = !is_digit(before.chars().next_back()) && !is_digit(after.chars().next());
+        match field {
+            CronField::Month => is_apart && MONTHS.contains(&letters),
+            // The last of which weekday must be said.
+            CronField::DayOfWeek if letters == "L" => !before.is_empty() && after.is_empty(),
+            CronField::DayOfWeek => is_apart && WEEKDAYS.contains(&letters.strip_suffix('L').unwrap_or(letters)),
+            CronField::DayOfMonth => after.is_empty() && matches!(letters, "L" | "W" | "LW"),
+            _ => false,
+        }
+    })
+}
+
+/// What stands behind a #.
+fn has_right_nth(item: &str) -> bool {
+    item.split_once('#').is_none_or(|(_, nth)| matches!(nth, "1" | "2" | "3" | "4" | "5" | "L" | "l"))
+}
+
+/// Where croner finds fault with a line: each item is tried on its own, and then each field.
+fn place(line: &str, fields: &[(CronField, Range<usize>)]) -> CronError {
+    let each_item =
+        fields.iter().flat_map(|(field, at)| items(line, *field, at.clone()).into_iter().map(|at| (*field, at)));
+    let each_field = fields.iter().cloned();
+    let found = each_item.chain(each_field).find(|(field, at)| !is_right(*field, &line[at.clone()]));
+    // Fields are read one by one, so one of them it is.
+    let (field, at) = found.unwrap_or((CronField::Minute, 0..line.len()));
+    CronError::Field { line: line.into(), field, at }
+}
+
+/// Whether croner takes this in a line that has nothing else.
+fn is_right(field: CronField, text: &str) -> bool {
+    let line = FIELDS.map(|each| if each == field { text } else { "*" }).join(" ");
+    CronParser::new().parse(&line).is_ok()
+}
+
+/// Whether there are days that match. There are but fourteen kinds of years, and each is looked at once.
+fn has_days(pattern: &croner::Cron) -> bool {
+    let pattern = &pattern.pattern;
+    let mut seen = [false; 14];
+    // Any 28 of these years are all the kinds that there are.
+    let all = pattern.years.from_wildcard && pattern.years.step == 1;
+    let years = if all { (2001..=2028).collect() } else { pattern.years.values() };
+    let years = years.iter().filter(|year| **year <= LAST_YEAR).filter_map(|&year| Date::new(year as i16, 1, 1).ok());
+    let mut first_of_kind = years.filter(|first| {
+        let kind = first.weekday().to_sunday_zero_offset() as usize + 7 * usize::from(first.in_leap_year());
+        !std::mem::replace(&mut seen[kind], true)
+    });
+    first_of_kind.any(|first| {
+        first.series(jiff::Span::new().days(1)).take_while(|date| date.year() == first.year()).any(|date| {
+            let weekday = Weekday::from_days_from_sunday(date.weekday().to_sunday_zero_offset() as u32);
+            let (year, month, day) = (i32::from(date.year()), date.month() as u32, date.day() as u32);
+            let is_in_month = pattern.month_match(month).unwrap_or(false);
+            is_in_month && pattern.day_match(year, month, day, weekday).unwrap_or(false)
+        })
+    })
+}
+
+/// The parts of a part of a text.
+fn split(text: &str, at: Range<usize>, between: impl Fn(char) -> bool) -> impl Iterator<Item = Range<usize>> {
+    let mut begin = at.start;
+    text[at].split(between).map(move |part| {
+        let part = begin..begin + part.len();
+        // What is between them is one character, and not always one byte.
+        begin = part.end;
+        begin += text[begin..].chars().next().map_or(0, char::len_utf8);
+        part
+    })
+}

@@ -1,0 +1,249 @@
+//! Lines of a crontab: when something is due by the clock on the wall.
+//!
+//! [`Cron`] is such a line in a time zone. It says when it is due next, and does nothing else: it has no timer and no thread.
+//!
+//! # A line
+//! Five fields, or six with seconds first, or seven with years last as well:
+//!
+//! ```text
+//!     .----------------- second         0-59               (may be left out: 0)
+//!     |  .-------------- minute         0-59
+//!     |  |  .----------- hour           0-23
+//!     |  |  |  .-------- day of month   1-31, L, 15W, LW
+//!     |  |  |  |  .----- month          1-12, JAN-DEC
+//!     |  |  |  |  |  .-- day of week    0-7, SUN-SAT, FRI#2, FRI#L
+//!     |  |  |  |  |  |   year           1-4999             (may be left out: *)
+//!    30  0 12  *  * MON
+//! ```
+//!
+//! Each is a number or a name, a range `9-17`, all of them `*`, steps `*/15` or `9-17/2`, or a list of these `1,3,9-17`.
+//! A nickname stands for a whole line: `@yearly` or `@annually`, `@monthly`, `@weekly`, `@daily` or `@midnight`, `@hourly`.
+//!
+//! - `L` is the last day of the month, `15W` the weekday nearest to the 15th, `LW` the last weekday of the month.
+//! - `FRI#2` is the second Friday of the month, `FRI#L` or `FRIL` the last.
+//! - If both the day of the month and the day of the week are given, *one* of the two must match, as in every cron. With a `+`
+//!   before the day of the week both must: `0 0 13 * +FRI`.
+//!
+//! A line that names no day there is, such as 30 February, is refused. One whose years are over is not: it is never due again.
+//!
+//! # Time zones
+//! [`Cron::parse`] takes the system's zone, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
+//! [`Cron::in_zone`] takes a name of the IANA time zone database. The database is the system's, so that it can be brought up to
+//! date without this program; where there is none, as in many containers, a copy that is built in.
+//!
+//! # Summer time
+//! In spring the local clock leaves out an hour (a gap), in autumn it shows one twice (an overlap). There are two kinds of lines:
+//!
+//! - *Intervals*: hour, minute or second has a `*`, also as `*/15`. They follow the time that passes: due at every moment at
+//!   which the local clock shows what the line names. `*/15 * * * *` is due every quarter of an hour, through both hours of an
+//!   overlap, and over a gap goes on from 01:45 to 03:00, which are a quarter of an hour apart.
+//! - *Fixed times*: all others. They are due once a day, whatever the clock does: at the first moment at which the local clock has
+//!   reached or passed the time. What falls into a gap is due when the gap has just been passed, and several that fall into
+//!   the same one are due there together, once; what falls into an overlap is due the first time, and not again.
+//!
+//! The same goes for every other shift of a zone's clock, be it half an hour or a whole day: `0 12 * * *` in Samoa, which left out
+//! 30 December 2011, was due for that day when the 31st began.
+
+mod error;
+mod line;
+mod local;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use tourbillon_queue::Time;
+
+pub use self::error::{CronError, CronField};
+#[doc(no_inline)]
+pub use jiff::tz::TimeZone;
+
+/// A line of a crontab, in a time zone.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use tourbillon::Cron;
+///
+/// let nightly = Cron::parse("30 2 * * *")?.in_zone("Europe/Berlin")?;
+/// // 31 March 2024, 01:59:59 in Berlin; a second later it is three o'clock.
+/// let before = SystemTime::UNIX_EPOCH + Duration::from_secs(1_711_846_799);
+/// let due = nightly.next_after(before).unwrap();
+/// assert_eq!(due, before + Duration::from_secs(1));
+/// # Ok::<(), tourbillon::CronError>(())
+/// ```
+///
+/// The [module](crate::cron) says what can stand in a line, and what becomes of it when summer time begins and ends.
+///
+/// Clones share the line: they are cheap. A parsed line takes some 6 KiB.
+#[derive(Clone)]
+pub struct Cron {
+    line: Arc<Line>,
+    zone: TimeZone,
+}
+
+struct Line {
+    text: Box<str>,
+    pattern: croner::Cron,
+    kind: Kind,
+}
+
+/// What a line does where the local clock is put forward or back: see [`local`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Fixed,
+    Interval,
+}
+
+/// The last year that croner looks through to its end.
+const LAST_YEAR: u16 = croner::YEAR_UPPER_LIMIT as u16 - 1;
+
+impl Cron {
+    /// Reads a line, in the system's time zone.
+    ///
+    /// # Errors
+    /// A [`CronError`] shows where the line is wrong and what could stand there.
+    pub fn parse(line: &str) -> Result<Cron, CronError> {
+        let pattern = line::parse(line)?;
+        let kind = Kind::of(&pattern);
+        Ok(Cron { line: Arc::new(Line { text: line.trim().into(), pattern, kind }), zone: TimeZone::system() })
+    }
+
+    /// Reads a line, in UTC, whose clock has no summer time.
+    ///
+    /// # Errors
+    /// As for [`parse`](Cron::parse).
+    pub fn utc(line: &str) -> Result<Cron, CronError> {
+        Cron::parse(line).map(|cron| cron.in_time_zone(TimeZone::UTC))
+    }
+
+    /// The same line in another time zone, by its name in the IANA time zone database: `America/New_York`.
+    ///
+    /// # Errors
+    /// [`CronError::UnknownZone`] if there is none of that name.
+    pub fn in_zone(self, name: &str) -> Result<Cron, CronError> {
+        let zone = TimeZone::get(name).map_err(|_| CronError::UnknownZone { name: name.into() })?;
+        Ok(self.in_time_zone(zone))
+    }
+
+    /// The same line in another time zone.
+    #[must_use]
+    pub fn in_time_zone(self, zone: TimeZone) -> Cron {
+        Cron { zone, ..self }
+    }
+
+    /// When it is due next, strictly later than `after`. `None`: never again.
+    ///
+    /// Times of day begin with the year 1 and end with the year 4999.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tourbillon::Cron;
+    ///
+    /// let cron = Cron::utc("@hourly")?;
+    /// // All that it is due, from 1970 on.
+    /// let mut times = std::iter::successors(Some(SystemTime::UNIX_EPOCH), |time| cron.next_after(*time));
+    /// assert_eq!(times.nth(24), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(24 * 60 * 60)));
+    /// # Ok::<(), tourbillon::CronError>(())
+    /// ```
+    #[must_use]
+    pub fn next_after(&self, after: SystemTime) -> Option<SystemTime> {
+        let after = match Timestamp::try_from(after) {
+            Ok(after) => after,
+            Err(_) if after < SystemTime::UNIX_EPOCH => Timestamp::MIN,
+            Err(_) => return None,
+        };
+        let since_1970 = self.next(after)?.as_duration();
+        let distance = since_1970.unsigned_abs();
+        if since_1970.is_negative() {
+            SystemTime::UNIX_EPOCH.checked_sub(distance)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(distance)
+        }
+    }
+
+    /// The line, as it was given.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        &self.line.text
+    }
+
+    /// The time zone.
+    #[must_use]
+    pub fn time_zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// The same as [`next_after`](Cron::next_after) for the time of a wall clock: nanoseconds since 1970. What is beyond those,
+    /// in the year 2554, is never.
+    pub(crate) fn next_time(&self, after: Time) -> Option<Time> {
+        let after = Timestamp::from_nanosecond(i128::from(after.as_nanos())).ok()?;
+        let nanos = u64::try_from(self.next(after)?.as_nanosecond()).ok()?;
+        Some(Time::from_nanos(nanos)).filter(|time| !time.is_never())
+    }
+
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let Line { pattern, kind, .. } = &*self.line;
+        local::next(&self.zone, *kind, after, |shown| {
+            // It fails where its calendar ends.
+            let next = pattern.find_next_occurrence(&shown, false).ok()?;
+            (next.year() as u16 <= LAST_YEAR).then_some(next)
+        })
+    }
+}
+
+impl FromStr for Cron {
+    type Err = CronError;
+
+    /// [`Cron::parse`].
+    fn from_str(line: &str) -> Result<Cron, CronError> {
+        Cron::parse(line)
+    }
+}
+
+impl Kind {
+    fn of(line: &croner::Cron) -> Kind {
+        let pattern = &line.pattern;
+        let has_star = [&pattern.seconds, &pattern.minutes, &pattern.hours].iter().any(|field| field.from_wildcard);
+        if has_star { Kind::Interval } else { Kind::Fixed }
+    }
+}
+
+/// The line and its zone: `30 2 * * * in Europe/Berlin`.
+impl fmt::Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zone = match self.zone.iana_name() {
+            Some(name) => name,
+            None if self.zone.is_unknown() => "UTC, for want of a zone of the system's",
+            None => "a zone without a name",
+        };
+        write!(f, "{} in {zone}", self.line.text)
+    }
+}
+
+impl fmt::Debug for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cron").field(&format_args!("{self}")).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p5_times_of_a_wall_clock_end_with_its_64_bits() {
+        let cron = Cron::utc("0 0 1 * *").unwrap();
+        let february = Time::from_nanos(31 * 24 * 60 * 60 * 1_000_000_000);
+        assert_eq!(cron.next_time(Time::ZERO), Some(february));
+        assert_eq!(cron.next_time(Time::from_nanos(february.as_nanos() - 1)), Some(february));
+        // 21 July 2554, 23:34:33.709551615.
+        let last = Time::from_nanos(18_446_659_200_000_000_000);
+        assert_eq!(cron.next_time(Time::from_nanos(last.as_nanos() - 1)), None, "August is beyond");
+        let daily = Cron::utc("@daily").unwrap();
+        assert_eq!(daily.next_time(Time::from_nanos(last.as_nanos() - 1)), Some(last));
+        assert_eq!(daily.next_time(last), None);
+        assert_eq!(daily.next_time(Time::NEVER), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Waiting for a scheduler's end.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant as StdInstant};
+
+use super::book::Phase;
+use super::shared::Shared;
+
+/// How a scheduler is [shut down](super::Scheduler::shutdown).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// Runs that were due before are made to the end. No others are.
+    Drain,
+    /// Runs that stand in line are not made. Async ones that have begun are dropped where they wait; a closure that runs
+    /// cannot be interrupted, and goes on to its end.
+    Abort,
+}
+
+/// The end of a scheduler that was shut down: a future, or something to [`wait`](Ending::wait) for. Need not be waited for.
+pub struct Ending<K> {
+    pub(super) shared: Arc<Shared<K>>,
+}
+
+impl<K> Ending<K> {
+    /// Whether everything has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.lock().phase == Phase::Over
+    }
+
+    /// Blocks the thread until everything has ended, for so long at most (on the real clock). Gives whether it has.
+    ///
+    /// A job that waits for its own end would wait for ever: on a thread that is making a run of this scheduler it does not
+    /// wait at all.
+    #[must_use]
+    pub fn wait_for(&self, at_most: Duration) -> bool {
+        let end = StdInstant::now().checked_add(at_most);
+        let mut book = self.shared.lock();
+        while book.phase != Phase::Over && !self.shared.is_inside() {
+            let left = end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(StdInstant::now()));
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.over.wait_timeout(book, left);
+            book = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        book.phase == Phase::Over
+    }
+
+    /// The same, for as long as it takes.
+    pub fn wait(&self) {
+        let _is_over = self.wait_for(Duration::MAX);
+    }
+}
+
+impl<K> Future for Ending<K> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let mut book = self.shared.lock();
+        if book.phase == Phase::Over {
+            drop(book);
+            return Poll::Ready(());
+        }
+        book.watchers.push(waker);
+        Poll::Pending
+    }
+}
+
+impl<K> fmt::Debug for Ending<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ending").field("is_over", &self.is_over()).finish()
+    }
+}

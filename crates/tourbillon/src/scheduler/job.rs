@@ -1,0 +1,178 @@
+//! One job as its scheduler keeps it, and what it does when it is due.
+//!
+//! ```text
+//!                  due                       begun                    ended
+//!     on the wheel ----> in the line of runs -----> running on a thread -----> backlog? another run : nothing
+//!          ^      \                                                       (the last of its times: the job is gone)
+//!          |       `--> not made: it overlaps, or there is no room; counted
+//!          `------ next time
+//! ```
+//!
+//! A run is *active* from the moment it stands in line until it has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tourbillon_queue::{Span, Time};
+
+use super::Rules;
+use super::plan::{FOR_EVER, Overlap, Plan, Timing};
+use super::work::Work;
+use crate::time::MissedTickBehavior;
+
+pub(super) struct Job<K> {
+    pub(super) work: Arc<dyn Work<K>>,
+    /// Of the key, for the table.
+    pub(super) hash: u32,
+    pub(super) overlap: Overlap,
+    pub(super) missed: MissedTickBehavior,
+    pub(super) is_paused: bool,
+    /// Runs that stand in line or are being made.
+    pub(super) active: u32,
+    pub(super) timing: Timing,
+    /// When it is due next, also while it is paused.
+    pub(super) due: Time,
+    /// Runs that are still to be put in line.
+    pub(super) times: u64,
+    /// Runs that have been begun.
+    pub(super) runs: u64,
+    pub(super) backlog: Backlog,
+    pub(super) troubles: Option<Box<Troubles>>,
+}
+
+/// Runs that were due while another of the same job was active, and are made one after the other when it has ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Backlog {
+    pub(super) count: u64,
+    /// When the first of them was due.
+    pub(super) due: Time,
+}
+
+/// What did not go well. Most jobs have none, so it takes a word.
+#[derive(Default)]
+pub(super) struct Troubles {
+    pub(super) failed: u64,
+    pub(super) overlapped: u64,
+    pub(super) overflowed: u64,
+    pub(super) missed: u64,
+    pub(super) last_failure: Option<String>,
+}
+
+/// What to do with a job that is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(super) struct Due {
+    /// Put a run in line.
+    pub(super) run: bool,
+    /// So many are not made because the job is active.
+    pub(super) overlapped: u64,
+    /// So many are not made because nobody came in time.
+    pub(super) missed: u64,
+}
+
+/// A run that is no later than this is in time: as for [intervals](crate::time::Interval).
+const TOLERANCE: Span = Span::from_nanos(Duration::from_millis(5).as_nanos() as u64);
+
+impl<K> Job<K> {
+    pub(super) fn new(work: Arc<dyn Work<K>>, hash: u32, plan: Plan, due: Time, rules: &Rules) -> Job<K> {
+        Job {
+            work,
+            hash,
+            overlap: plan.overlap.unwrap_or(rules.overlap),
+            missed: plan.missed.unwrap_or(rules.missed),
+            is_paused: false,
+            active: 0,
+            timing: plan.timing,
+            due,
+            times: plan.times,
+            runs: 0,
+            backlog: Backlog::default(),
+            troubles: None,
+        }
+    }
+
+    /// It was due at `due`, and now somebody looks. Sets when it is due next, and its backlog.
+    pub(super) fn fall_due(&mut self, due: Time, now: Time) -> Due {
+        let (next, passed) = self.timing.beyond(due, now);
+        self.due = next;
+        if self.active > 0 && self.overlap != Overlap::Parallel {
+            return self.overlap(due, passed + 1);
+        }
+        match self.missed {
+            // Each in its turn: it is due again at once.
+            MissedTickBehavior::Burst if self.overlap == Overlap::Parallel => {
+                self.due = self.timing.after(due);
+                Due { run: true, overlapped: 0, missed: 0 }
+            }
+            MissedTickBehavior::Burst => {
+                self.backlog = Backlog { count: passed, due: self.timing.after(due) };
+                Due { run: true, overlapped: 0, missed: 0 }
+            }
+            MissedTickBehavior::Delay if now - due > TOLERANCE && !self.timing.is_wall() => {
+                self.due = self.timing.after(now);
+                Due { run: true, overlapped: 0, missed: 0 }
+            }
+            _ => Due { run: true, overlapped: 0, missed: passed },
+        }
+    }
+
+    fn overlap(&mut self, due: Time, count: u64) -> Due {
+        if self.overlap == Overlap::QueueOne && self.backlog.count == 0 {
+            self.backlog = Backlog { count: 1, due };
+            return Due { run: false, overlapped: count - 1, missed: 0 };
+        }
+        Due { run: false, overlapped: count, missed: 0 }
+    }
+
+    /// It was away: the times before `now` are passed over. Gives how many those were.
+    pub(super) fn come_back(&mut self, now: Time) -> u64 {
+        if self.due >= now {
+            return 0;
+        }
+        // A time that is just now is not over.
+        let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
+        self.due = next;
+        passed + 1
+    }
+
+    /// One of its runs is put in line.
+    pub(super) fn line_up(&mut self) {
+        self.active += 1;
+        if self.times != FOR_EVER {
+            self.times -= 1;
+        }
+    }
+
+    /// A run in line is not made after all.
+    pub(super) fn step_back(&mut self) {
+        self.active -= 1;
+        if self.times != FOR_EVER {
+            self.times += 1;
+        }
+    }
+
+    /// A run has ended. Gives when the next of the backlog was due, if that is to be put in line.
+    pub(super) fn end_run(&mut self) -> Option<Time> {
+        self.active -= 1;
+        if self.backlog.count == 0 || self.active > 0 || self.is_paused || self.times == 0 {
+            return None;
+        }
+        let due = self.backlog.due;
+        self.backlog = Backlog { count: self.backlog.count - 1, due: self.timing.after(due) };
+        Some(due)
+    }
+
+    /// Whether it has made all its runs.
+    pub(super) fn is_over(&self) -> bool {
+        self.times == 0 && self.active == 0
+    }
+
+    /// When it should be on the wheel for; never, if it should not.
+    pub(super) fn wants(&self) -> Time {
+        if self.is_paused || self.times == 0 { Time::NEVER } else { self.due }
+    }
+
+    pub(super) fn troubles(&mut self) -> &mut Troubles {
+        self.troubles.get_or_insert_default()
+    }
+}

@@ -1,0 +1,343 @@
+//! What the handles, the threads and the bell of a scheduler share, and what each of them does with it.
+//!
+//! One thread at a time looks at the [`Book`]; it takes what it finds, lets go, and does it. So a run goes from the
+//! wheel to the thread that makes it, with no thread in between.
+//!
+//! # Nobody sleeps while there is work
+//!
+//! Whoever changes the book so that there may be something to do counts an alert under the lock, and wakes a thread if one
+//! waits. A thread that has found nothing waits only if no alert was counted since it looked. For what is not due yet,
+//! whoever looked last has set the bell.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Wake, Waker};
+
+use tourbillon_queue::Time;
+
+use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
+use super::error::{Cause, Failure};
+use super::flight::{self, Flag, Flight, Landed};
+use super::table::Hint;
+use super::work::{Begun, BoxedRun, Run};
+use super::{JobId, Owner, Rules, Shutdown};
+use crate::agenda::Key;
+use crate::bell::Bell;
+use crate::core::contain;
+use crate::entry::Entry;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::time::Instant;
+use crate::{Engine, Outcome, home, trace};
+
+pub(super) struct Shared<K> {
+    book: Mutex<Book<K>>,
+    /// Threads wait here for work.
+    work: Condvar,
+    /// Those who wait for the end, here.
+    pub(super) over: Condvar,
+    bell: Bell,
+    pub(super) engine: Engine,
+    /// For jobs that follow the wall clock: an engine with that clock, and its bell.
+    wall: OnceLock<(Engine, Bell)>,
+    users: Users<K>,
+    pub(super) hint: Hint,
+    pub(super) owner: OnceLock<Weak<Owner<K>>>,
+    this: Weak<Shared<K>>,
+}
+
+/// What the user gave.
+pub(super) struct Users<K> {
+    pub(super) on_failure: Option<Box<OnFailure<K>>>,
+    pub(super) spawn: Option<Box<SpawnWith>>,
+}
+
+pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
+pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
+pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Wakes the scheduler, as long as it is there.
+struct Ringer<K>(Weak<Shared<K>>);
+
+impl<K: Send + Sync + 'static> Wake for Ringer<K> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.ring();
+        }
+    }
+}
+
+thread_local! {
+    /// The scheduler whose run this thread is making, by its address.
+    static MAKING: Cell<*const ()> = const { Cell::new(null()) };
+}
+
+impl<K> Shared<K> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Book<K>> {
+        lock(&self.book)
+    }
+
+    /// Whether this thread is making a run of this scheduler.
+    pub(super) fn is_inside(&self) -> bool {
+        MAKING.get() == std::ptr::from_ref(self).cast()
+    }
+
+    /// Begins the end.
+    pub(super) fn shut_down(&self, how: Shutdown) {
+        let mut book = self.lock();
+        let gone = book.shut_down(how);
+        let flags: Vec<_> = match book.phase {
+            Phase::Ending(Shutdown::Abort) => {
+                book.flights.keys().filter_map(|key| book.flights.get(key).cloned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        drop(book);
+        self.work.notify_all();
+        flags.iter().for_each(|flag| flag.lower());
+        let _its_own_affair = contain(|| drop(gone));
+        self.try_end();
+    }
+
+    /// The end, if it has come.
+    fn try_end(&self) {
+        let mut book = self.lock();
+        let gone = book.try_end();
+        let watchers = if book.phase == Phase::Over { std::mem::take(&mut book.watchers) } else { Vec::new() };
+        drop(book);
+        if gone.is_some() {
+            self.work.notify_all();
+            self.over.notify_all();
+        }
+        let _its_own_affair = contain(|| drop(gone));
+        for watcher in watchers {
+            let _its_own_affair = contain(|| watcher.wake());
+        }
+    }
+
+    /// Does something of the user's.
+    fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
+        let before = MAKING.replace(std::ptr::from_ref(self).cast());
+        let result = catch_unwind(AssertUnwindSafe(users));
+        MAKING.set(before);
+        result
+    }
+}
+
+impl<K: Send + Sync + 'static> Shared<K> {
+    pub(super) fn new(engine: Engine, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
+        Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
+            book: Mutex::new(Book::new(rules)),
+            work: Condvar::new(),
+            over: Condvar::new(),
+            bell: bell(&engine, this),
+            engine,
+            wall: OnceLock::new(),
+            users,
+            hint: Hint::default(),
+            owner: OnceLock::new(),
+            this: this.clone(),
+        })
+    }
+
+    /// The engine with the wall clock. The first who asks says which.
+    pub(super) fn wall(&self, engine: impl FnOnce() -> Engine) -> &Engine {
+        let (engine, _) = self.wall.get_or_init(|| {
+            let engine = engine();
+            let bell = bell(&engine, &self.this);
+            (engine, bell)
+        });
+        engine
+    }
+
+    /// What time it is.
+    pub(super) fn now(&self, has_wall: bool) -> Now {
+        let wall = self.wall.get().filter(|_| has_wall);
+        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
+    }
+
+    pub(super) fn instant(&self, due: Due) -> Instant {
+        let wall = self.wall.get().filter(|_| due.is_wall);
+        let clock = wall.map_or(self.engine.clock(), |(engine, _)| engine.clock());
+        Instant::from_std(clock.std_of(due.time))
+    }
+
+    /// After a change of the book: sees to it that somebody looks in time, and lets go.
+    pub(super) fn changed(&self, mut book: MutexGuard<'_, Book<K>>) {
+        let rings = book.plan();
+        drop(book);
+        self.set_bells(rings);
+    }
+
+    /// After a change that gives a thread something to do.
+    pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
+        book.alerts += 1;
+        let is_idle = book.idle > 0;
+        drop(book);
+        if is_idle {
+            self.work.notify_one();
+        }
+    }
+
+    pub(super) fn set_bells(&self, rings: Option<Rings>) {
+        let Some(rings) = rings else { return };
+        self.bell.set(rings.engine);
+        if let Some((_, bell)) = self.wall.get() {
+            bell.set(rings.wall);
+        }
+    }
+
+    /// The bell has rung: something may be due.
+    fn ring(&self) {
+        let stopped = Some(Outcome::Stopped);
+        let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|(_, bell)| bell.rang() == stopped);
+        if is_stopped {
+            return self.shut_down(Shutdown::Drain);
+        }
+        let mut book = self.lock();
+        book.bell = None;
+        self.alert(book);
+    }
+
+    pub(super) fn push_task(&self, task: async_task::Runnable) {
+        let mut book = self.lock();
+        book.push_task(task);
+        self.alert(book);
+    }
+
+    /// What each of the scheduler's threads does.
+    pub(super) fn work(self: Arc<Self>) {
+        let _entered = self.engine.enter();
+        let mut ended = None;
+        loop {
+            let (next, alerts) = self.look(ended.take());
+            match next {
+                Next::Run(begin) => ended = self.make(begin),
+                Next::Task(task) => _ = self.inside(|| task.run()),
+                Next::Again => {}
+                Next::Wait => self.wait(alerts),
+                Next::Over => return self.try_end(),
+            }
+        }
+    }
+
+    /// Looks what there is to do; before that, writes down what was done.
+    fn look(&self, ended: Option<End>) -> (Next<K>, u64) {
+        let mut book = self.lock();
+        let gone = ended.and_then(|end| book.end(end));
+        let now = self.now(book.has_wall());
+        let next = book.next(now);
+        let (rings, alerts, wants_help) = (book.plan(), book.alerts, book.wants_help());
+        drop(book);
+        let _its_own_affair = contain(|| drop(gone));
+        self.set_bells(rings);
+        if wants_help {
+            self.work.notify_one();
+        }
+        (next, alerts)
+    }
+
+    fn wait(&self, alerts: u64) {
+        let mut book = self.lock();
+        if book.alerts == alerts {
+            book.idle += 1;
+            book = self.work.wait(book).unwrap_or_else(|poisoned| poisoned.into_inner());
+            book.idle -= 1;
+        }
+    }
+
+    /// Makes a run; or begins it, and gives nothing.
+    fn make(self: &Arc<Self>, begin: Begin<K>) -> Option<End> {
+        let Begin { job, work, number, due } = begin;
+        let run = Run { shared: Arc::clone(self), work, id: JobId(job), number, due: self.instant(due) };
+        let failure = match self.inside(|| run.work.begin(&run)) {
+            Ok(Begun::Future(future)) => {
+                self.fly(future, run);
+                return None;
+            }
+            Ok(Begun::Ended(ended)) => self.failure(&run, Landed::Ended(ended)),
+            Err(payload) => self.failure(&run, Landed::Panicked(payload)),
+        };
+        // It may be the last that has the job's closure.
+        let _its_own_affair = contain(|| drop(run));
+        Some(End { job, failure })
+    }
+
+    /// Sends a run on its way.
+    fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
+        let flag = Arc::new(Flag::default());
+        let mut book = self.lock();
+        // There is room for a billion, and each has a future somewhere.
+        let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
+        let is_aborted = matches!(book.phase, Phase::Ending(Shutdown::Abort) | Phase::Over);
+        drop(book);
+        if is_aborted {
+            flag.lower();
+        }
+        let flight = Flight::new(future, flag, key, run);
+        match &self.users.spawn {
+            Some(spawn) => _ = contain(|| spawn(Box::pin(flight))),
+            None => flight::spawn(flight, self),
+        }
+    }
+
+    /// A run that was on its way has ended.
+    pub(super) fn land(&self, key: Key, run: &Run<K>, landed: Landed) {
+        let is_aborted = matches!(landed, Landed::Aborted);
+        let failure = self.failure(run, landed);
+        let mut book = self.lock();
+        book.stats.aborted += u64::from(is_aborted);
+        let flag = book.flights.remove(key);
+        let gone = book.end(End { job: run.id.0, failure });
+        self.alert(book);
+        let _its_own_affair = contain(|| drop((flag, gone)));
+        self.try_end();
+    }
+
+    /// Reports a failure, and gives it in words.
+    fn failure(&self, run: &Run<K>, landed: Landed) -> Option<String> {
+        let (error, message);
+        let cause = match landed {
+            Landed::Ended(Ok(())) | Landed::Aborted => return None,
+            Landed::Ended(Err(the_error)) => {
+                error = the_error;
+                Cause::Error(&*error)
+            }
+            Landed::Panicked(payload) => {
+                message = message_of(payload);
+                Cause::Panic(&message)
+            }
+        };
+        let text = cause.to_string();
+        trace::job_failed(self.engine.core(), run.number, &text);
+        if let Some(on_failure) = &self.users.on_failure {
+            let failure = Failure { key: run.key(), run: run.number, cause };
+            let _its_own_affair = contain(|| on_failure(&failure));
+        }
+        Some(text)
+    }
+}
+
+/// One that rings the scheduler.
+fn bell<K: Send + Sync + 'static>(engine: &Engine, shared: &Weak<Shared<K>>) -> Bell {
+    let entry = home::with(engine.core().as_ptr(), |home| Entry::at_home(home, Time::NEVER));
+    Bell::new(entry, Waker::from(Arc::new(Ringer(shared.clone()))))
+}
+
+/// What a panic says.
+fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
+    let text = match payload.downcast::<String>() {
+        Ok(text) => return *text,
+        Err(other) => other.downcast_ref::<&str>().map(|text| (*text).to_owned()).ok_or(other),
+    };
+    text.unwrap_or_else(|other| {
+        // Its destructor is the user's, and may panic as well.
+        std::mem::forget(other);
+        "something that is not text".to_owned()
+    })
+}
