@@ -20,7 +20,9 @@ mod task;
 
 pub use backend::{Backend, BuildError, UnknownBackend};
 pub use io::{Incomplete, Io, Operation};
-pub use runtime::{Builder, Entered, Handle, NoRuntime, Runtime, Shutdown, spawn, spawn_blocking, spawn_local};
+pub use runtime::{
+    Builder, Entered, EventLoop, Handle, NoRuntime, Runtime, Shutdown, WorkGuard, spawn, spawn_blocking, spawn_local,
+};
 pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;

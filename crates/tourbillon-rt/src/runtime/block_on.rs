@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use super::seat::Seat;
-use super::worker::{Spare, Worker};
+use super::shared::Shared;
+use super::worker::{Role, Spare, Worker};
 use super::{Handle, budget, context};
 use crate::sync::lock;
 
@@ -27,20 +28,15 @@ struct Parked {
 }
 
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
-    let shared = handle.shared();
-    // A thread has one seat at a time.
-    if context::has_seat() {
-        return parked(handle, future);
-    }
-    let spare = lock(&shared.spare).pop();
-    match spare.or_else(|| shared.backend.reactor().ok().map(Spare::new)) {
-        Some(spare) => on_a_seat(handle, spare, future),
+    let role = if handle.shared().has_workers() { Role::Local } else { Role::Worker };
+    match Sitting::new(handle.shared(), role) {
+        Some(sitting) => on_a_seat(&sitting, future),
         None => parked(handle, future),
     }
 }
 
-/// A thread on a seat. It stands up also if the future panics.
-struct Sitting {
+/// A thread of the user's on a seat. It stands up also if what it runs panics.
+pub(super) struct Sitting {
     worker: Option<Rc<Worker>>,
     guard: Option<context::Guard>,
     /// What its timer slack was.
@@ -48,13 +44,24 @@ struct Sitting {
 }
 
 impl Sitting {
-    fn new(handle: &Handle, spare: Spare) -> Sitting {
+    /// `None`: it has a seat already, or there are no descriptors for a new one.
+    pub(super) fn new(shared: &Arc<Shared>, role: Role) -> Option<Sitting> {
+        // A thread has one seat at a time.
+        if context::has_seat() {
+            return None;
+        }
+        let spare = lock(&shared.spare).pop();
+        let spare = spare.or_else(|| shared.backend.reactor().ok().map(Spare::new))?;
         let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         // The kernel would be 50 us late otherwise.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let worker = Worker::sit_down(handle.shared(), spare, !handle.shared().has_workers());
+        let worker = Worker::sit_down(shared, spare, role);
         let guard = Some(context::enter_seat(&worker));
-        Sitting { worker: Some(worker), guard, slack }
+        Some(Sitting { worker: Some(worker), guard, slack })
+    }
+
+    pub(super) fn worker(&self) -> &Worker {
+        self.worker.as_deref().expect("it stands up when this is dropped")
     }
 }
 
@@ -70,9 +77,8 @@ impl Drop for Sitting {
     }
 }
 
-fn on_a_seat<F: Future>(handle: &Handle, spare: Spare, future: F) -> F::Output {
-    let sitting = Sitting::new(handle, spare);
-    let worker = sitting.worker.as_deref().expect("it stands up when this is dropped");
+fn on_a_seat<F: Future>(sitting: &Sitting, future: F) -> F::Output {
+    let worker = sitting.worker();
     let mut future = pin!(future);
     let woken = Arc::new(OnSeat { is_woken: AtomicBool::new(true), seat: Arc::clone(worker.seat()) });
     let waker = Waker::from(Arc::clone(&woken));

@@ -8,12 +8,14 @@
 //! | `monitor.rs` | what becomes of a worker that is blocked by its task |
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
+//! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
 //! | `context.rs` | which runtime a thread is inside of |
 //! | `budget.rs` | how much a task may do before others get a turn |
 
 mod block_on;
 pub(crate) mod budget;
 pub(crate) mod context;
+mod event_loop;
 mod monitor;
 mod registry;
 mod seat;
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
 use tourbillon::Engine;
 
 pub use self::context::NoRuntime;
+pub use self::event_loop::{EventLoop, WorkGuard};
 pub(crate) use self::registry::Control;
 
 use self::context::Guard;

@@ -23,7 +23,7 @@ use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
 use crate::backend::Backend;
-use crate::sync::lock;
+use crate::sync::{contain, lock};
 
 pub(crate) struct Shared {
     pub(super) backend: Backend,
@@ -79,7 +79,7 @@ impl Shared {
             return drop(runnable);
         }
         let elsewhere = context::with_seat(|seat| match seat {
-            Some(worker) if worker.shared().is_same(self) && worker.runs_tasks() => {
+            Some(worker) if worker.shared().is_same(self) && worker.keeps_tasks() => {
                 worker.push(runnable);
                 None
             }
@@ -171,12 +171,12 @@ impl Shared {
         self.drain();
     }
 
-    /// Runs tasks that have been aborted, so that they end.
+    /// Drops what is left in the queues.
     fn drain(&self) {
         loop {
             let stolen = self.injector.steal().or_else(|| self.seats.iter().map(|seat| seat.stealer.steal()).collect());
             match stolen {
-                crossbeam_deque::Steal::Success(runnable) => _ = runnable.run(),
+                crossbeam_deque::Steal::Success(runnable) => contain(|| drop(runnable)),
                 crossbeam_deque::Steal::Retry => {}
                 crossbeam_deque::Steal::Empty => return,
             }

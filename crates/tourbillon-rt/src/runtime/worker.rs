@@ -18,13 +18,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_task::Runnable;
 use crossbeam_deque::{Steal, Worker as Queue};
-use tourbillon::Span;
+use tourbillon::{Span, Time};
 
 use super::context;
 use super::registry::catch;
@@ -51,12 +52,22 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     seat: Arc<Seat>,
     queue: Queue<Runnable>,
-    /// Whether it runs everybody's tasks, or only its own.
-    runs_tasks: bool,
+    role: Role,
     ticks: Cell<u32>,
     /// Where it looks first for tasks to steal.
     first_victim: Cell<usize>,
     turning: RefCell<Turning>,
+}
+
+/// Which tasks a thread runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// Everybody's, by way of a queue of its own.
+    Worker,
+    /// Everybody's, one by one from the global queue: it may leave at any time. What they throw comes out.
+    Passer,
+    /// Those alone that run nowhere else.
+    Local,
 }
 
 /// What a turn of the loop needs.
@@ -82,7 +93,7 @@ impl Spare {
 
 impl Worker {
     /// This thread takes the seat.
-    pub(super) fn sit_down(shared: &Arc<Shared>, spare: Spare, runs_tasks: bool) -> Rc<Worker> {
+    pub(super) fn sit_down(shared: &Arc<Shared>, spare: Spare, role: Role) -> Rc<Worker> {
         let Spare { seat, queue } = spare;
         let caller = Arc::downgrade(&seat);
         let timers = shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call()));
@@ -91,7 +102,7 @@ impl Worker {
         }
         let turning = RefCell::new(Turning { timers, batch: Batch::default() });
         let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
-        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, runs_tasks, ticks, first_victim, turning })
+        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -106,8 +117,13 @@ impl Worker {
         &self.seat.reactor
     }
 
-    pub(super) fn runs_tasks(&self) -> bool {
-        self.runs_tasks
+    /// Whether tasks that are woken here go to its own queue.
+    pub(super) fn keeps_tasks(&self) -> bool {
+        self.role == Role::Worker
+    }
+
+    fn runs_all_tasks(&self) -> bool {
+        self.role != Role::Local
     }
 
     /// A task for this thread, or who steals it.
@@ -118,35 +134,40 @@ impl Worker {
     /// The loop, until `is_done` says so, which is asked before each turn.
     pub(super) fn run(&self, mut is_done: impl FnMut() -> bool) {
         while !is_done() {
-            let ran = self.run_tasks();
+            let ran = self.run_tasks(TASKS);
             let more = self.turn_timers();
             if ran == TASKS || more || self.has_task() {
                 self.reap();
             } else if !self.steal() {
-                self.sleep();
+                self.sleep(None);
             }
         }
     }
 
-    /// Runs tasks. How many there were.
-    fn run_tasks(&self) -> u32 {
-        for ran in 0..TASKS {
+    /// Runs tasks, so many at most. How many there were.
+    pub(super) fn run_tasks(&self, most: u32) -> u32 {
+        for ran in 0..most {
             let Some(runnable) = self.next_task() else { return ran };
             if ran == ENOUGH && !self.queue.is_empty() {
                 self.shared.call_for_help();
             }
             self.seat.step();
-            // What a task throws it has caught itself; this is for what its waker or its destructor throws.
-            contain(|| _ = runnable.run());
+            // What a task throws it has caught itself; this is for what a handler of an event loop throws.
+            let ran = catch_unwind(AssertUnwindSafe(|| runnable.run()));
             self.seat.step();
+            match ran {
+                Ok(_) => {}
+                Err(payload) if self.role == Role::Passer => resume_unwind(payload),
+                Err(payload) => std::mem::forget(payload),
+            }
         }
-        TASKS
+        most
     }
 
     fn next_task(&self) -> Option<Runnable> {
         let tick = self.ticks.get().wrapping_add(1);
         self.ticks.set(tick);
-        if !self.runs_tasks {
+        if !self.runs_all_tasks() {
             return self.seat.receive();
         }
         if tick % FAIRNESS == 0 {
@@ -156,17 +177,20 @@ impl Worker {
     }
 
     fn global_task(&self) -> Option<Runnable> {
-        until_decided(|| self.shared.injector.steal_batch_and_pop(&self.queue))
+        match self.role {
+            Role::Worker => until_decided(|| self.shared.injector.steal_batch_and_pop(&self.queue)),
+            _ => until_decided(|| self.shared.injector.steal()),
+        }
     }
 
     /// Whether there is one that this thread could run.
-    fn has_task(&self) -> bool {
-        self.seat.has_mail() || (self.runs_tasks && (!self.queue.is_empty() || !self.shared.injector.is_empty()))
+    pub(super) fn has_task(&self) -> bool {
+        self.seat.has_mail() || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()))
     }
 
     /// Takes tasks from another worker.
     fn steal(&self) -> bool {
-        if !self.runs_tasks {
+        if !self.runs_all_tasks() {
             return false;
         }
         let seats = &self.shared.seats;
@@ -180,17 +204,19 @@ impl Worker {
     }
 
     /// Fires what is due. Whether there is more of the same.
-    fn turn_timers(&self) -> bool {
+    pub(super) fn turn_timers(&self) -> bool {
         self.turning.borrow_mut().timers.as_mut().is_some_and(|timers| timers.turn().more)
     }
 
-    fn reap(&self) {
+    pub(super) fn reap(&self) {
         let _ = self.seat.reactor.reap(&mut self.turning.borrow_mut().batch);
     }
 
-    fn sleep(&self) {
+    /// Sleeps until there is something to do, or that time at most.
+    pub(super) fn sleep(&self, most: Option<Time>) {
         let turning = &mut *self.turning.borrow_mut();
-        let until = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
+        let next = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
+        let until = [next, most].into_iter().flatten().min();
         if until.is_some_and(|until| until - clock::now() <= SHORT) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
             return;
@@ -198,7 +224,7 @@ impl Worker {
         if self.seat.fall_asleep() == FallingAsleep::Called {
             return;
         }
-        if self.runs_tasks {
+        if self.runs_all_tasks() {
             self.shared.add_sleeper(&self.seat);
         }
         if self.has_task() || self.shared.is_stopping() {
@@ -208,7 +234,7 @@ impl Worker {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         self.seat.wake_up();
-        if self.runs_tasks && self.shared.remove_sleeper(&self.seat) {
+        if self.runs_all_tasks() && self.shared.remove_sleeper(&self.seat) {
             let found = self.has_task() || self.steal();
             self.shared.searching.fetch_sub(1, Ordering::SeqCst);
             if found && !self.shared.injector.is_empty() {
@@ -246,7 +272,7 @@ impl Worker {
 
 /// A worker's thread, from beginning to end.
 pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
-    let worker = Worker::sit_down(shared, spare, true);
+    let worker = Worker::sit_down(shared, spare, Role::Worker);
     let _guard = context::enter_seat(&worker);
     // The kernel would be 50 us late otherwise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
