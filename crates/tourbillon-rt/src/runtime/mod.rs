@@ -154,17 +154,16 @@ impl Runtime {
         block_on::block_on(&self.handle, future)
     }
 
-    /// Lets its tasks finish for so long, ends those that have not, and waits until that time for workers that are blocked.
-    /// No new tasks are taken from the time on at which tasks are ended.
+    /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
+    /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
         let shared = &self.handle.shared;
-        let aborted = if shared.has_workers() {
-            if shared.tasks.wait_until_empty(timeout) { 0 } else { shared.tasks.len() }
-        } else {
-            shared.tasks.len()
-        };
-        let blocked = self.end(until.or_else(|| Instant::now().checked_add(Duration::from_secs(1 << 32))));
+        // Without workers nobody would run them.
+        let all_finished = shared.has_workers() && shared.tasks.wait_until_empty(timeout);
+        let aborted = if all_finished { 0 } else { shared.tasks.len() };
+        let until = until.map(|until| until.max(Instant::now() + GRACE));
+        let blocked = self.end(until);
         Shutdown { aborted, blocked }
     }
 
@@ -398,6 +397,9 @@ impl fmt::Debug for Entered {
         f.debug_struct("Entered").finish_non_exhaustive()
     }
 }
+
+/// What a worker that is not blocked needs to end, and some more.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Waits for a thread, until then at most; gives it back if it has not ended.
 fn join(thread: thread::JoinHandle<()>, until: Option<Instant>) -> Result<(), thread::JoinHandle<()>> {
