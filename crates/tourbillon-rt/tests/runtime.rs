@@ -366,50 +366,99 @@ fn block_on_on_many_threads_at_once() {
     });
 }
 
-/// Blocks one of two workers; gives what ends that.
-async fn block_a_worker() -> mpsc::Sender<()> {
-    let (release, blocked) = mpsc::channel::<()>();
-    let started = Arc::new(AtomicBool::new(false));
-    let starts = Arc::clone(&started);
-    drop(spawn(async move {
-        starts.store(true, Ordering::SeqCst);
-        let _ = blocked.recv();
-    }));
-    while !started.load(Ordering::SeqCst) {
-        time::sleep(Duration::from_micros(50)).await;
+/// How a task blocks its thread.
+#[derive(Clone, Copy)]
+enum Blocked {
+    InASystemCall,
+    ByComputing,
+}
+
+/// Blocks the thread that runs it, until the other end of the channel is gone.
+fn block(how: Blocked, until: &mpsc::Receiver<()>) {
+    match how {
+        Blocked::InASystemCall => _ = until.recv(),
+        Blocked::ByComputing => {
+            while until.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                std::hint::spin_loop();
+            }
+        }
     }
-    release
+}
+
+/// Many sleeps and reads, of which some are on each thread's own shard and reactor; and how many of each have ended.
+#[derive(Clone, Default)]
+struct Bustle {
+    slept: Arc<AtomicUsize>,
+    read: Arc<AtomicUsize>,
+}
+
+impl Bustle {
+    const TASKS: usize = 100;
+
+    fn start(&self, runtime: &Runtime) {
+        for number in 0..Bustle::TASKS as u64 {
+            let Bustle { slept, read } = self.clone();
+            drop(runtime.spawn(async move {
+                let (a, b) = pair().await;
+                drop(spawn(async move {
+                    a.read_exact(&mut [0; 1]).await.unwrap();
+                    read.fetch_add(1, Ordering::SeqCst);
+                }));
+                time::sleep(ms(20 + number % 10)).await;
+                slept.fetch_add(1, Ordering::SeqCst);
+                b.write_all(b"x").await.unwrap();
+            }));
+        }
+    }
+
+    fn must_end(&self) {
+        eventually("all have slept, though a thread is blocked", || self.slept.load(Ordering::SeqCst) == Bustle::TASKS);
+        eventually("all have read, though a thread is blocked", || self.read.load(Ordering::SeqCst) == Bustle::TASKS);
+    }
 }
 
 #[test]
 fn d44_p11_tasks_timers_and_sockets_of_a_blocked_worker_are_served_by_others() {
     on_each_backend_with(2, |runtime| {
-        // Many of each, so that some are the blocked worker's own.
-        let sleeps = Arc::new(AtomicUsize::new(0));
-        let echoes = Arc::new(AtomicUsize::new(0));
-        let tasks: Vec<_> = (0..100_u64)
-            .map(|number| {
-                let (sleeps, echoes) = (Arc::clone(&sleeps), Arc::clone(&echoes));
-                runtime.spawn(async move {
-                    let (a, b) = pair().await;
-                    let reader = spawn(async move {
-                        a.read_exact(&mut [0; 1]).await.unwrap();
-                        echoes.fetch_add(1, Ordering::SeqCst);
+        for how in [Blocked::InASystemCall, Blocked::ByComputing] {
+            let bustle = Bustle::default();
+            bustle.start(runtime);
+            runtime.block_on(time::sleep(ms(5)));
+            let (release, until) = mpsc::channel::<()>();
+            drop(runtime.spawn(async move { block(how, &until) }));
+            bustle.must_end();
+            drop(release);
+        }
+    });
+}
+
+#[test]
+fn d44_p11_sockets_that_were_first_used_in_block_on_are_served_while_that_is_blocked() {
+    on_each_backend_with(1, |runtime| {
+        for how in [Blocked::InASystemCall, Blocked::ByComputing] {
+            let (release, until) = mpsc::channel::<()>();
+            let read = Arc::new(AtomicUsize::new(0));
+            let reads = Arc::clone(&read);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    runtime.block_on(async move {
+                        let (a, b) = pair().await;
+                        assert!(a.read(&mut [0; 1]).timeout(ms(1)).await.is_err());
+                        drop(spawn(async move {
+                            a.read_exact(&mut [0; 1]).await.unwrap();
+                            reads.fetch_add(1, Ordering::SeqCst);
+                        }));
+                        drop(spawn(async move {
+                            time::sleep(ms(20)).await;
+                            b.write_all(b"x").await.unwrap();
+                            std::future::pending::<()>().await;
+                        }));
+                        block(how, &until);
                     });
-                    time::sleep(ms(20 + number % 10)).await;
-                    sleeps.fetch_add(1, Ordering::SeqCst);
-                    b.write_all(b"x").await.unwrap();
-                    reader.await.unwrap();
-                })
-            })
-            .collect();
-        runtime.block_on(time::sleep(ms(5)));
-        let release = runtime.block_on(runtime.spawn(block_a_worker())).unwrap();
-        eventually("all have slept, though a worker is blocked", || sleeps.load(Ordering::SeqCst) == 100);
-        eventually("all have read, though a worker is blocked", || echoes.load(Ordering::SeqCst) == 100);
-        drop(release);
-        for task in tasks {
-            runtime.block_on(task).unwrap();
+                });
+                eventually("it is read", || read.load(Ordering::SeqCst) == 1);
+                drop(release);
+            });
         }
     });
 }

@@ -116,12 +116,6 @@ impl<S: AsFd> Source<S> {
             Ok(Home { reactor, token })
         })
     }
-
-    /// How many wait for it.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.readiness.waiting()
-    }
 }
 
 impl<S: AsFd> AsFd for Source<S> {

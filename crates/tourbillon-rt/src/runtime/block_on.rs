@@ -56,6 +56,7 @@ impl Sitting {
         // The kernel would be 50 us late otherwise.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let worker = Worker::sit_down(shared, spare, role);
+        shared.add_guest(worker.seat());
         let guard = Some(context::enter_seat(&worker));
         Some(Sitting { worker: Some(worker), guard, slack })
     }
@@ -69,6 +70,7 @@ impl Drop for Sitting {
     fn drop(&mut self) {
         let Some(worker) = self.worker.take() else { return };
         let shared = Arc::clone(worker.shared());
+        shared.remove_guest(worker.seat());
         worker.leave();
         drop(self.guard.take());
         let spare = worker.stand_up();
@@ -87,6 +89,7 @@ fn on_a_seat<F: Future>(sitting: &Sitting, future: F) -> F::Output {
     worker.run(|| {
         if woken.is_woken.swap(false, Ordering::SeqCst) {
             budget::refill();
+            let _step = worker.seat().step();
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 output = Some(value);
             }

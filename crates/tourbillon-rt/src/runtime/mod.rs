@@ -37,7 +37,7 @@ pub(crate) use self::registry::Control;
 use self::context::Guard;
 use self::monitor::Monitor;
 use self::registry::catch;
-use self::shared::Shared;
+use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::task::{JoinError, JoinHandle};
@@ -82,6 +82,8 @@ pub struct Builder {
     workers: Option<usize>,
     backend: Backend,
     name: Option<String>,
+    /// Whether blocked threads are looked after though there are no workers.
+    has_guests: bool,
 }
 
 /// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
@@ -218,6 +220,12 @@ impl Builder {
         self
     }
 
+    /// Several threads will run its tasks, though it has no workers.
+    fn has_guests(mut self) -> Builder {
+        self.has_guests = true;
+        self
+    }
+
     /// Builds it and starts its workers.
     ///
     /// # Errors
@@ -231,7 +239,8 @@ impl Builder {
         let spares = (0..workers).map(|_| backend.reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
-        let shared = Arc::new(Shared::new(backend, engine, seats, monitor));
+        let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
+        let shared = Arc::new(Shared::new(backend, engine, seats, watched));
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new() };
         runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
         Ok(runtime)
@@ -241,7 +250,7 @@ impl Builder {
 impl Runtime {
     fn start(&mut self, spares: Vec<Spare>, name: &str) -> Result<(), BuildError> {
         let named = |name: String| thread::Builder::new().name(name);
-        if !spares.is_empty() {
+        if self.handle.shared.is_watched {
             let shared = Arc::clone(&self.handle.shared);
             let monitor = named(format!("{name}-watch")).spawn(move || monitor::run(&shared));
             // It ends by itself, and nobody waits for it.

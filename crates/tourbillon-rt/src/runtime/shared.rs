@@ -31,6 +31,10 @@ pub(crate) struct Shared {
     pub(super) injector: Injector<Runnable>,
     /// The workers.
     pub(super) seats: Vec<Arc<Seat>>,
+    /// Threads of the user's that work here for a while.
+    guests: Mutex<Vec<Arc<Seat>>>,
+    /// Whether there is a monitor. (A single thread that is blocked leaves nobody to do its work.)
+    pub(super) is_watched: bool,
     pub(super) tasks: Arc<Registry>,
     pub(super) monitor: Monitor,
     sleepers: Mutex<Vec<Arc<Seat>>>,
@@ -45,13 +49,22 @@ pub(crate) struct Shared {
     pub(super) spare: Mutex<Vec<super::worker::Spare>>,
 }
 
+/// The monitor, and whether it has a thread.
+pub(super) struct Watched {
+    pub(super) monitor: Monitor,
+    pub(super) is_watched: bool,
+}
+
 impl Shared {
-    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, monitor: Monitor) -> Shared {
+    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, watched: Watched) -> Shared {
+        let Watched { monitor, is_watched } = watched;
         Shared {
             backend,
             engine,
             injector: Injector::new(),
             seats,
+            guests: Mutex::default(),
+            is_watched,
             tasks: Arc::default(),
             monitor,
             sleepers: Mutex::default(),
@@ -106,7 +119,7 @@ impl Shared {
     }
 
     /// Wakes one who sleeps.
-    fn call_one(&self) {
+    pub(super) fn call_one(&self) {
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) == 0 {
             return;
@@ -124,10 +137,22 @@ impl Shared {
     }
 
     /// Wakes everybody.
-    fn call_all(&self) {
-        self.seats.iter().for_each(|seat| seat.call());
-        let sleepers = lock(&self.sleepers).clone();
-        sleepers.iter().for_each(|seat| seat.call());
+    pub(super) fn call_all(&self) {
+        self.all_seats(|seats| seats.for_each(|seat| seat.call()));
+    }
+
+    /// Of workers and guests. Nothing of the user's is to be done with them: guests wait meanwhile.
+    pub(super) fn all_seats<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<Seat>>) -> R) -> R {
+        let guests = lock(&self.guests);
+        f(&mut self.seats.iter().chain(&*guests))
+    }
+
+    pub(super) fn add_guest(&self, seat: &Arc<Seat>) {
+        lock(&self.guests).push(Arc::clone(seat));
+    }
+
+    pub(super) fn remove_guest(&self, seat: &Arc<Seat>) {
+        lock(&self.guests).retain(|guest| !Arc::ptr_eq(guest, seat));
     }
 
     /// By who is about to sleep.
