@@ -335,12 +335,12 @@ impl Operation for Connect {
             Some(source) => source,
             None => self.source.insert(start_connecting(self.address)?),
         };
-        let poll = source.poll(context, Direction::Write, &mut self.waiter, |stream| finish_connecting(stream));
+        let poll = source.poll(context, Direction::Write, &mut self.waiter, finish_connecting);
         poll.map(|result| result.and_then(|()| self.connected()))
     }
 
     fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
-        let connected = self.source.as_ref()?.try_now(|stream| finish_connecting(stream))?;
+        let connected = self.source.as_ref()?.try_now(finish_connecting)?;
         Some(connected.and_then(|()| self.connected()))
     }
 }

@@ -173,7 +173,7 @@ impl Worker {
         if !self.runs_all_tasks() {
             return self.seat.receive();
         }
-        if tick % FAIRNESS == 0 {
+        if tick.is_multiple_of(FAIRNESS) {
             return self.seat.receive().or_else(|| self.global_task()).or_else(|| self.queue.pop());
         }
         self.queue.pop().or_else(|| self.seat.receive()).or_else(|| self.global_task())
