@@ -103,7 +103,8 @@ fn d5_a_completion_and_a_deadline_in_one_turn_give_the_completion() {
             let (a, b) = pair().await;
             let mut buffer = [0; 8];
             let mut read = pin!(a.read(&mut buffer).timeout(ms(2)));
-            poll_fn(|context| Poll::Ready(assert!(read.as_mut().poll(context).is_pending()))).await;
+            let is_pending = poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending())).await;
+            assert!(is_pending);
             // Both happen while the thread is kept from looking.
             b.write_all(b"in time").await.unwrap();
             std::thread::sleep(ms(4));

@@ -183,11 +183,12 @@ fn a_local_task_ends_with_its_block_on() {
     on_each_backend_with(1, |runtime| {
         let dropped = Arc::new(AtomicUsize::new(0));
         let held = Dropped(Arc::clone(&dropped));
-        let task = runtime.block_on(async {
-            spawn_local(async move {
+        let (task,) = runtime.block_on(async {
+            let waits = async move {
                 let _held = held;
                 pending::<()>().await;
-            })
+            };
+            (spawn_local(waits),)
         });
         assert_eq!(dropped.load(Ordering::SeqCst), 1);
         assert!(runtime.block_on(task).unwrap_err().is_cancelled());
@@ -257,8 +258,8 @@ fn a_dropped_runtime_drops_what_its_tasks_hold() {
 fn t10_a_sleep_that_outlives_its_runtime_ends_as_stopped() {
     on_each_backend(|backend| {
         let runtime = Runtime::builder().backend(backend).workers(1).build().unwrap();
-        let mut sleep = Box::pin(runtime.block_on(async { time::sleep(Duration::from_secs(3600)) }));
-        runtime.block_on(poll_fn(|context| Poll::Ready(assert!(sleep.as_mut().poll(context).is_pending()))));
+        let mut sleep = runtime.block_on(async { Box::pin(time::sleep(Duration::from_secs(3600))) });
+        assert!(runtime.block_on(poll_fn(|context| Poll::Ready(sleep.as_mut().poll(context).is_pending()))));
         drop(runtime);
         futures_lite::future::block_on(sleep.as_mut());
         assert_eq!(sleep.outcome(), Some(Outcome::Stopped));

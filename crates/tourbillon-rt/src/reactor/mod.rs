@@ -58,6 +58,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread::{self, ThreadId};
 
 use tourbillon::Time;
 
@@ -102,6 +103,7 @@ pub(crate) struct Event {
 pub(crate) struct Reactor {
     selector: Box<dyn Selector>,
     table: Mutex<Table>,
+    owner: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Default)]
@@ -124,12 +126,22 @@ pub(crate) struct Batch {
 
 impl Reactor {
     pub(crate) fn new(selector: Box<dyn Selector>) -> Reactor {
-        Reactor { selector, table: Mutex::default() }
+        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None) }
     }
 
-    /// From now on the calling thread is the one that waits here.
+    /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
     pub(crate) fn adopt(&self) {
-        self.selector.adopt();
+        let this = thread::current().id();
+        let before = lock(&self.owner).replace(this);
+        if before != Some(this) {
+            self.evict();
+            self.selector.adopt();
+        }
+    }
+
+    /// Whether the calling thread is the owner, or was the last.
+    pub(crate) fn is_adopted(&self) -> bool {
+        *lock(&self.owner) == Some(thread::current().id())
     }
 
     /// Waits, and wakes who waits for what happened.

@@ -17,7 +17,7 @@ use tourbillon::time::Instant;
 use tourbillon::timer::WaitHandle;
 use tourbillon::{Engine, Outcome, Span, Time, Timer};
 
-use super::block_on::Sitting;
+use super::guests::Sitting;
 use super::shared::Shared;
 use super::worker::Role;
 use super::{Handle, Runtime};

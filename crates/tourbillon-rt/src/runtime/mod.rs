@@ -9,6 +9,7 @@
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
+//! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
 //! | `budget.rs` | how much a task may do before others get a turn |
 
@@ -16,6 +17,7 @@ mod block_on;
 pub(crate) mod budget;
 pub(crate) mod context;
 mod event_loop;
+mod guests;
 mod monitor;
 mod registry;
 mod seat;

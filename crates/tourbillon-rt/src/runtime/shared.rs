@@ -19,6 +19,7 @@ use crossbeam_deque::Injector;
 use tourbillon::Engine;
 
 use super::context;
+use super::guests::Guests;
 use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
     /// The workers.
     pub(super) seats: Vec<Arc<Seat>>,
     /// Threads of the user's that work here for a while.
-    guests: Mutex<Vec<Arc<Seat>>>,
+    pub(super) guests: Guests,
     /// Whether there is a monitor. (A single thread that is blocked leaves nobody to do its work.)
     pub(super) is_watched: bool,
     pub(super) tasks: Arc<Registry>,
@@ -45,8 +46,6 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Nobody runs tasks any more.
     stopped: AtomicBool,
-    /// What `block_on` has left for the next one.
-    pub(super) spare: Mutex<Vec<super::worker::Spare>>,
 }
 
 /// The monitor, and whether it has a thread.
@@ -63,7 +62,7 @@ impl Shared {
             engine,
             injector: Injector::new(),
             seats,
-            guests: Mutex::default(),
+            guests: Guests::default(),
             is_watched,
             tasks: Arc::default(),
             monitor,
@@ -72,7 +71,6 @@ impl Shared {
             searching: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            spare: Mutex::default(),
         }
     }
 
@@ -119,7 +117,7 @@ impl Shared {
     }
 
     /// Wakes one who sleeps.
-    pub(super) fn call_one(&self) {
+    fn call_one(&self) {
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) == 0 {
             return;
@@ -136,6 +134,13 @@ impl Shared {
         }
     }
 
+    /// Wakes one who sleeps, if there is something in the global queue.
+    pub(super) fn call_if_tasks(&self) {
+        if !self.injector.is_empty() {
+            self.call_one();
+        }
+    }
+
     /// Wakes everybody.
     pub(super) fn call_all(&self) {
         self.all_seats(|seats| seats.for_each(|seat| seat.call()));
@@ -143,16 +148,7 @@ impl Shared {
 
     /// Of workers and guests. Nothing of the user's is to be done with them: guests wait meanwhile.
     pub(super) fn all_seats<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<Seat>>) -> R) -> R {
-        let guests = lock(&self.guests);
-        f(&mut self.seats.iter().chain(&*guests))
-    }
-
-    pub(super) fn add_guest(&self, seat: &Arc<Seat>) {
-        lock(&self.guests).push(Arc::clone(seat));
-    }
-
-    pub(super) fn remove_guest(&self, seat: &Arc<Seat>) {
-        lock(&self.guests).retain(|guest| !Arc::ptr_eq(guest, seat));
+        self.guests.with(|guests| f(&mut self.seats.iter().chain(guests)))
     }
 
     /// By who is about to sleep.
@@ -194,6 +190,7 @@ impl Shared {
         self.drain();
         self.stopped.store(true, Ordering::SeqCst);
         self.drain();
+        self.guests.evict();
     }
 
     /// Drops what is left in the queues.

@@ -258,17 +258,11 @@ impl Worker {
         }
     }
 
-    /// The thread has done its work. Tasks that run only here end, others are left to others; who waits for a socket that is
-    /// registered here registers it elsewhere.
+    /// The thread has done its work. Tasks that run only here end, others are left to others.
     pub(super) fn leave(&self) {
         self.end_locals();
-        self.seat.reactor.evict();
         while let Some(runnable) = self.queue.pop() {
             self.shared.injector.push(runnable);
-        }
-        // It may have been called for one of them.
-        if !self.shared.injector.is_empty() {
-            self.shared.call_one();
         }
         self.seat.set_stand_in(None);
     }
@@ -289,6 +283,7 @@ pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
     // Our own code does not panic. Should it, the thread does not end: others rely on it.
     while catch(|| worker.run(|| shared.is_stopping() && !worker.has_task())).is_err() {}
     worker.leave();
+    worker.seat.reactor.evict();
 }
 
 /// Who steals may have to try again.
