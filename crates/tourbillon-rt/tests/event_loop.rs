@@ -205,12 +205,12 @@ fn a9_a_task_is_work_until_it_has_ended_and_its_sleeps_are_the_loops() {
 fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_others() {
     on_each_loop(|events| {
         let guard = events.work_guard();
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let events = events.clone();
-                thread::spawn(move || events.run())
-            })
-            .collect();
+        let run = || {
+            let events = events.clone();
+            thread::spawn(move || events.run())
+        };
+        // All sockets are with the first thread.
+        let first = run();
         let tasks: Vec<_> = (0..50)
             .map(|_| {
                 events.spawn(async {
@@ -225,9 +225,11 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
         thread::sleep(ms(5));
         let (release, until) = std::sync::mpsc::channel::<()>();
         events.post(move || _ = until.recv());
+        thread::sleep(ms(2));
+        let second = run();
         eventually("all others end", || tasks.iter().all(|task| task.is_finished()));
         drop((release, guard));
-        threads.into_iter().for_each(|thread| _ = thread.join().unwrap());
+        [first, second].into_iter().for_each(|thread| _ = thread.join().unwrap());
     });
 }
 
