@@ -8,6 +8,7 @@ mod contend;
 mod cross;
 mod fire;
 mod harness;
+mod jobs;
 mod lateness;
 mod memory;
 mod progress;
@@ -45,6 +46,11 @@ enum Scenario {
     Fire(fire::Options),
     /// How late tasks run after their sleeps, and CPU time a fire.
     Lateness(lateness::Options),
+    /// Keyed jobs that repeat: what they cost to schedule, to keep and to run.
+    Jobs(jobs::Options),
+    /// What the scenario `jobs` runs in a process of its own.
+    #[command(hide = true)]
+    JobsMemoryOf(jobs::Of),
     /// Resident bytes a pending sleep.
     Memory(memory::Options),
     /// What the scenario `memory` runs in a process of its own.
@@ -76,6 +82,8 @@ fn main() {
         Scenario::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
         Scenario::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
         Scenario::Fire(options) => report("fire", &options.choice.common, |report| fire::run(&options, report)),
+        Scenario::Jobs(options) => report("jobs", &options.choice.common, |report| jobs::run(&options, report)),
+        Scenario::JobsMemoryOf(of) => jobs::run_one(&of),
         Scenario::Lateness(options) => {
             report("lateness", &options.choice.common, |report| lateness::run(&options, report));
         }

@@ -55,18 +55,22 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
 
 fn entry(system: &'static str, pending: usize) -> Entry {
     let round = move || {
-        let program = std::env::current_exe().expect("this program has a path");
-        let output = Command::new(program).args(["memory-of", system, &pending.to_string()]).output();
-        let output = output.expect("this program can be run again");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
-        let (Some(resident), Some(size)) = (numbers.next(), numbers.next()) else {
-            eprintln!("error: {system} could not be measured: {}", String::from_utf8_lossy(&output.stderr));
-            std::process::exit(1);
-        };
+        let [resident, size] = in_a_process_of_its_own(&["memory-of", system, &pending.to_string()]);
         vec![("resident_bytes", resident), ("size_of_sleep", size)]
     };
     Entry { system, case: format!("pending={pending}"), start: Box::new(move || Box::new(round)) }
+}
+
+/// Runs this program again, with other arguments, and returns the numbers that it prints.
+pub(crate) fn in_a_process_of_its_own<const N: usize>(arguments: &[&str]) -> [f64; N] {
+    let program = std::env::current_exe().expect("this program has a path");
+    let output = Command::new(program).args(arguments).output().expect("this program can be run again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    numbers.try_into().unwrap_or_else(|_| {
+        eprintln!("error: {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        std::process::exit(1);
+    })
 }
 
 /// Measures one system in this process, and prints the two numbers.
@@ -101,7 +105,7 @@ async fn grow<F: Future>(sleep: impl Fn(Duration) -> F, pending: usize) -> (f64,
 }
 
 /// The bytes of this process that are in memory.
-fn resident() -> usize {
+pub(crate) fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells how much memory a process has");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number");
     pages * rustix::param::page_size()

@@ -13,9 +13,15 @@ use crate::core::contain;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) struct Alarm {
-    /// When it is set to go off. Never: not at all.
-    set: Mutex<Time>,
+    set: Mutex<Setting>,
     bell: Bell,
+}
+
+struct Setting {
+    /// When it is to go off. Never: not at all.
+    at: Time,
+    /// The clock was set, and the driver has yet to hear of it.
+    clock_was_set: bool,
 }
 
 /// What came of setting it.
@@ -24,7 +30,6 @@ pub(crate) struct Alarm {
 pub(crate) enum Set {
     Done,
     /// It is set. But the wall clock was set since the last time, and who waits does not hear of it any more.
-    #[cfg(target_os = "linux")]
     ClockWasSet,
 }
 
@@ -41,40 +46,56 @@ impl Alarm {
     pub(crate) fn new(clock: &Clock) -> Alarm {
         #[cfg(target_os = "linux")]
         if let Some(Ok(timer)) = clock.kernel().map(timer::Timer::new) {
-            return Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Timer(timer) };
+            return Alarm::with(Bell::Timer(timer));
         }
         let _ = clock;
-        Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Condvar(Condvar::new()) }
+        Alarm::with(Bell::Condvar(Condvar::new()))
     }
 
     /// For a driver elsewhere: `call` is told whenever it has to come earlier than it planned.
     pub(crate) fn call(call: Box<dyn Fn() + Send + Sync>) -> Alarm {
-        Alarm { set: Mutex::new(Time::NEVER), bell: Bell::Call(call) }
+        Alarm::with(Bell::Call(call))
+    }
+
+    fn with(bell: Bell) -> Alarm {
+        Alarm { set: Mutex::new(Setting { at: Time::NEVER, clock_was_set: false }), bell }
     }
 
     /// By the driver: goes off at `at`, whatever was set before.
     pub(crate) fn set(&self, at: Time) -> Set {
         let mut set = lock(&self.set);
-        *set = at;
-        self.bell.set(at)
+        set.at = at;
+        let done = self.bell.set(at);
+        if std::mem::take(&mut set.clock_was_set) { Set::ClockWasSet } else { done }
     }
 
     /// By anybody: goes off at `at`, or earlier if that was set before.
     pub(crate) fn bring_forward(&self, at: Time) {
         let mut set = lock(&self.set);
-        if at >= *set {
+        if at >= set.at {
             return;
         }
-        *set = at;
-        if self.bell.set(at) != Set::Done {
-            // The driver would have heard of that from the alarm.
-            *set = Time::ZERO;
-            let _ = self.bell.set(Time::ZERO);
+        set.at = at;
+        if self.bell.set(at) == Set::ClockWasSet {
+            self.pass_on(&mut set);
         }
         drop(set);
         if let Bell::Call(call) = &self.bell {
             let _its_own_affair = contain(call);
         }
+    }
+
+    /// The driver would have heard of a step from the bell, but somebody else has. So it is woken, to hear of it when it sets
+    /// the alarm again.
+    fn pass_on(&self, set: &mut Setting) {
+        *set = Setting { at: Time::ZERO, clock_was_set: true };
+        let _ = self.bell.set(Time::ZERO);
+    }
+
+    /// As if somebody had noticed a step.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn clock_was_set(&self) {
+        self.pass_on(&mut lock(&self.set));
     }
 
     /// Whether nobody waits on it.
@@ -89,7 +110,7 @@ impl Alarm {
             Bell::Timer(timer) => timer.wait(),
             Bell::Condvar(condvar) => {
                 let set = lock(&self.set);
-                let rest = Duration::from(*set - clock.now());
+                let rest = Duration::from(set.at - clock.now());
                 if !rest.is_zero() {
                     drop(condvar.wait_timeout(set, rest));
                 }

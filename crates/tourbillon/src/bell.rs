@@ -18,7 +18,11 @@ use std::task::{Context, Waker};
 use tourbillon_queue::Time;
 
 use crate::Outcome;
+use crate::core::CoreRef;
+#[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
+#[cfg(all(loom, test))]
+use crate::models::timer::Entry;
 use crate::sync::{Mutex, lock};
 
 pub(crate) struct Bell {
@@ -33,12 +37,16 @@ struct State {
     is_set: bool,
     /// When it will ring.
     at: Time,
+    /// It was heard while somebody armed it, and who heard it could not tell why.
+    is_unheard: bool,
 }
 
 impl Bell {
-    /// One that does not ring. `entry` is idle, on the engine whose time it follows.
-    pub(crate) fn new(entry: Entry, waker: Waker) -> Bell {
-        Bell { state: Mutex::new(State { entry: Some(entry), is_set: false, at: Time::NEVER }), waker }
+    /// One that does not ring, and that follows the time of this engine.
+    pub(crate) fn on(core: &CoreRef, waker: Waker) -> Bell {
+        let entry = Entry::on(core, Time::NEVER);
+        let state = State { entry: Some(entry), is_set: false, at: Time::NEVER, is_unheard: false };
+        Bell { state: Mutex::new(state), waker }
     }
 
     /// Rings at `at` or before, and when the engine is shut down: also if `at` is `NEVER`.
@@ -57,7 +65,10 @@ impl Bell {
     /// has not, or if there may be room now for a timer that the engine had none for.
     pub(crate) fn rang(&self) -> Option<Outcome> {
         let mut state = lock(&self.state);
-        let entry = state.entry.as_ref()?;
+        let Some(entry) = &state.entry else {
+            state.is_unheard = true;
+            return None;
+        };
         let outcome = entry.outcome();
         if !entry.is_pending() {
             (state.is_set, state.at) = (false, Time::NEVER);
@@ -77,9 +88,10 @@ impl Bell {
                 at = state.at;
                 continue;
             }
-            // It may have rung while it was with us, and whoever heard that could not tell. Or it is time already, or the engine
-            // has been shut down. Whoever is woken finds out.
-            let has_rung = entry.outcome().is_some();
+            // It may have rung while it was with us, and whoever heard that could not tell: for its time, or for room that the
+            // engine has now. Or it is time already, or the engine has been shut down. Whoever is woken finds out.
+            let is_unheard = std::mem::take(&mut state.is_unheard);
+            let has_rung = entry.outcome().is_some() || (is_unheard && !entry.is_pending());
             state.entry = Some(entry);
             drop(state);
             if has_rung {
@@ -87,5 +99,42 @@ impl Bell {
             }
             return;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Clock, Engine};
+
+    #[derive(Default)]
+    struct Rings(AtomicUsize);
+
+    impl Wake for Rings {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn d39_p7_news_of_room_that_comes_while_somebody_arms_it_is_told_again() {
+        let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+        let _takes_all_room = engine.try_sleep(Duration::from_secs(1)).unwrap();
+        let rings = Arc::new(Rings::default());
+        let bell = Bell::on(engine.core(), Waker::from(rings.clone()));
+        bell.set(Time::NEVER);
+        // Somebody is about to arm it, and there is room for a moment.
+        let (entry, at) = (lock(&bell.state).entry.take(), Time::NEVER);
+        assert_eq!(bell.rang(), None);
+        bell.arm(entry, at);
+        assert_eq!(rings.0.load(Ordering::SeqCst), 1, "nobody would arm it");
+        assert_eq!(bell.rang(), None);
+        bell.set(at);
+        assert_eq!(rings.0.load(Ordering::SeqCst), 1, "once is enough");
     }
 }

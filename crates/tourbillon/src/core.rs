@@ -25,6 +25,7 @@ use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
 use crate::state::representable;
 use crate::stats::Stats;
+use crate::steps::Steps;
 use crate::sync::{AtomicBool, lock_std};
 use crate::trace;
 
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) capacity: Option<Capacity>,
     pub(crate) driving: Driving,
     pub(crate) calls: Calls,
+    /// Who wants to hear that the clock was set.
+    pub(crate) steps: Steps,
     /// What the handles share, for a thread that knows the core alone.
     pub(crate) owner: OnceLock<Weak<Owner>>,
     kind: QueueKind,
@@ -99,6 +102,7 @@ impl CoreRef {
             capacity: plan.capacity.map(Capacity::new),
             driving: plan.driving,
             calls: Calls::new(),
+            steps: Steps::default(),
             owner: OnceLock::new(),
             kind: plan.kind,
             shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
@@ -291,6 +295,7 @@ impl Core {
 
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
+        self.look_for_step(now);
         let mut round = Round::default();
         let mut wanted = now;
         for shard in self.driven() {
@@ -380,8 +385,11 @@ pub(crate) fn contain(users: impl FnOnce()) -> Contained {
     match catch_unwind(AssertUnwindSafe(users)) {
         Ok(()) => Contained::Well,
         Err(payload) => {
-            // Its destructor is the user's, too, and may panic as well.
-            std::mem::forget(payload);
+            // Its destructor is the user's, too, and may panic as well. Who panics each time would leak each time, so only what
+            // that throws is kept for ever.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(again);
+            }
             Contained::Panic
         }
     }

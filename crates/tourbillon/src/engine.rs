@@ -107,7 +107,7 @@ pub enum ArmError {
         /// So many.
         capacity: usize,
     },
-    /// The engine has been shut down.
+    /// The engine has been shut down; or the [`NamedTimers`](crate::NamedTimers) have been stopped.
     Stopped,
 }
 
@@ -240,8 +240,32 @@ impl Engine {
         &self.owner.core
     }
 
+    /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
+    /// be followed nobody asks for it.)
+    pub(crate) fn wall() -> Engine {
+        static WALL: OnceLock<Engine> = OnceLock::new();
+        #[cfg(target_os = "linux")]
+        let clock = Clock::wall();
+        #[cfg(not(target_os = "linux"))]
+        let clock = Clock::monotonic();
+        WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
+    }
+
+    /// For a model, which has a core and no driver.
+    #[cfg(all(loom, test))]
+    pub(crate) fn of_core(core: CoreRef) -> Engine {
+        Engine { owner: Arc::new(Owner { core }) }
+    }
+
     fn default_or_closed() -> Engine {
-        Engine::builder().build().unwrap_or_else(|_| {
+        Engine::builder().build_or_closed()
+    }
+}
+
+impl Builder {
+    /// If the system has no thread for the driver, the engine is there all the same, closed.
+    fn build_or_closed(self) -> Engine {
+        self.build().unwrap_or_else(|_| {
             let engine = Engine::builder().driver(Driver::external()).build();
             let engine = engine.expect("an engine that has no driver needs nothing that could fail");
             engine.shutdown();
@@ -374,7 +398,7 @@ impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
-            ArmError::Stopped => f.write_str("the engine has been shut down"),
+            ArmError::Stopped => f.write_str("the engine has been shut down, or the timer's set has been stopped"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Timers for Rust servers: deadlines on millions of things at once.
 //!
-//! Sleeps, timeouts, intervals, delay queues and deadlines, under any executor or none. Nearly all timers are cancelled
-//! before they fire, so arming and cancelling are what is cheap here: each thread does both in a shard of its own. What does
-//! fire fires once, and never early.
+//! Sleeps, timeouts, intervals, delay queues, deadlines, timers with callbacks and repeating jobs, under any executor or none.
+//! Nearly all timers are cancelled before they fire, so arming and cancelling are what is cheap here: each thread does both in a
+//! shard of its own. What does fire fires once, and never early.
 //!
 //! # Ten lines
 //! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
@@ -37,6 +37,34 @@
 //! # });
 //! ```
 //!
+//! Without `async`: callbacks, each called once, with how it ended.
+//!
+//! ```
+//! use std::sync::mpsc::channel;
+//! use std::time::Duration;
+//! use tourbillon::{Outcome, Timer};
+//!
+//! let timer = Timer::after(Duration::from_millis(5));
+//! let (sender, receiver) = channel();
+//! timer.on_expiry(move |outcome| sender.send(outcome).unwrap());
+//! assert_eq!(receiver.recv(), Ok(Outcome::Fired));
+//! ```
+//!
+//! Jobs under keys run on threads of their own, every so often:
+//!
+//! ```
+//! use std::sync::mpsc::channel;
+//! use std::time::Duration;
+//! use tourbillon::scheduler::{Plan, Scheduler};
+//!
+//! let scheduler = Scheduler::builder().threads(1).build()?;
+//! let (sender, receiver) = channel();
+//! let plan = Plan::every(Duration::from_millis(2)).times(2);
+//! scheduler.schedule("sweep", plan, move |run| sender.send(run.number()).unwrap())?;
+//! assert_eq!(receiver.iter().collect::<Vec<_>>(), [1, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
 //!
 //! ```
@@ -50,6 +78,18 @@
 //! assert_eq!(start.elapsed(), Duration::from_secs(3600));
 //! # }
 //! ```
+//!
+//! # Which surface
+//! | to | use |
+//! |---|---|
+//! | wait, give up in time, do something every so often, in `async` code | [`time`] |
+//! | give up in time, through many calls | [`time::Deadline`] |
+//! | wait for many things, each with its own time | [`DelayQueue`] |
+//! | share a timer between threads; be called when it expires | [`Timer`] |
+//! | start timers under a name, cancel them together and know how many that were | [`NamedTimers`] |
+//! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
+//! | run them by the clock on the wall, in some time zone | [`Scheduler`] with `Cron` (feature `cron`) |
+//! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
 //!
 //! # Which executor
 //! Any: Tokio, smol, a `block_on` of your own, several of them in one process. A timer needs nothing of an executor but the
@@ -66,7 +106,8 @@
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
 //! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
-//! none a copy that is built in (some 0.4 MB).
+//! none a copy that is built in (0.2 MB). A [`Scheduler`] takes it as the plan of a job, on Linux,
+//! where the wall clock can be waited for.
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
@@ -88,7 +129,8 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a
+//! second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
@@ -118,6 +160,7 @@ mod entry;
 mod home;
 #[cfg(all(loom, test))]
 mod models;
+pub mod named;
 mod node;
 mod outcome;
 mod queues;
@@ -128,6 +171,7 @@ mod slab;
 mod slack;
 mod state;
 mod stats;
+mod steps;
 mod sync;
 pub mod time;
 pub mod timer;
@@ -142,6 +186,8 @@ pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
+#[doc(inline)]
+pub use named::NamedTimers;
 pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use scheduler::Scheduler;

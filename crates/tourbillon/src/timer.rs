@@ -259,7 +259,7 @@ impl Timer {
         })
     }
 
-    fn set(&self, expiry: Time) -> usize {
+    pub(crate) fn set(&self, expiry: Time) -> usize {
         self.shared.change(|state| {
             state.expiry = Some(expiry);
             state.settings += 1;

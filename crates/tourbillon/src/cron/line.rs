@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use croner::Weekday;
 use croner::parser::CronParser;
+use croner::{CronComponent, CronPattern, Weekday};
 use jiff::civil::Date;
 
 use super::LAST_YEAR;
@@ -27,8 +27,8 @@ pub(super) fn parse(line: &str) -> Result<croner::Cron, CronError> {
     for (field, at) in &fields {
         strictly(line, *field, at.clone())?;
     }
-    let pattern = CronParser::new().parse(line).map_err(|_| place(line, &fields))?;
-    if has_days(&pattern) { Ok(pattern) } else { Err(CronError::Never { line: line.into() }) }
+    let mut cron = CronParser::new().parse(line).map_err(|_| place(line, &fields))?;
+    if keep_years_with_days(&mut cron.pattern) { Ok(cron) } else { Err(CronError::Never { line: line.into() }) }
 }
 
 /// The longest line.
@@ -132,26 +132,44 @@ fn is_right(field: CronField, text: &str) -> bool {
     CronParser::new().parse(&line).is_ok()
 }
 
-/// Whether there are days that match. There are but fourteen kinds of years, and each is looked at once.
-fn has_days(pattern: &croner::Cron) -> bool {
-    let pattern = &pattern.pattern;
-    let mut seen = [false; 14];
-    // Any 28 of these years are all the kinds that there are.
-    let all = pattern.years.from_wildcard && pattern.years.step == 1;
-    let years = if all { (2001..=2028).collect() } else { pattern.years.values() };
-    let years = years.iter().filter(|year| **year <= LAST_YEAR).filter_map(|&year| Date::new(year as i16, 1, 1).ok());
-    let mut first_of_kind = years.filter(|first| {
-        let kind = first.weekday().to_sunday_zero_offset() as usize + 7 * usize::from(first.in_leap_year());
-        !std::mem::replace(&mut seen[kind], true)
-    });
-    first_of_kind.any(|first| {
-        first.series(jiff::Span::new().days(1)).take_while(|date| date.year() == first.year()).any(|date| {
-            let weekday = Weekday::from_days_from_sunday(date.weekday().to_sunday_zero_offset() as u32);
-            let (year, month, day) = (i32::from(date.year()), date.month() as u32, date.day() as u32);
-            let is_in_month = pattern.month_match(month).unwrap_or(false);
-            is_in_month && pattern.day_match(year, month, day, weekday).unwrap_or(false)
-        })
-    })
+/// Leaves to a line the years in which there are days that match, so that nobody looks for them in the others, and says
+/// whether there are any. There are but fourteen kinds of years, and each is looked through once.
+fn keep_years_with_days(pattern: &mut CronPattern) -> bool {
+    // Any 28 years of these centuries are all the kinds that there are.
+    let mut has_days = [false; 14];
+    for first in (2001..=2028).filter_map(first_day) {
+        has_days[kind(first)] |= days_of(first).any(|date| is_day(pattern, date));
+    }
+    if has_days == [true; 14] && pattern.years.from_wildcard && pattern.years.step == 1 {
+        return true;
+    }
+    let years = pattern.years.values().into_iter().filter(|year| *year <= LAST_YEAR);
+    let years = years.filter(|year| first_day(*year as i16).is_some_and(|first| has_days[kind(first)]));
+    let years = years.map(|year| year.to_string()).collect::<Vec<_>>().join(",");
+    let mut kept = CronComponent::new(pattern.years.min, pattern.years.max, 0, 0);
+    let is_read = kept.parse(&years).is_ok();
+    pattern.years = kept;
+    is_read && !years.is_empty()
+}
+
+fn is_day(pattern: &CronPattern, date: Date) -> bool {
+    let weekday = Weekday::from_days_from_sunday(date.weekday().to_sunday_zero_offset() as u32);
+    let (year, month, day) = (i32::from(date.year()), date.month() as u32, date.day() as u32);
+    let is_in_month = pattern.month_match(month).unwrap_or(false);
+    is_in_month && pattern.day_match(year, month, day, weekday).unwrap_or(false)
+}
+
+fn first_day(year: i16) -> Option<Date> {
+    Date::new(year, 1, 1).ok()
+}
+
+/// The kind of a year, by its first day: when its weeks begin, and whether it is a leap year.
+fn kind(first: Date) -> usize {
+    first.weekday().to_sunday_zero_offset() as usize + 7 * usize::from(first.in_leap_year())
+}
+
+fn days_of(first: Date) -> impl Iterator<Item = Date> {
+    std::iter::successors(Some(first), |date| date.tomorrow().ok()).take(first.days_in_year() as usize)
 }
 
 /// The parts of a part of a text.

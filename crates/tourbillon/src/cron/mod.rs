@@ -27,7 +27,7 @@
 //! A line that names no day there is, such as 30 February, is refused. One whose years are over is not: it is never due again.
 //!
 //! # Time zones
-//! [`Cron::parse`] takes the system's zone, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
+//! [`Cron::parse`] takes the system's zone as it is then, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
 //! [`Cron::in_zone`] takes a name of the IANA time zone database. The database is the system's, so that it can be brought up to
 //! date without this program; where there is none, as in many containers, a copy that is built in.
 //!

@@ -163,8 +163,19 @@ impl Driving {
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
         // The other half is in `Core::shard`.
         fence(Ordering::SeqCst);
+        if set == Set::ClockWasSet {
+            self.awake();
+            core.tell_of_step();
+            return None;
+        }
         let is_quiet = core.next_round(floor) >= at && !core.has_calls();
-        (set == Set::Done && is_quiet && !core.is_closed()).then_some(at)
+        (is_quiet && !core.is_closed()).then_some(at)
+    }
+
+    /// As if the kernel had told of a step.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(crate) fn pretend_clock_was_set(&self) {
+        self.alarm.clock_was_set();
     }
 }
 
@@ -258,6 +269,7 @@ impl Core {
     pub(crate) fn advance(&self, to: Time) -> usize {
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
         let (mut fired, mut turns) = (0, 0);
+        self.look_for_step(self.clock.now());
         loop {
             let now = self.clock.now();
             let has_calls = self.has_calls() && turns < AT_ONCE;
@@ -270,6 +282,7 @@ impl Core {
             fired += self.turn(self.clock.now()).fired;
         }
         self.clock.set(to.max(self.clock.now()));
+        self.look_for_step(self.clock.now());
         fired
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use async_task::Runnable;
-use tourbillon_queue::{Settled, Time};
+use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
 use super::flight::Flag;
@@ -26,7 +26,7 @@ use super::plan::{Plan, Timing};
 use super::table::Table;
 use super::work::Work;
 use super::{Overflow, Rules, SchedulerStats, Shutdown};
-use crate::agenda::{Agenda, Key};
+use crate::agenda::{Agenda, Key, Popped};
 
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
@@ -34,12 +34,20 @@ pub(super) struct Book<K> {
     pub(super) table: Table,
     wall: Wall,
     runs: VecDeque<Ready>,
+    /// Those of them whose job is gone: they take no room.
+    gone: usize,
     tasks: VecDeque<Runnable>,
     /// Whether it is the tasks' turn, if there are runs too.
     tasks_first: bool,
+    /// Whether it was the wall clock's turn, if jobs were due by both clocks.
+    wall_first: bool,
     pub(super) phase: Phase,
     /// Times before this are passed over: the scheduler had been stopped.
     since: Now,
+    /// What the clocks showed when somebody last looked.
+    seen: Now,
+    /// While it is drained: what was due before this is still to be put in line.
+    until: Option<Now>,
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
     /// Those of them that are futures.
@@ -48,6 +56,8 @@ pub(super) struct Book<K> {
     pub(super) idle: usize,
     /// Counts what a thread that is about to wait must not miss.
     pub(super) alerts: u64,
+    /// The engine has been asked to call the scheduler, and has not yet.
+    pub(super) is_called: bool,
     /// Until when somebody is sure to look; `None` if nobody has seen to that.
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
@@ -67,6 +77,8 @@ struct Wall {
 struct Ready {
     job: Key,
     due: Due,
+    /// Of which of the job's plans.
+    plan: u32,
 }
 
 /// When a run was due.
@@ -126,6 +138,9 @@ pub(super) struct End {
     pub(super) failure: Option<String>,
 }
 
+/// A wall clock that is set back by no more than this shows again what has been; by more, and it had been wrong.
+const SET_BACK: Span = Span::from_secs(3 * 60 * 60);
+
 impl<K> Book<K> {
     /// So many jobs are looked at before the lock is let go of.
     const BATCH: usize = 64;
@@ -139,14 +154,19 @@ impl<K> Book<K> {
             table: Table::new(),
             wall: Wall { dues: Agenda::new(), of_job: HashMap::new() },
             runs: VecDeque::new(),
+            gone: 0,
             tasks: VecDeque::new(),
             tasks_first: false,
+            wall_first: false,
             phase: Phase::Running,
             since: Now { engine: Time::ZERO, wall: Time::ZERO },
+            seen: Now { engine: Time::ZERO, wall: Time::ZERO },
+            until: None,
             running: 0,
             flights: Agenda::new(),
             idle: 0,
             alerts: 0,
+            is_called: false,
             bell: None,
             wish: Rings::NEVER,
             watchers: Vec::new(),
@@ -164,16 +184,8 @@ impl<K> Book<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        self.table.find(hash, |index| self.has_key(index, key)).and_then(|index| self.jobs.key_at(index))
-    }
-
-    fn has_key<Q>(&self, index: u32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let job = self.jobs.key_at(index).and_then(|job| self.jobs.get(job));
-        job.is_some_and(|job| job.work.key().borrow() == key)
+        let index = self.table.find(hash, |index| has_key(&self.jobs, index, key))?;
+        self.jobs.key_at(index)
     }
 
     /// Whether a job can be put in under this key.
@@ -191,8 +203,9 @@ impl<K> Book<K> {
     }
 
     /// Puts in a job that was [found](Book::check_new) to have a place here.
-    pub(super) fn insert(&mut self, job: Job<K>) -> Key {
-        let (hash, wants, is_wall) = (job.hash, job.wants(), job.timing.is_wall());
+    pub(super) fn insert(&mut self, mut job: Job<K>) -> Key {
+        let (hash, wants, is_wall, due) = (job.hash, job.wants(), job.timing.is_wall(), job.due);
+        job.is_past = self.is_past(due, is_wall);
         let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job);
         if is_wall {
             self.wall.set(key, wants);
@@ -204,10 +217,28 @@ impl<K> Book<K> {
 
     /// Takes a job out. Its run in line, if there is one, is not made.
     pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
+        let hash = self.jobs.get(key)?.hash;
+        self.table.remove(hash, |index| index == key.index());
+        self.remove_unlisted(key)
+    }
+
+    /// The same for the job under a key of the user's.
+    pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<Job<K>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let Book { table, jobs, .. } = self;
+        let index = table.remove(hash, |index| has_key(jobs, index, key))?;
+        self.remove_unlisted(self.jobs.key_at(index)?)
+    }
+
+    /// Takes out a job that is no longer in the table.
+    fn remove_unlisted(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
-        self.table.remove(job.hash, key.index());
+        self.gone += job.waiting as usize;
         if job.timing.is_wall() {
-            self.wall.set(key, Time::NEVER);
+            self.wall.remove(key);
         }
         Some(job)
     }
@@ -228,12 +259,14 @@ impl<K> Book<K> {
     #[must_use]
     pub(super) fn change_plan(&mut self, key: Key, plan: Plan, due: Time) -> Option<Timing> {
         let rules = self.rules;
+        let is_past = self.is_past(due, plan.timing.is_wall());
         // From one clock to the other: it is on neither for a moment.
         self.unplace(key);
         let job = self.jobs.get_mut(key)?;
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
-        (job.due, job.times, job.backlog) = (due, plan.times, Backlog::default());
+        (job.due, job.is_past, job.times, job.backlog) = (due, is_past, plan.times, Backlog::default());
+        job.plans = job.plans.wrapping_add(1);
         let old = std::mem::replace(&mut job.timing, plan.timing);
         self.place(key);
         Some(old)
@@ -243,6 +276,8 @@ impl<K> Book<K> {
     pub(super) fn pause(&mut self, key: Key) -> bool {
         let Some(job) = self.jobs.get_mut(key) else { return false };
         job.is_paused = true;
+        // What goes by during a rest is not made up for, nor what stood behind a run.
+        job.backlog = Backlog::default();
         self.place(key);
         true
     }
@@ -257,8 +292,24 @@ impl<K> Book<K> {
         true
     }
 
+    /// Whether a plan that is made now begins before the scheduler was last started.
+    fn is_past(&self, due: Time, is_wall: bool) -> bool {
+        self.phase == Phase::Running && due < if is_wall { self.since.wall } else { self.since.engine }
+    }
+
+    /// When a job is due next, but for what was passed over while the scheduler was stopped.
+    pub(super) fn next_due(&self, key: Key, now: Now) -> Option<Due> {
+        let job = self.jobs.get(key)?;
+        let since = if self.phase == Phase::Stopped { now } else { self.since };
+        let is_wall = job.timing.is_wall();
+        let since = if is_wall { since.wall } else { since.engine };
+        let is_passed_over = job.wants() < since && !(job.is_past && self.phase == Phase::Running);
+        let time = if is_passed_over { job.beyond(since).0 } else { job.wants() };
+        (!time.is_never()).then_some(Due { time, is_wall })
+    }
+
     fn unplace(&mut self, key: Key) {
-        self.wall.set(key, Time::NEVER);
+        self.wall.remove(key);
         self.jobs.set_deadline(key, Time::NEVER);
     }
 
@@ -283,7 +334,15 @@ impl<K> Book<K> {
 
     /// What a thread does next.
     pub(super) fn next(&mut self, now: Now) -> Next<K> {
-        let admitted = if self.phase == Phase::Running { self.admit(now) } else { Admitted::All };
+        self.see(now);
+        let admitted = match (self.phase, self.until) {
+            (Phase::Running, _) => self.admit(now),
+            (_, Some(until)) => self.admit(until),
+            _ => Admitted::All,
+        };
+        if admitted == Admitted::All {
+            self.until = None;
+        }
         self.tasks_first = !self.tasks_first;
         if self.tasks_first
             && let Some(task) = self.tasks.pop_front()
@@ -297,16 +356,34 @@ impl<K> Book<K> {
             return Next::Task(task);
         }
         match (self.phase, admitted) {
-            (Phase::Ending(_), _) if self.running == 0 => Next::Over,
             (Phase::Over, _) => Next::Over,
-            (_, Admitted::Some) => Next::Again,
-            _ => Next::Wait,
+            (Phase::Ending(_), Admitted::All) if self.running == 0 => Next::Over,
+            (_, Admitted::All) => Next::Wait,
+            // What stood in line was of jobs that are gone, so there is room.
+            (_, Admitted::Some | Admitted::UpToRoom) => Next::Again,
+        }
+    }
+
+    /// If the wall clock has been set back by so much that it must have been wrong, works out anew when its jobs are due.
+    pub(super) fn see(&mut self, now: Now) {
+        let expected = self.seen.wall + (now.engine - self.seen.engine);
+        self.seen = now;
+        if now.wall == Time::ZERO || expected - now.wall <= SET_BACK {
+            return;
+        }
+        self.since.wall = self.since.wall.min(now.wall);
+        let keys: Vec<Key> = self.wall.of_job.keys().copied().collect();
+        for key in keys {
+            if let Some(job) = self.jobs.get_mut(key) {
+                job.due = job.due.min(job.timing.after(now.wall));
+                self.place(key);
+            }
         }
     }
 
     /// Whether another thread should come and help.
     pub(super) fn wants_help(&self) -> bool {
-        self.idle > 0 && (!self.tasks.is_empty() || (!self.runs.is_empty() && self.phase != Phase::Stopped))
+        self.idle > 0 && (!self.tasks.is_empty() || (self.waiting() > 0 && self.phase != Phase::Stopped))
     }
 
     /// Puts what is due in line, as far as there is room, and as far as is done in one go.
@@ -314,56 +391,73 @@ impl<K> Book<K> {
         let mut left = Self::BATCH;
         while left > 0 {
             if self.is_full() && self.rules.overflow == Overflow::Wait {
-                return Admitted::All;
+                return Admitted::UpToRoom;
             }
-            let Some((key, due)) = self.pop(now) else { break };
-            self.fall_due(key, due, now);
+            match self.pop(now) {
+                Ok((key, due)) => self.fall_due(key, due, now),
+                Err(admitted) => return admitted,
+            }
             left -= 1;
         }
-        let more = left == 0
-            || self.jobs.settle(now.engine, Self::STEPS) == Settled::More
-            || self.wall.dues.settle(now.wall, Self::STEPS) == Settled::More;
-        if more { Admitted::Some } else { Admitted::All }
+        Admitted::Some
     }
 
-    /// A job that is due.
-    fn pop(&mut self, now: Now) -> Option<(Key, Due)> {
-        if let Some((key, time)) = self.jobs.pop_ready(now.engine) {
-            return Some((key, Due { time, is_wall: false }));
+    /// A job that is due; or whether there may be more. The two clocks take turns, so that one that has always something due
+    /// does not keep back the other's.
+    fn pop(&mut self, now: Now) -> Result<(Key, Due), Admitted> {
+        let has_wall = self.has_wall();
+        self.wall_first = has_wall && !self.wall_first;
+        let popped = if self.wall_first { self.pop_wall(now.wall) } else { self.pop_engine(now.engine) };
+        match popped {
+            Err(Admitted::All) if self.wall_first => self.pop_engine(now.engine),
+            Err(Admitted::All) if has_wall => self.pop_wall(now.wall),
+            found => found,
         }
-        if let Settled::Done = self.jobs.settle(now.engine, Self::STEPS)
-            && let Some((key, time)) = self.jobs.pop_ready(now.engine)
-        {
-            return Some((key, Due { time, is_wall: false }));
-        }
-        if self.wall.of_job.is_empty() {
-            return None;
-        }
-        self.wall.pop(now.wall).map(|(key, time)| (key, Due { time, is_wall: true }))
     }
 
-    /// Whether no more runs can stand in line.
+    fn pop_engine(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.jobs.pop(now, Self::STEPS) {
+            Popped::Due(key, time) => Ok((key, Due { time, is_wall: false })),
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
+        }
+    }
+
+    fn pop_wall(&mut self, now: Time) -> Result<(Key, Due), Admitted> {
+        match self.wall.dues.pop(now, Self::STEPS) {
+            Popped::Due(due, time) => match self.wall.dues.get(due) {
+                Some(key) => Ok((*key, Due { time, is_wall: true })),
+                None => Err(Admitted::Some),
+            },
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
+        }
+    }
+
+    /// Whether no more runs can stand in line. Beside those in line there is one for each thread that waits, and one for the
+    /// thread that asks.
     fn is_full(&self) -> bool {
-        self.runs.len() >= self.rules.queue.saturating_add(self.idle)
+        self.waiting() > self.rules.queue.saturating_add(self.idle)
     }
 
     fn fall_due(&mut self, key: Key, due: Due, now: Now) {
         let Some(job) = self.jobs.get_mut(key) else { return };
         let (now, since) = if due.is_wall { (now.wall, self.since.wall) } else { (now.engine, self.since.engine) };
         job.due = due.time;
-        let away = job.come_back(since);
+        job.is_past &= due.time < since;
+        let away = if job.is_past { 0 } else { job.come_back(since) };
         if away > 0 {
-            job.troubles().missed += away;
-            self.stats.missed += away;
+            add(&mut job.troubles().missed, away);
+            add(&mut self.stats.missed, away);
             return self.place(key);
         }
         let outcome = job.fall_due(due.time, now);
-        if outcome.missed + outcome.overlapped > 0 {
+        if outcome.missed > 0 || outcome.overlapped > 0 {
             let troubles = job.troubles();
-            troubles.missed += outcome.missed;
-            troubles.overlapped += outcome.overlapped;
-            self.stats.missed += outcome.missed;
-            self.stats.overlapped += outcome.overlapped;
+            add(&mut troubles.missed, outcome.missed);
+            add(&mut troubles.overlapped, outcome.overlapped);
+            add(&mut self.stats.missed, outcome.missed);
+            add(&mut self.stats.overlapped, outcome.overlapped);
         }
         if outcome.run {
             self.line_up(key, due);
@@ -376,15 +470,18 @@ impl<K> Book<K> {
         let is_full = self.is_full();
         let Some(job) = self.jobs.get_mut(key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
-            job.troubles().overflowed += 1;
-            self.stats.overflowed += 1;
+            // Nor are those made that were to follow it.
+            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            add(&mut job.troubles().overflowed, count);
+            add(&mut self.stats.overflowed, count);
             return;
         }
-        if is_full {
+        if is_full && self.rules.overflow == Overflow::RunLate {
             self.stats.late += 1;
         }
         job.line_up();
-        self.runs.push_back(Ready { job: key, due });
+        let plan = job.plans;
+        self.runs.push_back(Ready { job: key, due, plan });
     }
 
     /// Begins the first run in line whose job is still there and not paused.
@@ -392,13 +489,16 @@ impl<K> Book<K> {
         if matches!(self.phase, Phase::Stopped | Phase::Over) {
             return None;
         }
-        while let Some(Ready { job: key, due }) = self.runs.pop_front() {
-            let Some(job) = self.jobs.get_mut(key) else { continue };
+        while let Some(Ready { job: key, due, plan }) = self.runs.pop_front() {
+            let Some(job) = self.jobs.get_mut(key) else {
+                self.gone -= 1;
+                continue;
+            };
             if job.is_paused {
-                job.step_back();
+                job.step_back(plan);
                 continue;
             }
-            job.runs += 1;
+            job.begin_run();
             self.stats.runs += 1;
             self.running += 1;
             return Some(Begin { job: key, work: Arc::clone(&job.work), number: job.runs, due });
@@ -419,7 +519,9 @@ impl<K> Book<K> {
         }
         let is_wall = job.timing.is_wall();
         let next = job.end_run();
-        if let (Some(time), Phase::Running | Phase::Stopped) = (next, self.phase) {
+        if let Some(time) = next
+            && self.phase != Phase::Ending(Shutdown::Abort)
+        {
             self.line_up(end.job, Due { time, is_wall });
         }
         let is_over = self.jobs.get(end.job).is_some_and(Job::is_over);
@@ -449,7 +551,8 @@ impl<K> Book<K> {
 
     /// Begins the end. Gives what is to be dropped.
     #[must_use]
-    pub(super) fn shut_down(&mut self, how: Shutdown) -> Option<Agenda<Job<K>>> {
+    pub(super) fn shut_down(&mut self, how: Shutdown, now: Now) -> Option<Agenda<Job<K>>> {
+        let is_due = self.phase == Phase::Running && self.next_look().is_by(now);
         match (self.phase, how) {
             (Phase::Over, _) | (Phase::Ending(Shutdown::Abort), _) | (Phase::Ending(_), Shutdown::Drain) => {
                 return None;
@@ -458,32 +561,37 @@ impl<K> Book<K> {
         }
         self.alerts += 1;
         if how == Shutdown::Drain {
+            self.until = is_due.then_some(now);
             return None;
         }
-        self.stats.aborted += self.runs.len() as u64;
+        self.until = None;
+        self.stats.aborted += self.waiting() as u64;
         Some(self.clear())
     }
 
     /// The end, if nothing runs and nothing will. Gives what is to be dropped.
     #[must_use]
     pub(super) fn try_end(&mut self) -> Option<Agenda<Job<K>>> {
-        if !matches!(self.phase, Phase::Ending(_)) || self.running > 0 || !self.runs.is_empty() {
+        let is_busy = self.running > 0 || self.waiting() > 0 || self.until.is_some();
+        if is_busy || !matches!(self.phase, Phase::Ending(_)) {
             return None;
         }
         self.phase = Phase::Over;
+        // A thread that has found nothing and does not wait yet must not begin to.
+        self.alerts += 1;
         Some(self.clear())
     }
 
     fn clear(&mut self) -> Agenda<Job<K>> {
         self.table = Table::new();
         self.wall = Wall { dues: Agenda::new(), of_job: HashMap::new() };
-        self.runs = VecDeque::new();
+        (self.runs, self.gone) = (VecDeque::new(), 0);
         std::mem::replace(&mut self.jobs, Agenda::new())
     }
 
     /// How many runs stand in line.
     pub(super) fn waiting(&self) -> usize {
-        self.runs.len()
+        self.runs.len() - self.gone
     }
 
     /// What all jobs do.
@@ -497,36 +605,44 @@ impl<K> Book<K> {
     }
 }
 
+/// Counts. Of times that went by there can be more than a count can tell: a nanosecond's, for centuries.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
+}
+
 /// Whether all that is due was put in line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Admitted {
-    /// All that has room.
     All,
-    /// There may be more.
+    /// There may be more, and there is room for it.
     Some,
+    /// There may be more, and it has to wait.
+    UpToRoom,
 }
 
 impl Wall {
-    /// With `NEVER` the job is not waited for.
+    /// With `NEVER` the job is not waited for; but it follows the wall clock all the same, and has to hear when that was wrong.
     fn set(&mut self, job: Key, due: Time) {
         match self.of_job.get(&job) {
-            Some(key) if due.is_never() => {
-                self.dues.remove(*key);
-                self.of_job.remove(&job);
-            }
             Some(key) => self.dues.set_deadline(*key, due),
-            None if due.is_never() => {}
             None => _ = self.of_job.insert(job, self.dues.insert(due, job)),
         }
     }
 
-    fn pop(&mut self, now: Time) -> Option<(Key, Time)> {
-        if self.dues.settle(now, Book::<()>::STEPS) == Settled::More {
-            return None;
+    fn remove(&mut self, job: Key) {
+        if let Some(key) = self.of_job.remove(&job) {
+            self.dues.remove(key);
         }
-        let (key, time) = self.dues.pop_ready(now)?;
-        self.dues.get(key).map(|job| (*job, time))
     }
+}
+
+fn has_key<K, Q>(jobs: &Agenda<Job<K>>, index: u32, key: &Q) -> bool
+where
+    K: Borrow<Q>,
+    Q: Eq + ?Sized,
+{
+    let job = jobs.key_at(index).and_then(|job| jobs.get(job));
+    job.is_some_and(|job| job.work.key().borrow() == key)
 }
 
 impl Rings {
@@ -534,6 +650,11 @@ impl Rings {
 
     fn at(time: Time, is_wall: bool) -> Rings {
         if is_wall { Rings { wall: time, ..Rings::NEVER } } else { Rings { engine: time, ..Rings::NEVER } }
+    }
+
+    /// Whether it is time, on either clock.
+    fn is_by(self, now: Now) -> bool {
+        self.engine <= now.engine || self.wall <= now.wall
     }
 
     /// The earlier of both, on each clock.

@@ -26,7 +26,7 @@ use crate::time::MissedTickBehavior;
 #[must_use]
 pub struct Builder<K> {
     engine: Option<Engine>,
-    pub(super) wall: Option<Engine>,
+    wall: Option<Engine>,
     threads: Option<usize>,
     rules: Rules,
     on_failure: Option<Box<OnFailure<K>>>,
@@ -84,6 +84,15 @@ impl<K> Builder<K> {
     /// for others on one thread that all callbacks share.
     pub fn threads(mut self, threads: usize) -> Builder<K> {
         self.threads = Some(threads);
+        self
+    }
+
+    /// The engine whose clock jobs with a [cron line](super::Plan::cron) follow. By default one with the system's wall clock,
+    /// that all schedulers share. For tests, one with a [manual clock](crate::Clock::manual) that shows the nanoseconds
+    /// since 1970.
+    #[cfg(all(feature = "cron", target_os = "linux"))]
+    pub fn wall_engine(mut self, engine: &Engine) -> Builder<K> {
+        self.wall = Some(engine.clone());
         self
     }
 
@@ -154,7 +163,7 @@ impl<K: Send + Sync + 'static> Builder<K> {
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let engine = self.engine.unwrap_or_else(Engine::current);
         let users = Users { on_failure: self.on_failure, spawn: self.spawn };
-        let shared = Shared::new(engine, self.rules, users);
+        let shared = Shared::new(engine, threads, self.rules, users);
         let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, self.wall)) };
         let shared = &scheduler.owner.shared;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));

@@ -21,6 +21,9 @@ pub enum Shutdown {
 }
 
 /// The end of a scheduler that was shut down: a future, or something to [`wait`](Ending::wait) for. Need not be waited for.
+///
+/// A job that waits for its own end would wait for ever. Within a run of this scheduler nothing here waits: the future is ready
+/// at once, and [`is_over`](Ending::is_over) says that the end has not come.
 pub struct Ending<K> {
     pub(super) shared: Arc<Shared<K>>,
 }
@@ -33,9 +36,6 @@ impl<K> Ending<K> {
     }
 
     /// Blocks the thread until everything has ended, for so long at most (on the real clock). Gives whether it has.
-    ///
-    /// A job that waits for its own end would wait for ever: on a thread that is making a run of this scheduler it does not
-    /// wait at all.
     #[must_use]
     pub fn wait_for(&self, at_most: Duration) -> bool {
         let end = StdInstant::now().checked_add(at_most);
@@ -63,11 +63,13 @@ impl<K> Future for Ending<K> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let mut book = self.shared.lock();
-        if book.phase == Phase::Over {
+        if book.phase == Phase::Over || self.shared.is_inside() {
             drop(book);
             return Poll::Ready(());
         }
-        book.watchers.push(waker);
+        if !book.watchers.iter().any(|watcher| watcher.will_wake(&waker)) {
+            book.watchers.push(waker);
+        }
         Poll::Pending
     }
 }

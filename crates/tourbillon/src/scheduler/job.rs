@@ -27,8 +27,14 @@ pub(super) struct Job<K> {
     pub(super) overlap: Overlap,
     pub(super) missed: MissedTickBehavior,
     pub(super) is_paused: bool,
+    /// It was planned after the scheduler was last started, for a time before that.
+    pub(super) is_past: bool,
     /// Runs that stand in line or are being made.
     pub(super) active: u32,
+    /// Those of them that stand in line.
+    pub(super) waiting: u32,
+    /// How often it was given another plan. A run in line that is of an older one took none of this one's times.
+    pub(super) plans: u32,
     pub(super) timing: Timing,
     /// When it is due next, also while it is paused.
     pub(super) due: Time,
@@ -81,7 +87,10 @@ impl<K> Job<K> {
             overlap: plan.overlap.unwrap_or(rules.overlap),
             missed: plan.missed.unwrap_or(rules.missed),
             is_paused: false,
+            is_past: false,
             active: 0,
+            waiting: 0,
+            plans: 0,
             timing: plan.timing,
             due,
             times: plan.times,
@@ -96,7 +105,7 @@ impl<K> Job<K> {
         let (next, passed) = self.timing.beyond(due, now);
         self.due = next;
         if self.active > 0 && self.overlap != Overlap::Parallel {
-            return self.overlap(due, passed + 1);
+            return self.overlap(due, passed.saturating_add(1));
         }
         match self.missed {
             // Each in its turn: it is due again at once.
@@ -129,24 +138,35 @@ impl<K> Job<K> {
         if self.due >= now {
             return 0;
         }
-        // A time that is just now is not over.
-        let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
+        let (next, passed) = self.beyond(now);
         self.due = next;
-        passed + 1
+        passed.saturating_add(1)
+    }
+
+    /// Its first time that is not before `now`, which is after the one that it has; and how many lie between.
+    pub(super) fn beyond(&self, now: Time) -> (Time, u64) {
+        // A time that is just now is not over.
+        self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1))
     }
 
     /// One of its runs is put in line.
     pub(super) fn line_up(&mut self) {
-        self.active += 1;
+        (self.active, self.waiting) = (self.active + 1, self.waiting + 1);
         if self.times != FOR_EVER {
             self.times -= 1;
         }
     }
 
-    /// A run in line is not made after all.
-    pub(super) fn step_back(&mut self) {
-        self.active -= 1;
-        if self.times != FOR_EVER {
+    /// A run in line is begun.
+    pub(super) fn begin_run(&mut self) {
+        self.waiting -= 1;
+        self.runs += 1;
+    }
+
+    /// A run in line, of this plan or an older one, is not made after all.
+    pub(super) fn step_back(&mut self, plan: u32) {
+        (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
+        if self.times != FOR_EVER && plan == self.plans {
             self.times += 1;
         }
     }

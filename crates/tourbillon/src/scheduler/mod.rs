@@ -8,9 +8,14 @@ mod ending;
 mod error;
 mod flight;
 mod job;
+#[cfg(all(loom, test))]
+#[path = "../models/scheduler.rs"]
+mod models;
 mod plan;
 mod shared;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod work;
 
 use std::borrow::Borrow;
@@ -19,7 +24,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Weak};
 
-use self::book::{Book, Due, Phase};
+use self::book::{Book, Phase};
 use self::builder::Rules;
 pub use self::builder::{Builder, Overflow};
 pub use self::ending::{Ending, Shutdown};
@@ -32,6 +37,7 @@ pub use self::work::Run;
 use self::work::{Call, Parts, Spawn};
 use crate::Engine;
 use crate::agenda::Key;
+use crate::core::contain;
 use crate::sync::MutexGuard;
 use crate::time::Instant;
 
@@ -207,7 +213,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     ///
     /// After `Drain` it can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
-        self.owner.shared.shut_down(how);
+        self.owner.shared.end(how);
         Ending { shared: Arc::clone(&self.owner.shared) }
     }
 
@@ -225,7 +231,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove(job.0);
         drop(book);
-        removed.is_some()
+        let_go(removed)
     }
 
     /// The book, unless the scheduler has been shut down: then it knows of no job.
@@ -299,9 +305,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         self.owner.shared.hint.fetch(hash);
         let Some(mut book) = self.open() else { return false };
-        let removed = book.find(hash, key).and_then(|job| book.remove(job));
+        let removed = book.remove_under(hash, key);
         drop(book);
-        removed.is_some()
+        let_go(removed)
     }
 
     /// Whether there is a job under this key. A job that runs for the last time is there until that has ended.
@@ -327,15 +333,20 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         })
     }
 
-    /// When it is due next; `None` if there is no such job, or it is paused, or it has no further run.
+    /// When it is due next; `None` if there is no such job, or it is paused, or it has no further run. While the scheduler is
+    /// stopped: when it would be if that were started now.
     #[must_use]
     pub fn next_run<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (time, is_wall) = self.with_job(key, |job| (job.wants(), job.timing.is_wall()))?;
-        (!time.is_never()).then(|| self.owner.shared.instant(Due { time, is_wall }))
+        let hash = self.hash(key);
+        let now = self.owner.shared.now(true);
+        let book = self.open()?;
+        let due = book.next_due(book.find(hash, key)?, now)?;
+        drop(book);
+        Some(self.owner.shared.instant(due))
     }
 
     /// How it has fared; `None` if there is no such job.
@@ -375,6 +386,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = book.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
+        if plan.timing.is_wall() {
+            book.see(self.owner.shared.now(true));
+        }
         let _to_be_dropped_unlocked = book.change_plan(found, plan, due);
         self.owner.shared.changed(book);
         Ok(())
@@ -436,6 +450,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
             let (key, job) = Arc::into_inner(work).expect("nobody else has it").into_parts();
             return Err(ScheduleError { kind, key, job });
         }
+        if plan.timing.is_wall() {
+            book.see(shared.now(true));
+        }
         let job = Job::new(work, hash, plan, due, &book.rules);
         let id = JobId(book.insert(job));
         shared.hint.set(&book.table);
@@ -458,7 +475,7 @@ impl<K> Owner<K> {
 
     /// Where the wall clock is read.
     fn wall_engine(&self) -> Engine {
-        self.wall.clone().unwrap_or_else(Engine::global)
+        self.wall.clone().unwrap_or_else(Engine::wall)
     }
 }
 
@@ -478,4 +495,11 @@ impl<K: Send + Sync + 'static> fmt::Debug for Scheduler<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler").field("stats", &self.stats()).finish_non_exhaustive()
     }
+}
+
+/// Drops a job, outside the lock: its closure and its key may do anything, also panic. Gives whether there was one.
+fn let_go<K>(job: Option<Job<K>>) -> bool {
+    let is_there = job.is_some();
+    let _its_own_affair = contain(|| drop(job));
+    is_there
 }

@@ -47,7 +47,7 @@ pub enum Overlap {
 pub(super) enum Timing {
     Every(Span),
     /// In a box: few jobs have it, and all have room for it.
-    #[cfg(feature = "cron")]
+    #[cfg(all(feature = "cron", target_os = "linux"))]
     Cron(Box<crate::Cron>),
 }
 
@@ -62,7 +62,7 @@ pub(super) enum First {
 
 /// So many times of a cron line that have gone by are counted, and made up for if that is asked for; no more, since the clock may
 /// have been set by years.
-#[cfg(feature = "cron")]
+#[cfg(all(feature = "cron", target_os = "linux"))]
 const COUNTED: usize = 1000;
 
 /// How often a job runs that runs for ever.
@@ -98,7 +98,7 @@ impl Plan {
     /// scheduler.schedule("backup", Plan::cron(nightly), |_| println!("saved"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "cron")]
+    #[cfg(all(feature = "cron", target_os = "linux"))]
     pub fn cron(cron: crate::Cron) -> Plan {
         Plan::new(Timing::Cron(Box::new(cron)))
     }
@@ -158,7 +158,7 @@ impl Plan {
             (First::InTime, Timing::Every(interval)) => {
                 home::with(engine.core().as_ptr(), |home| home.deadline(Duration::from(*interval)))
             }
-            #[cfg(feature = "cron")]
+            #[cfg(all(feature = "cron", target_os = "linux"))]
             (First::InTime, timing) => timing.after(clock.now()),
         }
     }
@@ -170,7 +170,7 @@ impl From<Duration> for Plan {
     }
 }
 
-#[cfg(feature = "cron")]
+#[cfg(all(feature = "cron", target_os = "linux"))]
 impl From<crate::Cron> for Plan {
     fn from(cron: crate::Cron) -> Plan {
         Plan::cron(cron)
@@ -182,7 +182,7 @@ impl Timing {
     pub(super) fn after(&self, due: Time) -> Time {
         match self {
             Timing::Every(interval) => due + *interval,
-            #[cfg(feature = "cron")]
+            #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(cron) => cron.next_time(due).unwrap_or(Time::NEVER),
         }
     }
@@ -196,7 +196,7 @@ impl Timing {
                 let next = passed.checked_add(1).and_then(|count| count.checked_mul(interval.as_nanos()));
                 (next.map_or(Time::NEVER, |after| due + Span::from_nanos(after)), passed)
             }
-            #[cfg(feature = "cron")]
+            #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(cron) => {
                 let times = std::iter::successors(cron.next_time(due), |time| cron.next_time(*time));
                 let passed = times.take_while(|time| *time <= now).take(COUNTED).count() as u64;
@@ -209,7 +209,7 @@ impl Timing {
     pub(super) fn is_wall(&self) -> bool {
         match self {
             Timing::Every(_) => false,
-            #[cfg(feature = "cron")]
+            #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(_) => true,
         }
     }

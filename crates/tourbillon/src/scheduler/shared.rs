@@ -20,18 +20,22 @@ use tourbillon_queue::Time;
 use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
 use super::error::{Cause, Failure};
 use super::flight::{self, Flag, Flight, Landed};
+use super::job::Job;
 use super::table::Hint;
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
-use crate::agenda::Key;
+use crate::agenda::{Agenda, Key};
 use crate::bell::Bell;
+use crate::calls::Call;
 use crate::core::contain;
-use crate::entry::Entry;
+use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
-use crate::{Engine, Outcome, home, trace};
+use crate::{Engine, Outcome, trace};
 
 pub(super) struct Shared<K> {
+    /// How many threads of its own it has. With none, the engine calls it.
+    threads: usize,
     book: Mutex<Book<K>>,
     /// Threads wait here for work.
     work: Condvar,
@@ -56,6 +60,9 @@ pub(super) struct Users<K> {
 pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
 pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// So much is done before others of the engine's callbacks get their turn.
+const TURN: usize = 256;
 
 /// Wakes the scheduler, as long as it is there.
 struct Ringer<K>(Weak<Shared<K>>);
@@ -87,10 +94,17 @@ impl<K> Shared<K> {
         MAKING.get() == std::ptr::from_ref(self).cast()
     }
 
+    /// What time it is.
+    pub(super) fn now(&self, has_wall: bool) -> Now {
+        let wall = self.wall.get().filter(|_| has_wall);
+        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
+    }
+
     /// Begins the end.
     pub(super) fn shut_down(&self, how: Shutdown) {
         let mut book = self.lock();
-        let gone = book.shut_down(how);
+        let now = self.now(book.has_wall());
+        let gone = book.shut_down(how, now);
         let flags: Vec<_> = match book.phase {
             Phase::Ending(Shutdown::Abort) => {
                 book.flights.keys().filter_map(|key| book.flights.get(key).cloned()).collect()
@@ -100,7 +114,7 @@ impl<K> Shared<K> {
         drop(book);
         self.work.notify_all();
         flags.iter().for_each(|flag| flag.lower());
-        let _its_own_affair = contain(|| drop(gone));
+        let_go(gone);
         self.try_end();
     }
 
@@ -114,14 +128,14 @@ impl<K> Shared<K> {
             self.work.notify_all();
             self.over.notify_all();
         }
-        let _its_own_affair = contain(|| drop(gone));
+        let_go(gone);
         for watcher in watchers {
             let _its_own_affair = contain(|| watcher.wake());
         }
     }
 
     /// Does something of the user's.
-    fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
+    pub(super) fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
         let before = MAKING.replace(std::ptr::from_ref(self).cast());
         let result = catch_unwind(AssertUnwindSafe(users));
         MAKING.set(before);
@@ -130,8 +144,9 @@ impl<K> Shared<K> {
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    pub(super) fn new(engine: Engine, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
+    pub(super) fn new(engine: Engine, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
         Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
+            threads,
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
@@ -150,15 +165,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let (engine, _) = self.wall.get_or_init(|| {
             let engine = engine();
             let bell = bell(&engine, &self.this);
+            let this: Weak<dyn OnClockSet> = self.this.clone();
+            engine.core().on_clock_set(this);
             (engine, bell)
         });
         engine
-    }
-
-    /// What time it is.
-    pub(super) fn now(&self, has_wall: bool) -> Now {
-        let wall = self.wall.get().filter(|_| has_wall);
-        Now { engine: self.engine.clock().now(), wall: wall.map_or(Time::ZERO, |(engine, _)| engine.clock().now()) }
     }
 
     pub(super) fn instant(&self, due: Due) -> Instant {
@@ -178,10 +189,40 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
         let is_idle = book.idle > 0;
+        let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
         if is_idle {
             self.work.notify_one();
         }
+        if is_to_be_called && let Some(shared) = self.this.upgrade() {
+            let callback = Box::new(move |_| shared.turn());
+            self.engine.core().post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+        }
+    }
+
+    /// What is done without threads, as a callback of the engine: all there is, but after a while others get their turn.
+    fn turn(self: Arc<Self>) {
+        self.lock().is_called = false;
+        let mut ended = None;
+        for _ in 0..TURN {
+            match self.look(ended.take()).0 {
+                Next::Run(begin) => ended = self.make(begin),
+                Next::Task(task) => _ = self.inside(|| task.run()),
+                Next::Again => {}
+                Next::Wait => return,
+                Next::Over => return self.try_end(),
+            }
+        }
+        let mut book = self.lock();
+        let gone = ended.and_then(|end| book.end(end));
+        self.alert(book);
+        let _its_own_affair = contain(|| drop(gone));
+    }
+
+    /// Begins the end, and sees to it that it is reached.
+    pub(super) fn end(&self, how: Shutdown) {
+        self.shut_down(how);
+        self.alert(self.lock());
     }
 
     pub(super) fn set_bells(&self, rings: Option<Rings>) {
@@ -197,7 +238,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let stopped = Some(Outcome::Stopped);
         let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|(_, bell)| bell.rang() == stopped);
         if is_stopped {
-            return self.shut_down(Shutdown::Drain);
+            return self.end(Shutdown::Drain);
         }
         let mut book = self.lock();
         book.bell = None;
@@ -212,6 +253,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// What each of the scheduler's threads does.
     pub(super) fn work(self: Arc<Self>) {
+        // The threads of a model are one thread of the system, and would share a home.
+        #[cfg(not(loom))]
         let _entered = self.engine.enter();
         let mut ended = None;
         loop {
@@ -270,7 +313,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Sends a run on its way.
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
-        let flag = Arc::new(Flag::default());
+        let flag = Arc::new(Flag::new());
         let mut book = self.lock();
         // There is room for a billion, and each has a future somewhere.
         let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
@@ -301,32 +344,50 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Reports a failure, and gives it in words.
     fn failure(&self, run: &Run<K>, landed: Landed) -> Option<String> {
-        let (error, message);
-        let cause = match landed {
-            Landed::Ended(Ok(())) | Landed::Aborted => return None,
-            Landed::Ended(Err(the_error)) => {
-                error = the_error;
-                Cause::Error(&*error)
+        match landed {
+            Landed::Ended(Ok(())) | Landed::Aborted => None,
+            Landed::Ended(Err(error)) => {
+                let text = self.report(run, Cause::Error(&*error));
+                let _its_own_affair = contain(|| drop(error));
+                Some(text)
             }
-            Landed::Panicked(payload) => {
-                message = message_of(payload);
-                Cause::Panic(&message)
-            }
-        };
-        let text = cause.to_string();
+            Landed::Panicked(payload) => Some(self.report(run, Cause::Panic(&message_of(payload)))),
+        }
+    }
+
+    fn report(&self, run: &Run<K>, cause: Cause<'_>) -> String {
+        // An error is the user's, also in how it shows itself.
+        let mut text = "failed with an error that could not be shown".to_owned();
+        let _its_own_affair = contain(|| text = cause.to_string());
         trace::job_failed(self.engine.core(), run.number, &text);
         if let Some(on_failure) = &self.users.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
             let _its_own_affair = contain(|| on_failure(&failure));
         }
-        Some(text)
+        text
+    }
+}
+
+impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
+    fn clock_was_set(&self) {
+        let mut book = self.lock();
+        let now = self.now(book.has_wall());
+        book.see(now);
+        book.bell = None;
+        self.alert(book);
     }
 }
 
 /// One that rings the scheduler.
 fn bell<K: Send + Sync + 'static>(engine: &Engine, shared: &Weak<Shared<K>>) -> Bell {
-    let entry = home::with(engine.core().as_ptr(), |home| Entry::at_home(home, Time::NEVER));
-    Bell::new(entry, Waker::from(Arc::new(Ringer(shared.clone()))))
+    Bell::on(engine.core(), Waker::from(Arc::new(Ringer(shared.clone()))))
+}
+
+/// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
+fn let_go<K>(jobs: Option<Agenda<Job<K>>>) {
+    for job in jobs.into_iter().flat_map(Agenda::into_values) {
+        let _its_own_affair = contain(|| drop(job));
+    }
 }
 
 /// What a panic says.
@@ -337,7 +398,7 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     };
     text.unwrap_or_else(|other| {
         // Its destructor is the user's, and may panic as well.
-        std::mem::forget(other);
+        let _its_own_affair = contain(|| drop(other));
         "something that is not text".to_owned()
     })
 }

@@ -1,0 +1,67 @@
+//! Case `memory`: what a job takes that waits for its next run, in a process of its own for each system.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::systems::{Plan, System};
+use super::tally::Tally;
+use super::{CronScheduler, Options, TokioTasks, Tourbillon};
+use crate::harness::{Entry, WarmUp, far_durations, measure};
+use crate::memory::{in_a_process_of_its_own, resident};
+use crate::random::Random;
+use crate::report::Report;
+
+/// For the process that is measured.
+#[derive(clap::Args)]
+pub(crate) struct Of {
+    system: String,
+    jobs: usize,
+}
+
+/// Time for threads in the background to take over what was scheduled.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Runs the case.
+pub(super) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    let mut entries = Vec::new();
+    entries.extend(options.live().map(entry::<Tourbillon>));
+    entries.extend(options.live().map(entry::<TokioTasks>));
+    entries.extend(options.live_if_slow().map(entry::<CronScheduler>));
+    measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+}
+
+fn entry<S: System>(jobs: usize) -> Entry {
+    let round = move || {
+        let [resident, the_users] = in_a_process_of_its_own(&["jobs-memory-of", S::NAME, &jobs.to_string()]);
+        vec![("resident_bytes", resident), ("bytes_beyond_key_and_closure", resident - the_users)]
+    };
+    Entry { system: S::NAME, case: format!("memory={jobs}"), start: Box::new(move || Box::new(round)) }
+}
+
+/// Measures one system in this process, and prints the two numbers.
+pub(crate) fn run_one(of: &Of) {
+    let (resident, the_users) = match of.system.as_str() {
+        Tourbillon::NAME => grow::<Tourbillon>(of.jobs),
+        TokioTasks::NAME => grow::<TokioTasks>(of.jobs),
+        CronScheduler::NAME => grow::<CronScheduler>(of.jobs),
+        _ => return,
+    };
+    println!("{resident} {the_users}");
+}
+
+/// Resident bytes for each of so many jobs, and those of them that are the user's.
+fn grow<S: System>(jobs: usize) -> (f64, usize) {
+    let (mut system, tally) = (S::new(0), Tally::of_nothing());
+    let plans: Arc<[Plan]> = far_durations(jobs, &mut Random(1)).into_iter().map(Plan::every).collect();
+    // What starts with the first job is there already.
+    system.schedule_and_remove(&plans[..1].into(), tally);
+    std::thread::sleep(SETTLE);
+    let before = resident();
+    let the_users = system.schedule_all(&plans, tally);
+    std::thread::sleep(SETTLE);
+    let grown = resident().saturating_sub(before);
+    // They were there before, and are still.
+    drop(plans);
+    (grown as f64 / jobs as f64, the_users)
+}

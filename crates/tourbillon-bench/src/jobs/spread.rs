@@ -1,0 +1,113 @@
+//! Case `spread`: jobs of one second, spread over it. Whether all of them run, how late, and what that costs.
+
+use std::time::{Duration, Instant};
+
+use super::systems::{Plan, System};
+use super::tally::Tally;
+use super::{CronScheduler, Options, TokioTasks, Tourbillon};
+use crate::harness::{Entry, WarmUp, measure, per_operation, process_cpu};
+use crate::report::Report;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+const JOBS: &[usize] = &[100_000];
+
+/// Time that does not count, from when the first job is due. After it every job has run, also those of a system that rounds
+/// their first run up to a whole second.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// For so long a system may bring nothing before what is missing is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs the case.
+pub(super) fn run(options: &Options, report: &mut Report) {
+    let choice = &options.choice;
+    let seconds = if choice.common.quick { 2 } else { 5 };
+    for jobs in options.jobs(JOBS) {
+        let size = Size { jobs, seconds };
+        let entries = vec![entry::<Tourbillon>(size), entry::<TokioTasks>(size), entry::<CronScheduler>(size)];
+        measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+    }
+}
+
+/// How many jobs there are, and for how long what they do counts.
+#[derive(Clone, Copy)]
+struct Size {
+    jobs: usize,
+    seconds: u32,
+}
+
+fn entry<S: System>(size: Size) -> Entry {
+    let start = move || {
+        let mut lead = S::LEAD.mul_f64(size.jobs as f64 / 100_000.0).max(Duration::from_millis(100));
+        Box::new(move || {
+            loop {
+                if let Some(figures) = round::<S>(size, lead) {
+                    break figures;
+                }
+                lead *= 2;
+            }
+        }) as _
+    };
+    Entry { system: S::NAME, case: format!("spread={}", size.jobs), start: Box::new(start) }
+}
+
+/// Schedules all jobs and lets them run for a while; `None` if the first was due before all were scheduled.
+fn round<S: System>(size: Size, lead: Duration) -> Option<Vec<(&'static str, f64)>> {
+    let mut system = S::new(size.jobs);
+    let first = Instant::now() + lead;
+    let begin = first + WARM_UP;
+    let end = begin + size.seconds * PERIOD;
+    let tally = Tally::of(begin..end);
+    let share = |job: usize| PERIOD.mul_f64(job as f64 / size.jobs as f64);
+    let plan = |job| Plan { period: PERIOD, first: Some(first + share(job)) };
+    system.schedule_all(&(0..size.jobs).map(plan).collect(), tally);
+    system.start();
+    if Instant::now() > first {
+        return None;
+    }
+    let cpu = cpu_between(begin, end);
+    let due = size.jobs as u64 * u64::from(size.seconds);
+    wait_for(due, tally);
+    drop(system);
+    Some(figures::<S>(tally, due, cpu, end - begin))
+}
+
+/// The CPU time that the process uses between two instants.
+fn cpu_between(begin: Instant, end: Instant) -> Duration {
+    let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    wait(begin);
+    let before = process_cpu();
+    wait(end);
+    process_cpu() - before
+}
+
+/// Waits until so many runs have happened, or until no more come.
+fn wait_for(due: u64, tally: &Tally) {
+    let (mut runs, mut since) = (tally.runs(), Instant::now());
+    while runs < due && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = tally.runs();
+        if now > runs {
+            (runs, since) = (now, Instant::now());
+        }
+    }
+}
+
+fn figures<S: System>(tally: &Tally, due: u64, cpu: Duration, time: Duration) -> Vec<(&'static str, f64)> {
+    let lateness = tally.lateness();
+    let runs = lateness.len();
+    if runs != due {
+        eprintln!("warning: {} has run {runs} times, and {due} runs were due", S::NAME);
+    }
+    let micros = |nanos: u64| nanos as f64 / 1000.0;
+    vec![
+        ("runs", runs as f64),
+        ("runs_due", due as f64),
+        ("p50_us", micros(lateness.value_at_quantile(0.5))),
+        ("p99_us", micros(lateness.value_at_quantile(0.99))),
+        ("max_us", micros(lateness.max())),
+        ("cpu_ns_per_run", per_operation(cpu, (tally.happened() as usize).max(1))),
+        ("cpu_percent", 100.0 * cpu.as_secs_f64() / time.as_secs_f64()),
+    ]
+}

@@ -1,0 +1,130 @@
+//! `tokio-cron-scheduler`: looks at all jobs every 500 ms and sends those that are due through channels to the tasks that
+//! run them. It knows whole seconds of the wall clock only: a job is due when the second that its first run falls in is
+//! over, and every whole number of seconds after that.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_cron_scheduler::{Job, JobScheduler};
+
+use super::{Plan, System, THREADS};
+use crate::jobs::tally::Tally;
+
+pub(in crate::jobs) struct CronScheduler {
+    runtime: Runtime,
+    scheduler: JobScheduler,
+    seconds: Seconds,
+}
+
+/// What goes through one of its channels about a run.
+const MESSAGES: usize = 3;
+
+/// Room in its channels at least: for what is on its way while one job after another is scheduled.
+const AT_LEAST: usize = 10_000;
+
+impl System for CronScheduler {
+    const NAME: &'static str = "tokio-cron-scheduler";
+    const LEAD: Duration = Duration::from_secs(1);
+
+    /// With channels that hold all that there can be at a time: with its default of 200, it would lose the rest.
+    fn new(runs: usize) -> CronScheduler {
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime = runtime.expect("a Tokio runtime can be built");
+        let scheduler = runtime.block_on(async {
+            let mut scheduler = JobScheduler::new_with_channel_size(MESSAGES * runs.max(AT_LEAST)).await?;
+            scheduler.init().await?;
+            Ok::<_, tokio_cron_scheduler::JobSchedulerError>(scheduler)
+        });
+        CronScheduler { runtime, scheduler: scheduler.expect("a scheduler can be built"), seconds: Seconds::now() }
+    }
+
+    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
+        let seconds = self.seconds;
+        let fill = async move {
+            let mut bytes = 0;
+            for &plan in &*plans {
+                let (job, size) = job(plan, tally, seconds);
+                scheduler.add(job).await.expect("a job can be added");
+                bytes = size;
+            }
+            bytes
+        };
+        self.runtime.block_on(self.runtime.spawn(fill)).expect("the task does not panic")
+    }
+
+    fn start(&mut self) {
+        self.runtime.block_on(self.scheduler.start()).expect("it starts once");
+    }
+
+    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
+        let seconds = self.seconds;
+        let churn = async move {
+            let start = Instant::now();
+            for &plan in &*plans {
+                let (job, _) = job(plan, tally, seconds);
+                let id = scheduler.add(job).await.expect("a job can be added");
+                scheduler.remove(&id).await.expect("it was there");
+            }
+            start.elapsed()
+        };
+        self.runtime.block_on(self.runtime.spawn(churn)).expect("the task does not panic")
+    }
+}
+
+/// A job, and the size of what is the user's of it: its identifier and its closure.
+fn job(plan: Plan, tally: &'static Tally, seconds: Seconds) -> (Job, usize) {
+    let first = seconds.not_before(plan.first());
+    let mut due = seconds.instant(first);
+    let run = move |_, _| {
+        tally.ran(due);
+        due += plan.period;
+    };
+    let closure = size_of_val(&run);
+    let mut job = Job::new_repeated(plan.period, run).expect("a job can be made");
+    let mut data = job.job_data().expect("a new job has its data");
+    data.next_tick = first;
+    job.set_job_data(data).expect("a new job takes its data");
+    let id = size_of_val(&job.guid());
+    (job, id + closure)
+}
+
+/// Where the whole seconds of the wall clock are on the monotonic one.
+#[derive(Clone, Copy)]
+struct Seconds {
+    instant: Instant,
+    since_epoch: Duration,
+}
+
+impl Seconds {
+    fn now() -> Seconds {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+        Seconds { instant: Instant::now(), since_epoch }
+    }
+
+    /// The first second that is not before an instant.
+    fn not_before(self, instant: Instant) -> u64 {
+        (self.since_epoch + instant.saturating_duration_since(self.instant)).as_nanos().div_ceil(1_000_000_000) as u64
+    }
+
+    fn instant(self, second: u64) -> Instant {
+        self.instant + Duration::from_secs(second).saturating_sub(self.since_epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_rounded_up_to_a_whole_second_of_the_wall_clock() {
+        let seconds = Seconds { instant: Instant::now(), since_epoch: Duration::from_millis(10_250) };
+        let at = |millis| seconds.instant + Duration::from_millis(millis);
+        assert_eq!(seconds.not_before(at(0)), 11);
+        assert_eq!(seconds.not_before(at(750)), 11);
+        assert_eq!(seconds.not_before(at(751)), 12);
+        assert_eq!(seconds.instant(12), at(1_750));
+    }
+}

@@ -1,0 +1,55 @@
+//! A Tokio task for each job, which loops on an interval: what one writes without a scheduler.
+//!
+//! There are no keys. To remove a job by its key one would keep the tasks' handles in a map; here whoever has spawned a
+//! task has its handle, and those that stay are let go.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Plan, System, THREADS};
+use crate::jobs::tally::Tally;
+
+pub(in crate::jobs) struct TokioTasks(Runtime);
+
+impl System for TokioTasks {
+    const NAME: &'static str = "tokio-tasks";
+    const LEAD: Duration = Duration::from_secs(1);
+
+    fn new(_: usize) -> TokioTasks {
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        TokioTasks(runtime.expect("a Tokio runtime can be built"))
+    }
+
+    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+        for &plan in &**plans {
+            self.0.spawn(job(plan, tally));
+        }
+        size_of::<&'static Tally>()
+    }
+
+    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+        let (plans, tally) = (plans.clone(), tally);
+        let churn = async move {
+            let start = Instant::now();
+            for &plan in &*plans {
+                let task = tokio::spawn(job(plan, tally));
+                // The new task comes first, and begins to wait.
+                tokio::task::yield_now().await;
+                task.abort();
+                assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job goes on until it is removed");
+            }
+            start.elapsed()
+        };
+        self.0.block_on(self.0.spawn(churn)).expect("the task does not panic")
+    }
+}
+
+async fn job(plan: Plan, tally: &'static Tally) {
+    let mut interval = tokio::time::interval_at(plan.first().into(), plan.period);
+    loop {
+        let due = interval.tick().await;
+        tally.ran(due.into_std());
+    }
+}

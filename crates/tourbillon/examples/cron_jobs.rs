@@ -1,0 +1,88 @@
+//! Cron lines: when some of them are due next, in several time zones, and a job that follows one (on Linux).
+//!
+//!     cargo run -p tourbillon --features cron --example cron_jobs
+
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use tourbillon::Cron;
+use tourbillon::scheduler::{Plan, Scheduler};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    print_next_times()?;
+    print_summer_time()?;
+
+    // A line that cannot be meant says where it is wrong, and what could stand there.
+    let error = Cron::parse("0 9-17 * * MON-FRY").unwrap_err();
+    println!("\n{error}");
+    assert!(error.to_string().contains("MON-FRY"));
+
+    run_each_second()
+}
+
+fn print_next_times() -> Result<(), Box<dyn std::error::Error>> {
+    let now = SystemTime::now();
+    for (line, zone) in [
+        ("*/15 9-17 * * MON-FRI", "Europe/Berlin"),
+        ("30 2 * * *", "America/New_York"),
+        ("0 0 L * *", "Asia/Kathmandu"),
+        ("0 12 * * FRI#2", "Australia/Lord_Howe"),
+        ("@hourly", "UTC"),
+    ] {
+        let cron = Cron::parse(line)?.in_zone(zone)?;
+        println!("{cron}:");
+        let mut last = now;
+        for _ in 0..3 {
+            let next = cron.next_after(last).ok_or("there is a next time")?;
+            assert!(next > last, "strictly later");
+            println!("    {}", shown(next, &cron)?);
+            last = next;
+        }
+    }
+    Ok(())
+}
+
+/// On 28 March 2027 the clocks of Berlin go from 2:00 to 3:00. What is due at half past two is due when that has happened.
+fn print_summer_time() -> Result<(), Box<dyn std::error::Error>> {
+    let nightly = Cron::parse("30 2 * * *")?.in_zone("Europe/Berlin")?;
+    let mut time: SystemTime = "2027-03-27T00:00:00+01:00".parse::<Timestamp>()?.into();
+    println!("\n{nightly}, when summer time begins:");
+    for expected in ["2027-03-27T02:30:00+01:00", "2027-03-28T03:00:00+02:00", "2027-03-29T02:30:00+02:00"] {
+        time = nightly.next_after(time).ok_or("there is a next time")?;
+        println!("    {}", shown(time, &nightly)?);
+        assert_eq!(time, SystemTime::from(expected.parse::<Timestamp>()?));
+    }
+    Ok(())
+}
+
+/// As the clock on the wall in its zone shows it.
+fn shown(time: SystemTime, cron: &Cron) -> Result<String, jiff::Error> {
+    let zoned = Timestamp::try_from(time)?.to_zoned(cron.time_zone().clone());
+    Ok(zoned.strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
+}
+
+fn run_each_second() -> Result<(), Box<dyn std::error::Error>> {
+    let scheduler = Scheduler::builder().threads(1).build()?;
+    let (sender, receiver) = mpsc::channel();
+    let cron = Cron::parse("* * * * * *")?;
+    scheduler.schedule("each second", Plan::cron(cron.clone()).times(2), move |run| {
+        let late = run.due().elapsed();
+        sender.send((run.number(), SystemTime::now() - late, late)).unwrap();
+    })?;
+
+    println!();
+    // The job is gone after its second run, and its sender with it.
+    let runs: Vec<_> = receiver.iter().collect();
+    for (number, due, late) in &runs {
+        let due = *due + ROUNDING;
+        println!("run {number}, due {}, {late:?} late", shown(due, &cron)?);
+        let past_the_second = due.duration_since(SystemTime::UNIX_EPOCH)?.subsec_nanos();
+        assert!(Duration::from_nanos(past_the_second.into()) < 2 * ROUNDING, "a whole second");
+    }
+    assert_eq!(runs.len(), 2);
+    Ok(())
+}
+
+/// Two clocks are read one after the other to see when a run was due on the wall; in between the thread may have had to wait.
+const ROUNDING: Duration = Duration::from_millis(200);

@@ -1,0 +1,188 @@
+//! `Scheduler`: one binary, so that it is linked once.
+//!
+//! Most of it is in virtual time without threads: runs are made by whoever advances the engine, so every story is the same each
+//! time. A slow job is an async one that sleeps. Where threads are the point, the tests count, and never look at a clock.
+
+#[path = "../by_hand/mod.rs"]
+mod by_hand;
+#[path = "../random/mod.rs"]
+mod random;
+
+mod asynchronous;
+mod bad_input;
+mod failures;
+mod faults;
+mod lifecycle;
+mod memory;
+mod missed;
+mod overflow;
+mod overlap;
+mod races;
+mod schedule;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use by_hand::manual;
+use tourbillon::scheduler::{Builder, Plan, Run, Scheduler};
+use tourbillon::time::Instant;
+use tourbillon::{Engine, Time};
+
+/// A scheduler on an engine whose time stands still but for [`Story::pass`], and a log of the runs.
+struct Story {
+    engine: Engine,
+    scheduler: Scheduler<&'static str>,
+    log: Arc<Mutex<Vec<Made>>>,
+    start: Time,
+    origin: Instant,
+}
+
+/// A run that was begun. Times are in nanoseconds since the story's beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Made {
+    key: &'static str,
+    number: u64,
+    due: u64,
+    at: u64,
+}
+
+impl Story {
+    fn new() -> Story {
+        Story::with(|builder| builder)
+    }
+
+    fn with(rules: impl FnOnce(Builder<&'static str>) -> Builder<&'static str>) -> Story {
+        let engine = manual();
+        let scheduler = rules(Scheduler::builder().engine(&engine).threads(0)).build().unwrap();
+        let start = engine.clock().now();
+        let origin = now_on(&engine);
+        Story { engine, scheduler, log: Arc::default(), start, origin }
+    }
+
+    /// A closure that writes down its runs.
+    fn writes(&self) -> impl Fn(&Run<&'static str>) + Clone + Send + Sync + 'static {
+        let (engine, log) = (self.engine.clone(), Arc::clone(&self.log));
+        let (start, origin) = (self.start, self.origin);
+        move |run| {
+            let due = run.due().saturating_duration_since(origin).as_nanos() as u64;
+            let at = (engine.clock().now() - start).as_nanos();
+            log.lock().unwrap().push(Made { key: run.key(), number: run.number(), due, at });
+        }
+    }
+
+    /// Schedules a job that writes down its runs and takes no time.
+    fn add(&self, key: &'static str, plan: impl Into<Plan>) {
+        self.scheduler.schedule(key, plan, self.writes()).unwrap();
+    }
+
+    /// One whose runs take so long.
+    fn add_slow(&self, key: &'static str, plan: impl Into<Plan>, takes: Duration) {
+        let writes = self.writes();
+        let job = move |run: Run<&'static str>| {
+            writes(&run);
+            tourbillon::time::sleep(takes)
+        };
+        self.scheduler.schedule_async(key, plan, job).unwrap();
+    }
+
+    /// Lets time pass. What comes due is made in time.
+    fn pass(&self, time: Duration) {
+        self.engine.advance(time);
+    }
+
+    /// Lets time pass in which nobody makes anything.
+    fn stall(&self, time: Duration) {
+        self.engine.clock().advance(time);
+        self.turn();
+    }
+
+    /// Makes what is due.
+    fn turn(&self) {
+        while self.engine.turn().more {}
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from(self.engine.clock().now() - self.start)
+    }
+
+    /// So long after the story's beginning.
+    fn instant(&self, after: Duration) -> Instant {
+        self.origin + after
+    }
+
+    fn made(&self) -> Vec<Made> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    /// Keys, and when their runs were begun, in milliseconds.
+    fn made_at_ms(&self) -> Vec<(&'static str, u64)> {
+        self.made().into_iter().map(|made| (made.key, made.at / 1_000_000)).collect()
+    }
+
+    /// When runs were begun, in milliseconds.
+    fn ms(&self) -> Vec<u64> {
+        self.made().into_iter().map(|made| made.at / 1_000_000).collect()
+    }
+
+    /// When runs were due, in milliseconds.
+    fn due_ms(&self) -> Vec<u64> {
+        self.made().into_iter().map(|made| made.due / 1_000_000).collect()
+    }
+}
+
+/// What time it is on an engine's clock.
+fn now_on(engine: &Engine) -> Instant {
+    let _entered = engine.enter();
+    Instant::now()
+}
+
+/// Counts.
+#[derive(Clone, Default)]
+struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// A job that counts its runs.
+    fn job<K>(&self) -> impl Fn(&Run<K>) + Send + Sync + 'static + use<K> {
+        let count = self.clone();
+        move |_| count.add()
+    }
+}
+
+/// Something that jobs wait at until it is opened.
+#[derive(Clone)]
+struct Gate(Arc<Mutex<Receiver<()>>>);
+
+impl Gate {
+    /// It is open once the sender is dropped.
+    fn new() -> (Sender<()>, Gate) {
+        let (sender, receiver) = channel();
+        (sender, Gate(Arc::new(Mutex::new(receiver))))
+    }
+
+    fn wait(&self) {
+        let _opened = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+    }
+}
+
+/// Runs this on a thread of its own, and fails if it does not return. (On a loaded machine, a minute is prompt.)
+fn promptly<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = channel();
+    let thread = std::thread::spawn(move || _ = sender.send(call()));
+    match receiver.recv_timeout(Duration::from_secs(60)) {
+        Ok(value) => value,
+        Err(_) if thread.is_finished() => {
+            std::panic::resume_unwind(thread.join().err().unwrap_or_else(|| Box::new("no answer")))
+        }
+        Err(_) => panic!("does not return: {what}"),
+    }
+}

@@ -1,0 +1,207 @@
+//! Jobs that follow the wall clock, on a clock that a test can set.
+#![cfg(target_os = "linux")]
+
+mod by_hand;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use by_hand::manual;
+use tourbillon::scheduler::{Plan, Scheduler};
+use tourbillon::time::MissedTickBehavior;
+use tourbillon::{Cron, Engine, Time};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A scheduler whose wall clock shows what the test says, and a log of what it showed at each run.
+struct Wall {
+    engine: Engine,
+    scheduler: Scheduler<&'static str>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Wall {
+    fn at(timestamp: &str) -> Wall {
+        let engine = manual();
+        engine.clock().set(time(timestamp));
+        let scheduler = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0).build().unwrap();
+        Wall { engine, scheduler, log: Arc::default() }
+    }
+
+    fn schedule(&self, key: &'static str, plan: impl Into<Plan>) {
+        let (log, engine) = (Arc::clone(&self.log), self.engine.clone());
+        let job = move |_: &_| log.lock().unwrap().push(shown(engine.clock().now()));
+        self.scheduler.schedule(key, plan, job).unwrap();
+    }
+
+    /// Lets time pass.
+    fn pass(&self, time: Duration) -> Vec<String> {
+        self.engine.advance(time);
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    /// Sets the clock.
+    fn set(&self, timestamp: &str) -> Vec<String> {
+        self.engine.clock().set(time(timestamp));
+        while self.engine.turn().more {}
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+}
+
+fn time(timestamp: &str) -> Time {
+    let timestamp: jiff::Timestamp = timestamp.parse().unwrap();
+    Time::from_nanos(u64::try_from(timestamp.as_nanosecond()).unwrap())
+}
+
+fn shown(time: Time) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap().to_string()
+}
+
+fn cron(line: &str, zone: &str) -> Cron {
+    Cron::parse(line).unwrap().in_zone(zone).unwrap()
+}
+
+#[test]
+fn b8_a_cron_job_runs_when_the_wall_clock_shows_its_time() {
+    let wall = Wall::at("2026-11-16T10:00:30Z");
+    wall.schedule("noon", cron("0 12 * * *", "UTC"));
+    assert!(wall.pass(HOUR).is_empty());
+    assert_eq!(wall.pass(DAY), ["2026-11-16T12:00:00Z"]);
+    assert_eq!(wall.pass(DAY), ["2026-11-17T12:00:00Z"]);
+}
+
+#[test]
+fn b8_a_time_in_the_gap_of_spring_is_run_once_and_one_in_the_overlap_of_autumn_once() {
+    let wall = Wall::at("2026-03-28T12:00:00Z");
+    wall.schedule("nightly", cron("30 2 * * *", "Europe/Berlin"));
+    let runs = ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"];
+    assert_eq!(wall.pass(2 * DAY), runs);
+
+    let wall = Wall::at("2026-10-24T12:00:00Z");
+    wall.schedule("nightly", cron("30 2 * * *", "Europe/Berlin"));
+    assert_eq!(wall.pass(2 * DAY), ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+}
+
+#[test]
+fn a08_a_clock_that_is_set_forward_makes_one_run_for_the_times_that_it_jumped_over() {
+    let wall = Wall::at("2026-11-16T10:00:00Z");
+    wall.schedule("hourly", cron("@hourly", "UTC"));
+    assert_eq!(wall.set("2026-11-16T15:30:00Z"), ["2026-11-16T15:30:00Z"]);
+    assert_eq!(wall.scheduler.report("hourly").unwrap().missed, 4);
+    assert_eq!(wall.pass(HOUR), ["2026-11-16T16:00:00Z"]);
+}
+
+#[test]
+fn a08_a_clock_that_is_set_forward_makes_all_runs_if_that_is_asked_for() {
+    let wall = Wall::at("2026-11-16T10:00:00Z");
+    wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).missed(MissedTickBehavior::Burst));
+    assert_eq!(wall.set("2026-11-16T15:30:00Z").len(), 5);
+    assert_eq!(wall.scheduler.report("hourly").unwrap().missed, 0);
+}
+
+#[test]
+fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_times_and_end() {
+    let wall = Wall::at("1970-01-01T00:00:01Z");
+    wall.schedule("each second", cron("* * * * * *", "UTC"));
+    assert_eq!(wall.set("2026-11-16T10:00:00.5Z").len(), 1);
+    assert_eq!(wall.scheduler.report("each second").unwrap().missed, 1000);
+    assert_eq!(wall.pass(Duration::from_secs(2)), ["2026-11-16T10:00:01Z", "2026-11-16T10:00:02Z"]);
+}
+
+#[test]
+fn a08_a_clock_that_is_set_back_a_little_repeats_no_run() {
+    let wall = Wall::at("2026-11-16T11:59:00Z");
+    wall.schedule("noon", cron("0 12 * * *", "UTC"));
+    assert_eq!(wall.pass(HOUR), ["2026-11-16T12:00:00Z"]);
+    assert!(wall.set("2026-11-16T11:00:00Z").is_empty());
+    assert!(wall.pass(2 * HOUR).is_empty());
+    assert_eq!(wall.pass(DAY), ["2026-11-17T12:00:00Z"]);
+}
+
+#[test]
+fn a08_a_clock_that_had_been_wrong_by_years_and_is_set_back_counts_from_now_on() {
+    let wall = Wall::at("2031-01-01T00:00:00Z");
+    wall.schedule("noon", cron("0 12 * * *", "UTC"));
+    assert!(wall.set("2026-11-16T10:00:00Z").is_empty());
+    assert_eq!(wall.pass(DAY), ["2026-11-16T12:00:00Z"]);
+}
+
+#[test]
+fn a_paused_cron_job_rests_and_a_rescheduled_one_may_change_its_clock() {
+    let wall = Wall::at("2026-11-16T10:00:00Z");
+    wall.schedule("job", cron("@hourly", "UTC"));
+    assert!(wall.scheduler.pause("job"));
+    assert_eq!(wall.scheduler.next_run("job"), None);
+    assert!(wall.pass(3 * HOUR + HOUR / 2).is_empty());
+    assert!(wall.scheduler.resume("job"));
+    assert_eq!(wall.pass(HOUR), ["2026-11-16T14:00:00Z"]);
+
+    wall.scheduler.reschedule("job", Duration::from_secs(60)).unwrap();
+    assert_eq!(wall.pass(Duration::from_secs(60)), ["2026-11-16T14:31:00Z"]);
+    wall.scheduler.reschedule("job", cron("@daily", "UTC")).unwrap();
+    assert_eq!(wall.pass(DAY), ["2026-11-17T00:00:00Z"]);
+    assert!(wall.scheduler.remove("job"));
+    assert!(wall.pass(DAY).is_empty());
+}
+
+#[test]
+fn a8_a_cron_job_that_is_paused_while_the_clock_is_set_back_by_days_follows_it_when_it_is_resumed() {
+    for is_alone in [true, false] {
+        let wall = Wall::at("2026-11-16T10:00:30Z");
+        if !is_alone {
+            wall.scheduler.schedule("other", cron("@hourly", "UTC"), |_| ()).unwrap();
+        }
+        wall.schedule("job", cron("@hourly", "UTC"));
+        assert!(wall.scheduler.pause("job"));
+        assert!(wall.set("2026-11-10T10:00:30Z").is_empty());
+        assert!(wall.scheduler.resume("job"));
+        assert_eq!(wall.pass(2 * HOUR), ["2026-11-10T11:00:00Z", "2026-11-10T12:00:00Z"]);
+    }
+}
+
+#[test]
+fn a_cron_line_whose_years_are_over_is_never_due() {
+    let wall = Wall::at("2026-11-16T10:00:00Z");
+    wall.schedule("past", cron("0 0 12 * * * 2025", "UTC"));
+    assert_eq!(wall.scheduler.next_run("past"), None);
+    assert!(wall.scheduler.contains("past"));
+    assert!(wall.pass(400 * DAY).is_empty());
+}
+
+#[test]
+fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
+    let engine = manual();
+    engine.clock().set(time("2026-11-16T10:00:00Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0).queue(0).build().unwrap();
+    // More work than can be done: at any time one of these two is due.
+    for key in ["busy", "as busy"] {
+        let time = engine.clone();
+        scheduler
+            .schedule(key, Duration::from_millis(1), move |_| time.clock().advance(Duration::from_millis(2)))
+            .unwrap();
+    }
+    let runs = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&runs);
+    scheduler.schedule("each second", cron("* * * * * *", "UTC"), move |_| *count.lock().unwrap() += 1).unwrap();
+    engine.clock().advance(Duration::from_millis(1));
+    while engine.clock().now() < time("2026-11-16T10:00:10Z") {
+        engine.turn();
+    }
+    assert!(scheduler.stats().runs > 1000);
+    assert!(*runs.lock().unwrap() >= 9, "{runs:?}");
+}
+
+#[test]
+fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
+    let scheduler = Scheduler::builder().threads(1).build().unwrap();
+    let (send, receive) = std::sync::mpsc::channel();
+    let send = Mutex::new(send);
+    let job = move |_: &_| send.lock().unwrap().send(std::time::SystemTime::now()).unwrap();
+    scheduler.schedule("each second", cron("* * * * * *", "UTC"), job).unwrap();
+    let ran = receive.recv_timeout(Duration::from_secs(60)).unwrap();
+    // Not before the full second that it was due at.
+    let since = ran.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    println!("{:?} after the full second", Duration::from_nanos(u64::from(since.subsec_nanos())));
+    assert!(scheduler.next_run("each second").is_some());
+}
