@@ -197,7 +197,7 @@ pub use stats::{Lateness, Stats};
 pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
-pub use worker::Worker;
+pub use worker::{StandIn, Worker};
 
 /// Compiles the code in the READMEs.
 #[cfg(doctest)]

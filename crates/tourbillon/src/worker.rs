@@ -10,6 +10,9 @@
 //!
 //! The engine's driver leaves such a shard alone. Nobody has to be told of a timer that this thread arms: it looks before it
 //! waits. Should another thread have to share the shard, because there are no more, the worker is notified.
+//!
+//! Adaptive timers share wake-ups here as they do with a driver: see [`Pace`]. A worker that does not come, because
+//! one of its tasks blocks, can be stood in for: [`StandIn`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,10 +20,10 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-use tourbillon_queue::Time;
+use tourbillon_queue::{Span, Time};
 
 use crate::Engine;
-use crate::driver::Turn;
+use crate::driver::{Pace, SPACE, Turn};
 use crate::engine::Entered;
 use crate::home;
 use crate::shard::{Access, BATCH, Notify, Shard};
@@ -51,16 +54,34 @@ pub struct Worker {
     notify: Notify,
     entered: Entered,
     batch: Vec<Waker>,
+    pace: Pace,
+    /// What comes next is another batch of the same.
+    in_batches: bool,
     /// Not `Send`: it is the thread's.
     thread: PhantomData<*const ()>,
 }
+
+/// For those who watch a [`Worker`] from other threads: they can have its timers fired while it is blocked.
+///
+/// It keeps the engine from being shut down by itself, as any handle does.
+pub struct StandIn {
+    shard: NonNull<Shard>,
+    notify: Notify,
+    engine: Engine,
+}
+
+// SAFETY: the shard is shared between threads anyway, and the engine keeps it.
+unsafe impl Send for StandIn {}
+// SAFETY: as above.
+unsafe impl Sync for StandIn {}
 
 impl Worker {
     pub(crate) fn new(engine: &Engine, notify: Notify) -> Option<Worker> {
         let entered = engine.enter();
         let core = engine.core().as_ptr();
         let shard = home::with(core, |home| (home.access() == Access::Owner).then(|| NonNull::from(home.shard())))?;
-        let worker = Worker { shard, notify, entered, batch: Vec::with_capacity(BATCH), thread: PhantomData };
+        let (batch, pace) = (Vec::with_capacity(BATCH), Pace::default());
+        let worker = Worker { shard, notify, entered, batch, pace, in_batches: false, thread: PhantomData };
         worker.shard().set_worker(worker.notify.clone()).then_some(worker)
     }
 
@@ -71,24 +92,67 @@ impl Worker {
 
     /// Fires what is due in this thread's shard, up to a batch, and says when to come again.
     pub fn turn(&mut self) -> Turn {
+        if !self.shard().has_worker() {
+            // Somebody has stood in meanwhile.
+            self.shard().set_worker(self.notify.clone());
+        }
         let core = self.entered.engine().core();
-        let (visit, next, now) = home::with(core.as_ptr(), |home| {
+        let (visit, now) = home::with(core.as_ptr(), |home| {
             let now = home.now();
             // SAFETY: a home knows how its thread stands to its shard.
             let visit = unsafe { home.shard().visit(home.access(), now, &mut self.batch) };
-            (visit, home.shard().wants().next(Time::ZERO), now)
+            (visit, now)
         });
+        // Batches of one and the same wake-up count once.
+        if visit.fired > 0 && !self.in_batches {
+            self.pace.woken(now);
+        }
+        self.in_batches = visit.more;
+        let next = self.next_turn_after(now);
         core.wake(&mut self.batch);
-        Turn { fired: visit.fired, more: visit.more, next: (!next.is_never()).then_some(next), now }
+        Turn { fired: visit.fired, more: visit.more, next, now }
+    }
+
+    /// When the thread has to [`turn`](Worker::turn) at the latest, on the engine's clock: what it arms counts at once. `None`:
+    /// never.
+    #[must_use]
+    pub fn next_turn(&self) -> Option<Time> {
+        self.next_turn_after(home::with(self.entered.engine().core().as_ptr(), |home| home.now()))
     }
 
     /// How long the thread may wait before it has to [`turn`](Worker::turn): what it arms counts at once. `None`: for ever.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        home::with(self.entered.engine().core().as_ptr(), |home| {
-            let next = home.shard().wants().next(Time::ZERO);
-            (!next.is_never()).then(|| Duration::from(next - home.now()))
-        })
+        let now = home::with(self.entered.engine().core().as_ptr(), |home| home.now());
+        self.next_turn_after(now).map(|next| Duration::from(next - now))
+    }
+
+    /// For those who watch this worker.
+    #[must_use]
+    pub fn stand_in(&self) -> StandIn {
+        StandIn { shard: self.shard, notify: self.notify.clone(), engine: self.entered.engine().clone() }
+    }
+
+    fn next_turn_after(&self, now: Time) -> Option<Time> {
+        // A clock that was set back has left the pace ahead.
+        let floor = self.pace.floor().min(now + Span::from(SPACE));
+        let next = self.shard().wants().next(floor);
+        (!next.is_never()).then_some(next)
+    }
+}
+
+impl StandIn {
+    /// Leaves the worker's timers to the engine's driver, until the worker [turns](Worker::turn) again. Nothing happens if it
+    /// is no worker any more.
+    pub fn take_over(&self) {
+        // SAFETY: the engine keeps its shards.
+        self.engine.core().take_from_worker(unsafe { self.shard.as_ref() }, Some(&self.notify));
+    }
+}
+
+impl fmt::Debug for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StandIn").field("engine", &self.engine).finish_non_exhaustive()
     }
 }
 

@@ -418,3 +418,51 @@ fn a_runtimes_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_in_time() {
         assert_eq!(sleep.outcome(), Some(Outcome::Fired));
     }
 }
+
+#[test]
+fn d44_p11_the_timers_of_a_blocked_worker_are_fired_by_who_stands_in_until_it_turns_again() {
+    let engine = with_shards(2);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let task = Task::new();
+    let (_early, _late) = (armed(ms(10), &task), armed(ms(20), &task));
+    let stand_in = worker.stand_in();
+    engine.clock().advance(ms(10));
+    assert_eq!(engine.turn().fired, 0, "nobody stands in yet");
+    thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
+    assert_eq!((engine.turn().fired, task.wakes()), (1, 1));
+    assert_eq!(worker.turn().fired, 0, "it has been done, and is the worker's again");
+    engine.clock().advance(ms(10));
+    assert_eq!((engine.turn().fired, worker.turn().fired), (0, 1));
+    drop(worker);
+    stand_in.take_over();
+    assert_eq!(task.wakes(), 1);
+}
+
+#[test]
+fn d44_p11_a_driver_that_sleeps_fires_the_timers_of_a_blocked_worker() {
+    let engine = with_driver(2);
+    let worker = engine.worker(|| ()).unwrap();
+    let task = Task::new();
+    let sleep = armed(ms(2), &task);
+    let stand_in = worker.stand_in();
+    thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
+    eventually("the driver has fired it", || task.wakes() == 1);
+    assert_eq!(sleep.outcome(), Some(Outcome::Fired));
+}
+
+#[test]
+fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_come_thick() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let task = Task::new();
+    let _sleeps: Vec<_> = (1..=1000).map(|n| armed(Duration::from_micros(100 * n), &task)).collect();
+    let mut turns = 0;
+    while let Some(left) = worker.time_left() {
+        assert!(left <= ms(2), "no later than one space");
+        engine.clock().advance(left);
+        worker.turn();
+        turns += 1;
+    }
+    assert_eq!(task.wakes(), 1000);
+    assert!((50..150).contains(&turns), "{turns} wake-ups: those saved up, and one each 1.75 ms");
+}

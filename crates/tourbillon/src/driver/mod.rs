@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use self::pace::Pace;
+pub(crate) use self::pace::Pace;
 use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
 use crate::core::{Core, CoreRef};
@@ -299,7 +299,7 @@ impl std::fmt::Debug for Driver {
 }
 
 /// Between two wake-ups for relaxed timers, when they come thick.
-const SPACE: Duration = Duration::from_micros(1750);
+pub(crate) const SPACE: Duration = Duration::from_micros(1750);
 
 /// So many turns in one moment are for callbacks that come of callbacks. Then time moves on all the same: it may be that they
 /// never end.

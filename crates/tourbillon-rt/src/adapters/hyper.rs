@@ -1,0 +1,87 @@
+//! What hyper asks of a runtime: connections ([`TcpStream`] is a `hyper::rt::Read` and `Write`), and who runs its tasks.
+//!
+//! Its timer is `tourbillon::adapters::hyper::TourbillonTimer`, with the feature `hyper` of that crate: on a worker its timers are the
+//! worker's own.
+
+use std::future::Future;
+use std::io::{self, IoSlice, Write};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::rt::{Executor, Read, ReadBufCursor};
+use rustix::net::RecvFlags;
+
+use crate::net::TcpStream;
+use crate::net::tcp_stream::send;
+use crate::reactor::Progress;
+
+/// Spawns hyper's tasks on the runtime of the calling thread.
+#[derive(Clone, Copy, Default, Debug)]
+#[non_exhaustive]
+pub struct RuntimeExecutor;
+
+impl RuntimeExecutor {
+    /// One is like the other.
+    #[must_use]
+    pub fn new() -> RuntimeExecutor {
+        RuntimeExecutor
+    }
+}
+
+impl<F> Executor<F> for RuntimeExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        drop(crate::spawn(future));
+    }
+}
+
+impl Read for TcpStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        TcpStream::poll_read(&self, context, |stream| {
+            // SAFETY: nothing is written there but by the kernel, which leaves no byte less initialised than it was.
+            let room = unsafe { buffer.as_mut() };
+            let of = room.len();
+            let ((read, _), count) = rustix::net::recv(stream, &mut *room, RecvFlags::empty())?;
+            debug_assert_eq!(read.len(), count);
+            // SAFETY: the kernel has written so many bytes.
+            unsafe { buffer.advance(count) };
+            Ok(Progress { value: (), exhausted: 0 < count && count < of })
+        })
+    }
+}
+
+impl hyper::rt::Write for TcpStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        TcpStream::poll_write(&self, context, |stream| {
+            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown(Shutdown::Write))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        TcpStream::poll_write(&self, context, |mut stream| stream.write_vectored(buffers).map(Progress::of))
+    }
+}

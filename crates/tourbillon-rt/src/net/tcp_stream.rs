@@ -1,0 +1,374 @@
+//! A connection.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+
+use super::tcp_listener::stream_socket;
+use crate::io::{Attempt, Attempts, Incomplete, Io, Operation, sealed};
+use crate::reactor::{Direction, Progress, Source, Waiter};
+use crate::runtime::spawn_blocking;
+
+type Std = std::net::TcpStream;
+
+/// A TCP connection.
+///
+/// Its clones are the same connection, for two tasks of which one reads and one writes; it is closed with the last.
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use std::time::Duration;
+/// use tourbillon_rt::net::TcpStream;
+///
+/// let stream = TcpStream::connect("127.0.0.1:8080".parse().unwrap()).timeout(Duration::from_secs(3)).await?;
+/// stream.write_all(b"ping").await?;
+/// let mut answer = [0; 64];
+/// let length = stream.read(&mut answer).timeout(Duration::from_secs(1)).await?;
+/// # let _ = length; Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TcpStream {
+    source: Arc<Source<Std>>,
+}
+
+impl TcpStream {
+    pub(super) fn of(source: Source<Std>) -> TcpStream {
+        TcpStream { source: Arc::new(source) }
+    }
+
+    /// Connects to an address. Dropped or timed out, the attempt is given up and its socket closed.
+    pub fn connect(address: SocketAddr) -> Io<impl Operation<Output = TcpStream>> {
+        Io::new(Connect { address, source: None, waiter: Waiter::NONE })
+    }
+
+    /// Connects to the first of a name's addresses that lets us. The name is resolved on a thread that may block.
+    ///
+    /// # Errors
+    /// What the last address said.
+    pub async fn connect_to<A>(name: A) -> io::Result<TcpStream>
+    where
+        A: ToSocketAddrs + Send + 'static,
+    {
+        let resolve = move || name.to_socket_addrs().map(|addresses| addresses.collect::<Vec<_>>());
+        let addresses = spawn_blocking(resolve).await.map_err(io::Error::from)??;
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Of a stream of the standard library.
+    ///
+    /// # Errors
+    /// It cannot be put into non-blocking mode.
+    pub fn from_std(stream: Std) -> io::Result<TcpStream> {
+        stream.set_nonblocking(true)?;
+        Ok(TcpStream::of(Source::new(stream)))
+    }
+
+    /// Reads what there is, up to the length of the buffer; waits if there is nothing. Zero is the end: the peer writes no more.
+    pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| {
+            receive(stream, buffer).map(|count| Progress::bytes(count, buffer.len()))
+        }))
+    }
+
+    /// The same into several buffers, one after the other.
+    pub fn read_vectored<'a>(
+        &'a self,
+        buffers: &'a mut [IoSliceMut<'a>],
+    ) -> Io<impl Operation<Output = usize> + use<'a>> {
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        Io::new(Attempts::new(&self.source, Direction::Read, move |mut stream: &Std| {
+            stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
+        }))
+    }
+
+    /// Reads until the buffer is full.
+    ///
+    /// The end of the stream before that is [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). An error, also
+    /// [`TimedOut`](io::ErrorKind::TimedOut), says how many bytes are in the buffer: [`Incomplete`].
+    pub fn read_exact<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = ()> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, ReadExact { buffer, done: 0 }))
+    }
+
+    /// Reads without taking it from the stream.
+    pub fn peek<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| stream.peek(buffer).map(Progress::of)))
+    }
+
+    /// Writes as much as there is room for; waits if there is none.
+    pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| {
+            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
+        }))
+    }
+
+    /// The same from several buffers, one after the other.
+    pub fn write_vectored<'a>(&'a self, buffers: &'a [IoSlice<'a>]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        let length = buffers.iter().map(|buffer| buffer.len()).sum();
+        Io::new(Attempts::new(&self.source, Direction::Write, move |mut stream: &Std| {
+            stream.write_vectored(buffers).map(|count| Progress::bytes(count, length))
+        }))
+    }
+
+    /// Writes all of it. An error, also [`TimedOut`](io::ErrorKind::TimedOut), says how much has been written: [`Incomplete`].
+    pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = ()> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Write, WriteAll { bytes, done: 0 }))
+    }
+
+    /// Closes it in one direction or both, for all its clones: who reads gets the end, who writes an error. The peer sees the
+    /// end of what was written.
+    ///
+    /// # Errors
+    /// It is not connected any more.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.source.io().shutdown(how)
+    }
+
+    /// Whose connection it is.
+    ///
+    /// # Errors
+    /// It is not connected any more.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.source.io().peer_addr()
+    }
+
+    /// Its address on this machine.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.io().local_addr()
+    }
+
+    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
+        self.source.io().set_nodelay(yes)
+    }
+
+    /// Whether they are.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.source.io().nodelay()
+    }
+
+    /// Sets the time to live of its packets.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.source.io().set_ttl(ttl)
+    }
+
+    /// That time to live.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.source.io().ttl()
+    }
+
+    /// What becomes of bytes that are not sent when it is closed: `None` sends them in the background, zero drops them and resets
+    /// the connection.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        Ok(sockopt::set_socket_linger(self.source.io(), linger)?)
+    }
+
+    /// Whether the system sends a sign of life now and then when nothing else is sent.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_keepalive(&self, yes: bool) -> io::Result<()> {
+        Ok(sockopt::set_socket_keepalive(self.source.io(), yes)?)
+    }
+
+    /// How many bytes the system takes before the peer does.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        Ok(sockopt::set_socket_send_buffer_size(self.source.io(), bytes)?)
+    }
+
+    /// How many bytes the system keeps until they are read.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(self.source.io(), bytes)?)
+    }
+
+    /// For the traits of other crates that read by polling: whoever polled last is woken.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
+    pub(crate) fn poll_read<T>(
+        &self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+    ) -> Poll<io::Result<T>> {
+        self.source.poll(context, Direction::Read, &mut { Waiter::LAST_POLL }, attempt)
+    }
+
+    /// The same for writing.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
+    pub(crate) fn poll_write<T>(
+        &self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+    ) -> Poll<io::Result<T>> {
+        self.source.poll(context, Direction::Write, &mut { Waiter::LAST_POLL }, attempt)
+    }
+}
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+struct ReadExact<'a> {
+    buffer: &'a mut [u8],
+    done: usize,
+}
+
+impl Attempt<Std> for ReadExact<'_> {
+    type Output = ();
+
+    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+        let of = self.buffer.len();
+        while self.done < of {
+            match receive(stream, &mut self.buffer[self.done..]) {
+                Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => self.done += count,
+                Err(error) => return Err(pass_or_count(error, self.done, of)),
+            }
+        }
+        Ok(Progress::of(()))
+    }
+
+    fn timed_out(&self) -> io::Error {
+        Incomplete::error(self.done, self.buffer.len(), io::ErrorKind::TimedOut.into())
+    }
+}
+
+struct WriteAll<'a> {
+    bytes: &'a [u8],
+    done: usize,
+}
+
+impl Attempt<Std> for WriteAll<'_> {
+    type Output = ();
+
+    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+        let of = self.bytes.len();
+        while self.done < of {
+            match send(stream, &self.bytes[self.done..]) {
+                Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::WriteZero.into())),
+                Ok(count) => self.done += count,
+                Err(error) => return Err(pass_or_count(error, self.done, of)),
+            }
+        }
+        Ok(Progress::of(()))
+    }
+
+    fn timed_out(&self) -> io::Error {
+        Incomplete::error(self.done, self.bytes.len(), io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// As the standard library reads, without libc: that would ask twice whether somebody cancels the thread.
+pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0)
+}
+
+/// As the standard library writes.
+pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?)
+}
+
+/// An error that ends an operation is given with how far it came; one after which it goes on is not for the user.
+fn pass_or_count(error: io::Error, done: usize, of: usize) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => error,
+        _ => Incomplete::error(done, of, error),
+    }
+}
+
+/// A connection in the making.
+struct Connect {
+    address: SocketAddr,
+    source: Option<Source<Std>>,
+    waiter: Waiter,
+}
+
+impl Operation for Connect {
+    type Output = TcpStream;
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        let source = match &self.source {
+            Some(source) => source,
+            None => self.source.insert(start_connecting(self.address)?),
+        };
+        let poll = source.poll(context, Direction::Write, &mut self.waiter, finish_connecting);
+        poll.map(|result| result.and_then(|()| self.connected()))
+    }
+
+    fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
+        let connected = self.source.as_ref()?.try_now(finish_connecting)?;
+        Some(connected.and_then(|()| self.connected()))
+    }
+}
+
+impl Connect {
+    fn connected(&mut self) -> io::Result<TcpStream> {
+        self.source.take().map(TcpStream::of).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl sealed::Sealed for Connect {}
+
+fn start_connecting(address: SocketAddr) -> io::Result<Source<Std>> {
+    let socket = stream_socket(address)?;
+    match rustix::net::connect(&socket, &address) {
+        // It goes on by itself.
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Source::new(socket.into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn finish_connecting(stream: &Std) -> io::Result<Progress<()>> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(Progress::of(())),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+        Err(error) => Err(error),
+    }
+}

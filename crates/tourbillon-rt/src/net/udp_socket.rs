@@ -1,0 +1,154 @@
+//! Datagrams.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::io::{Attempts, Io, Operation};
+use crate::reactor::{Direction, Progress, Source};
+
+type Std = std::net::UdpSocket;
+
+/// A UDP socket. To share it between tasks, put it into an `Arc`.
+///
+/// ```
+/// use tourbillon_rt::net::UdpSocket;
+///
+/// let runtime = tourbillon_rt::Runtime::new()?;
+/// runtime.block_on(async {
+///     let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+///     a.send_to(b"hello", b.local_addr()?).await?;
+///     let mut datagram = [0; 64];
+///     let (length, from) = b.recv_from(&mut datagram).await?;
+///     assert_eq!((&datagram[..length], from), (&b"hello"[..], a.local_addr()?));
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UdpSocket {
+    source: Source<Std>,
+}
+
+impl UdpSocket {
+    /// A socket at an address; port zero takes one that is free. If the address is a name, this blocks until it is resolved.
+    ///
+    /// # Errors
+    /// The address is taken, or not one of this machine's; there are no file descriptors left.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
+        UdpSocket::from_std(Std::bind(address)?)
+    }
+
+    /// Of a socket of the standard library.
+    ///
+    /// # Errors
+    /// It cannot be put into non-blocking mode.
+    pub fn from_std(socket: Std) -> io::Result<UdpSocket> {
+        socket.set_nonblocking(true)?;
+        Ok(UdpSocket { source: Source::new(socket) })
+    }
+
+    /// From now on [`send`](UdpSocket::send) sends there, and only what comes from there is received. If the address is a name,
+    /// this blocks until it is resolved.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn connect(&self, address: impl ToSocketAddrs) -> io::Result<()> {
+        self.source.io().connect(address)
+    }
+
+    /// Sends a datagram to whom it is connected.
+    pub fn send<'a>(&'a self, datagram: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Write, |socket: &Std| socket.send(datagram).map(Progress::of)))
+    }
+
+    /// Sends a datagram.
+    pub fn send_to<'a>(&'a self, datagram: &'a [u8], to: SocketAddr) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Write, move |socket: &Std| {
+            socket.send_to(datagram, to).map(Progress::of)
+        }))
+    }
+
+    /// Receives a datagram. What does not fit into the buffer is lost.
+    pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv(buffer).map(Progress::of)))
+    }
+
+    /// Receives a datagram and says from whom.
+    pub fn recv_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv_from(buffer).map(Progress::of)))
+    }
+
+    /// The next datagram, which stays there.
+    pub fn peek_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.peek_from(buffer).map(Progress::of)))
+    }
+
+    /// Its address.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.source.io().local_addr()
+    }
+
+    /// To whom it is connected.
+    ///
+    /// # Errors
+    /// To nobody.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.source.io().peer_addr()
+    }
+
+    /// Whether it may send to broadcast addresses.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_broadcast(&self, yes: bool) -> io::Result<()> {
+        self.source.io().set_broadcast(yes)
+    }
+
+    /// Sets the time to live of its packets.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.source.io().set_ttl(ttl)
+    }
+
+    /// That time to live.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.source.io().ttl()
+    }
+
+    /// Joins a multicast group, on one of this machine's interfaces.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
+        self.source.io().join_multicast_v4(&group, &interface)
+    }
+
+    /// Joins a multicast group, on one of this machine's interfaces.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn join_multicast_v6(&self, group: Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.source.io().join_multicast_v6(&group, interface)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}

@@ -1,0 +1,240 @@
+//! Which directions of a socket are worth a try, and who waits for them.
+//!
+//! The word:
+//!
+//! ```text
+//!     tick: 32 bits    ...    registered   write closed   read closed   write   read
+//! ```
+//!
+//! Each event adds bits and raises the tick. Whoever finds that an operation would block takes the bit of its direction back, but
+//! only if the tick is still the one that it saw before it tried: an event that came in between is not lost. A closed
+//! direction stays worth a try: it does not block any more.
+//!
+//! # No wake-up is lost
+//!
+//! Who waits looks at the word under the lock and leaves its waker there; an event changes the word first and takes the
+//! wakers under the lock afterwards. So either the waiter sees the event, or the event finds the waker.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use super::{Reactor, Token};
+use crate::sync::lock;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// What a socket is ready for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Ready(u64);
+
+/// What was seen of the word before an operation was tried.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen(u64);
+
+/// Who waits: a number that is its own in this socket. Zero: it does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter(u64);
+
+/// What came of the wish to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Wait {
+    /// The waker will be woken.
+    Waits,
+    /// There is something to try, or the socket has to be registered first.
+    TryAgain,
+}
+
+#[derive(Default)]
+pub(crate) struct Readiness {
+    word: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    home: Option<Home>,
+    last_waiter: u64,
+    readers: Vec<(Waiter, Waker)>,
+    writers: Vec<(Waiter, Waker)>,
+}
+
+/// Where a socket is registered; or was, until it was evicted.
+pub(super) struct Home {
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) token: Token,
+}
+
+const REGISTERED: u64 = 1 << 4;
+const TICK: u64 = 1 << 32;
+
+impl Ready {
+    pub(crate) const READ: Ready = Ready(1);
+    pub(crate) const WRITE: Ready = Ready(1 << 1);
+    pub(crate) const READ_CLOSED: Ready = Ready(1 << 2);
+    pub(crate) const WRITE_CLOSED: Ready = Ready(1 << 3);
+
+    /// From what `poll` and epoll say alike.
+    pub(crate) fn from_poll(bits: u32) -> Ready {
+        const IN: u32 = 0x001;
+        const OUT: u32 = 0x004;
+        const ERROR: u32 = 0x008;
+        const HANG_UP: u32 = 0x010;
+        const PEER_HANG_UP: u32 = 0x2000;
+        let has = |these: u32, ready: Ready| if bits & these != 0 { ready } else { Ready(0) };
+        has(IN | ERROR | HANG_UP | PEER_HANG_UP, Ready::READ)
+            | has(OUT | ERROR | HANG_UP, Ready::WRITE)
+            | has(HANG_UP | PEER_HANG_UP, Ready::READ_CLOSED)
+            | has(HANG_UP, Ready::WRITE_CLOSED)
+    }
+}
+
+impl std::ops::BitOr for Ready {
+    type Output = Ready;
+
+    fn bitor(self, other: Ready) -> Ready {
+        Ready(self.0 | other.0)
+    }
+}
+
+impl Direction {
+    fn bit(self) -> u64 {
+        match self {
+            Direction::Read => Ready::READ.0,
+            Direction::Write => Ready::WRITE.0,
+        }
+    }
+
+    fn closed(self) -> u64 {
+        match self {
+            Direction::Read => Ready::READ_CLOSED.0,
+            Direction::Write => Ready::WRITE_CLOSED.0,
+        }
+    }
+}
+
+impl Seen {
+    pub(crate) fn is_registered(self) -> bool {
+        self.0 & REGISTERED != 0
+    }
+
+    /// Whether an operation may not block. One that is not registered can only be tried.
+    pub(crate) fn is_worth_a_try(self, direction: Direction) -> bool {
+        !self.is_registered() || self.0 & (direction.bit() | direction.closed()) != 0
+    }
+}
+
+impl Waiter {
+    /// Does not wait yet.
+    pub(crate) const NONE: Waiter = Waiter(0);
+    /// Whoever polled last, of those who have no operation: `poll_read` and its like.
+    #[cfg(any(feature = "futures-io", feature = "hyper"))]
+    pub(crate) const LAST_POLL: Waiter = Waiter(u64::MAX);
+}
+
+impl Readiness {
+    pub(crate) fn see(&self) -> Seen {
+        Seen(self.word.load(Ordering::Acquire))
+    }
+
+    /// An operation has found nothing more to do, since `seen`.
+    pub(crate) fn exhausted(&self, direction: Direction, seen: Seen) {
+        let take_back = |word: u64| (word / TICK == seen.0 / TICK).then_some(word & !direction.bit());
+        // Where it fails, something has happened in between.
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, take_back);
+    }
+
+    /// Leaves a waker until the direction is worth a try. A waiter has one waker there at most.
+    pub(crate) fn wait(&self, direction: Direction, waiter: &mut Waiter, waker: &Waker) -> Wait {
+        // The user's code is called outside the lock: its clone, and its drop of the one that is replaced.
+        let mut new = Some(waker.clone());
+        let mut old = None;
+        let mut inner = lock(&self.inner);
+        if self.see().is_worth_a_try(direction) {
+            drop(inner);
+            return Wait::TryAgain;
+        }
+        if *waiter == Waiter::NONE {
+            inner.last_waiter += 1;
+            *waiter = Waiter(inner.last_waiter);
+        }
+        let list = inner.list(direction);
+        match list.iter_mut().find(|(who, _)| who == waiter) {
+            Some((_, there)) => old = new.take().map(|new| std::mem::replace(there, new)),
+            None => list.extend(new.take().map(|new| (*waiter, new))),
+        }
+        drop(inner);
+        drop((old, new));
+        Wait::Waits
+    }
+
+    /// Takes back the waker that was left.
+    pub(crate) fn stop_waiting(&self, direction: Direction, waiter: Waiter) {
+        let mut inner = lock(&self.inner);
+        let list = inner.list(direction);
+        let found = list.iter().position(|(who, _)| *who == waiter).map(|index| list.swap_remove(index));
+        drop(inner);
+        drop(found);
+    }
+
+    /// By the reactor: something has happened. The wakers are for it to wake.
+    pub(crate) fn became(&self, ready: Ready, wakers: &mut Vec<Waker>) {
+        let update = |word: u64| Some(word.wrapping_add(TICK) | ready.0);
+        let _always = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        let mut inner = lock(&self.inner);
+        for direction in [Direction::Read, Direction::Write] {
+            if ready.0 & (direction.bit() | direction.closed()) != 0 {
+                wakers.extend(inner.list(direction).drain(..).map(|(_, waker)| waker));
+            }
+        }
+    }
+
+    /// By the reactor: nobody watches this socket any more.
+    pub(crate) fn evicted(&self, wakers: &mut Vec<Waker>) {
+        let mut inner = lock(&self.inner);
+        let update = |word: u64| Some(word.wrapping_add(TICK) & !REGISTERED);
+        let _always = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+        for direction in [Direction::Read, Direction::Write] {
+            wakers.extend(inner.list(direction).drain(..).map(|(_, waker)| waker));
+        }
+    }
+
+    /// Registers it, unless somebody else has: `register` is given where it was before.
+    pub(super) fn register<E>(&self, register: impl FnOnce(Option<Home>) -> Result<Home, E>) -> Result<(), E> {
+        let mut inner = lock(&self.inner);
+        if self.see().is_registered() {
+            return Ok(());
+        }
+        let before = inner.home.take();
+        // Before it is: an event may come at once. What the socket was ready for is forgotten; the event will say.
+        let fresh = |word: u64| Some((word / TICK).wrapping_add(1).wrapping_mul(TICK) | REGISTERED);
+        let _always = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, fresh);
+        match register(before) {
+            Ok(home) => inner.home = Some(home),
+            Err(error) => {
+                self.word.fetch_and(!REGISTERED, Ordering::AcqRel);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// For the end of the socket: where it is or was registered.
+    pub(super) fn take_home(&self) -> Option<Home> {
+        lock(&self.inner).home.take()
+    }
+}
+
+impl Inner {
+    fn list(&mut self, direction: Direction) -> &mut Vec<(Waiter, Waker)> {
+        match direction {
+            Direction::Read => &mut self.readers,
+            Direction::Write => &mut self.writers,
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! An event loop that threads of the user's run as long as there is work (A9).
+//!
+//! It is a runtime without workers. Whoever calls `run` takes a seat of it, with a reactor. Handlers and tasks are in the global
+//! queue, so any thread that runs the loop takes the next; timers are watched by the engine's driver, since a handler may
+//! block its thread as it likes.
+//!
+//! *Work* is whatever may still lead to a handler: one that was posted or runs, a wait for a timer, a task that has not ended, a
+//! [`WorkGuard`]. Each of these holds a guard; when the last one goes, all who run the loop are called, and return.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tourbillon::time::Instant;
+use tourbillon::timer::WaitHandle;
+use tourbillon::{Engine, Outcome, Span, Time, Timer};
+
+use super::guests::Sitting;
+use super::shared::Shared;
+use super::worker::Role;
+use super::{Handle, Runtime};
+use crate::backend::{Backend, BuildError};
+use crate::clock;
+use crate::task::JoinHandle;
+
+/// Runs handlers, on the threads that call [`run`](EventLoop::run), as long as there is work.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tourbillon_rt::EventLoop;
+///
+/// let events = EventLoop::new()?;
+/// let (sender, receiver) = mpsc::channel();
+/// let timer = events.timer();
+/// timer.expires_after(Duration::from_millis(2));
+/// let later = sender.clone();
+/// let _wait = events.on_expiry(&timer, move |_| later.send("expired").unwrap());
+/// events.post(move || sender.send("posted").unwrap());
+/// assert_eq!(events.run(), 2);
+/// assert_eq!(receiver.iter().collect::<Vec<_>>(), ["posted", "expired"]);
+/// # Ok::<(), tourbillon_rt::BuildError>(())
+/// ```
+///
+/// # Handlers
+/// are called by who runs the loop, never by who posts them, one after the other on one thread, on several threads at the
+/// same time. One that panics takes `run` with it, on its thread; the loop goes on as it was, on others and when `run` is called
+/// again.
+///
+/// # I/O
+/// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`.
+///
+/// Its clones are the same loop. With the last, handlers that have not been called are dropped, and timers of the loop's engine end
+/// as stopped.
+#[derive(Clone)]
+pub struct EventLoop {
+    inner: Arc<Inner>,
+}
+
+/// Keeps an [`EventLoop`] running as long as it lives.
+pub struct WorkGuard {
+    work: Arc<Work>,
+}
+
+struct Inner {
+    runtime: Runtime,
+    work: Arc<Work>,
+}
+
+struct Work {
+    count: AtomicUsize,
+    is_stopped: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+/// How long to run it.
+struct Limit {
+    handlers: usize,
+    until: Option<Time>,
+    /// Whether to wait for handlers that are not ready yet.
+    waits: bool,
+}
+
+impl EventLoop {
+    /// One with the back end that can be had.
+    ///
+    /// # Errors
+    /// The system refuses file descriptors, or the thread for timers while nobody runs the loop.
+    pub fn new() -> Result<EventLoop, BuildError> {
+        EventLoop::with_backend(Backend::Auto)
+    }
+
+    /// One with this back end; the environment variable `TOURBILLON_BACKEND` overrides it.
+    ///
+    /// # Errors
+    /// Also if that back end cannot be had.
+    pub fn with_backend(backend: Backend) -> Result<EventLoop, BuildError> {
+        let runtime = Runtime::builder().workers(0).has_guests().backend(backend).build()?;
+        let shared = Arc::clone(runtime.handle().shared());
+        let work = Arc::new(Work { count: AtomicUsize::new(0), is_stopped: AtomicBool::new(false), shared });
+        Ok(EventLoop { inner: Arc::new(Inner { runtime, work }) })
+    }
+
+    /// Calls handlers until there is no work any more, or the loop is [stopped](EventLoop::stop). Returns how many; each time that a
+    /// task is resumed counts as one.
+    ///
+    /// Any number of threads can run one loop. Within one of its handlers, or any other runtime, it returns zero at once.
+    ///
+    /// # Panics
+    /// With what a handler panics.
+    pub fn run(&self) -> usize {
+        self.run_within(Limit { handlers: usize::MAX, until: None, waits: true })
+    }
+
+    /// Calls one handler, and waits for it if need be. Zero: there is no work, or the loop is stopped.
+    ///
+    /// # Panics
+    /// With what the handler panics.
+    pub fn run_one(&self) -> usize {
+        self.run_within(Limit { handlers: 1, until: None, waits: true })
+    }
+
+    /// Calls handlers for so long; not beyond the end of all work.
+    ///
+    /// # Panics
+    /// With what a handler panics.
+    pub fn run_for(&self, duration: Duration) -> usize {
+        let until = clock::now() + Span::from(duration);
+        self.run_within(Limit { handlers: usize::MAX, until: Some(until), waits: true })
+    }
+
+    /// Calls handlers until then; not beyond the end of all work.
+    ///
+    /// # Panics
+    /// With what a handler panics.
+    pub fn run_until(&self, deadline: Instant) -> usize {
+        self.run_for(deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Calls the handlers that are ready, and waits for none.
+    ///
+    /// # Panics
+    /// With what a handler panics.
+    pub fn poll(&self) -> usize {
+        self.run_within(Limit { handlers: usize::MAX, until: None, waits: false })
+    }
+
+    /// Calls one handler if one is ready.
+    ///
+    /// # Panics
+    /// With what the handler panics.
+    pub fn poll_one(&self) -> usize {
+        self.run_within(Limit { handlers: 1, until: None, waits: false })
+    }
+
+    /// Makes all who run the loop return, after the handlers that they are in. From then on nobody runs it, until it is
+    /// [restarted](EventLoop::restart).
+    pub fn stop(&self) {
+        self.inner.work.is_stopped.store(true, Ordering::SeqCst);
+        self.inner.work.shared.call_all();
+    }
+
+    /// Whether it has been stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.inner.work.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// Lets it be run again. (After it has run out of work, that is not needed.)
+    pub fn restart(&self) {
+        self.inner.work.is_stopped.store(false, Ordering::SeqCst);
+    }
+
+    /// Work that keeps the loop running until the guard is dropped.
+    #[must_use = "the loop may end when the guard is dropped"]
+    pub fn work_guard(&self) -> WorkGuard {
+        self.inner.work.guard()
+    }
+
+    /// Has a handler called by who runs the loop.
+    pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
+        let work = self.work_guard();
+        let shared = Arc::clone(self.handle().shared());
+        let call = async move {
+            // Also if it panics.
+            let _work = work;
+            handler();
+        };
+        let (runnable, task) = async_task::spawn(call, move |runnable| shared.schedule(runnable, true));
+        task.detach();
+        runnable.schedule();
+    }
+
+    /// Makes a task of a future, resumed by who runs the loop. It is work until it has ended. What it panics with comes out of its
+    /// handle.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let work = self.work_guard();
+        self.handle().spawn(async move {
+            let _work = work;
+            future.await
+        })
+    }
+
+    /// A timer on the loop's engine.
+    #[must_use]
+    pub fn timer(&self) -> Timer {
+        Timer::on(self.engine())
+    }
+
+    /// Has a handler called by who runs the loop when the timer expires, or its wait is cancelled; exactly once. Until then it is
+    /// work. The timer can be of any engine.
+    ///
+    /// (A callback that is given to the timer itself is no handler of the loop: it is called where the timer's engine calls.)
+    pub fn on_expiry(&self, timer: &Timer, handler: impl FnOnce(Outcome) + Send + 'static) -> WaitHandle {
+        let work = self.work_guard();
+        let inner: Weak<Inner> = Arc::downgrade(&self.inner);
+        timer.on_expiry(move |outcome| {
+            match inner.upgrade() {
+                Some(inner) => EventLoop { inner }.post(move || handler(outcome)),
+                // The loop is gone, but whoever waits is told.
+                None => handler(outcome),
+            }
+            drop(work);
+        })
+    }
+
+    /// The engine of the loop's timers.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.inner.runtime.engine()
+    }
+
+    /// The back end that was taken.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.inner.runtime.backend()
+    }
+
+    fn handle(&self) -> &Handle {
+        self.inner.runtime.handle()
+    }
+
+    fn run_within(&self, limit: Limit) -> usize {
+        let work = &self.inner.work;
+        let Some(sitting) = Sitting::new(self.handle().shared(), Role::Passer) else { return 0 };
+        let worker = sitting.worker();
+        let mut called = 0;
+        while called < limit.handlers && !self.is_stopped() {
+            let most = u32::try_from(limit.handlers - called).unwrap_or(HANDLERS).min(HANDLERS);
+            called += worker.run_tasks(most) as usize;
+            let more = worker.turn_timers();
+            worker.reap();
+            if limit.until.is_some_and(|until| until <= clock::now()) {
+                break;
+            }
+            if more || worker.has_task() {
+                continue;
+            }
+            if !limit.waits || work.count.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            if called < limit.handlers {
+                worker.sleep(limit.until);
+            }
+        }
+        called
+    }
+}
+
+/// So many handlers are called before timers and sockets get their turn.
+const HANDLERS: u32 = 64;
+
+impl Work {
+    fn guard(self: &Arc<Self>) -> WorkGuard {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        WorkGuard { work: Arc::clone(self) }
+    }
+}
+
+impl Drop for WorkGuard {
+    fn drop(&mut self) {
+        if self.work.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.work.shared.call_all();
+        }
+    }
+}
+
+impl fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoop")
+            .field("backend", &self.backend())
+            .field("work", &self.inner.work.count.load(Ordering::SeqCst))
+            .field("is_stopped", &self.is_stopped())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WorkGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkGuard").finish_non_exhaustive()
+    }
+}

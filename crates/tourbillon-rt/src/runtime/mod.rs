@@ -1,0 +1,435 @@
+//! The runtime as its users see it.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `worker.rs` | the loop of a thread that runs tasks: the order of one turn is there |
+//! | `seat.rs` | what other threads know of such a thread |
+//! | `shared.rs` | the global queue, who sleeps, who is called |
+//! | `monitor.rs` | what becomes of a worker that is blocked by its task |
+//! | `registry.rs` | all tasks, so that they can be ended |
+//! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
+//! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
+//! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
+//! | `context.rs` | which runtime a thread is inside of |
+//! | `budget.rs` | how much a task may do before others get a turn |
+
+mod block_on;
+pub(crate) mod budget;
+pub(crate) mod context;
+mod event_loop;
+mod guests;
+mod monitor;
+mod registry;
+mod seat;
+mod shared;
+mod worker;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tourbillon::Engine;
+
+pub use self::context::NoRuntime;
+pub use self::event_loop::{EventLoop, WorkGuard};
+pub(crate) use self::registry::Control;
+
+use self::context::Guard;
+use self::monitor::Monitor;
+use self::registry::catch;
+use self::shared::{Shared, Watched};
+use self::worker::Spare;
+use crate::backend::{Backend, BuildError};
+use crate::task::{JoinError, JoinHandle};
+
+/// Threads that run tasks, each with its own reactor and its own timers.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_rt::{Runtime, time};
+///
+/// let runtime = Runtime::new()?;
+/// let answer = runtime.block_on(async {
+///     let task = tourbillon_rt::spawn(async {
+///         time::sleep(Duration::from_millis(1)).await;
+///         42
+///     });
+///     task.await
+/// })?;
+/// assert_eq!(answer, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Its end
+/// Dropping it ends every task at its next await, and waits for the workers: a task that blocks its worker is waited for. To bound
+/// that, or to let tasks finish, see [`shutdown_timeout`](Runtime::shutdown_timeout). From within one of its own tasks nobody is
+/// waited for.
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// A runtime, to spawn on. Cheap to clone; does not keep the runtime alive.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+/// How to build a [`Runtime`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    workers: Option<usize>,
+    backend: Backend,
+    name: Option<String>,
+    /// Whether blocked threads are looked after though there are no workers.
+    has_guests: bool,
+}
+
+/// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
+#[must_use = "the runtime is left again when this is dropped"]
+pub struct Entered {
+    _guard: Guard,
+    _engine: tourbillon::Entered,
+}
+
+/// How a [`shutdown_timeout`](Runtime::shutdown_timeout) ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// So many tasks had not finished by themselves, and were dropped.
+    pub aborted: usize,
+    /// So many workers were still blocked by their tasks, and were left behind.
+    pub blocked: usize,
+}
+
+impl Runtime {
+    /// One with a worker for each core, and the back end that can be had.
+    ///
+    /// # Errors
+    /// The system refuses threads or file descriptors.
+    pub fn new() -> Result<Runtime, BuildError> {
+        Runtime::builder().build()
+    }
+
+    /// How to build one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The back end that was taken: never [`Backend::Auto`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.handle.shared.backend
+    }
+
+    /// The engine of its timers: `tourbillon::time` uses it within tasks and `block_on`.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.handle.shared.engine
+    }
+
+    /// To spawn from elsewhere.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// See [`Handle::spawn`].
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.handle.spawn(future)
+    }
+
+    /// Runs a future to its end, on this thread: it has a reactor and turns timers here meanwhile. The future need not be `Send`, and
+    /// can use [`spawn_local`]; local tasks that have not ended with it are dropped.
+    ///
+    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within another `block_on`, or a
+    /// task, it blocks that one.
+    ///
+    /// # Panics
+    /// With what the future panics.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        block_on::block_on(&self.handle, future)
+    }
+
+    /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
+    /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
+        let until = Instant::now().checked_add(timeout);
+        let shared = &self.handle.shared;
+        // Without workers nobody would run them.
+        let all_finished = shared.has_workers() && shared.tasks.wait_until_empty(timeout);
+        let aborted = if all_finished { 0 } else { shared.tasks.len() };
+        let until = until.map(|until| until.max(Instant::now() + GRACE));
+        let blocked = self.end(until);
+        Shutdown { aborted, blocked }
+    }
+
+    /// Ends it. How many workers have not by then, or by themselves.
+    fn end(&mut self, until: Option<Instant>) -> usize {
+        let shared = Arc::clone(&self.handle.shared);
+        shared.stop();
+        let threads = std::mem::take(&mut self.threads);
+        let this = thread::current().id();
+        let is_ours = context::handle().is_ok_and(|handle| handle.shared.is_same(&shared));
+        let until = if is_ours { Some(Instant::now()) } else { until };
+        let mut blocked = 0;
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != this) {
+            if join(thread, until).is_err() {
+                blocked += 1;
+            }
+        }
+        shared.finish();
+        shared.engine.shutdown();
+        shared.monitor.end();
+        blocked
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() || !self.handle.shared.is_stopped() {
+            self.end(None);
+        }
+    }
+}
+
+impl Builder {
+    /// How many threads run tasks. One for each core by default.
+    ///
+    /// Zero: tasks are run by [`Runtime::block_on`], on the thread that calls it, while it does.
+    pub fn workers(mut self, workers: usize) -> Builder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What they wait on. [`Backend::Auto`] by default. The environment variable `TOURBILLON_BACKEND` (`auto`, `uring`, `epoll`)
+    /// overrides it.
+    pub fn backend(mut self, backend: Backend) -> Builder {
+        self.backend = backend;
+        self
+    }
+
+    /// What its threads are called. `tourbillon-rt` by default.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Several threads will run its tasks, though it has no workers.
+    fn has_guests(mut self) -> Builder {
+        self.has_guests = true;
+        self
+    }
+
+    /// Builds it and starts its workers.
+    ///
+    /// # Errors
+    /// [`BuildError::Refused`] if a back end was asked for by name and cannot be had; or the system refuses threads.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        let backend = Backend::from_environment()?.unwrap_or(self.backend).choose();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let workers = self.workers.unwrap_or(cores);
+        // A shard for each worker, some for `block_on`, and as many for all other threads as an engine has by itself.
+        let engine = Engine::builder().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
+        let spares = (0..workers).map(|_| backend.reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
+        let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
+        // Without workers the first guest's is made now, so that a back end that cannot be had is refused here.
+        let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };
+        let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
+        let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
+        let shared = Arc::new(Shared::new(backend, engine, seats, watched));
+        shared.guests.expect(first);
+        let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new() };
+        runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
+        Ok(runtime)
+    }
+}
+
+impl Runtime {
+    fn start(&mut self, spares: Vec<Spare>, name: &str) -> Result<(), BuildError> {
+        let named = |name: String| thread::Builder::new().name(name);
+        if self.handle.shared.is_watched {
+            let shared = Arc::clone(&self.handle.shared);
+            let monitor = named(format!("{name}-watch")).spawn(move || monitor::run(&shared));
+            // It ends by itself, and nobody waits for it.
+            drop(monitor.map_err(BuildError::Thread)?);
+        }
+        for (index, spare) in spares.into_iter().enumerate() {
+            let shared = Arc::clone(&self.handle.shared);
+            let thread = named(format!("{name}-{index}")).spawn(move || worker::work(&shared, spare));
+            self.threads.push(thread.map_err(BuildError::Thread)?);
+        }
+        Ok(())
+    }
+}
+
+impl Handle {
+    /// The runtime that this thread is inside of.
+    ///
+    /// # Errors
+    /// It is inside of none.
+    pub fn current() -> Result<Handle, NoRuntime> {
+        context::handle()
+    }
+
+    fn of(shared: &Arc<Shared>) -> Handle {
+        Handle { shared: Arc::clone(shared) }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Makes a task of a future. It starts soon, on any worker, and may be resumed on others.
+    ///
+    /// What it panics with comes out of the handle and harms nobody else. After the runtime's end, the handle says that the task
+    /// was cancelled.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (contained, control) = self.shared.tasks.contain(future);
+        let shared = Arc::clone(&self.shared);
+        let (runnable, task) = async_task::spawn(contained, move |runnable| shared.schedule(runnable, false));
+        control.set_waker(runnable.waker());
+        if self.shared.is_stopping() {
+            control.abort();
+        }
+        self.shared.schedule(runnable, true);
+        JoinHandle::new(task, Some(control))
+    }
+
+    /// Runs something that blocks, on a thread that is there for that (of the crate `blocking`). Once it runs it cannot be aborted.
+    pub fn spawn_blocking<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let handle = self.clone();
+        let task = blocking::unblock(move || {
+            let _entered = handle.enter();
+            catch(f).map_err(JoinError::Panicked)
+        });
+        JoinHandle::new(task, None)
+    }
+
+    /// Makes this thread one that is inside the runtime, until the guard is dropped: [`spawn`] and `tourbillon::time` use it. For
+    /// I/O that is not enough: it has to be polled in a task, or in `block_on`.
+    pub fn enter(&self) -> Entered {
+        Entered { _guard: context::enter_handle(self), _engine: self.shared.engine.enter() }
+    }
+
+    /// The back end of its workers.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.shared.backend
+    }
+}
+
+/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+///
+/// Outside a runtime the handle says [`JoinError::NoRuntime`].
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().map_or_else(|_| JoinHandle::without_runtime(), |handle| handle.spawn(future))
+}
+
+/// Makes a task of a future that stays on this thread, which has to be a worker, or inside of a `block_on`. It ends with that.
+///
+/// Elsewhere the handle says [`JoinError::NoRuntime`].
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// let runtime = tourbillon_rt::Runtime::new()?;
+/// let shared = Rc::new(5);
+/// let its = Rc::clone(&shared);
+/// let sum = runtime.block_on(async move {
+///     let task = tourbillon_rt::spawn_local(async move { *its + 1 });
+///     task.await
+/// })?;
+/// assert_eq!(sum, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    context::with_seat(|worker| {
+        let Some(worker) = worker else { return JoinHandle::without_runtime() };
+        let (contained, control) = worker.seat().locals.contain(future);
+        let seat = Arc::clone(worker.seat());
+        let (runnable, task) = async_task::spawn_local(contained, move |runnable| seat.send(runnable));
+        control.set_waker(runnable.waker());
+        runnable.schedule();
+        JoinHandle::new(task, Some(control))
+    })
+}
+
+/// Runs something that blocks: [`Handle::spawn_blocking`]. Works outside a runtime, too.
+pub fn spawn_blocking<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match Handle::current() {
+        Ok(handle) => handle.spawn_blocking(f),
+        Err(_) => JoinHandle::new(blocking::unblock(move || catch(f).map_err(JoinError::Panicked)), None),
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("backend", &self.shared.backend)
+            .field("workers", &self.shared.seats.len())
+            .field("tasks", &self.shared.tasks.len())
+            .field("queued", &self.shared.injector.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entered").finish_non_exhaustive()
+    }
+}
+
+/// What a worker that is not blocked needs to end, and some more.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Waits for a thread, until then at most; gives it back if it has not ended.
+fn join(thread: thread::JoinHandle<()>, until: Option<Instant>) -> Result<(), thread::JoinHandle<()>> {
+    let mut pause = Duration::from_micros(50);
+    while let Some(until) = until
+        && !thread.is_finished()
+    {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(thread);
+        }
+        thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+    // A worker does not panic.
+    let _ = thread.join();
+    Ok(())
+}

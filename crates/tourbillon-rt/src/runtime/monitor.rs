@@ -1,0 +1,99 @@
+//! Looks after workers that are blocked by one of their tasks (D44, P11).
+//!
+//! A worker that computes for long, or waits inside a system call, does not turn its timers and does not hear of its sockets. Each
+//! [`PERIOD`] this thread looks at the workers. One that has been inside of one and the same poll of a task since the last look is
+//! blocked: its timers are left to the engine's driver until it comes back, who waits for its sockets is woken from here,
+//! and somebody who sleeps is called to take its tasks. So a blocked worker makes others' timers and I/O late by no more than
+//! two periods.
+//!
+//! While all workers sleep there is nothing to look after, and this thread sleeps, too, without a time (P9): the first who wakes up
+//! sets its alarm, with one system call and at most once a period.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::shared::Shared;
+use crate::reactor::Batch;
+
+/// Who has not got on for so long is blocked.
+pub(crate) const PERIOD: Duration = Duration::from_millis(10);
+
+pub(crate) struct Monitor {
+    alarm: OwnedFd,
+    is_watching: AtomicBool,
+}
+
+impl Monitor {
+    pub(super) fn new() -> io::Result<Monitor> {
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        Ok(Monitor { alarm, is_watching: AtomicBool::new(false) })
+    }
+
+    /// By a worker that has woken up: from now on it may be blocked.
+    pub(super) fn watch(&self) {
+        if !self.is_watching.load(Ordering::SeqCst) && !self.is_watching.swap(true, Ordering::SeqCst) {
+            self.set(PERIOD);
+        }
+    }
+
+    /// Lets the thread end.
+    pub(super) fn end(&self) {
+        self.set(Duration::from_nanos(1));
+    }
+
+    /// Whether to look again. If not, the next worker that wakes up sets the alarm; and if one has just done so, that was it.
+    fn goes_on(&self, all_sleep: impl Fn() -> bool) -> bool {
+        if !all_sleep() {
+            return true;
+        }
+        self.is_watching.store(false, Ordering::SeqCst);
+        // Who woke up before that has found us watching.
+        !all_sleep() && !self.is_watching.swap(true, Ordering::SeqCst)
+    }
+
+    fn set(&self, after: Duration) {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let after = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
+        // The descriptor is ours and the time is valid.
+        let _ = timerfd_settime(
+            &self.alarm,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: zero, it_value: after },
+        );
+    }
+
+    fn wait(&self) {
+        let _ = poll(&mut [PollFd::new(&self.alarm, PollFlags::IN)], None);
+        // Takes the news back.
+        self.set(Duration::ZERO);
+    }
+}
+
+/// The thread. It ends when the runtime does.
+pub(super) fn run(shared: &Shared) {
+    let monitor = &shared.monitor;
+    let mut batch = Batch::default();
+    loop {
+        monitor.wait();
+        if shared.is_stopped() {
+            return;
+        }
+        let stuck: Vec<_> = shared.all_seats(|seats| seats.filter(|seat| seat.is_stuck()).cloned().collect());
+        for seat in stuck {
+            seat.stand_in(&mut batch);
+            if !seat.stealer.is_empty() {
+                shared.call_for_help();
+            }
+        }
+        if monitor.goes_on(|| shared.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_asleep()))) {
+            monitor.set(PERIOD);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What other threads know of one that runs tasks: how to wake it, what can be stolen from it, whether it gets on.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_task::Runnable;
+use crossbeam_deque::Stealer;
+use tourbillon::StandIn;
+
+use super::registry::Registry;
+use crate::reactor::{Batch, Reactor};
+use crate::sync::lock;
+
+pub(crate) struct Seat {
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) stealer: Stealer<Runnable>,
+    /// Tasks that run here and nowhere else.
+    inbox: Mutex<VecDeque<Runnable>>,
+    inbox_len: AtomicUsize,
+    /// Those tasks, while they have not ended.
+    pub(super) locals: Arc<Registry>,
+    sleep: AtomicU8,
+    /// Counted up when a task begins and when it ends: odd while one runs.
+    steps: AtomicU64,
+    /// What the monitor has seen of them.
+    steps_seen: AtomicU64,
+    /// How its timers are fired while it is blocked.
+    stand_in: Mutex<Option<StandIn>>,
+}
+
+/// A task runs, until it is dropped.
+pub(super) struct Step<'a>(&'a Seat);
+
+/// What came of wanting to sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(super) enum FallingAsleep {
+    Asleep,
+    /// Somebody has called in between.
+    Called,
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+/// Somebody has called, and it has not heard yet.
+const CALLED: u8 = 2;
+
+impl Seat {
+    pub(super) fn new(reactor: Arc<Reactor>, stealer: Stealer<Runnable>) -> Seat {
+        Seat {
+            reactor,
+            stealer,
+            inbox: Mutex::default(),
+            inbox_len: AtomicUsize::new(0),
+            locals: Arc::default(),
+            sleep: AtomicU8::new(AWAKE),
+            steps: AtomicU64::new(0),
+            steps_seen: AtomicU64::new(0),
+            stand_in: Mutex::new(None),
+        }
+    }
+
+    /// By anybody: what there is to do here is looked at before it sleeps, or it wakes up. A system call only if it sleeps.
+    pub(super) fn call(&self) {
+        if self.sleep.swap(CALLED, Ordering::SeqCst) == ASLEEP {
+            self.reactor.wake();
+        }
+    }
+
+    /// By the owner: from here on a call rings.
+    pub(super) fn fall_asleep(&self) -> FallingAsleep {
+        match self.sleep.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => FallingAsleep::Asleep,
+            Err(_) => {
+                self.sleep.store(AWAKE, Ordering::SeqCst);
+                FallingAsleep::Called
+            }
+        }
+    }
+
+    pub(super) fn wake_up(&self) {
+        self.sleep.store(AWAKE, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_asleep(&self) -> bool {
+        self.sleep.load(Ordering::SeqCst) == ASLEEP
+    }
+
+    /// By anybody: a task that runs here.
+    pub(super) fn send(&self, runnable: Runnable) {
+        let mut inbox = lock(&self.inbox);
+        inbox.push_back(runnable);
+        self.inbox_len.store(inbox.len(), Ordering::SeqCst);
+        drop(inbox);
+        self.call();
+    }
+
+    /// By the owner.
+    pub(super) fn receive(&self) -> Option<Runnable> {
+        if !self.has_mail() {
+            return None;
+        }
+        let mut inbox = lock(&self.inbox);
+        let runnable = inbox.pop_front();
+        self.inbox_len.store(inbox.len(), Ordering::SeqCst);
+        runnable
+    }
+
+    pub(super) fn has_mail(&self) -> bool {
+        self.inbox_len.load(Ordering::SeqCst) > 0
+    }
+
+    /// By the owner: a task begins.
+    pub(super) fn step(&self) -> Step<'_> {
+        self.count_step();
+        Step(self)
+    }
+
+    fn count_step(&self) {
+        self.steps.store(self.steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// By the monitor: whether it is in the same task as it was the last time.
+    pub(super) fn is_stuck(&self) -> bool {
+        let steps = self.steps.load(Ordering::Relaxed);
+        self.steps_seen.swap(steps, Ordering::Relaxed) == steps && steps % 2 == 1
+    }
+
+    /// By the owner: who fires its timers while it is blocked. `None` when it leaves.
+    pub(super) fn set_stand_in(&self, stand_in: Option<StandIn>) {
+        let before = std::mem::replace(&mut *lock(&self.stand_in), stand_in);
+        // With it may go an engine.
+        drop(before);
+    }
+
+    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
+    pub(super) fn stand_in(&self, batch: &mut Batch) {
+        if let Some(stand_in) = &*lock(&self.stand_in) {
+            stand_in.take_over();
+        }
+        // The owner will see for itself what is wrong with its reactor.
+        let _ = self.reactor.reap_for_owner(batch);
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.count_step();
+    }
+}

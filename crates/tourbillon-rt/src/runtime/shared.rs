@@ -1,0 +1,207 @@
+//! What all threads of a runtime share: the global queue, who sleeps, and who has ended.
+//!
+//! # Who is woken for a task
+//!
+//! A task that is woken on a worker goes to that worker's own queue, and nobody is called: the worker will get to it. If it
+//! has run a handful of tasks and still has some, it calls one of those who sleep, who steals half of them; a wake-up costs as
+//! much as tens of short tasks. A new task, and one that is woken from outside, calls somebody at once.
+//!
+//! # No call is missed
+//!
+//! Who sends a task puts it into the queue and then looks for a sleeper; who goes to sleep enters itself among the sleepers
+//! and then looks at the queue. With a sequentially consistent fence between the two on both sides, one of the two sees the other.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex};
+
+use async_task::Runnable;
+use crossbeam_deque::Injector;
+use tourbillon::Engine;
+
+use super::context;
+use super::guests::Guests;
+use super::monitor::Monitor;
+use super::registry::Registry;
+use super::seat::Seat;
+use crate::backend::Backend;
+use crate::sync::{contain, lock};
+
+pub(crate) struct Shared {
+    pub(super) backend: Backend,
+    pub(super) engine: Engine,
+    pub(super) injector: Injector<Runnable>,
+    /// The workers.
+    pub(super) seats: Vec<Arc<Seat>>,
+    /// Threads of the user's that work here for a while.
+    pub(super) guests: Guests,
+    /// Whether there is a monitor. (A single thread that is blocked leaves nobody to do its work.)
+    pub(super) is_watched: bool,
+    pub(super) tasks: Arc<Registry>,
+    pub(super) monitor: Monitor,
+    sleepers: Mutex<Vec<Arc<Seat>>>,
+    sleeping: AtomicUsize,
+    /// How many were called and have not found a task yet.
+    pub(super) searching: AtomicUsize,
+    /// No new tasks.
+    stopping: AtomicBool,
+    /// Nobody runs tasks any more.
+    stopped: AtomicBool,
+}
+
+/// The monitor, and whether it has a thread.
+pub(super) struct Watched {
+    pub(super) monitor: Monitor,
+    pub(super) is_watched: bool,
+}
+
+impl Shared {
+    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, watched: Watched) -> Shared {
+        let Watched { monitor, is_watched } = watched;
+        Shared {
+            backend,
+            engine,
+            injector: Injector::new(),
+            seats,
+            guests: Guests::default(),
+            is_watched,
+            tasks: Arc::default(),
+            monitor,
+            sleepers: Mutex::default(),
+            sleeping: AtomicUsize::new(0),
+            searching: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_same(&self, other: &Shared) -> bool {
+        std::ptr::eq(self, other)
+    }
+
+    /// Whether there are workers, or all is done within `block_on`.
+    pub(super) fn has_workers(&self) -> bool {
+        !self.seats.is_empty()
+    }
+
+    /// A task was woken, or is new.
+    pub(super) fn schedule(&self, runnable: Runnable, is_new: bool) {
+        if self.is_stopped() {
+            // With it goes the task.
+            return drop(runnable);
+        }
+        let elsewhere = context::with_seat(|seat| match seat {
+            Some(worker) if worker.shared().is_same(self) && worker.keeps_tasks() => {
+                worker.push(runnable);
+                None
+            }
+            _ => Some(runnable),
+        });
+        match elsewhere {
+            Some(runnable) => {
+                self.injector.push(runnable);
+                self.call_one();
+                if self.is_stopped() {
+                    self.drain();
+                }
+            }
+            None if is_new => self.call_for_help(),
+            None => {}
+        }
+    }
+
+    /// Wakes one who sleeps, unless somebody is looking for work already.
+    pub(super) fn call_for_help(&self) {
+        if self.sleeping.load(Ordering::SeqCst) > 0 && self.searching.load(Ordering::SeqCst) == 0 {
+            self.call_one();
+        }
+    }
+
+    /// Wakes one who sleeps.
+    fn call_one(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let sleeper = {
+            let mut sleepers = lock(&self.sleepers);
+            let sleeper = sleepers.pop();
+            self.sleeping.store(sleepers.len(), Ordering::SeqCst);
+            sleeper
+        };
+        if let Some(seat) = sleeper {
+            self.searching.fetch_add(1, Ordering::SeqCst);
+            seat.call();
+        }
+    }
+
+    /// Wakes one who sleeps, if there is something in the global queue.
+    pub(super) fn call_if_tasks(&self) {
+        if !self.injector.is_empty() {
+            self.call_one();
+        }
+    }
+
+    /// Wakes everybody.
+    pub(super) fn call_all(&self) {
+        self.all_seats(|seats| seats.for_each(|seat| seat.call()));
+    }
+
+    /// Of workers and guests. Nothing of the user's is to be done with them: guests wait meanwhile.
+    pub(super) fn all_seats<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<Seat>>) -> R) -> R {
+        self.guests.with(|guests| f(&mut self.seats.iter().chain(guests)))
+    }
+
+    /// By who is about to sleep.
+    pub(super) fn add_sleeper(&self, seat: &Arc<Seat>) {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.push(Arc::clone(seat));
+        self.sleeping.store(sleepers.len(), Ordering::SeqCst);
+        drop(sleepers);
+        fence(Ordering::SeqCst);
+    }
+
+    /// By who has slept. Whether it was called to look for work.
+    pub(super) fn remove_sleeper(&self, seat: &Arc<Seat>) -> bool {
+        let mut sleepers = lock(&self.sleepers);
+        let before = sleepers.len();
+        sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, seat));
+        self.sleeping.store(sleepers.len(), Ordering::SeqCst);
+        sleepers.len() == before
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// No new tasks; those that there are end at their next await, and the workers when there is nothing left to do.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.tasks.abort_all();
+        self.call_all();
+    }
+
+    /// The workers have ended: what they have left is ended here.
+    pub(super) fn finish(&self) {
+        self.tasks.abort_all();
+        self.drain();
+        self.stopped.store(true, Ordering::SeqCst);
+        self.drain();
+        self.guests.evict();
+    }
+
+    /// Drops what is left in the queues.
+    fn drain(&self) {
+        loop {
+            let stolen = self.injector.steal().or_else(|| self.seats.iter().map(|seat| seat.stealer.steal()).collect());
+            match stolen {
+                crossbeam_deque::Steal::Success(runnable) => contain(|| drop(runnable)),
+                crossbeam_deque::Steal::Retry => {}
+                crossbeam_deque::Steal::Empty => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A thread that runs tasks: its loop.
+//!
+//! # One turn of the loop
+//!
+//! 1. *Tasks*, up to [`TASKS`]: its own queue, its inbox, now and then (and when there is nothing else) the global queue. With some left
+//!    after [`ENOUGH`], somebody who sleeps is called to help.
+//! 2. *Timers*: what is due in its own shard fires; the tasks that this wakes go to its own queue.
+//! 3. *Events*: what has happened to its sockets. With tasks to run it does not wait for that.
+//! 4. *Others' tasks*, if it has none: half of what another worker has.
+//! 5. *Sleep*, if nobody has any: on its reactor, until the first of an event, a call, and the nearest deadline of its shard (F4).
+//!
+//! All five are on one thread, so a task that waits for its socket or its timer is resumed without any other thread being
+//! woken, and its timers are armed and cancelled without a lock that anybody else takes (F3).
+//!
+//! # When a task blocks it
+//!
+//! Its tasks are stolen by others; its timers and its sockets are seen to by the [monitor](super::monitor).
+
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_task::Runnable;
+use crossbeam_deque::{Steal, Worker as Queue};
+use tourbillon::{Span, Time};
+
+use super::context;
+use super::registry::catch;
+use super::seat::{FallingAsleep, Seat};
+use super::shared::Shared;
+use crate::clock;
+use crate::reactor::{Batch, Reactor};
+use crate::sync::contain;
+
+/// So many tasks are run before timers and sockets get their turn.
+const TASKS: u32 = 64;
+
+/// Who has run so many and has more calls for help.
+const ENOUGH: u32 = 16;
+
+/// Each so many tasks the global queue comes first, so that it does not starve.
+const FAIRNESS: u32 = 61;
+
+/// It costs more to sleep for so long than to stay awake.
+const SHORT: Span = Span::from_nanos(20_000);
+
+/// A thread at work for a runtime.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+    queue: Queue<Runnable>,
+    role: Role,
+    ticks: Cell<u32>,
+    /// Where it looks first for tasks to steal.
+    first_victim: Cell<usize>,
+    turning: RefCell<Turning>,
+}
+
+/// Which tasks a thread runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// Everybody's, by way of a queue of its own.
+    Worker,
+    /// Everybody's, one by one from the global queue: it may leave at any time. What they throw comes out.
+    Passer,
+    /// Those alone that run nowhere else.
+    Local,
+}
+
+/// What a turn of the loop needs.
+struct Turning {
+    /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers.
+    timers: Option<tourbillon::Worker>,
+    batch: Batch,
+}
+
+/// A seat that nobody sits on.
+pub(crate) struct Spare {
+    pub(super) seat: Arc<Seat>,
+    pub(super) queue: Queue<Runnable>,
+}
+
+impl Spare {
+    pub(super) fn new(reactor: Reactor) -> Spare {
+        let queue = Queue::new_fifo();
+        let seat = Arc::new(Seat::new(Arc::new(reactor), queue.stealer()));
+        Spare { seat, queue }
+    }
+}
+
+impl Worker {
+    /// This thread takes the seat.
+    pub(super) fn sit_down(shared: &Arc<Shared>, spare: Spare, role: Role) -> Rc<Worker> {
+        let Spare { seat, queue } = spare;
+        seat.reactor.adopt();
+        let caller = Arc::downgrade(&seat);
+        let timers = match role {
+            // It comes and goes, and is blocked as its users please: its timers are the driver's.
+            Role::Passer => None,
+            _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call())),
+        };
+        seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
+        let turning = RefCell::new(Turning { timers, batch: Batch::default() });
+        let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
+        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning })
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    pub(super) fn reactor(&self) -> &Arc<Reactor> {
+        &self.seat.reactor
+    }
+
+    /// Whether tasks that are woken here go to its own queue.
+    pub(super) fn keeps_tasks(&self) -> bool {
+        self.role == Role::Worker
+    }
+
+    fn runs_all_tasks(&self) -> bool {
+        self.role != Role::Local
+    }
+
+    /// A task for this thread, or who steals it.
+    pub(super) fn push(&self, runnable: Runnable) {
+        self.queue.push(runnable);
+    }
+
+    /// The loop, until `is_done` says so, which is asked before each turn.
+    pub(super) fn run(&self, mut is_done: impl FnMut() -> bool) {
+        while !is_done() {
+            let ran = self.run_tasks(TASKS);
+            let more = self.turn_timers();
+            if ran == TASKS || more || self.has_task() {
+                self.reap();
+            } else if !self.steal() {
+                self.sleep(None);
+            }
+        }
+    }
+
+    /// Runs tasks, so many at most. How many there were.
+    pub(super) fn run_tasks(&self, most: u32) -> u32 {
+        for ran in 0..most {
+            let Some(runnable) = self.next_task() else { return ran };
+            if ran == ENOUGH && !self.queue.is_empty() {
+                self.shared.call_for_help();
+            }
+            let step = self.seat.step();
+            // What a task throws it has caught itself; this is for what a handler of an event loop throws.
+            let ran = catch_unwind(AssertUnwindSafe(|| runnable.run()));
+            drop(step);
+            match ran {
+                Ok(_) => {}
+                Err(payload) if self.role == Role::Passer => resume_unwind(payload),
+                Err(payload) => std::mem::forget(payload),
+            }
+        }
+        most
+    }
+
+    fn next_task(&self) -> Option<Runnable> {
+        let tick = self.ticks.get().wrapping_add(1);
+        self.ticks.set(tick);
+        if !self.runs_all_tasks() {
+            return self.seat.receive();
+        }
+        if tick.is_multiple_of(FAIRNESS) {
+            return self.seat.receive().or_else(|| self.global_task()).or_else(|| self.queue.pop());
+        }
+        self.queue.pop().or_else(|| self.seat.receive()).or_else(|| self.global_task())
+    }
+
+    fn global_task(&self) -> Option<Runnable> {
+        match self.role {
+            Role::Worker => until_decided(|| self.shared.injector.steal_batch_and_pop(&self.queue)),
+            _ => until_decided(|| self.shared.injector.steal()),
+        }
+    }
+
+    /// Whether there is one that this thread could run.
+    pub(super) fn has_task(&self) -> bool {
+        self.seat.has_mail() || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()))
+    }
+
+    /// Takes tasks from another worker.
+    fn steal(&self) -> bool {
+        if !self.runs_all_tasks() {
+            return false;
+        }
+        let seats = &self.shared.seats;
+        let first = self.first_victim.get();
+        let stolen = (0..seats.len())
+            .map(|offset| &seats[(first + offset) % seats.len()])
+            .filter(|seat| !Arc::ptr_eq(seat, &self.seat) && !seat.stealer.is_empty())
+            .find_map(|seat| until_decided(|| seat.stealer.steal_batch_and_pop(&self.queue)));
+        self.first_victim.set(first.wrapping_add(1));
+        stolen.map(|runnable| self.queue.push(runnable)).is_some()
+    }
+
+    /// Fires what is due. Whether there is more of the same.
+    pub(super) fn turn_timers(&self) -> bool {
+        self.turning.borrow_mut().timers.as_mut().is_some_and(|timers| timers.turn().more)
+    }
+
+    pub(super) fn reap(&self) {
+        let _ = self.seat.reactor.reap(&mut self.turning.borrow_mut().batch);
+    }
+
+    /// Sleeps until there is something to do, or that time at most.
+    pub(super) fn sleep(&self, most: Option<Time>) {
+        let turning = &mut *self.turning.borrow_mut();
+        let next = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
+        let until = [next, most].into_iter().flatten().min();
+        if until.is_some_and(|until| until - clock::now() <= SHORT) {
+            let _ = self.seat.reactor.reap(&mut turning.batch);
+            return;
+        }
+        if self.seat.fall_asleep() == FallingAsleep::Called {
+            return;
+        }
+        if self.runs_all_tasks() {
+            self.shared.add_sleeper(&self.seat);
+        }
+        if self.has_task() || self.shared.is_stopping() {
+            let _ = self.seat.reactor.reap(&mut turning.batch);
+        } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
+            // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.seat.wake_up();
+        if self.runs_all_tasks() && self.shared.remove_sleeper(&self.seat) {
+            let found = self.has_task() || self.steal();
+            self.shared.searching.fetch_sub(1, Ordering::SeqCst);
+            if found && !self.shared.injector.is_empty() {
+                self.shared.call_for_help();
+            }
+        }
+        if self.shared.is_watched {
+            self.shared.monitor.watch();
+        }
+    }
+
+    /// Ends the tasks that run only here.
+    fn end_locals(&self) {
+        while self.seat.locals.len() > 0 {
+            self.seat.locals.abort_all();
+            let Some(runnable) = self.seat.receive() else { return };
+            contain(|| _ = runnable.run());
+        }
+    }
+
+    /// The thread has done its work. Tasks that run only here end, others are left to others.
+    pub(super) fn leave(&self) {
+        self.end_locals();
+        while let Some(runnable) = self.queue.pop() {
+            self.shared.injector.push(runnable);
+        }
+        self.seat.set_stand_in(None);
+    }
+
+    /// The seat, for the next.
+    pub(super) fn stand_up(self: Rc<Worker>) -> Option<Spare> {
+        let worker = Rc::into_inner(self)?;
+        Some(Spare { seat: worker.seat, queue: worker.queue })
+    }
+}
+
+/// A worker's thread, from beginning to end.
+pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
+    let worker = Worker::sit_down(shared, spare, Role::Worker);
+    let _guard = context::enter_seat(&worker);
+    // The kernel would be 50 us late otherwise.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    // Our own code does not panic. Should it, the thread does not end: others rely on it.
+    while catch(|| worker.run(|| shared.is_stopping() && !worker.has_task())).is_err() {}
+    worker.leave();
+    worker.seat.reactor.evict();
+}
+
+/// Who steals may have to try again.
+fn until_decided<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
+    loop {
+        match steal() {
+            Steal::Success(value) => return Some(value),
+            Steal::Empty => return None,
+            Steal::Retry => {}
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A task from outside: awaiting what comes of it, and ending it.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use async_task::FallibleTask;
+
+use crate::runtime::Control;
+use crate::sync::lock;
+
+/// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
+///
+/// Dropping the handle lets the task run on. Awaiting it is cancel safe.
+///
+/// ```
+/// let runtime = tourbillon_rt::Runtime::new()?;
+/// let task = runtime.spawn(async { 6 * 7 });
+/// assert_eq!(runtime.block_on(task)?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct JoinHandle<T> {
+    /// There is none if there was no runtime to spawn on.
+    task: Option<FallibleTask<Result<T, JoinError>>>,
+    control: Option<Arc<Control>>,
+}
+
+/// Why a task has returned nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// It was aborted, or its runtime has ended.
+    Cancelled,
+    /// It has panicked, with this.
+    Panicked(Panic),
+    /// There is no runtime on this thread to spawn on.
+    NoRuntime,
+}
+
+/// What a task has panicked with.
+pub struct Panic(Mutex<Box<dyn Any + Send>>);
+
+impl<T> JoinHandle<T> {
+    pub(crate) fn new(task: async_task::Task<Result<T, JoinError>>, control: Option<Arc<Control>>) -> JoinHandle<T> {
+        JoinHandle { task: Some(task.fallible()), control }
+    }
+
+    /// Of a task that never was.
+    pub(crate) fn without_runtime() -> JoinHandle<T> {
+        JoinHandle { task: None, control: None }
+    }
+
+    /// Ends the task at its next await, at once if it waits. What it holds is dropped by a worker. Nothing happens to one that
+    /// has finished (what it returned can still be had), nor to one that was given to
+    /// [`spawn_blocking`](crate::spawn_blocking).
+    pub fn abort(&self) {
+        if let Some(control) = &self.control {
+            control.abort();
+        }
+    }
+
+    /// Whether it has returned, panicked, or been dropped.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(FallibleTask::is_finished)
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(task) = &mut self.task else { return Poll::Ready(Err(JoinError::NoRuntime)) };
+        Pin::new(task).poll(context).map(|result| result.unwrap_or(Err(JoinError::Cancelled)))
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+    }
+}
+
+impl JoinError {
+    /// Whether it was aborted, or its runtime has ended.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, JoinError::Cancelled)
+    }
+
+    /// Whether it has panicked.
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        matches!(self, JoinError::Panicked(_))
+    }
+}
+
+impl Panic {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Panic {
+        Panic(Mutex::new(payload))
+    }
+
+    /// The payload, for `std::panic::resume_unwind`.
+    #[must_use]
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it said, if that is text.
+    #[must_use]
+    pub fn message(&self) -> Option<String> {
+        let payload = lock(&self.0);
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+        text.or_else(|| payload.downcast_ref::<String>().cloned())
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panic").field(&self.message()).finish()
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Cancelled => f.write_str("the task was cancelled"),
+            JoinError::NoRuntime => f.write_str("there is no runtime on this thread"),
+            JoinError::Panicked(panic) => match panic.message() {
+                Some(message) => write!(f, "the task has panicked: {message}"),
+                None => f.write_str("the task has panicked"),
+            },
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<JoinError> for io::Error {
+    fn from(error: JoinError) -> io::Error {
+        io::Error::other(error)
+    }
+}

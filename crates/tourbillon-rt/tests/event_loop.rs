@@ -1,0 +1,298 @@
+//! The event loop (A9), on both back ends.
+
+mod backends;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backends::{eventually, ms, on_each_backend};
+use tourbillon::Outcome;
+use tourbillon_rt::{EventLoop, time};
+
+fn on_each_loop(test: impl Fn(&EventLoop)) {
+    on_each_backend(|backend| test(&EventLoop::with_backend(backend).unwrap()));
+}
+
+/// A counter, and a handler that counts.
+fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&count);
+    let handler = move || {
+        let counts = Arc::clone(&counts);
+        Box::new(move || _ = counts.fetch_add(1, Ordering::SeqCst)) as Box<dyn FnOnce() + Send>
+    };
+    (count, handler)
+}
+
+#[test]
+fn a9_run_calls_what_was_posted_in_order_and_returns_when_there_is_no_more() {
+    on_each_loop(|events| {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for number in 0..100 {
+            let order = Arc::clone(&order);
+            events.post(move || order.lock().unwrap().push(number));
+        }
+        assert!(order.lock().unwrap().is_empty(), "a11: not inside the call that posts");
+        assert_eq!(events.run(), 100);
+        assert!(order.lock().unwrap().iter().copied().eq(0..100));
+        assert_eq!(events.run(), 0);
+    });
+}
+
+#[test]
+fn a9_a_pending_wait_is_work() {
+    on_each_loop(|events| {
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let timer = events.timer();
+        timer.expires_after(ms(5));
+        for _ in 0..2 {
+            let outcomes = Arc::clone(&outcomes);
+            drop(events.on_expiry(&timer, move |outcome| outcomes.lock().unwrap().push(outcome)));
+        }
+        let start = Instant::now();
+        assert_eq!(events.run(), 2);
+        assert!(start.elapsed() >= ms(5));
+        assert_eq!(*outcomes.lock().unwrap(), [Outcome::Fired; 2]);
+    });
+}
+
+#[test]
+fn a9_a_cancelled_wait_is_a_handler_that_says_so() {
+    on_each_loop(|events| {
+        let seen = Arc::new(Mutex::new(None));
+        let timer = events.timer();
+        timer.expires_after(Duration::from_secs(3600));
+        let sees = Arc::clone(&seen);
+        let _wait = events.on_expiry(&timer, move |outcome| *sees.lock().unwrap() = Some(outcome));
+        assert_eq!(timer.cancel(), 1);
+        assert_eq!(events.run(), 1);
+        assert_eq!(*seen.lock().unwrap(), Some(Outcome::Cancelled));
+    });
+}
+
+#[test]
+fn a9_handlers_post_handlers() {
+    on_each_loop(|events| {
+        fn again(events: &EventLoop, left: usize) {
+            let its = events.clone();
+            events.post(move || {
+                if left > 1 {
+                    again(&its, left - 1);
+                }
+            });
+        }
+        again(events, 1000);
+        assert_eq!(events.run(), 1000);
+    });
+}
+
+#[test]
+fn a9_run_one_calls_one_and_poll_waits_for_none() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        (0..5).for_each(|_| events.post(handler()));
+        assert_eq!((events.run_one(), count.load(Ordering::SeqCst)), (1, 1));
+        assert_eq!((events.poll_one(), count.load(Ordering::SeqCst)), (1, 2));
+        assert_eq!((events.poll(), count.load(Ordering::SeqCst)), (3, 5));
+        let _guard = events.work_guard();
+        assert_eq!((events.poll(), events.poll_one()), (0, 0));
+    });
+}
+
+#[test]
+fn a9_run_for_returns_in_time_though_there_is_work() {
+    on_each_loop(|events| {
+        let _guard = events.work_guard();
+        let start = Instant::now();
+        assert_eq!(events.run_for(ms(10)), 0);
+        assert!(start.elapsed() >= ms(10));
+        drop(_guard);
+        assert_eq!(events.run_for(Duration::from_secs(3600)), 0, "without work it does not wait");
+    });
+}
+
+#[test]
+fn a9_a_work_guard_keeps_the_loop_running_until_it_is_dropped() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        let guard = events.work_guard();
+        let runs = events.clone();
+        let thread = thread::spawn(move || runs.run());
+        for round in 1..=20 {
+            events.post(handler());
+            eventually("it is called", || count.load(Ordering::SeqCst) == round);
+        }
+        assert!(!thread.is_finished());
+        drop(guard);
+        assert_eq!(thread.join().unwrap(), 20);
+    });
+}
+
+#[test]
+fn a9_stop_lets_all_return_and_restart_lets_them_go_on() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        let _guard = events.work_guard();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let events = events.clone();
+                thread::spawn(move || events.run())
+            })
+            .collect();
+        thread::sleep(ms(2));
+        events.stop();
+        threads.into_iter().for_each(|thread| _ = thread.join().unwrap());
+        assert!(events.is_stopped());
+        events.post(handler());
+        assert_eq!((events.run(), events.poll(), count.load(Ordering::SeqCst)), (0, 0, 0));
+        events.restart();
+        assert_eq!((events.poll(), count.load(Ordering::SeqCst)), (1, 1));
+    });
+}
+
+#[test]
+fn a9_many_threads_run_one_loop_and_each_handler_is_called_once() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        let guard = events.work_guard();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let events = events.clone();
+                thread::spawn(move || events.run())
+            })
+            .collect();
+        (0..20_000).for_each(|_| events.post(handler()));
+        drop(guard);
+        let called: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert_eq!((called, count.load(Ordering::SeqCst)), (20_000, 20_000));
+    });
+}
+
+#[test]
+fn a9_what_a_handler_panics_with_comes_out_of_run_and_the_loop_goes_on() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        events.post(handler());
+        // Not by the macro: the hook would print it.
+        events.post(|| std::panic::resume_unwind(Box::new("on purpose")));
+        events.post(handler());
+        let thrown = catch_unwind(AssertUnwindSafe(|| events.run())).unwrap_err();
+        assert_eq!(thrown.downcast_ref::<&str>(), Some(&"on purpose"));
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        assert_eq!((events.run(), count.load(Ordering::SeqCst)), (1, 2));
+    });
+}
+
+#[test]
+fn a9_a_task_is_work_until_it_has_ended_and_its_sleeps_are_the_loops() {
+    on_each_loop(|events| {
+        let task = events.spawn(async {
+            let start = time::Instant::now();
+            time::sleep(ms(5)).await;
+            start.elapsed()
+        });
+        assert!(events.run() >= 2);
+        assert!(task.is_finished());
+        let slept = futures_lite::future::block_on(task).unwrap();
+        assert!(slept >= ms(5));
+    });
+}
+
+#[test]
+fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_others() {
+    on_each_loop(|events| {
+        let guard = events.work_guard();
+        let run = || {
+            let events = events.clone();
+            thread::spawn(move || events.run())
+        };
+        // All sockets are with the first thread.
+        let first = run();
+        let tasks: Vec<_> = (0..50)
+            .map(|_| {
+                events.spawn(async {
+                    let (a, b) = backends::pair().await;
+                    let reader = tourbillon_rt::spawn(async move { a.read_exact(&mut [0; 1]).await.unwrap() });
+                    time::sleep(ms(20)).await;
+                    b.write_all(b"x").await.unwrap();
+                    reader.await.unwrap();
+                })
+            })
+            .collect();
+        thread::sleep(ms(5));
+        let (release, until) = std::sync::mpsc::channel::<()>();
+        events.post(move || _ = until.recv());
+        thread::sleep(ms(2));
+        let second = run();
+        eventually("all others end", || tasks.iter().all(|task| task.is_finished()));
+        drop((release, guard));
+        [first, second].into_iter().for_each(|thread| _ = thread.join().unwrap());
+    });
+}
+
+#[test]
+fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_without_need() {
+    on_each_loop(|events| {
+        let task = events.spawn(async {
+            let (a, b) = backends::pair().await;
+            let reader = tourbillon_rt::spawn(async move { a.read(&mut [0; 8]).await.unwrap() });
+            time::sleep(ms(30)).await;
+            b.write_all(b"x").await.unwrap();
+            reader.await.unwrap()
+        });
+        while !task.is_finished() {
+            if events.poll() == 0 {
+                thread::sleep(ms(1));
+            }
+        }
+        assert_eq!(futures_lite::future::block_on(task).unwrap(), 1);
+        assert_eq!(events.poll(), 0);
+        let waits = events.spawn(async {
+            let (a, _b) = backends::pair().await;
+            a.read(&mut [0; 8]).await
+        });
+        while events.poll() > 0 {}
+        thread::sleep(ms(2));
+        while events.poll() > 0 {}
+        assert_eq!((events.poll(), events.poll()), (0, 0), "it waits, and nothing has happened");
+        // On another thread it is registered anew, and then waits there.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while events.poll() > 0 {}
+                assert_eq!(events.poll(), 0);
+            });
+        });
+        assert!(!waits.is_finished());
+    });
+}
+
+#[test]
+fn a9_a_loop_within_its_own_handler_is_not_run() {
+    on_each_loop(|events| {
+        let (inside, seen) = (events.clone(), Arc::new(AtomicUsize::new(99)));
+        let sees = Arc::clone(&seen);
+        events.post(move || sees.store(inside.run(), Ordering::SeqCst));
+        assert_eq!(events.run(), 1);
+        assert_eq!(seen.load(Ordering::SeqCst), 0);
+    });
+}
+
+#[test]
+fn d28_a_wait_is_told_when_its_loop_is_dropped() {
+    on_each_loop(|events| {
+        let loop_of_its_own = EventLoop::with_backend(events.backend()).unwrap();
+        let (count, _) = counter();
+        let timer = loop_of_its_own.timer();
+        timer.expires_after(Duration::from_secs(3600));
+        let counts = Arc::clone(&count);
+        let _wait = loop_of_its_own.on_expiry(&timer, move |outcome| {
+            assert_eq!(outcome, Outcome::Stopped);
+            counts.fetch_add(1, Ordering::SeqCst);
+        });
+        drop(loop_of_its_own);
+        eventually("it is told", || count.load(Ordering::SeqCst) == 1);
+    });
+}
