@@ -44,8 +44,7 @@ const CPU: &str = "cpu_ns_per_reply";
 
 pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &Choice, report: &mut Report) {
     limits::raise();
-    let (default, delay) =
-        if choice.common.quick { (QUICK_CONNECTIONS, QUICK_DELAY) } else { (CONNECTIONS, DELAY) };
+    let (default, delay) = if choice.common.quick { (QUICK_CONNECTIONS, QUICK_DELAY) } else { (CONNECTIONS, DELAY) };
     let asked = connections.unwrap_or(default) as usize;
     let connections = limits::affordable(asked);
     if connections < asked {

@@ -40,7 +40,8 @@ fn sleeps(status: &str) -> u64 {
 }
 
 fn resident(process: u32) -> usize {
-    let statm = fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux tells how much memory a process has");
+    let statm =
+        fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux tells how much memory a process has");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number");
     pages * rustix::param::page_size()
 }
