@@ -17,16 +17,8 @@ use crate::systems::{clock_nanosleep, tokio};
 struct Work {
     connections: usize,
     delay: Duration,
-    sent: Sent,
-}
-
-/// When the messages are sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    /// Each at a random time within the delay: when the first reply is due, the last message has been sent.
-    Spread,
-    /// One after the other as fast as possible.
-    AtOnce,
+    /// Each message is sent at a random time within this.
+    within: Duration,
 }
 
 const CONNECTIONS: u32 = 10_000;
@@ -50,8 +42,9 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &C
     if connections < asked {
         eprintln!("warning: {connections} connections instead of {asked}: there are no more file descriptors");
     }
-    for sent in [Sent::Spread, Sent::AtOnce] {
-        let work = Work { connections, delay, sent };
+    // When the first reply is due, the last message has been sent.
+    for within in [delay, delay / 10] {
+        let work = Work { connections, delay, within };
         let entries = systems.iter().map(|system| entry(system, work)).collect();
         measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
         for &ours in OURS {
@@ -64,23 +57,15 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &C
 
 impl Work {
     fn case(self) -> String {
-        let sent = match self.sent {
-            Sent::Spread => "spread",
-            Sent::AtOnce => "at_once",
-        };
-        format!("delayed,connections={},sent={sent}", self.connections)
+        format!("delayed,connections={},within={}ms", self.connections, self.within.as_millis())
     }
 
     /// When each connection sends its message, in order, in nanoseconds.
     fn times(self) -> Vec<u64> {
-        let mut random = Random(3);
-        let spread = self.delay.as_nanos() as u64;
-        let mut times: Vec<u64> = (0..self.connections).map(|_| random.next() % spread).collect();
+        let (mut random, within) = (Random(3), self.within.as_nanos() as u64);
+        let mut times: Vec<u64> = (0..self.connections).map(|_| random.next() % within).collect();
         times.sort_unstable();
-        match self.sent {
-            Sent::Spread => times,
-            Sent::AtOnce => vec![0; self.connections],
-        }
+        times
     }
 }
 
@@ -105,7 +90,8 @@ fn round(system: &'static str, work: Work) -> Vec<(&'static str, f64)> {
     }
     let waiting = server.look();
     connections.iter_mut().for_each(receive);
-    let cpu = server.look().cpu - before.cpu;
+    let after = server.look();
+    let cpu = after.cpu - before.cpu;
     let (p50, p99) = server.lateness();
     drop(first);
     let grown = waiting.resident.saturating_sub(fresh.resident) as f64;
@@ -113,6 +99,7 @@ fn round(system: &'static str, work: Work) -> Vec<(&'static str, f64)> {
         ("p50_us", p50),
         (P99, p99),
         (CPU, per_operation(cpu, work.connections)),
+        ("sleeps_per_reply", (after.sleeps - before.sleeps) as f64 / work.connections as f64),
         ("resident_bytes", grown / work.connections as f64),
     ]
 }
@@ -146,9 +133,8 @@ mod tests {
 
     #[test]
     fn messages_are_sent_in_order_and_before_the_first_reply_is_due() {
-        let work = Work { connections: 1_000, delay: DELAY, sent: Sent::Spread };
+        let work = Work { connections: 1_000, delay: DELAY, within: DELAY };
         let times = work.times();
         assert!(times.is_sorted() && times[0] < times[999] && times[999] < DELAY.as_nanos() as u64);
-        assert_eq!(Work { sent: Sent::AtOnce, ..work }.times(), vec![0; 1_000]);
     }
 }
