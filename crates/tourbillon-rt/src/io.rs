@@ -14,7 +14,7 @@ use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
@@ -50,6 +50,10 @@ pub trait Operation: sealed::Sealed {
     /// Tries it; pending if it would block, and then the waker is woken when it may not any more.
     #[doc(hidden)]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Self::Output>>;
+
+    /// Tries it, whatever is known of the socket; `None` if it would block.
+    #[doc(hidden)]
+    fn last_try(&mut self) -> Option<io::Result<Self::Output>>;
 
     /// What its end before it has succeeded is called.
     #[doc(hidden)]
@@ -100,11 +104,8 @@ impl<O: Operation> Future for Io<O> {
         if timer.outcome() == Some(Outcome::Stopped) {
             return Poll::Ready(Err(io::Error::other("the timers of the operation's runtime have been shut down")));
         }
-        // Something may have happened that nobody has heard of yet.
-        match this.operation.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(result) => Poll::Ready(result),
-            Poll::Pending => Poll::Ready(Err(this.operation.timed_out())),
-        }
+        // Something may have happened that the reactor has not heard of yet.
+        Poll::Ready(this.operation.last_try().unwrap_or_else(|| Err(this.operation.timed_out())))
     }
 }
 
@@ -150,6 +151,10 @@ impl<S: AsFd, F: Attempt<S>> Operation for Attempts<'_, S, F> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<F::Output>> {
         self.source.poll(context, self.direction, &mut self.waiter, |io| self.attempt.attempt(io))
+    }
+
+    fn last_try(&mut self) -> Option<io::Result<F::Output>> {
+        self.source.try_now(|io| self.attempt.attempt(io))
     }
 
     fn timed_out(&self) -> io::Error {

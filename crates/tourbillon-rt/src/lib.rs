@@ -1,4 +1,70 @@
 //! A runtime for Linux servers: io_uring or epoll workers that turn their own timers, and I/O that times out.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tourbillon_rt::net::{TcpListener, TcpStream};
+//! use tourbillon_rt::{Runtime, spawn};
+//!
+//! async fn echo(stream: TcpStream) -> std::io::Result<()> {
+//!     let mut buffer = [0; 4096];
+//!     loop {
+//!         // Who is silent for half a minute is sent away.
+//!         let length = stream.read(&mut buffer).timeout(Duration::from_secs(30)).await?;
+//!         if length == 0 {
+//!             return Ok(());
+//!         }
+//!         stream.write_all(&buffer[..length]).timeout(Duration::from_secs(5)).await?;
+//!     }
+//! }
+//!
+//! let runtime = Runtime::new()?;
+//! runtime.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let client = TcpStream::connect(listener.local_addr()?).timeout(Duration::from_secs(1)).await?;
+//!     let (stream, _) = listener.accept().await?;
+//!     drop(spawn(echo(stream)));
+//!     client.write_all(b"hello").await?;
+//!     client.read_exact(&mut [0; 5]).timeout(Duration::from_secs(1)).await
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What there is
+//! - [`Runtime`]: workers, each with a reactor and a shard of timers that it turns itself; they steal each other's tasks.
+//!   [`spawn`], [`spawn_local`], [`spawn_blocking`], [`JoinHandle`].
+//! - [`net`]: TCP and UDP. Every operation is an [`Io`] with [`timeout`](Io::timeout) and [`deadline`](Io::deadline).
+//! - [`time`]: the timers of the crate `tourbillon`. Within the runtime they are the worker's own: no other thread is told of them, and
+//!   the nearest deadline bounds the wait of the reactor. (A `Sleep` belongs to where it was made: one that is made outside the
+//!   runtime is the global engine's, and works as well.)
+//! - [`EventLoop`]: threads of your own run handlers as long as there is work.
+//!
+//! # Which back end
+//! io_uring where the kernel (5.13) and the sandbox allow it, else epoll; [`Runtime::backend`] says which. Each can be forced:
+//! [`Builder::backend`], or the environment variable `TOURBILLON_BACKEND=uring|epoll|auto`, which wins. One that is forced and cannot
+//! be had is an [error](BuildError::Refused) that says why. What a program can see of them is the same.
+//!
+//! # What happens when
+//! | | |
+//! |---|---|
+//! | a task panics | it comes out of its [`JoinHandle`]; nobody else is harmed |
+//! | a task blocks its worker | its tasks are stolen, its timers and sockets served by others, at most some 20 ms late |
+//! | an operation is dropped or times out | it has moved no byte and moves none afterwards; the socket can be used on |
+//! | it completes when its time is over | the completion counts |
+//! | there is no runtime on the thread | what has to wait gives [`NoRuntime`]; nothing panics |
+//! | there are no file descriptors left | the operation that needed one says so; a waiting connection can be accepted later |
+//! | the runtime is dropped | every task ends at its next await, what it holds is dropped |
+//! | nothing is due | no thread wakes up |
+//!
+//! # Features
+//! None is on by default.
+//!
+//! **`futures-io`**: [`TcpStream`](net::TcpStream) is `AsyncRead` and `AsyncWrite` of the crate `futures-io`.
+//!
+//! **`hyper`**: [`TcpStream`](net::TcpStream) is a `hyper::rt::Read` and `Write`, and `adapters::hyper::RuntimeExecutor` runs hyper's
+//! tasks. The timer for hyper is in the crate `tourbillon`.
+//!
+//! # Platforms
+//! Linux alone.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -26,3 +92,10 @@ pub use runtime::{
 pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;
+
+/// Compiles the code in the README.
+#[cfg(doctest)]
+mod readme {
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+}

@@ -202,6 +202,71 @@ fn a9_a_task_is_work_until_it_has_ended_and_its_sleeps_are_the_loops() {
 }
 
 #[test]
+fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_others() {
+    on_each_loop(|events| {
+        let guard = events.work_guard();
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let events = events.clone();
+                thread::spawn(move || events.run())
+            })
+            .collect();
+        let tasks: Vec<_> = (0..50)
+            .map(|_| {
+                events.spawn(async {
+                    let (a, b) = backends::pair().await;
+                    time::sleep(ms(20)).await;
+                    b.write_all(b"x").await.unwrap();
+                    a.read_exact(&mut [0; 1]).await.unwrap();
+                })
+            })
+            .collect();
+        thread::sleep(ms(5));
+        let (release, until) = std::sync::mpsc::channel::<()>();
+        events.post(move || _ = until.recv());
+        eventually("all others end", || tasks.iter().all(|task| task.is_finished()));
+        drop((release, guard));
+        threads.into_iter().for_each(|thread| _ = thread.join().unwrap());
+    });
+}
+
+#[test]
+fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_without_need() {
+    on_each_loop(|events| {
+        let task = events.spawn(async {
+            let (a, b) = backends::pair().await;
+            let reader = tourbillon_rt::spawn(async move { a.read(&mut [0; 8]).await.unwrap() });
+            time::sleep(ms(30)).await;
+            b.write_all(b"x").await.unwrap();
+            reader.await.unwrap()
+        });
+        while !task.is_finished() {
+            if events.poll() == 0 {
+                thread::sleep(ms(1));
+            }
+        }
+        assert_eq!(futures_lite::future::block_on(task).unwrap(), 1);
+        assert_eq!(events.poll(), 0);
+        let waits = events.spawn(async {
+            let (a, _b) = backends::pair().await;
+            a.read(&mut [0; 8]).await
+        });
+        while events.poll() > 0 {}
+        thread::sleep(ms(2));
+        while events.poll() > 0 {}
+        assert_eq!((events.poll(), events.poll()), (0, 0), "it waits, and nothing has happened");
+        // On another thread it is registered anew, and then waits there.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while events.poll() > 0 {}
+                assert_eq!(events.poll(), 0);
+            });
+        });
+        assert!(!waits.is_finished());
+    });
+}
+
+#[test]
 fn a9_a_loop_within_its_own_handler_is_not_run() {
     on_each_loop(|events| {
         let (inside, seen) = (events.clone(), Arc::new(AtomicUsize::new(99)));

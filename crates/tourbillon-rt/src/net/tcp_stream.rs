@@ -335,13 +335,19 @@ impl Operation for Connect {
             Some(source) => source,
             None => self.source.insert(start_connecting(self.address)?),
         };
-        let poll = source.poll(context, Direction::Write, &mut self.waiter, |stream| finish_connecting(stream));
-        if let Poll::Ready(Ok(())) = poll
-            && let Some(source) = self.source.take()
-        {
-            return Poll::Ready(Ok(TcpStream::of(source)));
-        }
-        poll.map(|result| Err(result.err().unwrap_or_else(|| io::ErrorKind::NotConnected.into())))
+        let poll = source.poll(context, Direction::Write, &mut self.waiter, finish_connecting);
+        poll.map(|result| result.and_then(|()| self.connected()))
+    }
+
+    fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
+        let connected = self.source.as_ref()?.try_now(finish_connecting)?;
+        Some(connected.and_then(|()| self.connected()))
+    }
+}
+
+impl Connect {
+    fn connected(&mut self) -> io::Result<TcpStream> {
+        self.source.take().map(TcpStream::of).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 

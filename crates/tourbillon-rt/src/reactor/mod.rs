@@ -46,7 +46,8 @@
 //! 3. *A wait to the nanosecond*, until an event, the given time, or a [`wake`](Selector::wake). It may return early.
 //! 4. *Wake from any thread*, one system call, never lost: one that comes before the wait ends that wait.
 //! 5. *Removal from any thread.* Events of a token that was removed may come late; the table drops them.
-//! 6. `add` and `wait` are called by the owner's thread alone, [`reap`](Selector::reap) also by who stands in for it.
+//! 6. `add` and `wait` are called by the owner's thread alone, [`reap`](Selector::reap) also by who stands in for it. A thread
+//!    becomes the owner by [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
 
 mod epoll;
 mod readiness;
@@ -57,6 +58,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread::{self, ThreadId};
 
 use tourbillon::Time;
 
@@ -70,6 +72,8 @@ use crate::sync::lock;
 
 /// The back end of one worker. The module says what it must provide.
 pub(crate) trait Selector: Send + Sync {
+    /// From now on the calling thread is the owner.
+    fn adopt(&self) {}
     /// Watches a socket, in both directions.
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()>;
     /// Watches it no longer.
@@ -99,6 +103,7 @@ pub(crate) struct Event {
 pub(crate) struct Reactor {
     selector: Box<dyn Selector>,
     table: Mutex<Table>,
+    owner: Mutex<Option<ThreadId>>,
 }
 
 #[derive(Default)]
@@ -121,7 +126,22 @@ pub(crate) struct Batch {
 
 impl Reactor {
     pub(crate) fn new(selector: Box<dyn Selector>) -> Reactor {
-        Reactor { selector, table: Mutex::default() }
+        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None) }
+    }
+
+    /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
+    pub(crate) fn adopt(&self) {
+        let this = thread::current().id();
+        let before = lock(&self.owner).replace(this);
+        if before != Some(this) {
+            self.evict();
+            self.selector.adopt();
+        }
+    }
+
+    /// Whether the calling thread is the owner, or was the last.
+    pub(crate) fn is_adopted(&self) -> bool {
+        *lock(&self.owner) == Some(thread::current().id())
     }
 
     /// Waits, and wakes who waits for what happened.
@@ -156,13 +176,6 @@ impl Reactor {
             readiness.evicted(&mut wakers);
         }
         wakers.into_iter().for_each(wake);
-    }
-
-    /// How many sockets are registered.
-    #[cfg(test)]
-    pub(crate) fn registered(&self) -> usize {
-        let table = lock(&self.table);
-        table.slots.len() - table.free.len()
     }
 
     fn add(&self, readiness: &Arc<Readiness>, fd: BorrowedFd<'_>) -> io::Result<Token> {
@@ -220,7 +233,7 @@ impl Table {
     fn free_slot(&mut self, index: usize) -> Option<Arc<Readiness>> {
         let slot = &mut self.slots[index];
         let readiness = slot.readiness.take()?;
-        // The highest generations are the back ends' own: see `Token::is_reserved`.
+        // The highest generation is the back ends' own.
         slot.generation = (slot.generation + 1) % Token::RESERVED_GENERATION;
         self.free.push(index as u32);
         Some(readiness)
@@ -233,6 +246,10 @@ impl Token {
     /// A token that no socket has, for what a back end watches itself.
     pub(crate) const fn reserved(number: u32) -> Token {
         Token((Token::RESERVED_GENERATION as u64) << 32 | number as u64)
+    }
+
+    pub(crate) fn is_reserved(self) -> bool {
+        (self.0 >> 32) as u32 == Token::RESERVED_GENERATION
     }
 }
 

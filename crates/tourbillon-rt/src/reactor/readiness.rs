@@ -228,13 +228,6 @@ impl Readiness {
     pub(super) fn take_home(&self) -> Option<Home> {
         lock(&self.inner).home.take()
     }
-
-    /// How many wait.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        let inner = lock(&self.inner);
-        inner.readers.len() + inner.writers.len()
-    }
 }
 
 impl Inner {

@@ -86,6 +86,18 @@ impl<S: AsFd> Source<S> {
         }
     }
 
+    /// Tries the operation, worth it or not. `None`: it would block.
+    pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&S) -> io::Result<Progress<T>>) -> Option<io::Result<T>> {
+        loop {
+            match attempt(&self.io) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                // That it is exhausted is for those to say who have seen the readiness before.
+                result => return Some(result.map(|progress| progress.value)),
+            }
+        }
+    }
+
     /// Takes the waker back that `poll` has left.
     pub(crate) fn stop_waiting(&self, direction: Direction, waiter: Waiter) {
         if waiter != Waiter::NONE {
@@ -103,12 +115,6 @@ impl<S: AsFd> Source<S> {
             let token = reactor.add(&self.readiness, self.io.as_fd())?;
             Ok(Home { reactor, token })
         })
-    }
-
-    /// How many wait for it.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self) -> usize {
-        self.readiness.waiting()
     }
 }
 

@@ -3,7 +3,7 @@
 //! # Who may do what
 //!
 //! A poll belongs to the thread that submitted it: what it completes with is prepared on that thread, and when the thread
-//! ends, the kernel cancels it. So only the owner adds. Anybody may remove, wake, and read the completion queue. Each submission
+//! ends, the kernel cancels it. So only the owner adds; and who becomes the owner watches the bell anew. Anybody may remove, wake, and read the completion queue. Each submission
 //! is made and given to the kernel under one lock, so the submission queue is empty whenever nobody holds it: it is never
 //! full (D7), and nobody submits for somebody else.
 //!
@@ -15,6 +15,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
@@ -32,11 +33,14 @@ pub(crate) struct Uring {
     completing: Mutex<()>,
     /// Rung by other threads.
     bell: OwnedFd,
+    /// Which poll of the bell is the current one.
+    bell_poll: AtomicU32,
+    /// It has ended, and the owner is to watch the bell anew.
+    bell_ended: AtomicBool,
 }
 
-const BELL: Token = Token::reserved(0);
 /// What comes of a removal is of no interest.
-const REMOVAL: Token = Token::reserved(1);
+const REMOVAL: Token = Token::reserved(0);
 
 /// Submissions are given to the kernel one by one.
 const SUBMISSIONS: u32 = 8;
@@ -55,7 +59,8 @@ impl Uring {
         let ring = build()?;
         require(&ring)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let uring = Uring { ring, submitting: Mutex::new(()), completing: Mutex::new(()), bell };
+        let (bell_poll, bell_ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        let uring = Uring { ring, submitting: Mutex::new(()), completing: Mutex::new(()), bell, bell_poll, bell_ended };
         uring.watch_bell()?;
         uring.try_out()?;
         Ok(uring)
@@ -75,9 +80,12 @@ impl Uring {
         }
     }
 
+    /// By the owner. What an earlier poll of the bell says from now on does not count.
     fn watch_bell(&self) -> io::Result<()> {
+        let number = self.bell_poll.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.bell_poll.store(number, Ordering::Relaxed);
         let poll = opcode::PollAdd::new(types::Fd(self.bell.as_raw_fd()), IN).multi(true);
-        self.submit(&poll.build().user_data(BELL.0))
+        self.submit(&poll.build().user_data(Token::reserved(number).0))
     }
 
     fn submit(&self, entry: &squeue::Entry) -> io::Result<()> {
@@ -106,17 +114,16 @@ impl Uring {
         unsafe { self.ring.completion_shared() }.for_each(each);
     }
 
-    fn take(&self, events: &mut Vec<Event>) -> io::Result<()> {
-        let mut bell_ended = false;
+    fn take(&self, events: &mut Vec<Event>) {
+        let bell = Token::reserved(self.bell_poll.load(Ordering::Relaxed));
         self.completions(|completion| {
-            let ended = !cqueue::more(completion.flags());
-            match Token(completion.user_data()) {
-                REMOVAL => {}
-                BELL => bell_ended |= ended,
-                token => events.push(Event { token, ready: ready(completion.result()), ended }),
+            let (token, ended) = (Token(completion.user_data()), !cqueue::more(completion.flags()));
+            if !token.is_reserved() {
+                events.push(Event { token, ready: ready(completion.result()), ended });
+            } else if token == bell && ended {
+                self.bell_ended.store(true, Ordering::Relaxed);
             }
         });
-        if bell_ended { self.watch_bell() } else { Ok(()) }
     }
 
     /// Whether there is something to be had from the kernel that is not in the queue.
@@ -129,6 +136,12 @@ impl Uring {
 }
 
 impl Selector for Uring {
+    fn adopt(&self) {
+        let before = Token::reserved(self.bell_poll.load(Ordering::Relaxed));
+        self.bell_ended.store(self.watch_bell().is_err(), Ordering::Relaxed);
+        let _ = self.submit(&opcode::PollRemove::new(before.0).build().user_data(REMOVAL.0));
+    }
+
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
         let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | OUT | PEER_HANG_UP).multi(true);
         self.submit(&poll.build().user_data(token.0))
@@ -140,11 +153,18 @@ impl Selector for Uring {
     }
 
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
+        // Before the wait: a call that has come in between is heard at once, since the bell is never taken back.
+        if self.bell_ended.swap(false, Ordering::Relaxed)
+            && let Err(error) = self.watch_bell()
+        {
+            self.bell_ended.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
         let left = until.map(|until| types::Timespec::from(Duration::from(until - clock::now())));
         let args = types::SubmitArgs::new();
         let args = left.as_ref().map_or(args, |left| args.timespec(left));
         let waited = self.ring.submitter().submit_with_args(1, &args);
-        self.take(events)?;
+        self.take(events);
         match waited {
             Err(error) if !is_harmless(&error) => Err(error),
             _ => Ok(()),
@@ -158,7 +178,8 @@ impl Selector for Uring {
                 _ => {}
             }
         }
-        self.take(events)
+        self.take(events);
+        Ok(())
     }
 
     fn wake(&self) {

@@ -1,7 +1,8 @@
 //! An event loop that threads of the user's run as long as there is work (A9).
 //!
-//! It is a runtime without workers. Whoever calls `run` takes a seat of it: a reactor, and a shard of timers. Handlers and tasks are
-//! in the global queue, so any thread that runs the loop takes the next.
+//! It is a runtime without workers. Whoever calls `run` takes a seat of it, with a reactor. Handlers and tasks are in the global
+//! queue, so any thread that runs the loop takes the next; timers are watched by the engine's driver, since a handler may
+//! block its thread as it likes.
 //!
 //! *Work* is whatever may still lead to a handler: one that was posted or runs, a wait for a timer, a task that has not ended, a
 //! [`WorkGuard`]. Each of these holds a guard; when the last one goes, all who run the loop are called, and return.
@@ -9,20 +10,19 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tourbillon::time::Instant;
 use tourbillon::timer::WaitHandle;
 use tourbillon::{Engine, Outcome, Span, Time, Timer};
 
-use super::block_on::Sitting;
-use super::seat::Seat;
+use super::guests::Sitting;
+use super::shared::Shared;
 use super::worker::Role;
 use super::{Handle, Runtime};
 use crate::backend::{Backend, BuildError};
 use crate::clock;
-use crate::sync::lock;
 use crate::task::JoinHandle;
 
 /// Runs handlers, on the threads that call [`run`](EventLoop::run), as long as there is work.
@@ -72,8 +72,7 @@ struct Inner {
 struct Work {
     count: AtomicUsize,
     is_stopped: AtomicBool,
-    /// Who runs the loop.
-    sitting: Mutex<Vec<Arc<Seat>>>,
+    shared: Arc<Shared>,
 }
 
 /// How long to run it.
@@ -98,9 +97,9 @@ impl EventLoop {
     /// # Errors
     /// Also if that back end cannot be had.
     pub fn with_backend(backend: Backend) -> Result<EventLoop, BuildError> {
-        let runtime = Runtime::builder().workers(0).backend(backend).build()?;
-        let (count, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let work = Arc::new(Work { count, is_stopped, sitting: Mutex::default() });
+        let runtime = Runtime::builder().workers(0).has_guests().backend(backend).build()?;
+        let shared = Arc::clone(runtime.handle().shared());
+        let work = Arc::new(Work { count: AtomicUsize::new(0), is_stopped: AtomicBool::new(false), shared });
         Ok(EventLoop { inner: Arc::new(Inner { runtime, work }) })
     }
 
@@ -160,7 +159,7 @@ impl EventLoop {
     /// [restarted](EventLoop::restart).
     pub fn stop(&self) {
         self.inner.work.is_stopped.store(true, Ordering::SeqCst);
-        self.inner.work.call_all();
+        self.inner.work.shared.call_all();
     }
 
     /// Whether it has been stopped.
@@ -250,7 +249,6 @@ impl EventLoop {
     fn run_within(&self, limit: Limit) -> usize {
         let work = &self.inner.work;
         let Some(sitting) = Sitting::new(self.handle().shared(), Role::Passer) else { return 0 };
-        let _listed = work.list(sitting.worker().seat());
         let worker = sitting.worker();
         let mut called = 0;
         while called < limit.handlers && !self.is_stopped() {
@@ -283,30 +281,12 @@ impl Work {
         self.count.fetch_add(1, Ordering::SeqCst);
         WorkGuard { work: Arc::clone(self) }
     }
-
-    fn call_all(&self) {
-        lock(&self.sitting).iter().for_each(|seat| seat.call());
-    }
-
-    /// Enters a thread among those who run the loop, until what it gives is dropped.
-    fn list(self: &Arc<Self>, seat: &Arc<Seat>) -> impl Drop + use<> {
-        struct Listed(Arc<Work>, Arc<Seat>);
-
-        impl Drop for Listed {
-            fn drop(&mut self) {
-                lock(&self.0.sitting).retain(|seat| !Arc::ptr_eq(seat, &self.1));
-            }
-        }
-
-        lock(&self.sitting).push(Arc::clone(seat));
-        Listed(Arc::clone(self), Arc::clone(seat))
-    }
 }
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
         if self.work.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.work.call_all();
+            self.work.shared.call_all();
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
+//! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
 //! | `budget.rs` | how much a task may do before others get a turn |
 
@@ -16,6 +17,7 @@ mod block_on;
 pub(crate) mod budget;
 pub(crate) mod context;
 mod event_loop;
+mod guests;
 mod monitor;
 mod registry;
 mod seat;
@@ -37,7 +39,7 @@ pub(crate) use self::registry::Control;
 use self::context::Guard;
 use self::monitor::Monitor;
 use self::registry::catch;
-use self::shared::Shared;
+use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::task::{JoinError, JoinHandle};
@@ -82,6 +84,8 @@ pub struct Builder {
     workers: Option<usize>,
     backend: Backend,
     name: Option<String>,
+    /// Whether blocked threads are looked after though there are no workers.
+    has_guests: bool,
 }
 
 /// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
@@ -154,17 +158,16 @@ impl Runtime {
         block_on::block_on(&self.handle, future)
     }
 
-    /// Lets its tasks finish for so long, ends those that have not, and waits until that time for workers that are blocked.
-    /// No new tasks are taken from the time on at which tasks are ended.
+    /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
+    /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
         let shared = &self.handle.shared;
-        let aborted = if shared.has_workers() {
-            if shared.tasks.wait_until_empty(timeout) { 0 } else { shared.tasks.len() }
-        } else {
-            shared.tasks.len()
-        };
-        let blocked = self.end(until.or_else(|| Instant::now().checked_add(Duration::from_secs(1 << 32))));
+        // Without workers nobody would run them.
+        let all_finished = shared.has_workers() && shared.tasks.wait_until_empty(timeout);
+        let aborted = if all_finished { 0 } else { shared.tasks.len() };
+        let until = until.map(|until| until.max(Instant::now() + GRACE));
+        let blocked = self.end(until);
         Shutdown { aborted, blocked }
     }
 
@@ -219,6 +222,12 @@ impl Builder {
         self
     }
 
+    /// Several threads will run its tasks, though it has no workers.
+    fn has_guests(mut self) -> Builder {
+        self.has_guests = true;
+        self
+    }
+
     /// Builds it and starts its workers.
     ///
     /// # Errors
@@ -232,7 +241,8 @@ impl Builder {
         let spares = (0..workers).map(|_| backend.reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
-        let shared = Arc::new(Shared::new(backend, engine, seats, monitor));
+        let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
+        let shared = Arc::new(Shared::new(backend, engine, seats, watched));
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new() };
         runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
         Ok(runtime)
@@ -242,7 +252,7 @@ impl Builder {
 impl Runtime {
     fn start(&mut self, spares: Vec<Spare>, name: &str) -> Result<(), BuildError> {
         let named = |name: String| thread::Builder::new().name(name);
-        if !spares.is_empty() {
+        if self.handle.shared.is_watched {
             let shared = Arc::clone(&self.handle.shared);
             let monitor = named(format!("{name}-watch")).spawn(move || monitor::run(&shared));
             // It ends by itself, and nobody waits for it.
@@ -398,6 +408,9 @@ impl fmt::Debug for Entered {
         f.debug_struct("Entered").finish_non_exhaustive()
     }
 }
+
+/// What a worker that is not blocked needs to end, and some more.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Waits for a thread, until then at most; gives it back if it has not ended.
 fn join(thread: thread::JoinHandle<()>, until: Option<Instant>) -> Result<(), thread::JoinHandle<()>> {

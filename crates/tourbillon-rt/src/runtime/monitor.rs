@@ -19,7 +19,6 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use super::seat::Seat;
 use super::shared::Shared;
 use crate::reactor::Batch;
 
@@ -79,31 +78,22 @@ impl Monitor {
 
 /// The thread. It ends when the runtime does.
 pub(super) fn run(shared: &Shared) {
-    let (monitor, seats) = (&shared.monitor, &shared.seats);
+    let monitor = &shared.monitor;
     let mut batch = Batch::default();
-    let mut before: Vec<u64> = Vec::new();
     loop {
         monitor.wait();
         if shared.is_stopped() {
             return;
         }
-        let steps: Vec<u64> = seats.iter().map(|seat| seat.steps()).collect();
-        for (index, seat) in seats.iter().enumerate() {
-            let is_in_a_task = steps[index] % 2 == 1;
-            if is_in_a_task && before.get(index) == Some(&steps[index]) {
-                stand_in_for(seat, shared, &mut batch);
+        let stuck: Vec<_> = shared.all_seats(|seats| seats.filter(|seat| seat.is_stuck()).cloned().collect());
+        for seat in stuck {
+            seat.stand_in(&mut batch);
+            if !seat.stealer.is_empty() {
+                shared.call_for_help();
             }
         }
-        before = steps;
-        if monitor.goes_on(|| seats.iter().all(|seat| seat.is_asleep())) {
+        if monitor.goes_on(|| shared.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_asleep()))) {
             monitor.set(PERIOD);
         }
-    }
-}
-
-fn stand_in_for(seat: &Seat, shared: &Shared, batch: &mut Batch) {
-    seat.stand_in(batch);
-    if !seat.stealer.is_empty() {
-        shared.call_for_help();
     }
 }

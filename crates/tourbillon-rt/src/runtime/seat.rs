@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use async_task::Runnable;
 use crossbeam_deque::Stealer;
@@ -23,9 +23,14 @@ pub(crate) struct Seat {
     sleep: AtomicU8,
     /// Counted up when a task begins and when it ends: odd while one runs.
     steps: AtomicU64,
+    /// What the monitor has seen of them.
+    steps_seen: AtomicU64,
     /// How its timers are fired while it is blocked.
-    pub(super) stand_in: OnceLock<StandIn>,
+    stand_in: Mutex<Option<StandIn>>,
 }
+
+/// A task runs, until it is dropped.
+pub(super) struct Step<'a>(&'a Seat);
 
 /// What came of wanting to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +56,8 @@ impl Seat {
             locals: Arc::default(),
             sleep: AtomicU8::new(AWAKE),
             steps: AtomicU64::new(0),
-            stand_in: OnceLock::new(),
+            steps_seen: AtomicU64::new(0),
+            stand_in: Mutex::new(None),
         }
     }
 
@@ -105,21 +111,41 @@ impl Seat {
         self.inbox_len.load(Ordering::SeqCst) > 0
     }
 
-    /// By the owner: a task begins, or ends.
-    pub(super) fn step(&self) {
+    /// By the owner: a task begins.
+    pub(super) fn step(&self) -> Step<'_> {
+        self.count_step();
+        Step(self)
+    }
+
+    fn count_step(&self) {
         self.steps.store(self.steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    pub(super) fn steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
+    /// By the monitor: whether it is in the same task as it was the last time.
+    pub(super) fn is_stuck(&self) -> bool {
+        let steps = self.steps.load(Ordering::Relaxed);
+        self.steps_seen.swap(steps, Ordering::Relaxed) == steps && steps % 2 == 1
+    }
+
+    /// By the owner: who fires its timers while it is blocked. `None` when it leaves.
+    pub(super) fn set_stand_in(&self, stand_in: Option<StandIn>) {
+        let before = std::mem::replace(&mut *lock(&self.stand_in), stand_in);
+        // With it may go an engine.
+        drop(before);
     }
 
     /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
     pub(super) fn stand_in(&self, batch: &mut Batch) {
-        if let Some(stand_in) = self.stand_in.get() {
+        if let Some(stand_in) = &*lock(&self.stand_in) {
             stand_in.take_over();
         }
         // The owner will see for itself what is wrong with its reactor.
         let _ = self.reactor.reap(batch);
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.count_step();
     }
 }

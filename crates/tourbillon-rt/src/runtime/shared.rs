@@ -19,6 +19,7 @@ use crossbeam_deque::Injector;
 use tourbillon::Engine;
 
 use super::context;
+use super::guests::Guests;
 use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
@@ -31,6 +32,10 @@ pub(crate) struct Shared {
     pub(super) injector: Injector<Runnable>,
     /// The workers.
     pub(super) seats: Vec<Arc<Seat>>,
+    /// Threads of the user's that work here for a while.
+    pub(super) guests: Guests,
+    /// Whether there is a monitor. (A single thread that is blocked leaves nobody to do its work.)
+    pub(super) is_watched: bool,
     pub(super) tasks: Arc<Registry>,
     pub(super) monitor: Monitor,
     sleepers: Mutex<Vec<Arc<Seat>>>,
@@ -41,17 +46,24 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Nobody runs tasks any more.
     stopped: AtomicBool,
-    /// What `block_on` has left for the next one.
-    pub(super) spare: Mutex<Vec<super::worker::Spare>>,
+}
+
+/// The monitor, and whether it has a thread.
+pub(super) struct Watched {
+    pub(super) monitor: Monitor,
+    pub(super) is_watched: bool,
 }
 
 impl Shared {
-    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, monitor: Monitor) -> Shared {
+    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, watched: Watched) -> Shared {
+        let Watched { monitor, is_watched } = watched;
         Shared {
             backend,
             engine,
             injector: Injector::new(),
             seats,
+            guests: Guests::default(),
+            is_watched,
             tasks: Arc::default(),
             monitor,
             sleepers: Mutex::default(),
@@ -59,7 +71,6 @@ impl Shared {
             searching: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            spare: Mutex::default(),
         }
     }
 
@@ -123,11 +134,21 @@ impl Shared {
         }
     }
 
+    /// Wakes one who sleeps, if there is something in the global queue.
+    pub(super) fn call_if_tasks(&self) {
+        if !self.injector.is_empty() {
+            self.call_one();
+        }
+    }
+
     /// Wakes everybody.
-    fn call_all(&self) {
-        self.seats.iter().for_each(|seat| seat.call());
-        let sleepers = lock(&self.sleepers).clone();
-        sleepers.iter().for_each(|seat| seat.call());
+    pub(super) fn call_all(&self) {
+        self.all_seats(|seats| seats.for_each(|seat| seat.call()));
+    }
+
+    /// Of workers and guests. Nothing of the user's is to be done with them: guests wait meanwhile.
+    pub(super) fn all_seats<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<Seat>>) -> R) -> R {
+        self.guests.with(|guests| f(&mut self.seats.iter().chain(guests)))
     }
 
     /// By who is about to sleep.
@@ -169,6 +190,7 @@ impl Shared {
         self.drain();
         self.stopped.store(true, Ordering::SeqCst);
         self.drain();
+        self.guests.evict();
     }
 
     /// Drops what is left in the queues.

@@ -72,7 +72,7 @@ pub(super) enum Role {
 
 /// What a turn of the loop needs.
 struct Turning {
-    /// `None` if the engine had no shard left: then its driver fires our timers.
+    /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers.
     timers: Option<tourbillon::Worker>,
     batch: Batch,
 }
@@ -95,11 +95,14 @@ impl Worker {
     /// This thread takes the seat.
     pub(super) fn sit_down(shared: &Arc<Shared>, spare: Spare, role: Role) -> Rc<Worker> {
         let Spare { seat, queue } = spare;
+        seat.reactor.adopt();
         let caller = Arc::downgrade(&seat);
-        let timers = shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call()));
-        if let Some(timers) = &timers {
-            let _ = seat.stand_in.set(timers.stand_in());
-        }
+        let timers = match role {
+            // It comes and goes, and is blocked as its users please: its timers are the driver's.
+            Role::Passer => None,
+            _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call())),
+        };
+        seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
         let turning = RefCell::new(Turning { timers, batch: Batch::default() });
         let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
         Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning })
@@ -151,10 +154,10 @@ impl Worker {
             if ran == ENOUGH && !self.queue.is_empty() {
                 self.shared.call_for_help();
             }
-            self.seat.step();
+            let step = self.seat.step();
             // What a task throws it has caught itself; this is for what a handler of an event loop throws.
             let ran = catch_unwind(AssertUnwindSafe(|| runnable.run()));
-            self.seat.step();
+            drop(step);
             match ran {
                 Ok(_) => {}
                 Err(payload) if self.role == Role::Passer => resume_unwind(payload),
@@ -170,7 +173,7 @@ impl Worker {
         if !self.runs_all_tasks() {
             return self.seat.receive();
         }
-        if tick % FAIRNESS == 0 {
+        if tick.is_multiple_of(FAIRNESS) {
             return self.seat.receive().or_else(|| self.global_task()).or_else(|| self.queue.pop());
         }
         self.queue.pop().or_else(|| self.seat.receive()).or_else(|| self.global_task())
@@ -241,7 +244,9 @@ impl Worker {
                 self.shared.call_for_help();
             }
         }
-        self.shared.monitor.watch();
+        if self.shared.is_watched {
+            self.shared.monitor.watch();
+        }
     }
 
     /// Ends the tasks that run only here.
@@ -253,14 +258,13 @@ impl Worker {
         }
     }
 
-    /// The thread has done its work. Tasks that run only here end, others are left to others; who waits for a socket that is
-    /// registered here registers it elsewhere.
+    /// The thread has done its work. Tasks that run only here end, others are left to others.
     pub(super) fn leave(&self) {
         self.end_locals();
-        self.seat.reactor.evict();
         while let Some(runnable) = self.queue.pop() {
             self.shared.injector.push(runnable);
         }
+        self.seat.set_stand_in(None);
     }
 
     /// The seat, for the next.
@@ -279,6 +283,7 @@ pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
     // Our own code does not panic. Should it, the thread does not end: others rely on it.
     while catch(|| worker.run(|| shared.is_stopping() && !worker.has_task())).is_err() {}
     worker.leave();
+    worker.seat.reactor.evict();
 }
 
 /// Who steals may have to try again.

@@ -4,9 +4,10 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use tourbillon_rt::net::{TcpListener, TcpStream};
+use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::{Backend, BuildError, Runtime};
 
 /// Runs a test on each back end. Where io_uring is refused, it says so and the test has been run on epoll alone.
@@ -45,11 +46,17 @@ where
 }
 
 /// Two ends of a connection.
+///
+/// By one listener for the whole process: thousands of them would use up the ports, and it takes the kernel ever longer to find
+/// another.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let (server, _) = listener.accept().await.unwrap();
-    (client, server)
+    static LISTENER: Mutex<Option<std::net::TcpListener>> = Mutex::new(None);
+    let mut listener = LISTENER.lock().unwrap();
+    let listener = listener.get_or_insert_with(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, peer) = listener.accept().unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+    (TcpStream::from_std(client).unwrap(), TcpStream::from_std(server).unwrap())
 }
 
 pub(crate) fn ms(millis: u64) -> Duration {

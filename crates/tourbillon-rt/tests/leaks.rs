@@ -1,0 +1,53 @@
+//! What is left of file descriptors and threads, counted: so one test, in a process of its own.
+
+mod backends;
+
+use std::time::Duration;
+
+use backends::{eventually, ms, on_each_backend, pair};
+use tourbillon_rt::net::{TcpListener, TcpStream};
+use tourbillon_rt::{EventLoop, Runtime, spawn};
+
+fn count(directory: &str) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn p7_runtimes_come_and_go_under_load_and_leave_no_descriptor_and_no_thread() {
+    let work = |runtime: &Runtime| {
+        let tasks: Vec<_> = (0..50_u64)
+            .map(|number| {
+                runtime.spawn(async move {
+                    let (a, b) = pair().await;
+                    let _ = a.read(&mut [0; 8]).timeout(Duration::from_micros(number * 50)).await;
+                    drop(spawn(async move { a.read(&mut [0; 8]).await.map(drop) }));
+                    drop(spawn(async move { b.read(&mut [0; 8]).timeout(Duration::from_secs(60)).await.map(drop) }));
+                    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                    drop(TcpStream::connect(listener.local_addr().unwrap()));
+                    drop(spawn(async move { listener.accept().await.map(drop) }));
+                })
+            })
+            .collect();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    };
+    on_each_backend(|backend| {
+        let round = || {
+            let runtime = Runtime::builder().backend(backend).workers(2).build().unwrap();
+            work(&runtime);
+            drop(runtime);
+            drop(EventLoop::with_backend(backend).unwrap());
+        };
+        round();
+        // Until the driver and the monitor of the first have ended.
+        std::thread::sleep(ms(100));
+        let (descriptors, threads) = (count("/proc/self/fd"), count("/proc/self/task"));
+        (0..5).for_each(|_| round());
+        // Drivers and monitors end by themselves, soon.
+        eventually("descriptors are closed", || count("/proc/self/fd") <= descriptors);
+        eventually("threads have ended", || count("/proc/self/task") <= threads);
+    });
+}
