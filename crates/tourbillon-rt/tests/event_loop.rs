@@ -215,9 +215,10 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
             .map(|_| {
                 events.spawn(async {
                     let (a, b) = backends::pair().await;
+                    let reader = tourbillon_rt::spawn(async move { a.read_exact(&mut [0; 1]).await.unwrap() });
                     time::sleep(ms(20)).await;
                     b.write_all(b"x").await.unwrap();
-                    a.read_exact(&mut [0; 1]).await.unwrap();
+                    reader.await.unwrap();
                 })
             })
             .collect();

@@ -278,6 +278,36 @@ fn a_dropped_stream_is_closed_for_its_peer_at_once() {
 }
 
 #[test]
+fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
+    everywhere(|| async {
+        for _ in 0..100 {
+            let mut pairs = Vec::new();
+            for _ in 0..10 {
+                let (a, b) = pair().await;
+                // It is registered from here on.
+                assert!(a.read(&mut [0; 1]).timeout(Duration::ZERO).await.is_err());
+                pairs.push((a, b));
+            }
+            let tasks: Vec<_> = pairs
+                .into_iter()
+                .map(|(a, b)| {
+                    drop(spawn(async move { drop(a) }));
+                    spawn(async move {
+                        let _ = b.write(b"something").await;
+                        // The end, or a reset: what was written has not been read.
+                        let end = b.read(&mut [0; 1]).timeout(Duration::from_secs(20)).await;
+                        assert!(end.as_ref().is_ok_and(|count| *count == 0) || kind(end) == ErrorKind::ConnectionReset);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn a_listener_that_is_dropped_frees_its_address() {
     on_each_backend_with(2, |runtime| {
         runtime.block_on(async {

@@ -258,7 +258,7 @@ fn a_dropped_runtime_drops_what_its_tasks_hold() {
 fn t10_a_sleep_that_outlives_its_runtime_ends_as_stopped() {
     on_each_backend(|backend| {
         let runtime = Runtime::builder().backend(backend).workers(1).build().unwrap();
-        let mut sleep = runtime.block_on(async { Box::pin(time::sleep(Duration::from_secs(3600))) });
+        let mut sleep = Box::pin(runtime.engine().sleep(Duration::from_secs(3600)));
         assert!(runtime.block_on(poll_fn(|context| Poll::Ready(sleep.as_mut().poll(context).is_pending()))));
         drop(runtime);
         futures_lite::future::block_on(sleep.as_mut());

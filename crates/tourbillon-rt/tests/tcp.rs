@@ -55,7 +55,7 @@ fn f11_what_is_sent_to_an_echo_server_comes_back() {
 fn f11_megabytes_pass_through_small_buffers_whole() {
     everywhere(|| async {
         let (a, b) = pair().await;
-        a.set_send_buffer_size(8192).unwrap();
+        a.set_send_buffer_size(65536).unwrap();
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let expected = bytes.clone();
         let writer = spawn(async move {

@@ -15,7 +15,7 @@ use rustix::time::{
 };
 use tourbillon::Time;
 
-use super::{Event, Ready, Selector, Token};
+use super::{Event, Heard, Ready, Selector, Token};
 use crate::sync::lock;
 
 pub(crate) struct Epoll {
@@ -30,6 +30,8 @@ pub(crate) struct Epoll {
 const BELL: Token = Token::reserved(0);
 const ALARM: Token = Token::reserved(1);
 
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// So many events are taken at a time.
 const EVENTS: usize = 256;
 
@@ -43,24 +45,28 @@ impl Epoll {
         Ok(Epoll { epoll, bell, alarm, set: Mutex::new(None) })
     }
 
-    fn take(&self, timeout: Option<&Timespec>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn take(&self, timeout: Option<&Timespec>, events: &mut Vec<Event>) -> io::Result<Heard> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS];
         let (taken, _) = match epoll::wait(&self.epoll, &mut room, timeout) {
             Ok(taken) => taken,
             // A signal: whoever waits looks around and waits again.
-            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => return Ok(Heard::Nothing),
             Err(error) => return Err(error.into()),
         };
+        let mut heard = Heard::Nothing;
         for event in taken.iter() {
             let (token, flags) = (Token(event.data.u64()), event.flags);
             match token {
-                BELL => {}
-                // It is off, until it is set again.
-                ALARM => *lock(&self.set) = None,
+                BELL => heard = Heard::Call,
+                ALARM => {
+                    // It is off, until it is set again.
+                    *lock(&self.set) = None;
+                    heard = Heard::Call;
+                }
                 token => events.push(Event { token, ready: Ready::from_poll(flags.bits()), ended: false }),
             }
         }
-        Ok(())
+        Ok(heard)
     }
 
     fn set_alarm(&self, until: Option<Time>) -> io::Result<()> {
@@ -90,11 +96,18 @@ impl Selector for Epoll {
 
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
         self.set_alarm(until)?;
-        self.take(None, events)
+        self.take(None, events).map(drop::<Heard>)
     }
 
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()> {
-        self.take(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }), events)
+        self.take(Some(&NO_TIME), events).map(drop::<Heard>)
+    }
+
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()> {
+        if self.take(Some(&NO_TIME), events)? == Heard::Call {
+            self.wake();
+        }
+        Ok(())
     }
 
     fn wake(&self) {

@@ -46,8 +46,9 @@
 //! 3. *A wait to the nanosecond*, until an event, the given time, or a [`wake`](Selector::wake). It may return early.
 //! 4. *Wake from any thread*, one system call, never lost: one that comes before the wait ends that wait.
 //! 5. *Removal from any thread.* Events of a token that was removed may come late; the table drops them.
-//! 6. `add` and `wait` are called by the owner's thread alone, [`reap`](Selector::reap) also by who stands in for it. A thread
-//!    becomes the owner by [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
+//! 6. `add`, `wait` and `reap` are called by the owner's thread alone, [`reap_for_owner`](Selector::reap_for_owner) by who stands in
+//!    for it, possibly while it goes to sleep: what the owner is to hear must not be taken from it. A thread becomes the owner by
+//!    [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
 
 mod epoll;
 mod readiness;
@@ -82,8 +83,19 @@ pub(crate) trait Selector: Send + Sync {
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()>;
     /// Adds what has happened, and does not wait.
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()>;
+    /// The same by another thread. A call or a deadline that comes with it is passed on to the owner.
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()>;
     /// Ends the current wait, or the next.
     fn wake(&self);
+}
+
+/// What there was beside events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Heard {
+    Nothing,
+    /// Somebody has called, or the deadline has come.
+    Call,
 }
 
 /// What a socket is known by in one reactor: an index of its table and, above it, a generation.
@@ -156,6 +168,13 @@ impl Reactor {
     /// The same for what has happened already.
     pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
         let reaped = self.selector.reap(&mut batch.events);
+        self.dispatch(batch);
+        reaped
+    }
+
+    /// The same for the owner, who does not come.
+    pub(crate) fn reap_for_owner(&self, batch: &mut Batch) -> io::Result<()> {
+        let reaped = self.selector.reap_for_owner(&mut batch.events);
         self.dispatch(batch);
         reaped
     }

@@ -45,6 +45,11 @@ impl Guests {
         f(&lock(&self.0).taken)
     }
 
+    /// A seat for the next guest.
+    pub(super) fn expect(&self, spare: Option<Spare>) {
+        lock(&self.0).empty.extend(spare);
+    }
+
     /// At the end of the runtime: nobody will come any more.
     pub(super) fn evict(&self) {
         let reactors = lock(&self.0).reactors_of_empty();

@@ -240,9 +240,12 @@ impl Builder {
         let engine = Engine::builder().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
         let spares = (0..workers).map(|_| backend.reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
+        // Without workers the first guest's is made now, so that a back end that cannot be had is refused here.
+        let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
         let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
         let shared = Arc::new(Shared::new(backend, engine, seats, watched));
+        shared.guests.expect(first);
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new() };
         runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
         Ok(runtime)
@@ -399,6 +402,7 @@ impl fmt::Debug for Handle {
             .field("backend", &self.shared.backend)
             .field("workers", &self.shared.seats.len())
             .field("tasks", &self.shared.tasks.len())
+            .field("queued", &self.shared.injector.len())
             .finish_non_exhaustive()
     }
 }

@@ -140,7 +140,7 @@ impl Seat {
             stand_in.take_over();
         }
         // The owner will see for itself what is wrong with its reactor.
-        let _ = self.reactor.reap(batch);
+        let _ = self.reactor.reap_for_owner(batch);
     }
 }
 
