@@ -133,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_in_percent_of_another_is_there_if_both_are() {
+        let mut report = Report::new("io", false);
+        for (system, value) in [("ours", 97.0), ("theirs", 100.0)] {
+            report.add(Figure { system, case: "echo".into(), metric: "rate", value });
+        }
+        report.add_percent("percent", "rate", ("ours", "echo"), ("theirs", "echo"));
+        report.add_percent("percent", "rate", ("ours", "echo"), ("nobody's", "echo"));
+        let found: Vec<_> = report.figures.iter().filter(|figure| figure.metric == "percent").collect();
+        assert!(matches!(found[..], [figure] if (figure.system, figure.value) == ("ours", 97.0)));
+    }
+
+    #[test]
     fn the_median_is_the_middle_or_the_mean_of_the_two_in_it() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
