@@ -15,7 +15,8 @@ use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio};
+use crate::systems::tourbillon_rt::TourbillonRt;
+use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -29,8 +30,16 @@ pub(crate) struct Options {
     window: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] =
-    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
+const SYSTEMS: &[&str] = &[
+    tourbillon::NAME,
+    tourbillon_rt::NAME,
+    tokio::CURRENT,
+    tokio::MULTI,
+    async_io::NAME,
+    futures_timer::NAME,
+    monoio::NAME,
+    pingora::NAME,
+];
 
 const PENDING: &[usize] = &[0, 100_000, 1_000_000];
 
@@ -68,6 +77,7 @@ fn entries(work: &Work) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
+        entry(tourbillon_rt::NAME, TourbillonRt::new, work, |work, held| round(tourbillon::sleep, work, held)),
         entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held)),
         entry(tokio::MULTI, multi, work, |work, held| round(tokio::sleep, work, held)),
         entry(async_io::NAME, || BlockOn, work, |work, held| round(async_io::sleep, work, held)),

@@ -8,6 +8,7 @@ mod contend;
 mod cross;
 mod fire;
 mod harness;
+mod io;
 mod jobs;
 mod lateness;
 mod memory;
@@ -46,6 +47,11 @@ enum Scenario {
     Fire(fire::Options),
     /// How late tasks run after their sleeps, and CPU time a fire.
     Lateness(lateness::Options),
+    /// Servers on loopback: what timeouts cost them, how late their replies are, whether they are idle when they can be.
+    Io(io::Options),
+    /// What the scenario `io` runs in a process of its own.
+    #[command(hide = true)]
+    IoOf(io::Of),
     /// Keyed jobs that repeat: what they cost to schedule, to keep and to run.
     Jobs(jobs::Options),
     /// What the scenario `jobs` runs in a process of its own.
@@ -87,6 +93,8 @@ fn main() {
         Scenario::Lateness(options) => {
             report("lateness", &options.choice.common, |report| lateness::run(&options, report));
         }
+        Scenario::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
+        Scenario::IoOf(of) => io::run_one(&of),
         Scenario::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
         Scenario::MemoryOf(of) => memory::run_one(&of),
     }

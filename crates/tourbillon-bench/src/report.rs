@@ -31,6 +31,24 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// Adds how one figure stands to another of the same metric, in percent, if both are there. Each is that of a system in a case.
+    pub(crate) fn add_percent(
+        &mut self,
+        name: &'static str,
+        metric: &str,
+        this: (&'static str, &str),
+        that: (&'static str, &str),
+    ) {
+        let value = |of: (&str, &str)| {
+            let is_it = |figure: &&Figure| (figure.system, figure.case.as_str(), figure.metric) == (of.0, of.1, metric);
+            self.figures.iter().find(is_it).map(|figure| figure.value)
+        };
+        if let (Some(value), Some(base)) = (value(this), value(that)) {
+            let (system, case) = (this.0, this.1.to_owned());
+            self.add(Figure { system, case, metric: name, value: 100.0 * value / base });
+        }
+    }
+
     /// Prints the table, one row a case and one column a system.
     pub(crate) fn finish(self) {
         if self.json {
@@ -112,6 +130,18 @@ mod tests {
             figure.to_json("queue"),
             r#"{"scenario":"queue","system":"wheel","case":"pop,pending=1000","metric":"ns_per_op","value":5.80}"#
         );
+    }
+
+    #[test]
+    fn a_figure_in_percent_of_another_is_there_if_both_are() {
+        let mut report = Report::new("io", false);
+        for (system, value) in [("ours", 97.0), ("theirs", 100.0)] {
+            report.add(Figure { system, case: "echo".into(), metric: "rate", value });
+        }
+        report.add_percent("percent", "rate", ("ours", "echo"), ("theirs", "echo"));
+        report.add_percent("percent", "rate", ("ours", "echo"), ("nobody's", "echo"));
+        let found: Vec<_> = report.figures.iter().filter(|figure| figure.metric == "percent").collect();
+        assert!(matches!(found[..], [figure] if (figure.system, figure.value) == ("ours", 97.0)));
     }
 
     #[test]

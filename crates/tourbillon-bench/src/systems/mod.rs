@@ -10,6 +10,7 @@ pub(crate) mod pingora;
 pub(crate) mod smol;
 pub(crate) mod tokio;
 pub(crate) mod tourbillon;
+pub(crate) mod tourbillon_rt;
 
 /// Something that runs tasks of the type `T`.
 pub(crate) trait Runtime<T: Future> {

@@ -133,6 +133,8 @@ struct Slot {
 #[derive(Default)]
 pub(crate) struct Batch {
     events: Vec<Event>,
+    /// Whom they are about.
+    concerned: Vec<(Arc<Readiness>, Event)>,
     wakers: Vec<Waker>,
 }
 
@@ -209,18 +211,24 @@ impl Reactor {
     }
 
     fn dispatch(&self, batch: &mut Batch) {
-        for event in batch.events.drain(..) {
-            let readiness = {
-                let mut table = lock(&self.table);
-                if event.ended { table.remove(event.token) } else { table.get(event.token).cloned() }
-            };
-            let Some(readiness) = readiness else { continue };
-            readiness.became(event.ready, &mut batch.wakers);
+        let Batch { events, concerned, wakers } = batch;
+        if events.is_empty() {
+            return;
+        }
+        // One lock for all of them; nobody is told under it.
+        let mut table = lock(&self.table);
+        for event in events.drain(..) {
+            let readiness = if event.ended { table.remove(event.token) } else { table.get(event.token).cloned() };
+            concerned.extend(readiness.map(|readiness| (readiness, event)));
+        }
+        drop(table);
+        for (readiness, event) in concerned.drain(..) {
+            readiness.became(event.ready, wakers);
             if event.ended {
-                readiness.evicted(&mut batch.wakers);
+                readiness.evicted(wakers);
             }
         }
-        batch.wakers.drain(..).for_each(wake);
+        wakers.drain(..).for_each(wake);
     }
 }
 

@@ -15,7 +15,7 @@
 //! Who waits looks at the word under the lock and leaves its waker there; an event changes the word first and takes the
 //! wakers under the lock afterwards. So either the waiter sees the event, or the event finds the waker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -53,6 +53,9 @@ pub(crate) enum Wait {
 #[derive(Default)]
 pub(crate) struct Readiness {
     word: AtomicU64,
+    /// Whether the lists of readers and of writers may have somebody in them. Written under the lock; who has left a waker
+    /// and finds this false has been woken, and need not look.
+    waits: [AtomicBool; 2],
     inner: Mutex<Inner>,
 }
 
@@ -168,6 +171,7 @@ impl Readiness {
             Some((_, there)) => old = new.take().map(|new| std::mem::replace(there, new)),
             None => list.extend(new.take().map(|new| (*waiter, new))),
         }
+        self.waits[direction as usize].store(true, Ordering::Release);
         drop(inner);
         drop((old, new));
         Wait::Waits
@@ -175,6 +179,9 @@ impl Readiness {
 
     /// Takes back the waker that was left.
     pub(crate) fn stop_waiting(&self, direction: Direction, waiter: Waiter) {
+        if !self.waits[direction as usize].load(Ordering::Acquire) {
+            return;
+        }
         let mut inner = lock(&self.inner);
         let list = inner.list(direction);
         let found = list.iter().position(|(who, _)| *who == waiter).map(|index| list.swap_remove(index));
@@ -189,7 +196,7 @@ impl Readiness {
         let mut inner = lock(&self.inner);
         for direction in [Direction::Read, Direction::Write] {
             if ready.0 & (direction.bit() | direction.closed()) != 0 {
-                wakers.extend(inner.list(direction).drain(..).map(|(_, waker)| waker));
+                self.take_wakers(&mut inner, direction, wakers);
             }
         }
     }
@@ -200,8 +207,19 @@ impl Readiness {
         let update = |word: u64| Some(word.wrapping_add(TICK) & !REGISTERED);
         let _always = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         for direction in [Direction::Read, Direction::Write] {
-            wakers.extend(inner.list(direction).drain(..).map(|(_, waker)| waker));
+            self.take_wakers(&mut inner, direction, wakers);
         }
+    }
+
+    fn take_wakers(&self, inner: &mut Inner, direction: Direction, wakers: &mut Vec<Waker>) {
+        let list = inner.list(direction);
+        // Nearly always there is nobody or one.
+        if list.len() > 1 {
+            wakers.extend(list.drain(..).map(|(_, waker)| waker));
+        } else if let Some((_, waker)) = list.pop() {
+            wakers.push(waker);
+        }
+        self.waits[direction as usize].store(false, Ordering::Release);
     }
 
     /// Registers it, unless somebody else has: `register` is given where it was before.

@@ -1,0 +1,84 @@
+//! `echo`: messages of 64 bytes on 100 connections, each sent when the last one's echo is there.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::of::Service;
+use super::server::Server;
+use super::{OURS, cores};
+use crate::harness::{Choice, Entry, WarmUp, measure, per_operation};
+use crate::report::Report;
+use crate::systems::tokio;
+
+const CONNECTIONS: usize = 100;
+const MESSAGE: [u8; 64] = [7; 64];
+
+const RATE: &str = "requests_per_s";
+const CPU: &str = "cpu_ns_per_request";
+
+/// The cases, and what is served in them.
+const PLAIN: (&str, Service) = ("echo,timeout=none", Service::Echo);
+const TIMED: (&str, Service) = ("echo,timeout=30s", Service::EchoTimed);
+
+pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report) {
+    let time = Duration::from_millis(if choice.common.quick { 150 } else { 500 });
+    let entries = systems.iter().flat_map(|system| [PLAIN, TIMED].map(|case| entry(system, case, time))).collect();
+    measure(entries, choice, choice.rounds(9, 3), WarmUp::Yes, report);
+    for &ours in OURS {
+        report.add_percent("rate_percent_of_untimed", RATE, (ours, TIMED.0), (ours, PLAIN.0));
+        report.add_percent("rate_percent_of_tokio", RATE, (ours, PLAIN.0), (tokio::CURRENT, PLAIN.0));
+        report.add_percent("rate_percent_of_tokio", RATE, (ours, TIMED.0), (tokio::CURRENT, TIMED.0));
+        report.add_percent("cpu_percent_of_untimed", CPU, (ours, TIMED.0), (ours, PLAIN.0));
+        report.add_percent("cpu_percent_of_tokio", CPU, (ours, PLAIN.0), (tokio::CURRENT, PLAIN.0));
+        report.add_percent("cpu_percent_of_tokio", CPU, (ours, TIMED.0), (tokio::CURRENT, TIMED.0));
+    }
+}
+
+fn entry(system: &'static str, (case, service): (&'static str, Service), time: Duration) -> Entry {
+    let start = move || {
+        let server = Server::start(system, service);
+        let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+        Box::new(move || {
+            let before = server.look().cpu;
+            let (requests, took) = std::thread::scope(|scope| {
+                let load = scope.spawn(|| load(&mut connections, time));
+                load.join().expect("the load does not panic")
+            });
+            let cpu = server.look().cpu - before;
+            vec![(RATE, requests as f64 / took.as_secs_f64()), (CPU, per_operation(cpu, requests))]
+        }) as _
+    };
+    Entry { system, case: case.to_owned(), start: Box::new(start) }
+}
+
+/// Keeps every connection busy for so long. How many echoes there were, and in what time.
+///
+/// One thread, which takes the connections in turn, and waits for the echo on each before it sends the next message there: the
+/// least that a load can cost, and in the order in which a server answers.
+fn load(connections: &mut [TcpStream], time: Duration) -> (usize, Duration) {
+    cores::take_the_loads();
+    let start = Instant::now();
+    let mut requests = 0;
+    connections.iter_mut().for_each(send);
+    while start.elapsed() < time {
+        for connection in connections.iter_mut() {
+            receive(connection);
+            send(connection);
+        }
+        requests += connections.len();
+    }
+    connections.iter_mut().for_each(receive);
+    requests += connections.len();
+    (requests, start.elapsed())
+}
+
+fn send(connection: &mut TcpStream) {
+    connection.write_all(&MESSAGE).expect("the server takes a message");
+}
+
+fn receive(connection: &mut TcpStream) {
+    let mut echo = [0; MESSAGE.len()];
+    connection.read_exact(&mut echo).expect("the server answers");
+    assert_eq!(echo, MESSAGE);
+}

@@ -1,0 +1,31 @@
+//! How late a server's replies are, by its own clock: from when one is due to when it is written.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+static LATE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// When the reply to a message is due that has just been read: a message says how long it is to take, in microseconds.
+pub(super) fn due(message: [u8; 8]) -> Instant {
+    Instant::now() + Duration::from_micros(u64::from_le_bytes(message))
+}
+
+/// A reply is about to be written. One that was due at once is not a timer's.
+pub(super) fn reply(message: [u8; 8], due: Instant) {
+    if message != [0; 8] {
+        let late = Instant::now().saturating_duration_since(due).as_nanos() as u64;
+        LATE.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+    }
+}
+
+/// The median and the 99th percentile of the replies so far, in microseconds.
+pub(super) fn percentiles() -> (f64, f64) {
+    let mut histogram = Histogram::<u64>::new(3).expect("three digits can be kept");
+    for &late in LATE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        histogram.record(late).expect("it grows by itself");
+    }
+    let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+    (micros(0.5), micros(0.99))
+}
