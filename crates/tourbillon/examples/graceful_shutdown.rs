@@ -1,104 +1,134 @@
-//! A program that ends in good order: no new work, then what has begun is finished, then what does not end in time is ended.
+//! A program that ends in good order: no new work, then what has begun is finished, then what does not end in time is ended. And
+//! whoever waits for a timer is told, once, how that ended.
 //!
 //!     cargo run -p tourbillon --example graceful_shutdown
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tourbillon::Engine;
 use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler, Shutdown};
 use tourbillon::time::sleep;
+use tourbillon::{ArmError, Engine, NamedTimers, Outcome, Timer};
+
+type Failed = Box<dyn std::error::Error>;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How runs of the jobs came out. The difference is what was aborted.
+fn main() -> Result<(), Failed> {
+    // An engine of the program's own: others in the process keep theirs.
+    let engine = Engine::builder().build()?;
+    let (sender, outcomes) = channel();
+    let jobs = Jobs::start(&engine)?;
+    let leases = start_leases(&engine, &sender)?;
+    let keep_alive = Timer::on(&engine);
+    keep_alive.expires_after(60_000 * MS);
+    keep_alive.on_expiry(move |outcome| sender.send(outcome).unwrap());
+    let blocked = thread::spawn(move || keep_alive.wait_blocking());
+
+    thread::sleep(200 * MS);
+    assert_eq!(leases.cancel("client 0"), 10, "a client that has gone before");
+    println!("the signal to end has come");
+
+    jobs.end();
+
+    // The leases end now, not when they would have expired; each callback is called once and told so.
+    let stopped = leases.stop();
+    println!("leases: {stopped} stopped");
+    assert_eq!(stopped, 80);
+    let refused = leases.start("client 10", 10 * MS, |_| unreachable!("it is not started"));
+    println!("one more lease: {}", refused.unwrap_err());
+    assert_eq!(refused, Err(ArmError::Stopped));
+
+    // Whatever else waits on the engine.
+    engine.shutdown();
+    assert_eq!(blocked.join().expect("it does not panic"), Outcome::Stopped);
+
+    // The outcomes end when the last callback has been called and is gone.
+    let outcomes: Vec<_> = outcomes.iter().collect();
+    let count = |outcome| outcomes.iter().filter(|other| **other == outcome).count();
+    let counts = [Outcome::Fired, Outcome::Cancelled, Outcome::Stopped].map(count);
+    println!("{} callbacks: {counts:?} fired, cancelled, stopped", outcomes.len());
+    assert_eq!(counts, [10, 10, 80 + 1], "each has its one outcome");
+    Ok(())
+}
+
+/// Ten clients with ten leases each; those of the last are short.
+fn start_leases(engine: &Engine, outcomes: &Sender<Outcome>) -> Result<NamedTimers, ArmError> {
+    let leases = NamedTimers::on(engine);
+    for client in 0..10 {
+        let lasts = if client == 9 { 50 * MS } else { 3_600_000 * MS };
+        for _ in 0..10 {
+            let outcomes = outcomes.clone();
+            leases.start(&format!("client {client}"), lasts, move |outcome| outcomes.send(outcome).unwrap())?;
+        }
+    }
+    Ok(leases)
+}
+
+/// Jobs that each end sooner or later: uploads in a while, streams not at all.
+struct Jobs {
+    scheduler: Scheduler<String>,
+    uploads: Arc<Count>,
+    streams: Arc<Count>,
+}
+
+/// How runs came out: begun, and ended. The difference is what was aborted.
 #[derive(Default)]
 struct Count {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
-impl Count {
-    fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::SeqCst);
+impl Jobs {
+    fn start(engine: &Engine) -> Result<Jobs, Failed> {
+        let scheduler = Scheduler::builder().engine(engine).threads(2).build()?;
+        let jobs = Jobs { scheduler, uploads: Arc::default(), streams: Arc::default() };
+        for job in 0..10 {
+            let uploads = Arc::clone(&jobs.uploads);
+            jobs.scheduler.schedule_async(format!("upload {job}"), Plan::once(Duration::ZERO), move |_| {
+                Arc::clone(&uploads).watch(sleep(400 * MS))
+            })?;
+        }
+        for job in 0..3 {
+            let streams = Arc::clone(&jobs.streams);
+            jobs.scheduler.schedule_async(format!("stream {job}"), Plan::once(Duration::ZERO), move |_| {
+                Arc::clone(&streams).watch(std::future::pending())
+            })?;
+        }
+        Ok(jobs)
     }
 
+    /// Drains for as long as an operator has patience, and aborts what is left.
     fn end(&self) {
+        let Jobs { scheduler, uploads, streams } = self;
+        let ending = scheduler.shutdown(Shutdown::Drain);
+        let refused = scheduler.schedule("one more".to_owned(), 10 * MS, |_| ()).unwrap_err();
+        println!("one more job: {refused}");
+        assert_eq!(refused.kind, ScheduleErrorKind::ShutDown);
+
+        let is_over = ending.wait_for(1000 * MS);
+        println!("drained: uploads {:?}, streams {:?}", uploads.get(), streams.get());
+        assert_eq!(uploads.get(), (10, 10), "what had begun was finished");
+        assert!(!is_over, "some never end");
+
+        scheduler.shutdown(Shutdown::Abort).wait();
+        println!("aborted: {} runs", scheduler.stats().aborted);
+        assert_eq!(streams.get(), (3, 0));
+        assert_eq!(scheduler.stats().aborted, 3);
+    }
+}
+
+impl Count {
+    async fn watch(self: Arc<Count>, run: impl Future<Output = ()>) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        run.await;
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn get(&self) -> (u64, u64) {
         (self.begun.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst))
     }
-}
-
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // An engine of the program's own: others in the process keep theirs.
-    let engine = Engine::builder().build()?;
-    let (uploads, streams) = (Arc::new(Count::default()), Arc::new(Count::default()));
-    let scheduler = start_jobs(&engine, &uploads, &streams)?;
-
-    thread::sleep(100 * MS);
-    println!("the signal to end has come");
-    end_jobs(&scheduler, &uploads, &streams);
-    engine.shutdown();
-    println!("{:?}", engine.stats());
-    Ok(())
-}
-
-/// Jobs that each end sooner or later: some in 50 ms, some in 200 ms, some not at all.
-fn start_jobs(engine: &Engine, uploads: &Arc<Count>, streams: &Arc<Count>) -> std::io::Result<Scheduler<String>> {
-    let scheduler = Scheduler::builder().engine(engine).threads(2).build()?;
-    for job in 0..10 {
-        let uploads = Arc::clone(uploads);
-        let upload = move |_| {
-            let uploads = Arc::clone(&uploads);
-            async move {
-                uploads.begin();
-                sleep(200 * MS).await;
-                uploads.end();
-            }
-        };
-        let plan = Plan::every(60_000 * MS).first_at_once();
-        scheduler.schedule_async(format!("upload {job}"), plan, upload).expect("it is its only key");
-    }
-    for job in 0..3 {
-        let streams = Arc::clone(streams);
-        let stream = move |_| {
-            let streams = Arc::clone(&streams);
-            async move {
-                streams.begin();
-                std::future::pending::<()>().await;
-                streams.end();
-            }
-        };
-        let plan = Plan::once(Duration::ZERO);
-        scheduler.schedule_async(format!("stream {job}"), plan, stream).expect("it is its only key");
-    }
-    Ok(scheduler)
-}
-
-/// Drains for as long as an operator has patience, and aborts what is left.
-fn end_jobs(scheduler: &Scheduler<String>, uploads: &Count, streams: &Count) {
-    let ending = scheduler.shutdown(Shutdown::Drain);
-    let refused = scheduler.schedule("one more".to_owned(), 10 * MS, |_| ()).unwrap_err();
-    println!("one more job: {refused}");
-    assert_eq!(refused.kind, ScheduleErrorKind::ShutDown);
-
-    let is_over = ending.wait_for(1000 * MS);
-    println!(
-        "drained: uploads {:?}, streams {:?}, {} running",
-        uploads.get(),
-        streams.get(),
-        scheduler.stats().running
-    );
-    assert_eq!(uploads.get(), (10, 10), "what had begun was finished");
-    assert!(!is_over, "some never end");
-
-    scheduler.shutdown(Shutdown::Abort).wait();
-    println!("aborted: uploads {:?}, streams {:?}, {} runs", uploads.get(), streams.get(), scheduler.stats().aborted);
-    assert_eq!(streams.get(), (3, 0));
-    assert_eq!(scheduler.stats().aborted, 3);
 }

@@ -17,6 +17,8 @@ pub(crate) struct Agenda<T> {
     heads: Heads,
     values: Vec<Vec<Option<T>>>,
     wheel: RawWheel<u32>,
+    /// The item that was given a deadline last. It is not on the wheel yet: many a one is gone before the next comes.
+    young: Option<(u32, Time)>,
     /// Indices that have been in use and are not.
     free: Vec<u32>,
     len: usize,
@@ -53,7 +55,14 @@ const CHUNK: usize = 256;
 
 impl<T> Agenda<T> {
     pub(crate) fn new() -> Agenda<T> {
-        Agenda { heads: Heads(Vec::new()), values: Vec::new(), wheel: RawWheel::new(), free: Vec::new(), len: 0 }
+        Agenda {
+            heads: Heads(Vec::new()),
+            values: Vec::new(),
+            wheel: RawWheel::new(),
+            young: None,
+            free: Vec::new(),
+            len: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -132,6 +141,7 @@ impl<T> Agenda<T> {
     /// [`RawQueue::settle`].
     #[inline]
     pub(crate) fn pop(&mut self, now: Time, steps: usize) -> Popped {
+        self.settle_young();
         let popped = match self.wheel.pop_ready(&mut self.heads, now) {
             None if self.wheel.settle(&mut self.heads, now, steps) == Settled::More => return Popped::NotYet,
             None => self.wheel.pop(&mut self.heads, now),
@@ -142,7 +152,8 @@ impl<T> Agenda<T> {
 
     /// When to look for what is due: never too late, and too early only for the wheel's upkeep. `NEVER`: not at all.
     pub(crate) fn next_wakeup(&self) -> Time {
-        self.wheel.next_wakeup().unwrap_or(Time::NEVER)
+        let young = self.young.map_or(Time::NEVER, |(_, deadline)| deadline);
+        self.wheel.next_wakeup().map_or(young, |next| next.min(young))
     }
 
     /// The keys of all items, in no particular order.
@@ -159,6 +170,14 @@ impl<T> Agenda<T> {
     #[inline]
     fn place(&mut self, index: u32, deadline: Time) {
         if !deadline.is_never() {
+            self.settle_young();
+            self.young = Some((index, deadline));
+        }
+    }
+
+    #[inline]
+    fn settle_young(&mut self) {
+        if let Some((index, deadline)) = self.young.take() {
             let place = self.wheel.insert(&mut self.heads, index, deadline);
             self.heads.0[index as usize].place = place;
         }
@@ -166,13 +185,17 @@ impl<T> Agenda<T> {
 
     #[inline]
     fn unplace(&mut self, index: u32) {
+        if self.young.is_some_and(|(young, _)| young == index) {
+            self.young = None;
+            return;
+        }
         let place = std::mem::replace(&mut self.heads.0[index as usize].place, Place::NOWHERE);
         if place != Place::NOWHERE {
             self.wheel.remove(&mut self.heads, place);
         }
     }
 
-    /// It has come out of the wheel.
+    /// What has left the wheel.
     #[inline]
     fn park(&mut self, index: u32) -> Key {
         let head = &mut self.heads.0[index as usize];
@@ -223,5 +246,32 @@ impl Key {
 
     fn generation(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_an_item_that_is_put_in_when_its_deadline_is_past_comes_out() {
+        let mut agenda = Agenda::new();
+        let at = Time::from_nanos;
+        let first = agenda.insert(at(10), "first");
+        assert_eq!(popped(&mut agenda, at(1_000_000)), [first]);
+        let late = agenda.insert(at(5), "late");
+        let earlier = agenda.insert(at(4), "earlier");
+        assert_eq!(popped(&mut agenda, at(1_000_000)), [earlier, late]);
+    }
+
+    fn popped(agenda: &mut Agenda<&str>, now: Time) -> Vec<Key> {
+        let mut keys = Vec::new();
+        loop {
+            match agenda.pop(now, 100) {
+                Popped::Due(key, _) => keys.push(key),
+                Popped::NotYet => {}
+                Popped::Nothing => return keys,
+            }
+        }
     }
 }

@@ -107,7 +107,7 @@ pub enum ArmError {
         /// So many.
         capacity: usize,
     },
-    /// The engine has been shut down.
+    /// The engine has been shut down; or the [`NamedTimers`](crate::NamedTimers) have been stopped.
     Stopped,
 }
 
@@ -251,6 +251,12 @@ impl Engine {
         WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
     }
 
+    /// For a model, which has a core and no driver.
+    #[cfg(all(loom, test))]
+    pub(crate) fn of_core(core: CoreRef) -> Engine {
+        Engine { owner: Arc::new(Owner { core }) }
+    }
+
     fn default_or_closed() -> Engine {
         Engine::builder().build_or_closed()
     }
@@ -392,7 +398,7 @@ impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
-            ArmError::Stopped => f.write_str("the engine has been shut down"),
+            ArmError::Stopped => f.write_str("the engine has been shut down, or the timer's set has been stopped"),
         }
     }
 }

@@ -86,6 +86,7 @@
 //! | give up in time, through many calls | [`time::Deadline`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | share a timer between threads; be called when it expires | [`Timer`] |
+//! | start timers under a name, cancel them together and know how many that were | [`NamedTimers`] |
 //! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
 //! | run them by the clock on the wall, in some time zone | [`Scheduler`] with `Cron` (feature `cron`) |
 //! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
@@ -128,7 +129,8 @@
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! or a callback that panicked, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! or a callback that panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a
+//! second.
 //!
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are

@@ -46,7 +46,7 @@ fn beside_churn(live: &mut Live<Tourbillon>) -> (f64, f64) {
     let (mut scheduling, mut churn, mut slices) = (0.0, 0.0, 0.0);
     for periods in live.periods.chunks(live.periods.len().div_ceil(SLICES)) {
         churn += arm_and_cancel(&tourbillon::sleep, periods);
-        scheduling += per_operation(live.system.schedule_and_remove(&plans(periods), &live.tally), periods.len());
+        scheduling += per_operation(live.system.schedule_and_remove(&plans(periods), live.tally), periods.len());
         slices += 1.0;
     }
     (scheduling / slices, churn / slices)
@@ -65,18 +65,18 @@ struct Live<S> {
     system: S,
     /// Of the jobs that are scheduled and removed.
     periods: Vec<Duration>,
-    tally: Arc<Tally>,
+    tally: &'static Tally,
 }
 
 impl<S: System> Live<S> {
     fn new(jobs: usize, operations: usize) -> Live<S> {
-        let (mut system, tally) = (S::new(0), Arc::new(Tally::of_nothing()));
-        system.schedule_all(&plans(&far_durations(jobs, &mut Random(1))), &tally);
+        let (mut system, tally) = (S::new(0), Tally::of_nothing());
+        system.schedule_all(&plans(&far_durations(jobs, &mut Random(1))), tally);
         Live { system, periods: far_durations(operations, &mut Random(0)), tally }
     }
 
     fn schedule_and_remove(&mut self) -> Duration {
-        self.system.schedule_and_remove(&plans(&self.periods), &self.tally)
+        self.system.schedule_and_remove(&plans(&self.periods), self.tally)
     }
 }
 

@@ -52,13 +52,13 @@ pub(crate) fn run_one(of: &Of) {
 
 /// Resident bytes for each of so many jobs, and those of them that are the user's.
 fn grow<S: System>(jobs: usize) -> (f64, usize) {
-    let (mut system, tally) = (S::new(0), Arc::new(Tally::of_nothing()));
+    let (mut system, tally) = (S::new(0), Tally::of_nothing());
     let plans: Arc<[Plan]> = far_durations(jobs, &mut Random(1)).into_iter().map(Plan::every).collect();
     // What starts with the first job is there already.
-    system.schedule_and_remove(&plans[..1].into(), &tally);
+    system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);
     let before = resident();
-    let the_users = system.schedule_all(&plans, &tally);
+    let the_users = system.schedule_all(&plans, tally);
     std::thread::sleep(SETTLE);
     let grown = resident().saturating_sub(before);
     // They were there before, and are still.

@@ -1,7 +1,8 @@
-//! Scenario `jobs`: keyed jobs that repeat, many of them.
+//! Scenario `jobs`: keyed jobs that repeat, many of them; and timers by name.
 //!
 //! Every system is behind [`System`], and every case is written once, generic over it.
 
+mod cancel_named;
 mod live;
 mod memory;
 mod spread;
@@ -25,7 +26,7 @@ pub(crate) struct Options {
     /// Only these cases.
     #[arg(long, value_enum, value_delimiter = ',')]
     case: Vec<Case>,
-    /// Only these numbers of jobs.
+    /// Only these numbers of jobs, or of timers of one name.
     #[arg(long, value_delimiter = ',')]
     jobs: Vec<usize>,
 }
@@ -36,6 +37,7 @@ enum Case {
     Live,
     Memory,
     Spread,
+    CancelNamed,
 }
 
 const SYSTEMS: &[&str] = &[Tourbillon::NAME, TokioTasks::NAME, CronScheduler::NAME];
@@ -49,6 +51,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
             Case::Live => live::run(options, report),
             Case::Memory => memory::run(options, report),
             Case::Spread => spread::run(options, report),
+            Case::CancelNamed => cancel_named::run(options, report),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Case `spread`: jobs of one second, spread over it. Whether all of them run, how late, and what that costs.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::systems::{Plan, System};
@@ -59,19 +58,19 @@ fn round<S: System>(size: Size, lead: Duration) -> Option<Vec<(&'static str, f64
     let first = Instant::now() + lead;
     let begin = first + WARM_UP;
     let end = begin + size.seconds * PERIOD;
-    let tally = Arc::new(Tally::of(begin..end));
+    let tally = Tally::of(begin..end);
     let share = |job: usize| PERIOD.mul_f64(job as f64 / size.jobs as f64);
     let plan = |job| Plan { period: PERIOD, first: Some(first + share(job)) };
-    system.schedule_all(&(0..size.jobs).map(plan).collect(), &tally);
+    system.schedule_all(&(0..size.jobs).map(plan).collect(), tally);
     system.start();
     if Instant::now() > first {
         return None;
     }
     let cpu = cpu_between(begin, end);
     let due = size.jobs as u64 * u64::from(size.seconds);
-    wait_for(due, &tally);
+    wait_for(due, tally);
     drop(system);
-    Some(figures::<S>(&tally, due, cpu, end - begin))
+    Some(figures::<S>(tally, due, cpu, end - begin))
 }
 
 /// The CPU time that the process uses between two instants.

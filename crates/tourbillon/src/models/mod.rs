@@ -8,8 +8,8 @@
 //! In pairs (D39): each thing that a handle does against each thing that the shard's side does to the same entry
 //! (`against`), and beside what other handles do in the same shard (`beside`). Below those, each part alone: the state word,
 //! the biased lock, the stack of nodes on their way home. Above them, what a driver and those who arm owe to each other
-//! (`driving`), the capacity, and the surfaces: calls, and `Timer` and
-//! `NamedTimers` over an engine that is made up for them.
+//! (`driving`), the capacity, and the surfaces: calls and the bell; `Timer`, `NamedTimers` and `Scheduler` over an engine that
+//! is made up for them. (`scheduler.rs` is a module of the scheduler's, whose parts it uses.)
 //!
 //! What is checked everywhere: an entry ends once (P2); its waker goes to one place, and neither is lost nor doubled;
 //! a node comes home once and can be used again; the shard's wish is no later than its earliest timer. Loom itself reports two
@@ -18,6 +18,7 @@
 //! Some models bound how often a thread is interrupted where it could go on, since their number grows exponentially.
 
 mod against;
+mod bell;
 mod beside;
 mod bias;
 mod calls;
@@ -44,8 +45,8 @@ use crate::slack::Mode;
 use crate::stats::Stats;
 
 const EARLIER: Time = Time::from_nanos(50);
-const DUE: Time = Time::from_nanos(100);
-const LATER: Time = Time::from_nanos(200);
+pub(crate) const DUE: Time = Time::from_nanos(100);
+pub(crate) const LATER: Time = Time::from_nanos(200);
 
 /// How the lock of a shard stands to its owner when a model begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,12 +57,12 @@ enum Lock {
 }
 
 /// Tries everything.
-fn explore(model: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_up_to(None, model);
 }
 
 /// Tries everything in which threads are interrupted no more often than that, where they could go on.
-fn explore_up_to(interruptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn explore_up_to(interruptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = interruptions.into();
     builder.check(model);
@@ -69,7 +70,7 @@ fn explore_up_to(interruptions: impl Into<Option<usize>>, model: impl Fn() + Sen
 
 /// What became of the wakers of one kind. (Counted by what loom does not see: it would only make for more orders to try.)
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     made: AtomicUsize,
     woken: AtomicUsize,
     gone: AtomicUsize,
@@ -77,11 +78,11 @@ struct Tally {
 
 impl Tally {
     /// Leaked, so that a waker too many is counted and does not follow a stale address.
-    fn new() -> &'static Tally {
+    pub(crate) fn new() -> &'static Tally {
         Box::leak(Box::default())
     }
 
-    fn waker(&'static self) -> Waker {
+    pub(crate) fn waker(&'static self) -> Waker {
         // SAFETY: the functions of the table take what is given here, and only count.
         unsafe { Waker::from_raw(self.raw()) }
     }
@@ -105,12 +106,12 @@ impl Tally {
         unsafe { &*data.cast() }
     }
 
-    fn woken(&self) -> usize {
+    pub(crate) fn woken(&self) -> usize {
         self.woken.load(Ordering::Relaxed)
     }
 
     #[track_caller]
-    fn assert_none_lost_or_doubled(&self) {
+    pub(crate) fn assert_none_lost_or_doubled(&self) {
         let (made, gone) = (self.made.load(Ordering::Relaxed), self.gone.load(Ordering::Relaxed));
         assert_eq!(made, gone, "wakers made, and wakers that are gone");
     }

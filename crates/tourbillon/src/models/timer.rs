@@ -98,14 +98,14 @@ impl Drop for Entry {
 
 /// The engine of one run of a model, and the core whose calls it uses.
 #[derive(Clone)]
-pub(super) struct World {
-    pub(super) core: CoreRef,
+pub(crate) struct World {
+    pub(crate) core: CoreRef,
     engine: Arc<Mutex<Engine>>,
     told: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
 }
 
 impl World {
-    pub(super) fn new() -> World {
+    pub(crate) fn new() -> World {
         let engine = Arc::new(Mutex::new(Engine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
         ENGINE.set(Some(engine.clone()));
         let clock = Clock::manual();
@@ -124,12 +124,12 @@ impl World {
         move |outcome| told.lock().unwrap().push((name, outcome))
     }
 
-    pub(super) fn fire(&self, now: Time) {
+    pub(crate) fn fire(&self, now: Time) {
         self.core.clock.set(now);
         self.end(|engine| engine.now = now, |slot| (slot.due <= now).then_some(Outcome::Fired));
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.end(|engine| engine.is_stopped = true, |_| Some(Outcome::Stopped));
     }
 
@@ -154,13 +154,13 @@ impl World {
     }
 
     /// After the timer: nothing refers to it any more.
-    pub(super) fn assert_idle(&self) {
+    pub(crate) fn assert_idle(&self) {
         assert!(lock(&self.engine).entries.iter().all(|slot| slot.waker.is_none()), "an entry that nobody needs");
         ENGINE.set(None);
     }
 }
 
-pub(super) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
+pub(crate) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
     let world = world.clone();
     thread::spawn(move || act(&world))
 }
@@ -234,6 +234,29 @@ fn p1_a_timer_that_is_set_again_while_it_fires_does_not_end_the_new_waits() {
         assert_eq!(world.told(), [(1, first)]);
         world.fire(LATER);
         assert_eq!(world.told(), [(2, Outcome::Fired)]);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn p1_a_timer_that_is_set_again_while_it_is_being_armed_does_not_end_the_new_waits() {
+    explore_up_to(4, || {
+        let world = World::new();
+        let timer = Arc::new(world.timer(DUE));
+        world.fire(DUE);
+        let waits = {
+            let timer = timer.clone();
+            spawn(&world, move |world| _ = timer.on_expiry(world.callback(1)))
+        };
+        timer.set(LATER);
+        timer.on_expiry(world.callback(2));
+        waits.join().unwrap();
+        let told = world.told();
+        assert!(told.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{told:?}");
+        world.fire(LATER);
+        let told = [told, world.told()].concat();
+        assert!(told.contains(&(2, Outcome::Fired)) && told.len() == 2, "{told:?}");
         drop(timer);
         world.assert_idle();
     });

@@ -12,7 +12,7 @@
 //! Keys are compared under the lock; nothing else of the user's happens there. What has to be dropped is given to the caller.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -62,8 +62,10 @@ pub(super) struct Book<K> {
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
     wish: Rings,
-    /// Who waits for the end, each by its [`Ending`](super::Ending).
-    pub(super) watchers: Agenda<Waker>,
+    /// Who waits for the end, by the numbers of their [`Ending`](super::Ending)s.
+    pub(super) watchers: BTreeMap<u64, Waker>,
+    /// How many endings have been waited for.
+    pub(super) watched: u64,
     pub(super) stats: SchedulerStats,
 }
 
@@ -169,7 +171,8 @@ impl<K> Book<K> {
             is_called: false,
             bell: None,
             wish: Rings::NEVER,
-            watchers: Agenda::new(),
+            watchers: BTreeMap::new(),
+            watched: 0,
             stats: SchedulerStats::default(),
         }
     }
@@ -184,16 +187,8 @@ impl<K> Book<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        self.table.find(hash, |index| self.has_key(index, key)).and_then(|index| self.jobs.key_at(index))
-    }
-
-    fn has_key<Q>(&self, index: u32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let job = self.jobs.key_at(index).and_then(|job| self.jobs.get(job));
-        job.is_some_and(|job| job.work.key().borrow() == key)
+        let index = self.table.find(hash, |index| has_key(&self.jobs, index, key))?;
+        self.jobs.key_at(index)
     }
 
     /// Whether a job can be put in under this key.
@@ -225,9 +220,26 @@ impl<K> Book<K> {
 
     /// Takes a job out. Its run in line, if there is one, is not made.
     pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
+        let hash = self.jobs.get(key)?.hash;
+        self.table.remove(hash, |index| index == key.index());
+        self.remove_unlisted(key)
+    }
+
+    /// The same for the job under a key of the user's.
+    pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<Job<K>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let Book { table, jobs, .. } = self;
+        let index = table.remove(hash, |index| has_key(jobs, index, key))?;
+        self.remove_unlisted(self.jobs.key_at(index)?)
+    }
+
+    /// Takes out a job that is no longer in the table.
+    fn remove_unlisted(&mut self, key: Key) -> Option<Job<K>> {
         let job = self.jobs.remove(key)?;
         self.gone += job.waiting as usize;
-        self.table.remove(job.hash, key.index());
         if job.timing.is_wall() {
             self.wall.remove(key);
         }
@@ -625,6 +637,15 @@ impl Wall {
             self.dues.remove(key);
         }
     }
+}
+
+fn has_key<K, Q>(jobs: &Agenda<Job<K>>, index: u32, key: &Q) -> bool
+where
+    K: Borrow<Q>,
+    Q: Eq + ?Sized,
+{
+    let job = jobs.key_at(index).and_then(|job| jobs.get(job));
+    job.is_some_and(|job| job.work.key().borrow() == key)
 }
 
 impl Rings {

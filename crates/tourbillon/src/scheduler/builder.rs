@@ -81,7 +81,8 @@ impl<K> Builder<K> {
     ///
     /// With none, runs are made where the engine's callbacks are: for an engine that is [turned from
     /// outside](crate::Driver::external) by whoever turns it, so that a test in virtual time is the same each time;
-    /// for others on one thread that all callbacks share.
+    /// for others on one thread that all callbacks share. (Who is the only one to turn such an engine must not block on an
+    /// [`Ending`](super::Ending), but turn until it [is over](super::Ending::is_over).)
     pub fn threads(mut self, threads: usize) -> Builder<K> {
         self.threads = Some(threads);
         self

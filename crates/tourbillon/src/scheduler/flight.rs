@@ -6,17 +6,15 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::shared::Shared;
 use super::work::{BoxedRun, Ended, Run};
 use crate::agenda::Key;
 use crate::core::contain;
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// By which a run is told to end.
-#[derive(Default)]
 pub(super) struct Flag {
     is_down: AtomicBool,
     waker: Mutex<Option<Waker>>,
@@ -24,13 +22,22 @@ pub(super) struct Flag {
 
 pub(super) struct Flight<K: Send + Sync + 'static> {
     /// `None` once it has ended.
-    future: Option<BoxedRun>,
+    going: Option<Going<K>>,
     flag: Arc<Flag>,
     key: Key,
+}
+
+/// What is the user's of it. (The run may be the last that has the job's closure.)
+struct Going<K> {
+    future: BoxedRun,
     run: Run<K>,
 }
 
 impl Flag {
+    pub(super) fn new() -> Flag {
+        Flag { is_down: AtomicBool::new(false), waker: Mutex::new(None) }
+    }
+
     /// Whoever polls the run drops it.
     pub(super) fn lower(&self) {
         self.is_down.store(true, Ordering::SeqCst);
@@ -41,7 +48,7 @@ impl Flag {
     }
 
     /// Whether it has been lowered. If it is later, the waker is woken.
-    fn watch(&self, waker: &Waker) -> bool {
+    pub(super) fn watch(&self, waker: &Waker) -> bool {
         let is_kept = lock(&self.waker).as_ref().is_some_and(|kept| kept.will_wake(waker));
         if !is_kept {
             // To clone or to drop a waker is a call of the user's executor.
@@ -56,23 +63,25 @@ impl Flag {
 
 impl<K: Send + Sync + 'static> Flight<K> {
     pub(super) fn new(future: BoxedRun, flag: Arc<Flag>, key: Key, run: Run<K>) -> Flight<K> {
-        Flight { future: Some(future), flag, key, run }
+        Flight { going: Some(Going { future, run }), flag, key }
     }
 
     fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<Result<Ended, Box<dyn std::any::Any + Send>>> {
-        let Some(future) = &mut self.future else { return Poll::Pending };
-        match self.run.shared.inside(|| future.as_mut().poll(context)) {
+        let Some(Going { future, run }) = &mut self.going else { return Poll::Pending };
+        match run.shared.inside(|| future.as_mut().poll(context)) {
             Ok(poll) => poll.map(Ok),
             Err(payload) => Poll::Ready(Err(payload)),
         }
     }
 
-    /// Drops the future, and only then is the run over.
+    /// Drops the future, and only then is the run over. Nothing of the user's is left: an executor may take a panic amiss when it
+    /// drops what it was given.
     fn land(&mut self, ended: Landed) {
-        let future = self.future.take();
-        let _its_own_affair = contain(move || drop(future));
-        let shared = Arc::clone(&self.run.shared);
-        shared.land(self.key, &self.run, ended);
+        let Some(Going { future, run }) = self.going.take() else { return };
+        let _its_own_affair = contain(|| drop(future));
+        let shared = Arc::clone(&run.shared);
+        shared.land(self.key, &run, ended);
+        let _its_own_affair = contain(|| drop(run));
     }
 }
 
@@ -87,7 +96,7 @@ impl<K: Send + Sync + 'static> Future for Flight<K> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.future.is_none() {
+        if self.going.is_none() {
             return Poll::Ready(());
         }
         if self.flag.watch(context.waker()) {
@@ -106,9 +115,7 @@ impl<K: Send + Sync + 'static> Future for Flight<K> {
 
 impl<K: Send + Sync + 'static> Drop for Flight<K> {
     fn drop(&mut self) {
-        if self.future.is_some() {
-            self.land(Landed::Aborted);
-        }
+        self.land(Landed::Aborted);
     }
 }
 

@@ -8,6 +8,9 @@ mod ending;
 mod error;
 mod flight;
 mod job;
+#[cfg(all(loom, test))]
+#[path = "../models/scheduler.rs"]
+mod models;
 mod plan;
 mod shared;
 mod table;
@@ -304,7 +307,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let hash = self.hash(key);
         self.owner.shared.hint.fetch(hash);
         let Some(mut book) = self.open() else { return false };
-        let removed = book.find(hash, key).and_then(|job| book.remove(job));
+        let removed = book.remove_under(hash, key);
         drop(book);
         let_go(removed)
     }

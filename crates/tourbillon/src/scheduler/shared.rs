@@ -10,6 +10,7 @@
 //! whoever looked last has set the bell.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
@@ -125,14 +126,14 @@ impl<K> Shared<K> {
         let mut book = self.lock();
         let gone = book.try_end();
         let is_over = book.phase == Phase::Over;
-        let watchers = is_over.then(|| std::mem::replace(&mut book.watchers, Agenda::new()));
+        let watchers = if is_over { std::mem::take(&mut book.watchers) } else { BTreeMap::new() };
         drop(book);
         if gone.is_some() {
             self.work.notify_all();
             self.over.notify_all();
         }
         let_go(gone);
-        for watcher in watchers.into_iter().flat_map(Agenda::into_values) {
+        for watcher in watchers.into_values() {
             let _its_own_affair = contain(|| watcher.wake());
         }
     }
@@ -256,7 +257,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// What each of the scheduler's threads does.
     pub(super) fn work(self: Arc<Self>, engine: &Engine) {
+        // The threads of a model are one thread of the system, and would share a home.
+        #[cfg(not(loom))]
         let _entered = engine.enter();
+        #[cfg(loom)]
+        let _ = engine;
         let mut ended = None;
         loop {
             let (next, alerts) = self.look(ended.take());
@@ -314,7 +319,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Sends a run on its way.
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
-        let flag = Arc::new(Flag::default());
+        let flag = Arc::new(Flag::new());
         let mut book = self.lock();
         // There is room for a billion, and each has a future somewhere.
         let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));

@@ -84,20 +84,23 @@ impl Table {
         self.put(Slot { hash, index });
     }
 
-    /// Takes out an index, if it is there.
+    /// Takes out the index of this hash that is the one.
     #[inline]
-    pub(super) fn remove(&mut self, hash: u32, index: u32) {
-        let Some((position, slot)) = self.position(hash, |slot| slot == Slot { hash, index }) else { return };
+    pub(super) fn remove(&mut self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let is_it = |slot: Slot| slot.hash == hash && is_it(slot.index);
+        let (position, slot) = self.position(hash, is_it)?;
         self.len -= 1;
         let (bucket, at) = (position / BUCKET, position % BUCKET);
         if at == COUNT {
-            return self.remove_beyond(bucket, slot);
+            self.remove_beyond(bucket, slot);
+            return Some(slot.index);
         }
         self.tags[bucket][at] = FREE;
         let recent = &mut self.recent[position % RECENT];
         if recent.position == position {
             recent.position = NONE;
         }
+        Some(slot.index)
     }
 
     #[inline]
@@ -256,7 +259,7 @@ mod tests {
                 model.push((hash, step));
             } else if !model.is_empty() {
                 let (hash, index) = model.swap_remove(random(model.len() as u32) as usize);
-                table.remove(hash, index);
+                assert_eq!(table.remove(hash, |found| found == index), Some(index));
                 assert_eq!(table.find(hash, |found| found == index), None);
             }
             most_beyond = most_beyond.max(table.beyond.values().map(Vec::len).sum::<usize>());

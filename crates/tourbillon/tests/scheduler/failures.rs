@@ -178,6 +178,51 @@ fn p6_all_closures_may_panic_when_they_are_dropped_together() {
     }
 }
 
+/// In an async job the run is the last to have the closure; and an executor may take a panic amiss.
+#[test]
+fn p6_the_closure_of_an_async_job_may_panic_when_it_is_dropped() {
+    for threads in [0, 1] {
+        let engine = manual();
+        let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
+        let (count, gone) = (Count::default(), Count::default());
+        let job = || {
+            let (bomb, made) = (Bomb(gone.clone(), PanicsWhenDropped), count.clone());
+            move |_| {
+                let _kept = &bomb;
+                let made = made.clone();
+                async move {
+                    tourbillon::time::sleep(ms(5)).await;
+                    made.add();
+                }
+            }
+        };
+        scheduler.schedule_async("last", Plan::once(ms(10)), job()).unwrap();
+        scheduler.schedule_async("removed", ms(10), job()).unwrap();
+        scheduler.schedule_async("aborted", Plan::once(ms(20)), job()).unwrap();
+        engine.advance(ms(10));
+        eventually("two have begun", || scheduler.stats().running == 2 && engine.stats().pending >= 2);
+        assert!(scheduler.remove("removed"));
+        engine.advance(ms(5));
+        eventually("two have ended", || count.get() == 2 && gone.get() == 2);
+        engine.advance(ms(5));
+        eventually("another has begun", || scheduler.stats().running == 1);
+        let ending = scheduler.shutdown(Shutdown::Abort);
+        eventually("it is over", || {
+            engine.turn();
+            ending.is_over() && gone.get() == 3
+        });
+    }
+}
+
+/// Says that it is gone, and panics.
+struct Bomb(Count, #[allow(dead_code, reason = "it is there to be dropped")] PanicsWhenDropped);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.add();
+    }
+}
+
 #[test]
 fn p6_a_key_that_panics_when_it_is_dropped_harms_nobody() {
     struct Key(u8, PanicsWhenDropped);

@@ -32,6 +32,19 @@ fn g5_it_can_be_started_and_stopped_any_number_of_times() {
 }
 
 #[test]
+fn g5_what_comes_after_the_start_is_in_time_though_something_else_went_by() {
+    let story = Story::new();
+    story.add("in time", ms(10));
+    story.add("went by", Plan::every(ms(20)).first_at(story.instant(ms(5))));
+    story.pass(ms(1));
+    story.scheduler.stop();
+    story.pass(ms(6));
+    story.scheduler.start();
+    story.pass(ms(20));
+    assert_eq!(story.made_at_ms(), [("in time", 10), ("in time", 20), ("went by", 25)]);
+}
+
+#[test]
 fn g5_runs_that_have_begun_go_on_after_a_stop() {
     let story = Story::new();
     let ended = Count::default();

@@ -1,10 +1,10 @@
 //! Jobs that take longer than their interval.
 
-use tourbillon::scheduler::{Overlap, Plan};
+use tourbillon::scheduler::{Overlap, Plan, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 
-use crate::Story;
-use crate::by_hand::ms;
+use crate::by_hand::{eventually, manual, ms};
+use crate::{Count, Gate, Story};
 
 /// Every 10 ms a run that takes 24: begun when, how many were not made, how many were made at once at most.
 #[test]
@@ -94,5 +94,37 @@ fn d23_d24_while_a_run_is_on_its_way_a_stall_counts_as_overlap() {
             let report = story.scheduler.report("slow").unwrap();
             assert_eq!((story.due_ms(), report.overlapped), (then.clone(), overlapped), "{overlap:?} {missed:?}");
         }
+    }
+}
+
+/// Closures, which block their threads, of which there are three.
+#[test]
+fn d24_a_closure_that_blocks_overlaps_itself_only_if_it_is_allowed_to() {
+    for (overlap, at_once, overlapped) in [(Overlap::Skip, 1, 2), (Overlap::QueueOne, 1, 1), (Overlap::Parallel, 3, 0)]
+    {
+        let engine = manual();
+        let scheduler = Scheduler::builder().engine(&engine).threads(3).overlap(overlap).build().unwrap();
+        let (opener, gate) = Gate::new();
+        let (begun, ended) = (Count::default(), Count::default());
+        let (first, last) = (begun.clone(), ended.clone());
+        let job = move |_: &_| {
+            first.add();
+            gate.wait();
+            last.add();
+        };
+        scheduler.schedule("slow", ms(10), job).unwrap();
+        for round in 1..=3 {
+            engine.advance(ms(10));
+            let waits = u64::from(overlap == Overlap::QueueOne && round > 1);
+            eventually("its time is accounted for", || {
+                let stats = scheduler.stats();
+                begun.get() as u64 + stats.overlapped + waits == round
+            });
+        }
+        assert_eq!((begun.get(), ended.get()), (at_once, 0), "{overlap:?}");
+        assert_eq!(scheduler.report("slow").unwrap().overlapped, overlapped, "{overlap:?}");
+        scheduler.pause("slow");
+        drop(opener);
+        eventually("all have ended", || ended.get() == begun.get() && scheduler.stats().running == 0);
     }
 }

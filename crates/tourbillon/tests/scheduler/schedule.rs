@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tourbillon::scheduler::{Plan, Remaining, ScheduleErrorKind, Scheduler};
 
-use crate::by_hand::{manual, ms};
+use crate::by_hand::{eventually, manual, ms};
 use crate::{Count, Story};
 
 #[test]
@@ -414,4 +414,40 @@ fn g4_a_run_in_line_of_an_older_plan_adds_nothing_to_the_times_of_the_new_one() 
         story.pass(ms(100));
         assert_eq!(story.ms(), [40, 50, 60]);
     }
+}
+
+#[test]
+fn p1_d42_on_the_real_clock_no_run_begins_before_it_is_due() {
+    let engine = tourbillon::Engine::builder().build().unwrap();
+    let scheduler = Scheduler::builder().engine(&engine).threads(2).build().unwrap();
+    let (count, early) = (Count::default(), Count::default());
+    for key in 0..200_u64 {
+        let (made, too_early) = (count.clone(), early.clone());
+        let job = move |run: &tourbillon::scheduler::Run<u64>| {
+            if tourbillon::time::Instant::now() < run.due() {
+                too_early.add();
+            }
+            made.add();
+        };
+        let interval = Duration::from_nanos(1_000_000 + key * 12_347);
+        scheduler.schedule(key, Plan::every(interval).times(10), job).unwrap();
+    }
+    eventually("all are made", || scheduler.is_empty());
+    assert_eq!((count.get(), early.get()), (2000, 0));
+}
+
+#[test]
+fn b6_in_paused_time_its_threads_are_waited_for() {
+    let _paused = crate::by_hand::Paused::new();
+    let scheduler = Scheduler::builder().threads(2).build().unwrap();
+    let start = tourbillon::time::Instant::now();
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let writes = Arc::clone(&log);
+    let hour = Duration::from_secs(3600);
+    let job = move |run: &tourbillon::scheduler::Run<&'static str>| {
+        writes.lock().unwrap().push((run.due() - start, start.elapsed()));
+    };
+    scheduler.schedule("hourly", hour, job).unwrap();
+    futures_lite::future::block_on(tourbillon::time::sleep(hour * 7 / 2));
+    assert_eq!(*log.lock().unwrap(), [(hour, hour), (hour * 2, hour * 2), (hour * 3, hour * 3)]);
 }

@@ -39,13 +39,13 @@ impl System for CronScheduler {
         CronScheduler { runtime, scheduler: scheduler.expect("a scheduler can be built"), seconds: Seconds::now() }
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> usize {
-        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally.clone());
+    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let fill = async move {
             let mut bytes = 0;
             for &plan in &*plans {
-                let (job, size) = job(plan, tally.clone(), seconds);
+                let (job, size) = job(plan, tally, seconds);
                 scheduler.add(job).await.expect("a job can be added");
                 bytes = size;
             }
@@ -58,13 +58,13 @@ impl System for CronScheduler {
         self.runtime.block_on(self.scheduler.start()).expect("it starts once");
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> Duration {
-        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally.clone());
+    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+        let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let churn = async move {
             let start = Instant::now();
             for &plan in &*plans {
-                let (job, _) = job(plan, tally.clone(), seconds);
+                let (job, _) = job(plan, tally, seconds);
                 let id = scheduler.add(job).await.expect("a job can be added");
                 scheduler.remove(&id).await.expect("it was there");
             }
@@ -75,7 +75,7 @@ impl System for CronScheduler {
 }
 
 /// A job, and the size of what is the user's of it: its identifier and its closure.
-fn job(plan: Plan, tally: Arc<Tally>, seconds: Seconds) -> (Job, usize) {
+fn job(plan: Plan, tally: &'static Tally, seconds: Seconds) -> (Job, usize) {
     let first = seconds.not_before(plan.first());
     let mut due = seconds.instant(first);
     let run = move |_, _| {

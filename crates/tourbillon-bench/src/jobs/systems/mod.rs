@@ -26,14 +26,14 @@ pub(super) trait System: Sized + 'static {
 
     /// Schedules a job for each of the plans, under the keys from 0 on. Returns how many bytes of each are the user's: its
     /// key and what its closure has captured.
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> usize;
+    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize;
 
     /// Lets what was scheduled begin, where that takes a call of its own.
     fn start(&mut self) {}
 
     /// Schedules one more job for each of the plans, under a key that no other has, and removes it before the next. Returns
     /// how long all that took.
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> Duration;
+    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration;
 }
 
 /// When a job is to run: every period, from an instant on or else after one period.

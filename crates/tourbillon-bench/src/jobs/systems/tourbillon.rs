@@ -3,19 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tourbillon::Engine;
 use tourbillon::scheduler::{self, Run, Scheduler};
 
 use super::{Plan, System, THREADS};
 use crate::jobs::tally::Tally;
-use crate::systems::tourbillon::{NAME, Slack, instant, on_thread};
+use crate::systems::tourbillon::{NAME, instant};
 
 pub(in crate::jobs) struct Tourbillon {
     scheduler: Scheduler<u64>,
     /// The key of the next job.
     key: u64,
-    /// Lives as long as its scheduler.
-    _engine: Engine,
 }
 
 impl System for Tourbillon {
@@ -23,13 +20,11 @@ impl System for Tourbillon {
     const LEAD: Duration = Duration::from_secs(1);
 
     fn new(_: usize) -> Tourbillon {
-        let engine = on_thread(Slack::adaptive());
-        let scheduler =
-            Scheduler::builder().threads(THREADS).engine(&engine).build().expect("a scheduler can be built");
-        Tourbillon { scheduler, key: 0, _engine: engine }
+        let scheduler = Scheduler::builder().threads(THREADS).build().expect("a scheduler can be built");
+        Tourbillon { scheduler, key: 0 }
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
         let mut bytes = 0;
         for &plan in &**plans {
             let job = job(tally);
@@ -40,7 +35,7 @@ impl System for Tourbillon {
         bytes
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &Arc<Tally>) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
         let start = Instant::now();
         for &plan in &**plans {
             self.scheduler.schedule(self.key, plan, job(tally)).expect("the key is new");
@@ -51,8 +46,7 @@ impl System for Tourbillon {
     }
 }
 
-fn job(tally: &Arc<Tally>) -> impl Fn(&Run<u64>) + Send + Sync + use<> {
-    let tally = tally.clone();
+fn job(tally: &'static Tally) -> impl Fn(&Run<u64>) + Send + Sync + use<> {
     move |run| tally.ran(run.due().into_std())
 }
 
