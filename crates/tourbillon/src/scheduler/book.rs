@@ -12,7 +12,7 @@
 //! Keys are compared under the lock; nothing else of the user's happens there. What has to be dropped is given to the caller.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -62,8 +62,10 @@ pub(super) struct Book<K> {
     pub(super) bell: Option<Rings>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
     wish: Rings,
-    /// Who waits for the end, each by its [`Ending`](super::Ending).
-    pub(super) watchers: Agenda<Waker>,
+    /// Who waits for the end, by the numbers of their [`Ending`](super::Ending)s.
+    pub(super) watchers: BTreeMap<u64, Waker>,
+    /// How many endings have been waited for.
+    pub(super) watched: u64,
     pub(super) stats: SchedulerStats,
 }
 
@@ -170,7 +172,8 @@ impl<K> Book<K> {
             is_called: false,
             bell: None,
             wish: Rings::NEVER,
-            watchers: Agenda::new(),
+            watchers: BTreeMap::new(),
+            watched: 0,
             stats: SchedulerStats::default(),
         }
     }

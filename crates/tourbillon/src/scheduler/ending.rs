@@ -7,11 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
-use tourbillon_queue::Time;
-
 use super::book::Phase;
 use super::shared::Shared;
-use crate::agenda::Key;
 
 /// How a scheduler is [shut down](super::Scheduler::shutdown).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,8 +29,8 @@ pub enum Shutdown {
 /// there; and where the engine is turned from outside, another thread has to turn it.
 pub struct Ending<K> {
     shared: Arc<Shared<K>>,
-    /// Its waker, if it was polled.
-    watcher: Option<Key>,
+    /// The number of its waker, if it was polled.
+    watcher: Option<u64>,
 }
 
 impl<K> Ending<K> {
@@ -73,18 +70,21 @@ impl<K> Future for Ending<K> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut waker = context.waker().clone();
+        let waker = context.waker().clone();
         let shared = Arc::clone(&self.shared);
         let mut book = shared.lock();
         if book.phase == Phase::Over || shared.is_inside() {
             drop(book);
             return Poll::Ready(());
         }
-        match self.watcher.and_then(|watcher| book.watchers.get_mut(watcher)) {
-            // The one that it had is dropped outside the lock, as is one that is not needed.
-            Some(before) => std::mem::swap(before, &mut waker),
-            None => self.watcher = Some(book.watchers.insert(Time::NEVER, waker)),
-        }
+        let number = *self.watcher.get_or_insert_with(|| {
+            book.watched += 1;
+            book.watched
+        });
+        let before = book.watchers.insert(number, waker);
+        // Wakers are the user's: they are dropped outside the lock.
+        drop(book);
+        drop(before);
         Poll::Pending
     }
 }
@@ -92,7 +92,7 @@ impl<K> Future for Ending<K> {
 impl<K> Drop for Ending<K> {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher {
-            let waker = self.shared.lock().watchers.remove(watcher);
+            let waker = self.shared.lock().watchers.remove(&watcher);
             // Here, outside the lock: it is the user's.
             drop(waker);
         }

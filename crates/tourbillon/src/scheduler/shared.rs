@@ -10,6 +10,7 @@
 //! whoever looked last has set the bell.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
@@ -125,14 +126,14 @@ impl<K> Shared<K> {
         let mut book = self.lock();
         let gone = book.try_end();
         let is_over = book.phase == Phase::Over;
-        let watchers = is_over.then(|| std::mem::replace(&mut book.watchers, Agenda::new()));
+        let watchers = if is_over { std::mem::take(&mut book.watchers) } else { BTreeMap::new() };
         drop(book);
         if gone.is_some() {
             self.work.notify_all();
             self.over.notify_all();
         }
         let_go(gone);
-        for watcher in watchers.into_iter().flat_map(Agenda::into_values) {
+        for watcher in watchers.into_values() {
             let _its_own_affair = contain(|| watcher.wake());
         }
     }
