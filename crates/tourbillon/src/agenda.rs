@@ -101,8 +101,8 @@ impl<T> Agenda<T> {
         Key::new(index, self.heads.0[index as usize].generation)
     }
 
-    /// Takes an item out.
-    #[inline]
+    /// Takes an item out. (Inlined, so that of a large item only what the caller wants is moved.)
+    #[inline(always)]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.check_key(key)?;
         let index = key.index();

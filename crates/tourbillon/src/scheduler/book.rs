@@ -21,7 +21,7 @@ use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
 use super::flight::Flag;
-use super::job::{Backlog, Job};
+use super::job::{Backlog, Gone, Job};
 use super::plan::{Plan, Timing};
 use super::table::Table;
 use super::work::Work;
@@ -220,14 +220,14 @@ impl<K> Book<K> {
     }
 
     /// Takes a job out. Its run in line, if there is one, is not made.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Job<K>> {
+    pub(super) fn remove(&mut self, key: Key) -> Option<Gone<K>> {
         let hash = self.jobs.get(key)?.hash;
         self.table.remove(hash, |index| index == key.index());
         self.remove_unlisted(key)
     }
 
     /// The same for the job under a key of the user's.
-    pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<Job<K>>
+    pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<Gone<K>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -238,13 +238,13 @@ impl<K> Book<K> {
     }
 
     /// Takes out a job that is no longer in the table.
-    fn remove_unlisted(&mut self, key: Key) -> Option<Job<K>> {
+    fn remove_unlisted(&mut self, key: Key) -> Option<Gone<K>> {
         let job = self.jobs.remove(key)?;
         self.gone += job.waiting as usize;
         if job.timing.is_wall() {
             self.wall.remove(key);
         }
-        Some(job)
+        Some(job.into_gone())
     }
 
     /// Puts a job where it wants to be.
@@ -512,7 +512,7 @@ impl<K> Book<K> {
 
     /// A run has ended. Gives what is to be dropped: its job, if that was the last of its times.
     #[must_use]
-    pub(super) fn end(&mut self, end: End) -> Option<Job<K>> {
+    pub(super) fn end(&mut self, end: End) -> Option<Gone<K>> {
         self.running -= 1;
         self.stats.failed += u64::from(end.failure.is_some());
         let job = self.jobs.get_mut(end.job)?;

@@ -54,6 +54,14 @@ pub(super) struct Backlog {
     pub(super) due: Time,
 }
 
+/// What is left of a job that was taken out: what has to be dropped, outside the lock. The rest need not be moved.
+#[expect(dead_code, reason = "it is there to be dropped")]
+pub(super) struct Gone<K> {
+    work: Arc<dyn Work<K>>,
+    timing: Timing,
+    troubles: Option<Box<Troubles>>,
+}
+
 /// What did not go well. Most jobs have none, so it takes a word.
 #[derive(Default)]
 pub(super) struct Troubles {
@@ -180,6 +188,11 @@ impl<K> Job<K> {
         let due = self.backlog.due;
         self.backlog = Backlog { count: self.backlog.count - 1, due: self.timing.after(due) };
         Some(due)
+    }
+
+    #[inline(always)]
+    pub(super) fn into_gone(self) -> Gone<K> {
+        Gone { work: self.work, timing: self.timing, troubles: self.troubles }
     }
 
     /// Whether it has made all its runs.

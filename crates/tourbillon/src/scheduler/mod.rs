@@ -29,7 +29,7 @@ use self::builder::Rules;
 pub use self::builder::{Builder, Overflow};
 pub use self::ending::{Ending, Shutdown};
 pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind};
-use self::job::Job;
+use self::job::{Gone, Job};
 use self::plan::FOR_EVER;
 pub use self::plan::{Overlap, Plan};
 use self::shared::Shared;
@@ -500,7 +500,7 @@ impl<K: Send + Sync + 'static> fmt::Debug for Scheduler<K> {
 }
 
 /// Drops a job, outside the lock: its closure and its key may do anything, also panic. Gives whether there was one.
-fn let_go<K>(job: Option<Job<K>>) -> bool {
+fn let_go<K>(job: Option<Gone<K>>) -> bool {
     let is_there = job.is_some();
     let _its_own_affair = contain(|| drop(job));
     is_there

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::book::{Begin, Book, End, Next, Now, Phase};
-use super::job::Job;
+use super::job::{Gone, Job};
 use super::plan::{FOR_EVER, Timing};
 use super::work::{Begun, Run, Work};
 use super::{Overflow, Overlap, Plan, Rules, ScheduleErrorKind, Shutdown};
@@ -79,7 +79,7 @@ impl Story {
         }
     }
 
-    fn end(&mut self, begin: &Begin<u64>) -> Option<Job<u64>> {
+    fn end(&mut self, begin: &Begin<u64>) -> Option<Gone<u64>> {
         self.book.end(End { job: begin.job, failure: None })
     }
 
