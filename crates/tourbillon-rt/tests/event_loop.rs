@@ -154,6 +154,25 @@ fn a9_stop_lets_all_return_and_restart_lets_them_go_on() {
 }
 
 #[test]
+fn a9_no_handler_is_called_after_stop_nor_when_the_time_is_over() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        let stops = events.clone();
+        events.post(move || stops.stop());
+        (0..10).for_each(|_| events.post(handler()));
+        assert_eq!((events.run(), count.load(Ordering::SeqCst)), (1, 0));
+        events.restart();
+        assert_eq!((events.run_for(Duration::ZERO), count.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!((events.run(), count.load(Ordering::SeqCst)), (10, 10));
+        // The first one takes more than all of the time.
+        events.post(|| thread::sleep(ms(200)));
+        events.post(handler());
+        assert_eq!((events.run_for(ms(200)), count.load(Ordering::SeqCst)), (1, 10));
+        assert_eq!((events.run(), count.load(Ordering::SeqCst)), (1, 11));
+    });
+}
+
+#[test]
 fn a9_many_threads_run_one_loop_and_each_handler_is_called_once() {
     on_each_loop(|events| {
         let (count, handler) = counter();
@@ -198,6 +217,7 @@ fn a9_a_task_is_work_until_it_has_ended_and_its_sleeps_are_the_loops() {
         assert!(task.is_finished());
         let slept = futures_lite::future::block_on(task).unwrap();
         assert!(slept >= ms(5));
+        assert_eq!(events.engine().stats().fired, 1);
     });
 }
 
@@ -294,5 +314,23 @@ fn d28_a_wait_is_told_when_its_loop_is_dropped() {
         });
         drop(loop_of_its_own);
         eventually("it is told", || count.load(Ordering::SeqCst) == 1);
+    });
+}
+
+#[test]
+fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
+    on_each_backend(|backend| {
+        let events = EventLoop::with_backend(backend).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let timers: Vec<_> = (0..10).map(|_| events.timer()).collect();
+        for timer in &timers {
+            let sender = sender.clone();
+            timer.expires_after(ms(1));
+            drop(events.on_expiry(timer, move |outcome| sender.send(outcome).unwrap()));
+        }
+        drop(sender);
+        eventually("all have expired", || events.engine().stats().fired >= 10);
+        drop(events);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Outcome::Fired; 10]);
     });
 }

@@ -18,6 +18,9 @@ use crate::runtime::spawn_blocking;
 
 type Std = std::net::TcpStream;
 
+/// The kernel takes so many buffers at a time (`UIO_MAXIOV`), and no more bytes than they hold.
+const VECTORS: usize = 1024;
+
 /// A TCP connection.
 ///
 /// Its clones are the same connection, for two tasks of which one reads and one writes; it is closed with the last.
@@ -90,7 +93,7 @@ impl TcpStream {
         &'a self,
         buffers: &'a mut [IoSliceMut<'a>],
     ) -> Io<impl Operation<Output = usize> + use<'a>> {
-        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        let room = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
         Io::new(Attempts::new(&self.source, Direction::Read, move |mut stream: &Std| {
             stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
         }))
@@ -118,7 +121,7 @@ impl TcpStream {
 
     /// The same from several buffers, one after the other.
     pub fn write_vectored<'a>(&'a self, buffers: &'a [IoSlice<'a>]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        let length = buffers.iter().map(|buffer| buffer.len()).sum();
+        let length = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
         Io::new(Attempts::new(&self.source, Direction::Write, move |mut stream: &Std| {
             stream.write_vectored(buffers).map(|count| Progress::bytes(count, length))
         }))
@@ -272,6 +275,10 @@ impl Attempt<Std> for ReadExact<'_> {
         Ok(Progress::of(()))
     }
 
+    fn without_trying(&self) -> Option<()> {
+        self.buffer.is_empty().then_some(())
+    }
+
     fn timed_out(&self) -> io::Error {
         Incomplete::error(self.done, self.buffer.len(), io::ErrorKind::TimedOut.into())
     }
@@ -295,6 +302,10 @@ impl Attempt<Std> for WriteAll<'_> {
             }
         }
         Ok(Progress::of(()))
+    }
+
+    fn without_trying(&self) -> Option<()> {
+        self.bytes.is_empty().then_some(())
     }
 
     fn timed_out(&self) -> io::Error {

@@ -85,7 +85,7 @@ impl Epoll {
 
 impl Selector for Epoll {
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.0), flags)?)
     }
 

@@ -57,6 +57,7 @@ mod uring;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
@@ -116,6 +117,10 @@ pub(crate) struct Reactor {
     selector: Box<dyn Selector>,
     table: Mutex<Table>,
     owner: Mutex<Option<ThreadId>>,
+    /// Somebody waits here, or will soon.
+    is_attended: AtomicBool,
+    /// Threads that do not wait here have left wakers here.
+    has_strangers: AtomicBool,
 }
 
 #[derive(Default)]
@@ -140,17 +145,39 @@ pub(crate) struct Batch {
 
 impl Reactor {
     pub(crate) fn new(selector: Box<dyn Selector>) -> Reactor {
-        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None) }
+        let (is_attended, has_strangers) = (AtomicBool::new(true), AtomicBool::new(false));
+        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None), is_attended, has_strangers }
     }
 
     /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
     pub(crate) fn adopt(&self) {
+        self.is_attended.store(true, Ordering::SeqCst);
         let this = thread::current().id();
         let before = lock(&self.owner).replace(this);
         if before != Some(this) {
             self.evict();
             self.selector.adopt();
         }
+    }
+
+    /// The owner leaves, and somebody else may come.
+    pub(crate) fn leave(&self) {
+        self.is_attended.store(false, Ordering::SeqCst);
+    }
+
+    /// Nobody is here. Sockets stay, for who comes next; but threads of other runtimes do not wait for that: they try again.
+    pub(crate) fn send_strangers_away(&self) {
+        if self.has_strangers.swap(false, Ordering::SeqCst) {
+            self.evict();
+        }
+    }
+
+    /// Whether who leaves a waker here will be woken. Either it sees that nobody is here, or who leaves sees that it came.
+    fn serves(&self, is_own: bool) -> bool {
+        if !is_own && !self.has_strangers.load(Ordering::SeqCst) {
+            self.has_strangers.store(true, Ordering::SeqCst);
+        }
+        is_own || self.is_attended.load(Ordering::SeqCst)
     }
 
     /// Whether the calling thread is the owner, or was the last.

@@ -3,12 +3,12 @@
 //! The word:
 //!
 //! ```text
-//!     tick: 32 bits    ...    registered   write closed   read closed   write   read
+//!     tick: 32 bits    ...    urgent   registered   write closed   read closed   write   read
 //! ```
 //!
 //! Each event adds bits and raises the tick. Whoever finds that an operation would block takes the bit of its direction back, but
 //! only if the tick is still the one that it saw before it tried: an event that came in between is not lost. A closed
-//! direction stays worth a try: it does not block any more.
+//! direction stays worth a try as long as it does not block. With urgent data in a stream, a read ends before it though there is more.
 //!
 //! # No wake-up is lost
 //!
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use super::{Reactor, Token};
+use crate::runtime::context;
 use crate::sync::lock;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,10 +82,12 @@ impl Ready {
     pub(crate) const WRITE: Ready = Ready(1 << 1);
     pub(crate) const READ_CLOSED: Ready = Ready(1 << 2);
     pub(crate) const WRITE_CLOSED: Ready = Ready(1 << 3);
+    const URGENT: Ready = Ready(1 << 5);
 
     /// From what `poll` and epoll say alike.
     pub(crate) fn from_poll(bits: u32) -> Ready {
         const IN: u32 = 0x001;
+        const URGENT: u32 = 0x002;
         const OUT: u32 = 0x004;
         const ERROR: u32 = 0x008;
         const HANG_UP: u32 = 0x010;
@@ -94,6 +97,7 @@ impl Ready {
             | has(OUT | ERROR | HANG_UP, Ready::WRITE)
             | has(HANG_UP | PEER_HANG_UP, Ready::READ_CLOSED)
             | has(HANG_UP, Ready::WRITE_CLOSED)
+            | has(URGENT, Ready::URGENT)
     }
 }
 
@@ -145,9 +149,20 @@ impl Readiness {
         Seen(self.word.load(Ordering::Acquire))
     }
 
-    /// An operation has found nothing more to do, since `seen`.
+    /// An operation has moved all that there was, since `seen`: the next one would block.
     pub(crate) fn exhausted(&self, direction: Direction, seen: Seen) {
-        let take_back = |word: u64| (word / TICK == seen.0 / TICK).then_some(word & !direction.bit());
+        if seen.0 & Ready::URGENT.0 == 0 {
+            self.take_back(direction.bit(), seen);
+        }
+    }
+
+    /// An operation would have blocked, since `seen`, though the direction may be closed: a datagram socket's does.
+    pub(crate) fn blocked(&self, direction: Direction, seen: Seen) {
+        self.take_back(direction.bit() | direction.closed(), seen);
+    }
+
+    fn take_back(&self, bits: u64, seen: Seen) {
+        let take_back = |word: u64| (word / TICK == seen.0 / TICK).then_some(word & !bits);
         // Where it fails, something has happened in between.
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, take_back);
     }
@@ -159,6 +174,12 @@ impl Readiness {
         let mut old = None;
         let mut inner = lock(&self.inner);
         if self.see().is_worth_a_try(direction) {
+            drop(inner);
+            return Wait::TryAgain;
+        }
+        if inner.home.as_ref().is_some_and(|home| !home.reactor.serves(context::is_own(&home.reactor))) {
+            // It is to be registered where somebody is.
+            self.word.fetch_and(!REGISTERED, Ordering::AcqRel);
             drop(inner);
             return Wait::TryAgain;
         }

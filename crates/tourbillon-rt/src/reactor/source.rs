@@ -69,9 +69,7 @@ impl<S: AsFd> Source<S> {
                         }
                         return Poll::Ready(Ok(progress.value));
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.readiness.exhausted(direction, seen)
-                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readiness.blocked(direction, seen),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Poll::Ready(Err(error)),
                 }

@@ -47,6 +47,7 @@ const SUBMISSIONS: u32 = 8;
 const COMPLETIONS: u32 = 4096;
 
 const IN: u32 = 0x001;
+const URGENT: u32 = 0x002;
 const OUT: u32 = 0x004;
 const PEER_HANG_UP: u32 = 0x2000;
 
@@ -146,7 +147,7 @@ impl Selector for Uring {
     }
 
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | OUT | PEER_HANG_UP).multi(true);
+        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | URGENT | OUT | PEER_HANG_UP).multi(true);
         self.submit(&poll.build().user_data(token.0))
     }
 

@@ -9,8 +9,8 @@ use std::thread::{self, Thread};
 
 use super::guests::Sitting;
 use super::seat::Seat;
-use super::worker::Role;
-use super::{Handle, budget};
+use super::worker::{Role, Worker};
+use super::{Handle, budget, context};
 
 /// Wakes a future that is run on a seat.
 struct OnSeat {
@@ -25,15 +25,22 @@ struct Parked {
 }
 
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
-    let role = if handle.shared().has_workers() { Role::Local } else { Role::Worker };
-    match Sitting::new(handle.shared(), role) {
-        Some(sitting) => on_a_seat(&sitting, future),
+    let shared = handle.shared();
+    if let Some(worker) = context::seat_of(shared)
+        && let Some(_lent) = worker.lend()
+    {
+        let _guard = context::enter_seat(&worker);
+        let _engine = shared.engine.enter();
+        return on_a_seat(&worker, future);
+    }
+    let role = if shared.has_workers() { Role::Local } else { Role::Worker };
+    match Sitting::new(shared, role) {
+        Some(sitting) => on_a_seat(sitting.worker(), future),
         None => parked(handle, future),
     }
 }
 
-fn on_a_seat<F: Future>(sitting: &Sitting, future: F) -> F::Output {
-    let worker = sitting.worker();
+fn on_a_seat<F: Future>(worker: &Worker, future: F) -> F::Output {
     let mut future = pin!(future);
     let woken = Arc::new(OnSeat { is_woken: AtomicBool::new(true), seat: Arc::clone(worker.seat()) });
     let waker = Waker::from(Arc::clone(&woken));
@@ -52,7 +59,7 @@ fn on_a_seat<F: Future>(sitting: &Sitting, future: F) -> F::Output {
     output.expect("the loop ends with it")
 }
 
-/// Without a reactor: inside of another `block_on` or of a task, or with no descriptors left.
+/// Without a reactor: with no descriptors left, or inside of a waker, where the seat's own is in use.
 fn parked<F: Future>(handle: &Handle, future: F) -> F::Output {
     let _entered = handle.enter();
     let mut future = pin!(future);

@@ -1,13 +1,15 @@
 //! What a thread knows of the runtime that it works for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Handle;
+use super::shared::Shared;
 use super::worker::Worker;
 use crate::reactor::Reactor;
 
@@ -25,55 +27,90 @@ enum Inside {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Inside>> = const { RefCell::new(None) };
+    /// What the thread has entered and not left, the latest last, each with the number of its guard.
+    static ENTERED: RefCell<Vec<(u64, Inside)>> = const { RefCell::new(Vec::new()) };
+    static LAST_GUARD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Restores what the thread was inside of before.
-pub(super) struct Guard(Option<Inside>);
+/// The thread is inside of something until this is dropped. Guards may be dropped in any order.
+pub(super) struct Guard {
+    number: u64,
+    /// Not `Send`: it belongs to the thread.
+    thread: PhantomData<*const ()>,
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let before = self.0.take();
         // Dropped outside of the borrow: with a handle may go a runtime.
-        let _this = CURRENT.try_with(|current| std::mem::replace(&mut *current.borrow_mut(), before));
+        let _left = ENTERED.try_with(|entered| {
+            let mut entered = entered.borrow_mut();
+            let place = entered.iter().rposition(|(number, _)| *number == self.number)?;
+            Some(entered.remove(place))
+        });
     }
 }
 
 pub(super) fn enter_seat(worker: &Rc<Worker>) -> Guard {
-    Guard(CURRENT.replace(Some(Inside::Seat(Rc::clone(worker)))))
+    enter(Inside::Seat(Rc::clone(worker)))
 }
 
 pub(super) fn enter_handle(handle: &Handle) -> Guard {
-    // A thread that has a seat of that runtime keeps it.
-    let inside = match CURRENT.with_borrow(Clone::clone) {
-        Some(Inside::Seat(worker)) if worker.shared().is_same(handle.shared()) => Inside::Seat(worker),
-        _ => Inside::Handle(handle.clone()),
-    };
-    Guard(CURRENT.replace(Some(inside)))
+    enter(Inside::Handle(handle.clone()))
+}
+
+fn enter(inside: Inside) -> Guard {
+    let number = LAST_GUARD.get() + 1;
+    LAST_GUARD.set(number);
+    ENTERED.with_borrow_mut(|entered| entered.push((number, inside)));
+    Guard { number, thread: PhantomData }
+}
+
+/// The seat of this thread, if it has one of the runtime that it is inside of.
+pub(super) fn seat() -> Option<Rc<Worker>> {
+    let seat = ENTERED.try_with(|entered| match entered.borrow().split_last()? {
+        ((_, Inside::Seat(worker)), _) => Some(Rc::clone(worker)),
+        // It was sitting there before: it still does.
+        ((_, Inside::Handle(handle)), before) => before.iter().rev().find_map(|(_, inside)| match inside {
+            Inside::Seat(worker) if worker.shared().is_same(handle.shared()) => Some(Rc::clone(worker)),
+            _ => None,
+        }),
+    });
+    seat.ok().flatten()
+}
+
+/// With that seat.
+pub(super) fn with_seat<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
+    f(seat().as_deref())
+}
+
+/// The seat that this thread has of a runtime, wherever it is now.
+pub(super) fn seat_of(shared: &Shared) -> Option<Rc<Worker>> {
+    let seat = ENTERED.try_with(|entered| {
+        entered.borrow().iter().rev().find_map(|(_, inside)| match inside {
+            Inside::Seat(worker) if worker.shared().is_same(shared) => Some(Rc::clone(worker)),
+            _ => None,
+        })
+    });
+    seat.ok().flatten()
 }
 
 /// Whether the thread has a seat of any runtime.
 pub(super) fn has_seat() -> bool {
-    CURRENT.with_borrow(|current| matches!(current, Some(Inside::Seat(_))))
-}
-
-/// With the seat of this thread, if it has one.
-pub(super) fn with_seat<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
-    let seat = CURRENT.try_with(|current| match &*current.borrow() {
-        Some(Inside::Seat(worker)) => Some(Rc::clone(worker)),
-        _ => None,
-    });
-    f(seat.ok().flatten().as_deref())
+    ENTERED.with_borrow(|entered| entered.iter().any(|(_, inside)| matches!(inside, Inside::Seat(_))))
 }
 
 /// The runtime of this thread.
 pub(super) fn handle() -> Result<Handle, NoRuntime> {
-    let handle = CURRENT.try_with(|current| match &*current.borrow() {
-        Some(Inside::Seat(worker)) => Some(Handle::of(worker.shared())),
-        Some(Inside::Handle(handle)) => Some(handle.clone()),
-        None => None,
+    let handle = ENTERED.try_with(|entered| match &entered.borrow().last()?.1 {
+        Inside::Seat(worker) => Some(Handle::of(worker.shared())),
+        Inside::Handle(handle) => Some(handle.clone()),
     });
     handle.ok().flatten().ok_or(NoRuntime(()))
+}
+
+/// Whether this thread turns that reactor.
+pub(crate) fn is_own(reactor: &Reactor) -> bool {
+    with_seat(|seat| seat.is_some_and(|worker| std::ptr::eq(Arc::as_ptr(worker.reactor()), reactor)))
 }
 
 /// The reactor of this thread.

@@ -20,7 +20,7 @@ use tourbillon::{Engine, Outcome, Span, Time, Timer};
 use super::guests::Sitting;
 use super::shared::Shared;
 use super::worker::Role;
-use super::{Handle, Runtime};
+use super::{Handle, Runtime, context};
 use crate::backend::{Backend, BuildError};
 use crate::clock;
 use crate::task::JoinHandle;
@@ -52,8 +52,8 @@ use crate::task::JoinHandle;
 /// # I/O
 /// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`.
 ///
-/// Its clones are the same loop. With the last, handlers that have not been called are dropped, and timers of the loop's engine end
-/// as stopped.
+/// Its clones are the same loop. With the last, handlers that were posted and have not been called are dropped, and timers of the loop's
+/// engine end as stopped; who waits for a timer is told, by the thread that drops the loop if it has expired before.
 #[derive(Clone)]
 pub struct EventLoop {
     inner: Arc<Inner>,
@@ -73,6 +73,12 @@ struct Work {
     count: AtomicUsize,
     is_stopped: AtomicBool,
     shared: Arc<Shared>,
+}
+
+/// A handler that is called when this is dropped: by who runs the loop, or with the loop (D28).
+struct Told<F: FnOnce(Outcome)> {
+    outcome: Outcome,
+    handler: Option<F>,
 }
 
 /// How long to run it.
@@ -222,7 +228,10 @@ impl EventLoop {
         let inner: Weak<Inner> = Arc::downgrade(&self.inner);
         timer.on_expiry(move |outcome| {
             match inner.upgrade() {
-                Some(inner) => EventLoop { inner }.post(move || handler(outcome)),
+                Some(inner) => {
+                    let told = Told { outcome, handler: Some(handler) };
+                    EventLoop { inner }.post(move || drop(told));
+                }
                 // The loop is gone, but whoever waits is told.
                 None => handler(outcome),
             }
@@ -248,15 +257,19 @@ impl EventLoop {
 
     fn run_within(&self, limit: Limit) -> usize {
         let work = &self.inner.work;
+        if context::has_seat() {
+            return 0;
+        }
         let Some(sitting) = Sitting::new(self.handle().shared(), Role::Passer) else { return 0 };
         let worker = sitting.worker();
         let mut called = 0;
         while called < limit.handlers && !self.is_stopped() {
-            let most = u32::try_from(limit.handlers - called).unwrap_or(HANDLERS).min(HANDLERS);
-            called += worker.run_tasks(most) as usize;
-            let more = worker.turn_timers();
+            let most = (limit.handlers - called).min(HANDLERS);
+            let goes_on = || !self.is_stopped() && !limit.is_over() && worker.run_tasks(1) > 0;
+            called += (0..most).take_while(|_| goes_on()).count();
+            let more = worker.turn_timers().more;
             worker.reap();
-            if limit.until.is_some_and(|until| until <= clock::now()) {
+            if limit.is_over() {
                 break;
             }
             if more || worker.has_task() {
@@ -274,7 +287,21 @@ impl EventLoop {
 }
 
 /// So many handlers are called before timers and sockets get their turn.
-const HANDLERS: u32 = 64;
+const HANDLERS: usize = 64;
+
+impl Limit {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= clock::now())
+    }
+}
+
+impl<F: FnOnce(Outcome)> Drop for Told<F> {
+    fn drop(&mut self) {
+        if let Some(handler) = self.handler.take() {
+            handler(self.outcome);
+        }
+    }
+}
 
 impl Work {
     fn guard(self: &Arc<Self>) -> WorkGuard {

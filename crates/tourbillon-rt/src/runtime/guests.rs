@@ -78,11 +78,15 @@ impl Guests {
         let others_work = {
             let mut seats = lock(&self.0);
             seats.taken.retain(|taken| !Arc::ptr_eq(taken, seat));
+            // Before another can take it.
+            seat.reactor.leave();
             seats.empty.extend(spare);
             has_workers || !seats.taken.is_empty()
         };
         if others_work {
             seat.reactor.evict();
+        } else {
+            seat.reactor.send_strangers_away();
         }
     }
 }
@@ -94,14 +98,12 @@ impl Seats {
 }
 
 impl Sitting {
-    /// `None`: it has a seat already, or there are no descriptors for a new one.
+    /// `None`: it has one of this runtime already, or there are no descriptors for a new one.
     pub(super) fn new(shared: &Arc<Shared>, role: Role) -> Option<Sitting> {
-        // A thread has one seat at a time.
-        if context::has_seat() {
+        if context::seat_of(shared).is_some() {
             return None;
         }
-        let spare = shared.guests.take();
-        let spare = spare.or_else(|| shared.backend.reactor().ok().map(Spare::new))?;
+        let spare = shared.guests.take().or_else(|| shared.new_seat())?;
         let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         // The kernel would be 50 us late otherwise.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

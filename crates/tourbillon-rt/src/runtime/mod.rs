@@ -39,9 +39,11 @@ pub(crate) use self::registry::Control;
 use self::context::Guard;
 use self::monitor::Monitor;
 use self::registry::catch;
+use self::seat::Seat;
 use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
+use crate::sync::contain;
 use crate::task::{JoinError, JoinHandle};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
@@ -149,8 +151,8 @@ impl Runtime {
     /// Runs a future to its end, on this thread: it has a reactor and turns timers here meanwhile. The future need not be `Send`, and
     /// can use [`spawn_local`]; local tasks that have not ended with it are dropped.
     ///
-    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within another `block_on`, or a
-    /// task, it blocks that one.
+    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within
+    /// another `block_on`, or a task, it blocks that one, and no other task runs on this thread meanwhile; its own timers and sockets are served.
     ///
     /// # Panics
     /// With what the future panics.
@@ -160,34 +162,39 @@ impl Runtime {
 
     /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
     /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
+    ///
+    /// From within one of its own tasks nobody is waited for.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
         let shared = &self.handle.shared;
-        // Without workers nobody would run them.
-        let all_finished = shared.has_workers() && shared.tasks.wait_until_empty(timeout);
-        let aborted = if all_finished { 0 } else { shared.tasks.len() };
-        let until = until.map(|until| until.max(Instant::now() + GRACE));
+        // Without workers nobody would run them; and who is one of them would wait for itself.
+        let waits = shared.has_workers() && !shared.is_at_work_here();
+        let all_finished = waits && shared.wait_for_tasks(until);
+        let aborted = if all_finished { 0 } else { shared.tasks_left() };
         let blocked = self.end(until);
         Shutdown { aborted, blocked }
     }
 
-    /// Ends it. How many workers have not by then, or by themselves.
+    /// Ends it. How many workers are blocked then, or for ever if no time is given.
     fn end(&mut self, until: Option<Instant>) -> usize {
         let shared = Arc::clone(&self.handle.shared);
         shared.stop();
         let threads = std::mem::take(&mut self.threads);
-        let this = thread::current().id();
-        let is_ours = context::handle().is_ok_and(|handle| handle.shared.is_same(&shared));
-        let until = if is_ours { Some(Instant::now()) } else { until };
+        if shared.has_workers() && shared.is_at_work_here() {
+            // They end by themselves, and the last of them ends the timers: until then tasks may still use them.
+            shared.finish();
+            return 0;
+        }
         let mut blocked = 0;
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != this) {
-            if join(thread, until).is_err() {
-                blocked += 1;
+        for (thread, seat) in threads.into_iter().zip(&shared.seats) {
+            match until {
+                Some(until) if is_blocked(&thread, seat, until) => blocked += 1,
+                // A worker does not panic.
+                _ => _ = thread.join(),
             }
         }
         shared.finish();
-        shared.engine.shutdown();
-        shared.monitor.end();
+        shared.end_timers();
         blocked
     }
 }
@@ -263,7 +270,10 @@ impl Runtime {
         }
         for (index, spare) in spares.into_iter().enumerate() {
             let shared = Arc::clone(&self.handle.shared);
-            let thread = named(format!("{name}-{index}")).spawn(move || worker::work(&shared, spare));
+            let thread = named(format!("{name}-{index}")).spawn(move || {
+                worker::work(&shared, spare);
+                shared.worker_has_ended();
+            });
             self.threads.push(thread.map_err(BuildError::Thread)?);
         }
         Ok(())
@@ -301,9 +311,11 @@ impl Handle {
         let (runnable, task) = async_task::spawn(contained, move |runnable| shared.schedule(runnable, false));
         control.set_waker(runnable.waker());
         if self.shared.is_stopping() {
-            control.abort();
+            // It ends here: workers that end do not wait for who goes on spawning.
+            contain(|| drop(runnable));
+        } else {
+            self.shared.schedule(runnable, true);
         }
-        self.shared.schedule(runnable, true);
         JoinHandle::new(task, Some(control))
     }
 
@@ -413,23 +425,23 @@ impl fmt::Debug for Entered {
     }
 }
 
-/// What a worker that is not blocked needs to end, and some more.
+/// Who has not got on for so long, after the time that it was given, is blocked.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Waits for a thread, until then at most; gives it back if it has not ended.
-fn join(thread: thread::JoinHandle<()>, until: Option<Instant>) -> Result<(), thread::JoinHandle<()>> {
+/// Waits for a worker, until then and for as long as it gets on. Whether it is blocked.
+fn is_blocked(thread: &thread::JoinHandle<()>, seat: &Seat, until: Instant) -> bool {
     let mut pause = Duration::from_micros(50);
-    while let Some(until) = until
-        && !thread.is_finished()
-    {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(thread);
+    let (mut steps, mut since) = (seat.steps(), Instant::now());
+    while !thread.is_finished() {
+        let now = Instant::now();
+        if steps != seat.steps() {
+            (steps, since) = (seat.steps(), now);
         }
-        thread::sleep(pause.min(left));
+        if until <= now && now - since >= GRACE {
+            return true;
+        }
+        thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(5));
     }
-    // A worker does not panic.
-    let _ = thread.join();
-    Ok(())
+    false
 }

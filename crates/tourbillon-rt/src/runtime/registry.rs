@@ -105,9 +105,8 @@ impl Registry {
         }
     }
 
-    /// Waits until there are none, for so long at most. Whether there are none.
-    pub(crate) fn wait_until_empty(&self, most: Duration) -> bool {
-        let until = Instant::now().checked_add(most);
+    /// Waits until there are none, until then at most. Whether there are none.
+    pub(crate) fn wait_until_empty(&self, until: Option<Instant>) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let (mutex, condvar) = &self.none_left;
         let mut guard = lock(mutex);

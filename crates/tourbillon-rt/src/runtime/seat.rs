@@ -30,7 +30,10 @@ pub(crate) struct Seat {
 }
 
 /// A task runs, until it is dropped.
-pub(super) struct Step<'a>(&'a Seat);
+pub(super) struct Step<'a> {
+    seat: &'a Seat,
+    count: u64,
+}
 
 /// What came of wanting to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,20 +114,27 @@ impl Seat {
         self.inbox_len.load(Ordering::SeqCst) > 0
     }
 
-    /// By the owner: a task begins.
+    /// By the owner: a task begins, possibly inside of another that blocks on it.
     pub(super) fn step(&self) -> Step<'_> {
-        self.count_step();
-        Step(self)
+        let count = if self.steps().is_multiple_of(2) { 1 } else { 2 };
+        self.count_step(count);
+        Step { seat: self, count }
     }
 
-    fn count_step(&self) {
-        self.steps.store(self.steps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    fn count_step(&self, count: u64) {
+        self.steps.store(self.steps().wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// By the monitor: whether it is in the same task as it was the last time.
+    /// They change as long as it gets on.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// By the monitor: whether it is in the same task as it was the last time. (One that blocks on another may sleep meanwhile: then it
+    /// is looked after.)
     pub(super) fn is_stuck(&self) -> bool {
-        let steps = self.steps.load(Ordering::Relaxed);
-        self.steps_seen.swap(steps, Ordering::Relaxed) == steps && steps % 2 == 1
+        let steps = self.steps();
+        self.steps_seen.swap(steps, Ordering::Relaxed) == steps && steps % 2 == 1 && !self.is_asleep()
     }
 
     /// By the owner: who fires its timers while it is blocked. `None` when it leaves.
@@ -146,6 +156,6 @@ impl Seat {
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        self.0.count_step();
+        self.seat.count_step(self.count);
     }
 }

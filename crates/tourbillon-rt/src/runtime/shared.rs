@@ -11,8 +11,10 @@
 //! Who sends a task puts it into the queue and then looks for a sleeper; who goes to sleep enters itself among the sleepers
 //! and then looks at the queue. With a sequentially consistent fence between the two on both sides, one of the two sees the other.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use async_task::Runnable;
 use crossbeam_deque::Injector;
@@ -23,6 +25,7 @@ use super::guests::Guests;
 use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
+use super::worker::Spare;
 use crate::backend::Backend;
 use crate::sync::{contain, lock};
 
@@ -42,6 +45,8 @@ pub(crate) struct Shared {
     sleeping: AtomicUsize,
     /// How many were called and have not found a task yet.
     pub(super) searching: AtomicUsize,
+    /// So many workers have not ended.
+    working: AtomicUsize,
     /// No new tasks.
     stopping: AtomicBool,
     /// Nobody runs tasks any more.
@@ -61,6 +66,7 @@ impl Shared {
             backend,
             engine,
             injector: Injector::new(),
+            working: AtomicUsize::new(seats.len()),
             seats,
             guests: Guests::default(),
             is_watched,
@@ -81,6 +87,12 @@ impl Shared {
     /// Whether there are workers, or all is done within `block_on`.
     pub(super) fn has_workers(&self) -> bool {
         !self.seats.is_empty()
+    }
+
+    /// For one more thread. What was allowed when the runtime was built may be forbidden by now: then it is epoll.
+    pub(super) fn new_seat(&self) -> Option<Spare> {
+        let reactor = self.backend.reactor().or_else(|_| Backend::Epoll.reactor());
+        reactor.ok().map(Spare::new)
     }
 
     /// A task was woken, or is new.
@@ -182,6 +194,47 @@ impl Shared {
         self.stopping.store(true, Ordering::SeqCst);
         self.tasks.abort_all();
         self.call_all();
+    }
+
+    /// How many tasks have not ended, also of those that stay with their worker.
+    pub(super) fn tasks_left(&self) -> usize {
+        self.registries().map(Registry::len).sum()
+    }
+
+    /// Waits until all tasks have ended, until then at most. Whether they have.
+    pub(super) fn wait_for_tasks(&self, until: Option<Instant>) -> bool {
+        // Those of one kind may spawn those of the other.
+        while self.tasks_left() > 0 {
+            if !self.registries().all(|registry| registry.wait_until_empty(until)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn registries(&self) -> impl Iterator<Item = &Registry> {
+        iter::once(&*self.tasks).chain(self.seats.iter().map(|seat| &*seat.locals))
+    }
+
+    /// Whether this thread runs tasks of this runtime.
+    pub(super) fn is_at_work_here(&self) -> bool {
+        context::seat_of(self).is_some()
+    }
+
+    /// By a worker that will not come back. With the last of them go the timers, unless somebody has waited for it and does that.
+    pub(super) fn worker_has_ended(&self) {
+        if self.is_stopped() {
+            self.drain();
+        }
+        if self.working.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.end_timers();
+        }
+    }
+
+    /// Nobody uses them any more, or has to hear that they have ended.
+    pub(super) fn end_timers(&self) {
+        self.engine.shutdown();
+        self.monitor.end();
     }
 
     /// The workers have ended: what they have left is ended here.

@@ -41,7 +41,7 @@ const TASKS: u32 = 64;
 /// Who has run so many and has more calls for help.
 const ENOUGH: u32 = 16;
 
-/// Each so many tasks the global queue comes first, so that it does not starve.
+/// Each so many tasks the global queue comes first, and then the inbox, so that neither starves.
 const FAIRNESS: u32 = 61;
 
 /// It costs more to sleep for so long than to stay awake.
@@ -52,11 +52,13 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     seat: Arc<Seat>,
     queue: Queue<Runnable>,
-    role: Role,
+    role: Cell<Role>,
     ticks: Cell<u32>,
     /// Where it looks first for tasks to steal.
     first_victim: Cell<usize>,
     turning: RefCell<Turning>,
+    /// Timers of its tasks are the runtime's, whoever turns them. (Left after the shard is given back.)
+    _engine: tourbillon::Entered,
 }
 
 /// Which tasks a thread runs.
@@ -75,6 +77,14 @@ struct Turning {
     /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers.
     timers: Option<tourbillon::Worker>,
     batch: Batch,
+}
+
+/// What a turn of the timers has done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fired {
+    count: u32,
+    /// There is more to fire at the same time.
+    pub(super) more: bool,
 }
 
 /// A seat that nobody sits on.
@@ -97,6 +107,7 @@ impl Worker {
         let Spare { seat, queue } = spare;
         seat.reactor.adopt();
         let caller = Arc::downgrade(&seat);
+        let engine = shared.engine.enter();
         let timers = match role {
             // It comes and goes, and is blocked as its users please: its timers are the driver's.
             Role::Passer => None,
@@ -104,8 +115,8 @@ impl Worker {
         };
         seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
         let turning = RefCell::new(Turning { timers, batch: Batch::default() });
-        let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
-        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning })
+        let (role, ticks, first_victim) = (Cell::new(role), Cell::new(0), Cell::new(0));
+        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning, _engine: engine })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -122,11 +133,11 @@ impl Worker {
 
     /// Whether tasks that are woken here go to its own queue.
     pub(super) fn keeps_tasks(&self) -> bool {
-        self.role == Role::Worker
+        self.role.get() == Role::Worker
     }
 
     fn runs_all_tasks(&self) -> bool {
-        self.role != Role::Local
+        self.role.get() != Role::Local
     }
 
     /// A task for this thread, or who steals it.
@@ -136,10 +147,14 @@ impl Worker {
 
     /// The loop, until `is_done` says so, which is asked before each turn.
     pub(super) fn run(&self, mut is_done: impl FnMut() -> bool) {
+        let mut most = TASKS;
         while !is_done() {
-            let ran = self.run_tasks(TASKS);
-            let more = self.turn_timers();
-            if ran == TASKS || more || self.has_task() {
+            let ran = self.run_tasks(most);
+            let fired = self.turn_timers();
+            let is_busy = ran == most || fired.more || self.has_task();
+            // Whom they have woken runs before more are fired: no burst of timers queues up before the sockets (D26).
+            most = TASKS.max(fired.count);
+            if is_busy {
                 self.reap();
             } else if !self.steal() {
                 self.sleep(None);
@@ -160,7 +175,7 @@ impl Worker {
             drop(step);
             match ran {
                 Ok(_) => {}
-                Err(payload) if self.role == Role::Passer => resume_unwind(payload),
+                Err(payload) if self.role.get() == Role::Passer => resume_unwind(payload),
                 Err(payload) => std::mem::forget(payload),
             }
         }
@@ -173,14 +188,16 @@ impl Worker {
         if !self.runs_all_tasks() {
             return self.seat.receive();
         }
-        if tick.is_multiple_of(FAIRNESS) {
-            return self.seat.receive().or_else(|| self.global_task()).or_else(|| self.queue.pop());
+        let (inbox, queue) = (|| self.seat.receive(), || self.queue.pop());
+        match tick % FAIRNESS {
+            0 => self.global_task().or_else(queue).or_else(inbox),
+            1 => inbox().or_else(|| self.global_task()).or_else(queue),
+            _ => queue().or_else(inbox).or_else(|| self.global_task()),
         }
-        self.queue.pop().or_else(|| self.seat.receive()).or_else(|| self.global_task())
     }
 
     fn global_task(&self) -> Option<Runnable> {
-        match self.role {
+        match self.role.get() {
             Role::Worker => until_decided(|| self.shared.injector.steal_batch_and_pop(&self.queue)),
             _ => until_decided(|| self.shared.injector.steal()),
         }
@@ -206,9 +223,10 @@ impl Worker {
         stolen.map(|runnable| self.queue.push(runnable)).is_some()
     }
 
-    /// Fires what is due. Whether there is more of the same.
-    pub(super) fn turn_timers(&self) -> bool {
-        self.turning.borrow_mut().timers.as_mut().is_some_and(|timers| timers.turn().more)
+    /// Fires what is due, up to a batch.
+    pub(super) fn turn_timers(&self) -> Fired {
+        let turn = self.turning.borrow_mut().timers.as_mut().map(tourbillon::Worker::turn);
+        turn.map_or(Fired { count: 0, more: false }, |turn| Fired { count: turn.fired as u32, more: turn.more })
     }
 
     pub(super) fn reap(&self) {
@@ -225,12 +243,14 @@ impl Worker {
             return;
         }
         if self.seat.fall_asleep() == FallingAsleep::Called {
+            // Also who calls itself all the time hears of its sockets.
+            let _ = self.seat.reactor.reap(&mut turning.batch);
             return;
         }
         if self.runs_all_tasks() {
             self.shared.add_sleeper(&self.seat);
         }
-        if self.has_task() || self.shared.is_stopping() {
+        if self.has_task() || (self.runs_all_tasks() && self.shared.is_stopping()) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
         } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
             // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
@@ -249,6 +269,12 @@ impl Worker {
         }
     }
 
+    /// At the runtime's end: whether there is nothing left to run. Tasks that run only here are to end, too.
+    fn is_done(&self) -> bool {
+        self.seat.locals.abort_all();
+        !self.has_task()
+    }
+
     /// Ends the tasks that run only here.
     fn end_locals(&self) {
         while self.seat.locals.len() > 0 {
@@ -258,12 +284,38 @@ impl Worker {
         }
     }
 
-    /// The thread has done its work. Tasks that run only here end, others are left to others.
-    pub(super) fn leave(&self) {
-        self.end_locals();
+    /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the thread turns its timers and
+    /// its reactor and runs no tasks but those that run nowhere else; its others are left to others. (Without workers there are no
+    /// others.) `None` if it is in the middle of a turn, inside of somebody's waker.
+    pub(super) fn lend(&self) -> Option<impl Drop + use<'_>> {
+        struct Lent<'a>(&'a Worker, Role);
+
+        impl Drop for Lent<'_> {
+            fn drop(&mut self) {
+                self.0.role.set(self.1);
+            }
+        }
+
+        drop(self.turning.try_borrow_mut().ok()?);
+        let before = self.role.get();
+        if self.shared.has_workers() {
+            self.role.set(Role::Local);
+            self.give_away_tasks();
+            self.shared.call_if_tasks();
+        }
+        Some(Lent(self, before))
+    }
+
+    fn give_away_tasks(&self) {
         while let Some(runnable) = self.queue.pop() {
             self.shared.injector.push(runnable);
         }
+    }
+
+    /// The thread has done its work. Tasks that run only here end, others are left to others.
+    pub(super) fn leave(&self) {
+        self.end_locals();
+        self.give_away_tasks();
         self.seat.set_stand_in(None);
     }
 
@@ -278,10 +330,12 @@ impl Worker {
 pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
     let worker = Worker::sit_down(shared, spare, Role::Worker);
     let _guard = context::enter_seat(&worker);
+    // Before it sleeps for the first time it may be blocked, too.
+    shared.monitor.watch();
     // The kernel would be 50 us late otherwise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     // Our own code does not panic. Should it, the thread does not end: others rely on it.
-    while catch(|| worker.run(|| shared.is_stopping() && !worker.has_task())).is_err() {}
+    while catch(|| worker.run(|| shared.is_stopping() && worker.is_done())).is_err() {}
     worker.leave();
     worker.seat.reactor.evict();
 }
