@@ -137,12 +137,15 @@ fn the_environment_variable_chooses_the_back_end_whatever_the_builder_says() {
 
 /// Takes all descriptors that the process may have, but for so many.
 fn take_all_descriptors_but(left: usize) -> Vec<File> {
-    // Threads of a runtime before this one may not have given theirs back yet.
-    thread::sleep(ms(100));
     let limit = libc::rlimit { rlim_cur: 256, rlim_max: 256 };
     // SAFETY: it reads a value that outlives the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
-    let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        taken.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+        // Threads of a runtime before this one may give some back yet.
+        thread::sleep(ms(50));
+    }
     taken.truncate(taken.len() - left);
     taken
 }
@@ -160,19 +163,19 @@ fn out_of_descriptors_accept_and_connect_are_errors_nothing_spins_and_all_goes_o
             let listener = TcpListener::bind(LOCAL).unwrap();
             let address = listener.local_addr().unwrap();
             let mut taken = take_all_descriptors_but(1);
-            let (listener, client) = runtime
-                .block_on(runtime.spawn(async move {
-                    // The last one is the client's: the kernel connects it, and nobody can accept it.
-                    let client = TcpStream::connect(address).await.unwrap();
-                    assert!(is_out_of_descriptors(TcpStream::connect(address).await));
-                    for _ in 0..3 {
-                        assert!(is_out_of_descriptors(listener.accept().await));
-                        assert!(is_out_of_descriptors(listener.accept().timeout(ms(1)).await));
-                    }
-                    assert!(is_out_of_descriptors(UdpSocket::bind(LOCAL)));
-                    (listener, client)
-                }))
-                .unwrap();
+            // Not by `block_on` of the runtime, which would try to have some for itself.
+            let (listener, client) = futures_lite::future::block_on(runtime.spawn(async move {
+                // The last one is the client's: the kernel connects it, and nobody can accept it.
+                let client = TcpStream::connect(address).await.unwrap();
+                assert!(is_out_of_descriptors(TcpStream::connect(address).await));
+                for _ in 0..3 {
+                    assert!(is_out_of_descriptors(listener.accept().await));
+                    assert!(is_out_of_descriptors(listener.accept().timeout(ms(1)).await));
+                }
+                assert!(is_out_of_descriptors(UdpSocket::bind(LOCAL)));
+                (listener, client)
+            }))
+            .unwrap();
             assert!(Runtime::builder().backend(backend).build().is_err());
             assert!(Runtime::new().is_err());
             // A connection waits that nobody takes: that is no reason to wake up. (Who looks needs some descriptors.)

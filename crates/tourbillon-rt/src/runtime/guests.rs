@@ -6,6 +6,7 @@
 //!
 //! - who leaves while others work lets go of its sockets;
 //! - who comes makes all empty seats but its own let go of theirs;
+//! - the last to leave sends those away who are none of this runtime's: they register elsewhere (see `Reactor::serves`);
 //! - a seat that changes hands lets go of its sockets: with io_uring they are the former thread's (see `Reactor::adopt`).
 //!
 //! The first two are decided under one lock, so one of two who come and go at the same time sees the other.

@@ -2,8 +2,8 @@
 //!
 //! # One turn of the loop
 //!
-//! 1. *Tasks*, up to [`TASKS`]: its own queue, its inbox, now and then (and when there is nothing else) the global queue. With some left
-//!    after [`ENOUGH`], somebody who sleeps is called to help.
+//! 1. *Tasks*, up to [`TASKS`], or as many as the timers have woken: its own queue, its inbox, now and then (and when there is
+//!    nothing else) the global queue. With some left after [`ENOUGH`], somebody who sleeps is called to help.
 //! 2. *Timers*: what is due in its own shard fires; the tasks that this wakes go to its own queue.
 //! 3. *Events*: what has happened to its sockets. With tasks to run it does not wait for that.
 //! 4. *Others' tasks*, if it has none: half of what another worker has.
