@@ -588,9 +588,9 @@ impl<K> Book<K> {
 
     fn clear(&mut self) -> Agenda<Job<K>> {
         self.table = Table::new();
-        self.wall = Box::default();
+        *self.wall = Wall::default();
         (self.runs, self.gone) = (VecDeque::new(), 0);
-        std::mem::replace(&mut self.jobs, Agenda::new())
+        std::mem::take(&mut self.jobs)
     }
 
     /// How many runs stand in line.
