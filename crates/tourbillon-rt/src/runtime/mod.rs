@@ -71,6 +71,7 @@ use crate::task::{JoinError, JoinHandle};
 pub struct Runtime {
     handle: Handle,
     threads: Vec<thread::JoinHandle<()>>,
+    monitor: Option<thread::JoinHandle<()>>,
 }
 
 /// A runtime, to spawn on. Cheap to clone; does not keep the runtime alive.
@@ -195,6 +196,12 @@ impl Runtime {
         }
         shared.finish();
         shared.end_timers();
+        let monitor = self.monitor.take();
+        // It holds the descriptors of all. (It may be the one that drops us, in somebody's waker.)
+        if let Some(monitor) = monitor.filter(|monitor| blocked == 0 && monitor.thread().id() != thread::current().id())
+        {
+            let _ = monitor.join();
+        }
         blocked
     }
 }
@@ -253,7 +260,7 @@ impl Builder {
         let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
         let shared = Arc::new(Shared::new(backend, engine, seats, watched));
         shared.guests.expect(first);
-        let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new() };
+        let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new(), monitor: None };
         runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
         Ok(runtime)
     }
@@ -265,8 +272,7 @@ impl Runtime {
         if self.handle.shared.is_watched {
             let shared = Arc::clone(&self.handle.shared);
             let monitor = named(format!("{name}-watch")).spawn(move || monitor::run(&shared));
-            // It ends by itself, and nobody waits for it.
-            drop(monitor.map_err(BuildError::Thread)?);
+            self.monitor = Some(monitor.map_err(BuildError::Thread)?);
         }
         for (index, spare) in spares.into_iter().enumerate() {
             let shared = Arc::clone(&self.handle.shared);
