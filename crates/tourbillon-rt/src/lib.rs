@@ -55,6 +55,15 @@
 //! | the runtime is dropped | every task ends at its next await, what it holds is dropped |
 //! | nothing is due | no thread wakes up |
 //!
+//! # What it does not do
+//! - Virtual time: `time::pause` and `time::advance` do nothing to timers that are made within the runtime, whose workers
+//!   follow the kernel's clock. Test what is on virtual time under another executor.
+//! - Without workers (`workers(0)`) nobody stands in for a thread that blocks within [`Runtime::block_on`]: tasks that wait for its
+//!   sockets wait for it.
+//! - [`EventLoop::poll`] calls what has been posted. A timer's handler is posted by the driver when the timer fires: a moment after its
+//!   expiry.
+//! - `connect_to`, which looks names up, is a plain future: put a `time::timeout` around it.
+//!
 //! # Features
 //! None is on by default.
 //!
