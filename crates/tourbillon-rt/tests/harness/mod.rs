@@ -36,7 +36,10 @@ pub(crate) fn in_a_child(test: &str, variables: &[(&str, &str)], part: impl FnOn
         return part();
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, test);
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .env_remove("TOURBILLON_BACKEND");
     command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let id = child.id();
