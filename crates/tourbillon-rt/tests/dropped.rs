@@ -464,10 +464,13 @@ async fn break_operations(mut breaker: Breaker, count: usize) {
     let (before, live_before) = before.unwrap();
     // A connection that is new may not be registered yet.
     let (descriptors, watched) = held();
-    assert_eq!(descriptors, before.0, "descriptors");
+    // One that was dropped on another thread may be closed there just now.
+    assert!(descriptors <= before.0 + 4, "{descriptors} descriptors, {} before", before.0);
     assert!(watched <= before.1 + 4, "{watched} sockets are watched, {} before", before.1);
     let grown = LIVE.load(Ordering::SeqCst) - live_before;
-    assert!(grown < 100_000, "{grown} bytes more are allocated");
+    // A queue's old buffers are freed when all threads have passed a point, so some may be left; far less than anything that
+    // tens of thousands of operations would leave behind.
+    assert!(grown < 1_000_000, "{grown} bytes more are allocated");
     stream.finish().await;
     println!("{} dropped in flight, {} completed", breaker.broken, breaker.completed);
     assert!(breaker.broken > count / 3 && breaker.completed > count / 10);
