@@ -89,7 +89,7 @@ impl<T> Agenda<T> {
     ///
     /// # Panics
     /// If it [is full](Agenda::is_full).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
         let index = match self.free.pop() {
             Some(index) => index,

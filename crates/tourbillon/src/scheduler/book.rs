@@ -54,6 +54,8 @@ pub(super) struct Book<K> {
     pub(super) flights: Box<Agenda<Arc<Flag>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
+    /// Those of them that have been woken, and have not come yet.
+    pub(super) called: usize,
     /// Counts what a thread that is about to wait must not miss.
     pub(super) alerts: u64,
     /// The engine has been asked to call the scheduler, and has not yet.
@@ -168,6 +170,7 @@ impl<K> Book<K> {
             running: 0,
             flights: Box::default(),
             idle: 0,
+            called: 0,
             alerts: 0,
             is_called: false,
             bell: None,
@@ -207,6 +210,8 @@ impl<K> Book<K> {
     }
 
     /// Puts in a job that was [found](Book::check_new) to have a place here.
+    // Inlined with what makes the job, so that it is made where it stays.
+    #[inline(always)]
     pub(super) fn insert(&mut self, mut job: Job<K>) -> Key {
         let (hash, wants, is_wall, due) = (job.hash, job.wants(), job.timing.is_wall(), job.due);
         job.is_past = self.is_past(due, is_wall);
@@ -385,9 +390,20 @@ impl<K> Book<K> {
         }
     }
 
-    /// Whether another thread should come and help.
-    pub(super) fn wants_help(&self) -> bool {
-        self.idle > 0 && (!self.tasks.is_empty() || (self.waiting() > 0 && self.phase != Phase::Stopped))
+    /// Whether a thread that waits is to be woken, because there is something for it to do: one that has been woken already
+    /// looks at everything when it comes.
+    #[must_use]
+    pub(super) fn call(&mut self) -> bool {
+        let is_there = self.idle > self.called;
+        self.called += usize::from(is_there);
+        is_there
+    }
+
+    /// The same, if there is more than the thread that looks can do.
+    #[must_use]
+    pub(super) fn call_for_help(&mut self) -> bool {
+        let is_wanted = !self.tasks.is_empty() || (self.waiting() > 0 && self.phase != Phase::Stopped);
+        is_wanted && self.call()
     }
 
     /// Puts what is due in line, as far as there is room, and as far as is done in one go.

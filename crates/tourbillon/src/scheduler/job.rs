@@ -88,6 +88,7 @@ pub(super) struct Due {
 const TOLERANCE: Span = Span::from_nanos(Duration::from_millis(5).as_nanos() as u64);
 
 impl<K> Job<K> {
+    #[inline(always)]
     pub(super) fn new(work: Arc<dyn Work<K>>, hash: u32, plan: Plan, due: Time, rules: &Rules) -> Job<K> {
         Job {
             work,

@@ -192,10 +192,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// After a change that gives a thread something to do.
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
-        let is_idle = book.idle > 0;
+        let is_called_up = book.call();
         let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
-        if is_idle {
+        if is_called_up {
             self.work.notify_one();
         }
         if is_to_be_called && let Some(shared) = self.this.upgrade() {
@@ -281,11 +281,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let gone = ended.and_then(|end| book.end(end));
         let now = self.now(book.has_wall());
         let next = book.next(now);
-        let (rings, alerts, wants_help) = (book.plan(), book.alerts, book.wants_help());
+        let (rings, alerts, is_called) = (book.plan(), book.alerts, book.call_for_help());
         drop(book);
         let _its_own_affair = contain(|| drop(gone));
         self.set_bells(rings);
-        if wants_help {
+        if is_called {
             self.work.notify_one();
         }
         (next, alerts)
@@ -297,6 +297,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             book.idle += 1;
             book = self.work.wait(book).unwrap_or_else(|poisoned| poisoned.into_inner());
             book.idle -= 1;
+            book.called = book.called.saturating_sub(1);
         }
     }
 
