@@ -47,12 +47,12 @@ fn a9_a_pending_wait_is_work() {
     on_each_loop(|events| {
         let outcomes = Arc::new(Mutex::new(Vec::new()));
         let timer = events.timer();
+        let start = Instant::now();
         timer.expires_after(ms(5));
         for _ in 0..2 {
             let outcomes = Arc::clone(&outcomes);
             drop(events.on_expiry(&timer, move |outcome| outcomes.lock().unwrap().push(outcome)));
         }
-        let start = Instant::now();
         assert_eq!(events.run(), 2);
         assert!(start.elapsed() >= ms(5));
         assert_eq!(*outcomes.lock().unwrap(), [Outcome::Fired; 2]);
