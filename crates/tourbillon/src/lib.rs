@@ -199,12 +199,21 @@ pub use timer::Timer;
 pub use tourbillon_queue::{Span, Time};
 pub use worker::{StandIn, Worker};
 
-/// Compiles the code in the READMEs.
+/// Compiles the code in the READMEs and the guides.
 #[cfg(doctest)]
-mod readmes {
+mod documents {
     #[doc = include_str!("../../../README.md")]
     struct OfTheProject;
 
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
+
+    #[doc = include_str!("../../../docs/moving-from-tokio.md")]
+    struct MovingFromTokio;
+
+    #[doc = include_str!("../../../docs/choosing-slack.md")]
+    struct ChoosingSlack;
+
+    #[doc = include_str!("../../../docs/which-queue.md")]
+    struct WhichQueue;
 }
