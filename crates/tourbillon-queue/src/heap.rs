@@ -18,6 +18,17 @@ use crate::{Keyed, Time, Timer};
 /// A timer queue on an indexed heap: everything in O(log n), little memory, no surprises.
 ///
 /// See [`RawHeap`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+///
+/// ```
+/// use tourbillon_queue::{Heap, Time, TimerQueue};
+///
+/// let mut queue = Heap::new();
+/// let key = queue.insert(Time::from_nanos(100), 'a');
+/// assert_eq!(queue.reschedule(key, Time::NEVER), Some(Time::from_nanos(100)));
+/// assert!(queue.pop(Time::from_nanos(u64::MAX)).is_none()); // never means never
+/// assert_eq!(queue.remove(key), Some('a'));
+/// assert_eq!(queue.remove(key), None); // refused, now and for ever
+/// ```
 pub type Heap<T> = Keyed<T, RawHeap<Timer<T>>>;
 
 /// The heap itself, for entries that live anywhere.

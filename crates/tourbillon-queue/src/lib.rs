@@ -15,7 +15,8 @@
 //!    later rounds included; next deadline through all timers if none is due within the revolution. *Use when*
 //!    timers are due within one revolution and you want to choose tick and slots.
 //!
-//! [`Naive`] is a fifth, for tests: the specification as code.
+//! [`Naive`] is a fifth, for tests: the specification as code. In the repository, `docs/which-queue.md` says what each costs and when
+//! it loses.
 //!
 //! ```
 //! use tourbillon_queue::{Span, Time, TimerQueue, Wheel};
@@ -69,3 +70,10 @@ pub use rounds::{RawRounds, Rounds, RoundsError};
 pub use slab::Key;
 pub use time::{Span, Time};
 pub use wheel::{RawWheel, Wheel};
+
+/// Compiles the code in the README.
+#[cfg(doctest)]
+mod readme {
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+}

@@ -28,6 +28,18 @@ use crate::{Keyed, Time, Timer};
 /// A timer queue for timers of a few different durations: those cost next to nothing, the others a tree's O(log n).
 ///
 /// See [`RawListTree`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+///
+/// ```
+/// use tourbillon_queue::{ListTree, Span, Time, TimerQueue};
+///
+/// let mut queue = ListTree::new();
+/// for second in 0..3 {
+///     let now = Time::ZERO + Span::from_secs(second);
+///     queue.insert(now + Span::from_secs(30), (second, "request")); // always the latest of their kind: appended
+///     queue.insert(now + Span::from_secs(1), (second, "ping"));
+/// }
+/// assert_eq!(queue.pop(Time::ZERO + Span::from_secs(60)).unwrap().value, (0, "ping"));
+/// ```
 pub type ListTree<T> = Keyed<T, RawListTree<Timer<T>>>;
 
 /// The runs and the tree themselves, for entries that live anywhere.

@@ -33,8 +33,15 @@ use crate::{Key, Settled, Time, Violation};
 /// assert_eq!((done.key, done.value), (eggs, "eggs"));
 /// assert!(queue.pop(start + Span::from_secs(300)).is_none());
 /// ```
+///
+/// # Panics
+/// No method of the implementations in this crate panics on any deadline, `now` or key. [`insert`](TimerQueue::insert)
+/// does at a billion timers, and [`expire`](TimerQueue::expire) passes on what its `sink` throws.
 pub trait TimerQueue<T> {
     /// Arms a timer.
+    ///
+    /// # Panics
+    /// If the queue holds a billion (2<sup>30</sup> - 1) timers already.
     fn insert(&mut self, deadline: Time, value: T) -> Key;
 
     /// Takes a timer out before it expires. `None` if the key is stale.

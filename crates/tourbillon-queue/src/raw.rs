@@ -80,6 +80,10 @@ pub trait Entries<Id> {
 /// 3. The deadline is not [`Time::NEVER`]: what does not expire needs no place.
 ///
 /// A caller who breaks the contract gets wrong answers or a panic, never undefined behaviour.
+///
+/// # Panics
+/// [`insert`](RawQueue::insert) if there are about a billion (2<sup>30</sup>) entries already; nothing else, as long as the
+/// contract is kept.
 pub trait RawQueue<Id> {
     /// Bytes that one entry takes in the queue. (Not counting room to grow.)
     const BYTES_PER_ENTRY: usize;

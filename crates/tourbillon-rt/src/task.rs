@@ -15,7 +15,7 @@ use crate::sync::lock;
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///
-/// Dropping the handle lets the task run on. Awaiting it is cancel safe.
+/// Dropping the handle lets the task run on.
 ///
 /// ```
 /// let runtime = tourbillon_rt::Runtime::new()?;
@@ -23,6 +23,10 @@ use crate::sync::lock;
 /// assert_eq!(runtime.block_on(task)?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Cancel safety
+/// Awaiting it is cancel safe: by reference (`(&mut task).await`) it can be given up and taken up again, and nothing that the task
+/// returned is lost.
 pub struct JoinHandle<T> {
     /// There is none if there was no runtime to spawn on.
     task: Option<FallibleTask<Result<T, JoinError>>>,
@@ -54,7 +58,7 @@ impl<T> JoinHandle<T> {
         JoinHandle { task: None, control: None }
     }
 
-    /// Ends the task at its next await, at once if it waits. What it holds is dropped by a worker. Nothing happens to one that
+    /// Ends the task at its next await, at once if it waits: its handle then says [`JoinError::Cancelled`]. What it holds is dropped by a worker. Nothing happens to one that
     /// has finished (what it returned can still be had), nor to one that was given to
     /// [`spawn_blocking`](crate::spawn_blocking).
     pub fn abort(&self) {
@@ -113,6 +117,18 @@ impl Panic {
     }
 
     /// The payload, for `std::panic::resume_unwind`.
+    ///
+    /// ```
+    /// use tourbillon_rt::{JoinError, Runtime};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let task = runtime.spawn(async { panic!("no more") });
+    /// match runtime.block_on(task) {
+    ///     Err(JoinError::Panicked(panic)) => assert_eq!(panic.message().as_deref(), Some("no more")),
+    ///     other => unreachable!("{other:?}"),
+    /// }
+    /// # Ok::<(), tourbillon_rt::BuildError>(())
+    /// ```
     #[must_use]
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)

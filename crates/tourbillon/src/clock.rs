@@ -73,6 +73,16 @@ impl Clock {
     }
 
     /// Counts on evenly, also while the machine is suspended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock, Engine};
+    ///
+    /// // A lease that runs out while the laptop is closed.
+    /// let leases = Engine::builder().clock(Clock::boot()).build()?;
+    /// futures_lite::future::block_on(leases.sleep(Duration::from_millis(1)));
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
     #[cfg(target_os = "linux")]
     #[must_use]
     pub fn boot() -> Clock {

@@ -288,6 +288,17 @@ impl<T> DelayQueue<T> {
 
     /// Gives an item another deadline, `timeout` from now.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::DelayQueue;
+    ///
+    /// let mut sessions = DelayQueue::new();
+    /// let key = sessions.insert("session 7", Duration::from_secs(60));
+    /// let before = sessions.deadline(&key);
+    /// sessions.reset(&key, Duration::from_secs(600)); // somebody is there
+    /// assert!(sessions.deadline(&key) > before);
+    /// ```
+    ///
     /// Among items of the same deadline it counts as inserted just now. Should it have become the first to expire, a task
     /// that waits for the queue is woken.
     ///

@@ -56,6 +56,14 @@ pub(crate) struct Owner {
 }
 
 /// How to build an [`Engine`].
+///
+/// ```
+/// use tourbillon::{Clock, Engine, Slack};
+///
+/// let engine = Engine::builder().clock(Clock::monotonic()).slack(Slack::exact()).capacity(1_000_000).build()?;
+/// assert!(!engine.is_shutdown());
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -144,11 +152,37 @@ impl Engine {
     ///
     /// # Errors
     /// There is a global engine already: one was installed, or a timer has been used.
+    ///
+    /// ```
+    /// use tourbillon::{Engine, Slack};
+    ///
+    /// // The first thing in `main`.
+    /// let engine = Engine::builder().slack(Slack::exact()).build()?;
+    /// engine.install()?;
+    /// assert!(engine.install().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn install(&self) -> Result<(), InstallError> {
         GLOBAL.set(self.clone()).map_err(|_| InstallError(()))
     }
 
     /// Makes [`tourbillon::time`](crate::time) on this thread use this engine, until the guard is dropped.
+    ///
+    /// Timers belong to the engine that was current where they were made, and stay with it. Do not hold the guard across an
+    /// `await`: the task may go on elsewhere.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Engine, time};
+    ///
+    /// let engine = Engine::builder().build()?;
+    /// let entered = engine.enter();
+    /// let sleep = time::sleep(Duration::from_millis(1)); // of that engine
+    /// drop(entered);
+    /// futures_lite::future::block_on(sleep);
+    /// assert_eq!(engine.stats().fired, 1);
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
     pub fn enter(&self) -> Entered {
         let before = home::enter(&self.owner.core);
         Entered { engine: self.clone(), before, thread: PhantomData }
@@ -163,12 +197,18 @@ impl Engine {
         Worker::new(self, Arc::new(notify))
     }
 
-    /// A [`Sleep`] on this engine.
+    /// A [`Sleep`] on this engine: see [`time::sleep`](crate::time::sleep).
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels it, at once, from any thread.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| Entry::at_home(home, home.deadline(duration))))
     }
 
-    /// A [`Sleep`] on this engine.
+    /// A [`Sleep`] on this engine: see [`time::sleep_until`](crate::time::sleep_until).
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels it, at once, from any thread.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
             Entry::at_home(home, home.core().clock.time_of(deadline.into_std()))
@@ -186,6 +226,20 @@ impl Engine {
 
     /// A [`Sleep`] on this engine until the wall clock shows `when`. With [`Clock::wall`] it follows the clock when that is
     /// set; with any other it ends when the time that is left now has passed.
+    ///
+    /// ```
+    /// # #[cfg(target_os = "linux")] {
+    /// use std::time::{Duration, SystemTime};
+    /// use tourbillon::{Clock, Engine};
+    ///
+    /// let calendar = Engine::builder().clock(Clock::wall()).build()?;
+    /// futures_lite::future::block_on(calendar.sleep_until_wall(SystemTime::now() + Duration::from_millis(1)));
+    /// # }
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels it, at once, from any thread.
     pub fn sleep_until_wall(&self, when: SystemTime) -> Sleep {
         Sleep::from_entry(home::with(self.owner.core.as_ptr(), |home| {
             Entry::at_home(home, home.core().clock.time_of_wall(when))
@@ -203,6 +257,18 @@ impl Engine {
     ///
     /// An engine that is turned from outside calls the callbacks that are left before this returns; unless a turn is calling some
     /// right now, on this or another thread, which then goes on with them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Engine, Outcome};
+    ///
+    /// let engine = Engine::builder().build()?;
+    /// let mut sleep = Box::pin(engine.sleep(Duration::from_secs(3600)));
+    /// engine.shutdown();
+    /// futures_lite::future::block_on(sleep.as_mut());
+    /// assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
     pub fn shutdown(&self) {
         self.owner.core.shut_down();
     }

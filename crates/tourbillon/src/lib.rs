@@ -136,7 +136,11 @@
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
 //! biased to them (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as
 //! some containers do, ordinary locks and a condition variable take its place. On other systems those are all there is, virtual
-//! time does not move by itself, and nobody has tested it yet.
+//! time does not move by itself, and though it compiles for macOS and Windows nobody has run it there.
+//!
+//! # Guides
+//! In the repository: `docs/moving-from-tokio.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
+//! works.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model looks at a part of the crate"))]
 

@@ -73,9 +73,10 @@ pub struct NamedTimer {
     place: Result<Key, ArmError>,
 }
 
-/// The future of [`NamedTimer::wait`]: how the timer ended. Dropping it cancels the timer without a word.
+/// The future of [`NamedTimer::wait`]: how the timer ended. Once ready, it stays ready.
 ///
-/// Once ready, it stays ready.
+/// # Cancel safety
+/// Dropping it withdraws the timer, without a word: it counts for no cancel that comes later.
 #[must_use = "the timer is cancelled when this is dropped"]
 pub struct NamedWait {
     shared: Arc<Shared>,
@@ -179,6 +180,19 @@ impl NamedTimers {
     /// A timer under this name, to be started later. Until then it can be cancelled, and it counts.
     ///
     /// When the timers were stopped, or there are as many as there can be (a billion), starting it says so.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{NamedTimers, Outcome};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let timers = NamedTimers::new();
+    /// let late = timers.create("upload");
+    /// assert_eq!(timers.cancel("upload"), 1); // before it is started
+    /// assert_eq!(late.wait(Duration::from_secs(60))?.await, Outcome::Cancelled);
+    /// # Ok::<(), tourbillon::ArmError>(())
+    /// # }).unwrap();
+    /// ```
     pub fn create(&self, name: &str) -> NamedTimer {
         let shared = self.owner.shared.clone();
         let place = shared.add(name, None, Time::NEVER).map_err(|(error, _)| error);
@@ -296,6 +310,9 @@ impl NamedTimer {
     ///
     /// # Errors
     /// As for [`start`](NamedTimer::start).
+    ///
+    /// # Cancel safety
+    /// As for [`wait`](NamedTimer::wait).
     pub fn wait_until(self, deadline: Instant) -> Result<NamedWait, ArmError> {
         let due = self.shared.due_at(deadline);
         self.wait_due(due)

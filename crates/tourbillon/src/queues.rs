@@ -7,6 +7,17 @@ use tourbillon_queue::{Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWhee
 use crate::node::{Locked, NodeRef};
 
 /// Which structure keeps an engine's timers in order. They answer alike and differ in cost.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Engine, QueueKind};
+///
+/// let few = Engine::builder().queue(QueueKind::Heap).build()?;
+/// let minutes = QueueKind::Rounds { tick: Duration::from_millis(10), slots: 6000 };
+/// let engine = Engine::builder().queue(minutes).build()?;
+/// # drop((few, engine));
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QueueKind {

@@ -9,6 +9,18 @@ use tourbillon_queue::Time;
 ///
 /// A wake-up of the driver costs far more than a timer; slack lets timers share one. It is set for an engine
 /// ([`Builder::slack`](crate::Builder::slack)) and can be set for one sleep ([`Sleep::slack`](crate::time::Sleep::slack)).
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Engine, Slack};
+///
+/// // Timers that may be up to a tenth of a second late, and share their wake-ups.
+/// let lazy = Engine::builder().slack(Slack::upto(Duration::from_millis(100))).build()?;
+/// // One among them that may not.
+/// let sharp = lazy.sleep(Duration::from_secs(1)).slack(Slack::exact());
+/// # drop(sharp);
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slack(Mode);
 
@@ -66,6 +78,9 @@ impl Slack {
     }
 
     /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes.
+    ///
+    /// Where an engine is turned from outside, or by a runtime's [`Worker`](crate::Worker), nobody spins: it is
+    /// [`exact`](Slack::exact) there, with one turn more.
     #[must_use]
     pub const fn precise() -> Slack {
         Slack(Mode::new(Class::Precise, 0))

@@ -9,6 +9,19 @@ use tourbillon_queue::Span;
 ///
 /// `armed == fired + cancelled + stopped + pending`. While other threads arm and cancel, the shards are counted one after
 /// the other.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Engine;
+///
+/// let engine = Engine::builder().build()?;
+/// futures_lite::future::block_on(engine.sleep(Duration::from_millis(1)));
+/// drop(engine.try_sleep(Duration::from_secs(60)));
+/// let stats = engine.stats();
+/// assert_eq!((stats.armed, stats.fired, stats.cancelled, stats.pending), (2, 1, 1, 0));
+/// println!("late by {:?} at most", stats.lateness.max());
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -95,6 +108,19 @@ impl Lateness {
     }
 
     /// What has been added since an earlier reading of the same engine: the lateness of a while, not of a life.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::Engine;
+    ///
+    /// let engine = Engine::builder().build()?;
+    /// let before = engine.stats().lateness;
+    /// futures_lite::future::block_on(engine.sleep(Duration::from_millis(1)));
+    /// let lately = engine.stats().lateness.since(&before);
+    /// assert_eq!(lately.count(), 1);
+    /// println!("99% within {:?}", lately.quantile(0.99));
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
     #[must_use]
     pub fn since(&self, earlier: &Lateness) -> Lateness {
         let mut since = self.clone();

@@ -70,7 +70,10 @@ pub struct Timer {
 
 /// The future of [`Timer::wait`]: how the wait ended.
 ///
-/// It waits since it was made, not since it was polled. Dropping it withdraws the wait. Once ready, it stays ready.
+/// It waits since it was made, not since it was polled. Once ready, it stays ready.
+///
+/// # Cancel safety
+/// Dropping it withdraws the wait: it counts for no cancel that comes later.
 #[must_use = "the wait is withdrawn when this is dropped"]
 pub struct Wait {
     shared: Arc<Shared>,
@@ -216,6 +219,18 @@ impl Timer {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait: it counts for no cancel that comes later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Outcome, Timer};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let timer = Timer::after(Duration::from_millis(2));
+    /// let (first, second) = (timer.wait(), timer.wait());
+    /// assert!(timer.cancel_one()); // the oldest
+    /// assert_eq!((first.await, second.await), (Outcome::Cancelled, Outcome::Fired));
+    /// # });
+    /// ```
     pub fn wait(&self) -> Wait {
         let answer = Answer::new();
         let id = self.shared.begin(Waiter::Task(answer.clone()));
@@ -242,6 +257,13 @@ impl Timer {
     }
 
     /// Blocks the thread until the wait ends. On an engine that is turned from outside, another thread has to turn it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Outcome, Timer};
+    ///
+    /// assert_eq!(Timer::after(Duration::from_millis(2)).wait_blocking(), Outcome::Fired);
+    /// ```
     pub fn wait_blocking(&self) -> Outcome {
         waiter::block_on(self.wait())
     }

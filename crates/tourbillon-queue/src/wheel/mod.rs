@@ -76,6 +76,15 @@ use crate::{Keyed, RawHeap, Time, Timer};
 /// A timer queue on a hierarchical wheel: arming and cancelling in constant time, however many timers there are.
 ///
 /// See [`RawWheel`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
+///
+/// ```
+/// use tourbillon_queue::{Span, Time, TimerQueue, Wheel};
+///
+/// let mut timeouts = Wheel::new();
+/// let keys: Vec<_> = (0..1000).map(|n| timeouts.insert(Time::ZERO + Span::from_millis(n), n)).collect();
+/// keys.iter().skip(1).for_each(|key| assert!(timeouts.remove(*key).is_some())); // nearly all are cancelled
+/// assert_eq!(timeouts.expire(Time::ZERO + Span::from_secs(1), |timer| assert_eq!(timer.value, 0)), 1);
+/// ```
 pub type Wheel<T> = Keyed<T, RawWheel<Timer<T>>>;
 
 /// The wheel itself, for entries that live anywhere.

@@ -54,6 +54,11 @@ impl TcpStream {
 
     /// Connects to the first of a name's addresses that lets us. The name is resolved on a thread that may block.
     ///
+    /// It is a plain future: put a [`timeout`](crate::time::timeout()) around it.
+    ///
+    /// # Cancel safety
+    /// Dropped, the attempt is given up and its socket closed; a name that is being resolved goes on being so on its thread.
+    ///
     /// # Errors
     /// What the last address said.
     pub async fn connect_to<A>(name: A) -> io::Result<TcpStream>

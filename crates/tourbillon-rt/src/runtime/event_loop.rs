@@ -180,6 +180,21 @@ impl EventLoop {
     }
 
     /// Work that keeps the loop running until the guard is dropped.
+    ///
+    /// ```
+    /// use tourbillon_rt::EventLoop;
+    ///
+    /// let events = EventLoop::new()?;
+    /// let guard = events.work_guard();
+    /// let runs = std::thread::spawn({
+    ///     let events = events.clone();
+    ///     move || events.run() // nothing to do yet, and it does not return
+    /// });
+    /// events.post(|| println!("posted"));
+    /// drop(guard);
+    /// assert_eq!(runs.join().unwrap(), 1);
+    /// # Ok::<(), tourbillon_rt::BuildError>(())
+    /// ```
     #[must_use = "the loop may end when the guard is dropped"]
     pub fn work_guard(&self) -> WorkGuard {
         self.inner.work.guard()

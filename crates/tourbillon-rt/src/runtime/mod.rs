@@ -75,12 +75,30 @@ pub struct Runtime {
 }
 
 /// A runtime, to spawn on. Cheap to clone; does not keep the runtime alive.
+///
+/// ```
+/// use tourbillon_rt::Runtime;
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let handle = runtime.handle().clone();
+/// let elsewhere = std::thread::spawn(move || handle.spawn(async { 42 }));
+/// assert_eq!(runtime.block_on(elsewhere.join().unwrap())?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
 }
 
 /// How to build a [`Runtime`].
+///
+/// ```
+/// use tourbillon_rt::Runtime;
+///
+/// let runtime = Runtime::builder().workers(2).thread_name("server").build()?;
+/// println!("on {}", runtime.backend());
+/// # Ok::<(), tourbillon_rt::BuildError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -165,6 +183,17 @@ impl Runtime {
     /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
     ///
     /// From within one of its own tasks nobody is waited for.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_rt::{Runtime, time};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// drop(runtime.spawn(time::sleep(Duration::from_millis(1))));
+    /// drop(runtime.spawn(std::future::pending::<()>()));
+    /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(50)).aborted, 1);
+    /// # Ok::<(), tourbillon_rt::BuildError>(())
+    /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
         let shared = &self.handle.shared;
@@ -354,7 +383,7 @@ impl Handle {
 
 /// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
 ///
-/// Outside a runtime the handle says [`JoinError::NoRuntime`].
+/// Outside a runtime the handle says [`JoinError::NoRuntime`]; nothing panics.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -397,6 +426,13 @@ where
 }
 
 /// Runs something that blocks: [`Handle::spawn_blocking`]. Works outside a runtime, too.
+///
+/// ```
+/// let runtime = tourbillon_rt::Runtime::builder().workers(1).build()?;
+/// let sum = runtime.block_on(async { tourbillon_rt::spawn_blocking(|| (1..=1000).sum::<u32>()).await })?;
+/// assert_eq!(sum, 500_500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn spawn_blocking<F, T>(f: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,

@@ -99,6 +99,9 @@ impl Exporter {
     /// Publishes every so often, until the engine is shut down, and then a last time.
     ///
     /// It waits on the engine that it is about, so its own timer is one of those that are counted.
+    ///
+    /// # Cancel safety
+    /// Dropping it ends the publishing; what was counted since the last time is then not published.
     pub async fn run(mut self, every: Duration) {
         loop {
             self.export();

@@ -92,6 +92,9 @@ impl<Request, F: Fn(&Request) -> Duration> Limit<Request> for F {
 
 pin_project! {
     /// The response of a [`Timeout`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the service's own response. It is as cancel safe as that is.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ResponseFuture<F> {

@@ -36,6 +36,26 @@ use crate::slack::LEAD;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Who turns an engine.
+///
+/// ```
+/// use std::sync::mpsc::channel;
+/// use std::time::Duration;
+/// use tourbillon::{Driver, Engine};
+///
+/// // A loop of one's own, which other threads can call.
+/// let (call, called) = channel();
+/// let engine = Engine::builder().driver(Driver::external_with(move || drop(call.send(())))).build()?;
+/// let asleep = std::thread::spawn({
+///     let engine = engine.clone();
+///     move || futures_lite::future::block_on(engine.sleep(Duration::from_millis(2)))
+/// });
+/// while !asleep.is_finished() {
+///     let turn = engine.turn();
+///     let pause = turn.next.map_or(Duration::from_millis(5), |next| (next - engine.clock().now()).into());
+///     let _ = called.recv_timeout(pause);
+/// }
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 pub struct Driver(Kind);
 
 enum Kind {
@@ -78,6 +98,20 @@ impl Driver {
     /// A task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel. It saves the way
     /// from one thread to another, and depends on the runtime: while all its workers are blocked, nothing fires. When
     /// the runtime is gone, a thread takes over.
+    ///
+    /// Outside a runtime, or in one without I/O, building the engine is an [error](BuildError::NoRuntime).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Driver, Engine};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tourbillon::BuildError> {
+    /// let engine = Engine::builder().driver(Driver::tokio()).build()?;
+    /// engine.sleep(Duration::from_millis(1)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     #[must_use]
     pub fn tokio() -> Driver {

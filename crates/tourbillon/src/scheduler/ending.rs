@@ -27,6 +27,21 @@ pub enum Shutdown {
 ///
 /// Without [threads](super::Builder::threads) of its own a scheduler ends where its engine's callbacks are called. So do not block
 /// there; and where the engine is turned from outside, another thread has to turn it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::scheduler::{Plan, Scheduler, Shutdown};
+///
+/// let scheduler = Scheduler::builder().threads(1).build()?;
+/// scheduler.schedule("save", Plan::once(Duration::ZERO), |_| println!("saved"))?;
+/// if !scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(5)) {
+///     scheduler.shutdown(Shutdown::Abort).wait();
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Cancel safety
+/// Dropping it gives up waiting, and nothing else. Polled after it was ready, it is ready again.
 pub struct Ending<K> {
     shared: Arc<Shared<K>>,
     /// The number of its waker, if it was polled.

@@ -79,6 +79,10 @@ use crate::time::Instant;
 ///
 /// Every method can be called from any thread, in any order and from within a job, and none of them blocks. Keys are compared
 /// under the scheduler's lock: their `Eq` must not call it.
+///
+/// # Panics
+///
+/// No method panics, unless the `Hash`, `Eq` or `Clone` of a key does.
 pub struct Scheduler<K> {
     owner: Arc<Owner<K>>,
 }
@@ -374,6 +378,19 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
 
     /// Gives a job another plan, from now on. It keeps its closure, its count of runs, and whether it is paused; a run that has
     /// begun goes on, and what was still to be made up for is forgotten.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::scheduler::{Remaining, Plan, Scheduler};
+    ///
+    /// let scheduler = Scheduler::builder().threads(1).build()?;
+    /// scheduler.schedule("poll", Duration::from_secs(60), |_| println!("polled"))?;
+    /// scheduler.reschedule("poll", Plan::every(Duration::from_secs(5)).times(12))?;
+    /// assert_eq!(scheduler.remaining("poll"), Some(Remaining::Runs(12)));
+    /// assert!(scheduler.pause("poll") && scheduler.next_run("poll").is_none());
+    /// assert!(scheduler.resume("poll") && scheduler.next_run("poll").is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// There is no such job, or the plan has an interval or a number of runs of zero.

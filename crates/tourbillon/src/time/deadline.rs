@@ -96,6 +96,14 @@ impl Deadline {
     }
 
     /// Whether there is no time left.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::Deadline;
+    ///
+    /// assert!(Deadline::after(Duration::ZERO).is_past());
+    /// assert!(!Deadline::never().is_past());
+    /// ```
     #[must_use]
     pub fn is_past(self) -> bool {
         self.remaining().is_zero()
@@ -104,6 +112,10 @@ impl Deadline {
     /// Waits for a future, but no longer than until this deadline: see [`timeout_at`].
     ///
     /// It does not make a scope, and it does not look at the one it is in.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is as cancel safe as the future is.
     pub fn timeout<F: IntoFuture>(self, future: F) -> Timeout<F::IntoFuture> {
         timeout_at(self.0, future)
     }
@@ -143,6 +155,10 @@ impl fmt::Debug for Deadline {
 
 pin_project! {
     /// The future of [`Deadline::scope`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future inside. It is as cancel safe as that is.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Scope<F> {
         deadline: Deadline,

@@ -18,6 +18,9 @@ use super::{Instant, Timeout};
 /// ```
 pub trait FutureExt: Future {
     /// Waits for this future, but no longer than `duration` from now: see [`timeout`](super::timeout()).
+    ///
+    /// # Cancel safety
+    /// It is as cancel safe as the future is.
     fn timeout(self, duration: Duration) -> Timeout<Self>
     where
         Self: Sized,
@@ -26,6 +29,9 @@ pub trait FutureExt: Future {
     }
 
     /// Waits for this future, but no longer than until `deadline`: see [`timeout_at`](super::timeout_at).
+    ///
+    /// # Cancel safety
+    /// It is as cancel safe as the future is.
     fn timeout_at(self, deadline: Instant) -> Timeout<Self>
     where
         Self: Sized,

@@ -78,6 +78,15 @@ pub fn try_interval(period: Duration) -> Result<Interval, ZeroPeriod> {
 /// # Errors
 ///
 /// [`ZeroPeriod`] if `period` is zero.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, try_interval_at};
+///
+/// let midnight = Instant::now() + Duration::from_secs(3600);
+/// assert!(try_interval_at(midnight, Duration::ZERO).is_err());
+/// assert!(try_interval_at(midnight, Duration::from_secs(86_400)).is_ok());
+/// ```
 pub fn try_interval_at(start: Instant, period: Duration) -> Result<Interval, ZeroPeriod> {
     Interval::new(Entry::until(start), period)
 }
@@ -88,6 +97,10 @@ const TOLERANCE: Duration = Duration::from_millis(5);
 /// Ticks every period: made by [`interval`], [`interval_at`] and their `try_` forms.
 ///
 /// With the feature `futures` it is also a `Stream` of instants, which ends only if its engine is shut down.
+///
+/// # Cancel safety
+///
+/// No tick is lost when a [`tick`](Interval::tick) is dropped before it is ready.
 ///
 /// # After a shutdown
 ///
@@ -259,6 +272,14 @@ impl Interval {
     }
 
     /// Says what to do when ticks come late.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::{MissedTickBehavior, interval};
+    ///
+    /// let mut poll = interval(Duration::from_secs(1));
+    /// poll.set_missed_tick_behavior(MissedTickBehavior::Skip); // after a pause, one tick and no burst
+    /// ```
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed_tick_behavior = behavior;
     }

@@ -28,7 +28,11 @@
 //!
 //! # Differences from `tokio::time`
 //!
-//! - Deadlines are exact to the nanosecond, not to the millisecond.
+//! - Nothing needs a runtime: outside one, where Tokio's panic, these work.
+//! - Deadlines are exact to the nanosecond, not to the millisecond. A sleep of zero, or until a time that has passed, is ready
+//!   at the first poll: to let other tasks run, yield.
+//! - Tokio's cooperative budget is neither used up nor looked at.
+//! - Virtual time is another than Tokio's: `tokio::time::advance` does not move it, nor `advance` of this module Tokio's.
 //! - The operators of [`Instant`] saturate where Tokio's panic.
 //! - After an engine was shut down, a timer completes and says so; Tokio's panics.
 //! - Items of a [`DelayQueue`] with equal deadlines come in the order of their insertion, and a key that is no longer

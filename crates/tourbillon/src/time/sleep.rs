@@ -33,12 +33,29 @@ use crate::time::Instant;
 ///
 /// # Cancel safety
 /// Dropping it cancels it, at once, from any thread.
+///
+/// # Panics
+/// Never, also outside a runtime and after a shutdown.
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep::from_entry(Entry::after(duration))
 }
 
-/// Waits until `deadline`. See [`sleep`].
+/// Waits until `deadline`, which may have passed: then it is ready at once. See [`sleep`].
+///
+/// ```
+/// # futures_lite::future::block_on(async {
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, sleep_until};
+///
+/// let deadline = Instant::now() + Duration::from_millis(5);
+/// sleep_until(deadline).await;
+/// assert!(Instant::now() >= deadline);
+/// # });
+/// ```
+///
+/// # Cancel safety
+/// Dropping it cancels it, at once, from any thread.
 #[inline]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::from_entry(Entry::until(deadline))
@@ -49,6 +66,22 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// # Errors
 /// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
 /// down. (A plain `sleep` waits for room, and is ready at once when there is no engine any more.)
+///
+/// # Cancel safety
+/// As for [`sleep`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{ArmError, Engine};
+/// use tourbillon::time::try_sleep;
+///
+/// let engine = Engine::builder().capacity(1).build()?;
+/// let _entered = engine.enter();
+/// let first = try_sleep(Duration::from_secs(60));
+/// assert!(first.is_ok());
+/// assert_eq!(try_sleep(Duration::from_secs(60)).unwrap_err(), ArmError::Full { capacity: 1 });
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
 pub fn try_sleep(duration: Duration) -> Result<Sleep, ArmError> {
     Entry::after(duration).armed().map(Sleep::from_entry)
 }
@@ -59,6 +92,27 @@ pin_project! {
     /// It works in any executor and in none. It takes 16 bytes, and the engine another 48 while it is armed.
     ///
     /// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
+    /// Polled after it was ready it is ready again, until it is [reset](Sleep::reset).
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels it, at once, from any thread. Awaited by reference (`sleep.as_mut().await`, in a `select!` for
+    /// instance), it goes on where it was.
+    ///
+    /// # Moving its deadline
+    /// ```
+    /// use std::pin::pin;
+    /// use std::time::Duration;
+    /// use tourbillon::time::{Instant, sleep};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let mut idle = pin!(sleep(Duration::from_secs(30)));
+    /// idle.as_mut().reset(Instant::now() + Duration::from_secs(60)); // something came in
+    /// idle.as_mut().disarm(); // for as long as we are busy ourselves
+    /// idle.as_mut().reset(Instant::now() + Duration::from_millis(1));
+    /// idle.as_mut().await;
+    /// assert!(idle.is_elapsed());
+    /// # });
+    /// ```
     #[must_use = "futures do nothing unless they are awaited or polled"]
     pub struct Sleep {
         entry: Entry,
@@ -112,6 +166,15 @@ impl Sleep {
     }
 
     /// Sets how late it may be, instead of what its engine says.
+    ///
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// use std::time::Duration;
+    /// use tourbillon::{Slack, time::sleep};
+    ///
+    /// sleep(Duration::from_millis(1)).slack(Slack::exact()).await;
+    /// # });
+    /// ```
     pub fn slack(mut self, slack: Slack) -> Sleep {
         self.entry.set_mode(slack.mode());
         self

@@ -32,6 +32,20 @@ use crate::{Clock, Driver, Engine};
 /// [`Instant::now`](super::Instant::now), follow the virtual time, which goes on from the real one.
 ///
 /// Time that stands still is not stopped again: calling it twice does no harm.
+///
+/// Unlike Tokio's it works on any runtime, with any number of threads, and outside one. It does not stop Tokio's own timers.
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, pause, sleep};
+///
+/// pause();
+/// let start = Instant::now();
+/// futures_lite::future::block_on(sleep(Duration::from_secs(86_400))); // at once: nobody else is at work
+/// assert_eq!(start.elapsed(), Duration::from_secs(86_400));
+/// # }
+/// ```
 pub fn pause() {
     let engine = scope::get().unwrap_or_else(|| {
         let engine = virtual_engine();
@@ -42,6 +56,19 @@ pub fn pause() {
 }
 
 /// Lets virtual time run on, as fast as real time. Does nothing where time was not stopped.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::{Instant, pause, resume};
+///
+/// pause();
+/// let start = Instant::now();
+/// std::thread::sleep(Duration::from_millis(2));
+/// assert_eq!(start.elapsed(), Duration::ZERO);
+/// resume();
+/// std::thread::sleep(Duration::from_millis(2));
+/// assert!(start.elapsed() >= Duration::from_millis(2));
+/// ```
 pub fn resume() {
     if let Some(engine) = scope::get().filter(|engine| engine.clock().stands_still()) {
         engine.clock().let_go();
@@ -50,6 +77,23 @@ pub fn resume() {
 
 /// Moves virtual time forward; what comes due on the way is fired, each timer at its own time. Then the other tasks
 /// get a turn before it returns.
+///
+/// ```
+/// use std::pin::pin;
+/// use std::time::Duration;
+/// use tourbillon::time::{advance, pause, sleep};
+///
+/// # futures_lite::future::block_on(async {
+/// pause();
+/// let mut tea = pin!(sleep(Duration::from_secs(180)));
+/// assert!(futures_lite::future::poll_once(tea.as_mut()).await.is_none()); // a sleep is armed by its first poll
+/// advance(Duration::from_secs(180)).await;
+/// assert!(tea.is_elapsed());
+/// # });
+/// ```
+///
+/// # Cancel safety
+/// Time is moved at the first poll, all of the way. Dropped after that, only the turn of the other tasks is given up.
 ///
 /// # Panics
 /// If time does not stand still: call [`pause`] before.

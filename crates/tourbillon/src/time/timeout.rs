@@ -77,6 +77,26 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// # Errors
 /// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
 /// down. The future is given back with it.
+///
+/// # Cancel safety
+///
+/// As for [`timeout`].
+///
+/// # Panics
+///
+/// Never.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::time::try_timeout;
+///
+/// # futures_lite::future::block_on(async {
+/// match try_timeout(Duration::from_secs(5), async { "answer" }) {
+///     Ok(request) => assert_eq!(request.await, Ok("answer")),
+///     Err((error, _future)) => println!("too much to do already: {error}"),
+/// }
+/// # });
+/// ```
 pub fn try_timeout<F: IntoFuture>(duration: Duration, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
     match Entry::after(duration).armed() {
         Ok(delay) => Ok(Timeout { value: future.into_future(), delay, is_armed: true }),
@@ -105,6 +125,10 @@ pin_project! {
     ///
     /// After `Err(Elapsed)` the future is still there: [`reset`](Timeout::reset) and go on polling, or take it back with
     /// [`into_inner`](Timeout::into_inner).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it cancels its timer and drops the future. It is as cancel safe as the future is.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Timeout<F> {
         #[pin]
