@@ -73,6 +73,20 @@ impl<O> Io<O> {
 
     /// Gives it so much time, counted from when it first has to wait. Afterwards it is cancelled and gives
     /// [`TimedOut`](io::ErrorKind::TimedOut), unless it has succeeded by then.
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// use tourbillon_rt::{Runtime, net::UdpSocket};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let nothing = runtime.block_on(async {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0")?;
+    ///     socket.recv(&mut [0; 64]).timeout(Duration::from_millis(2)).await
+    /// });
+    /// assert_eq!(nothing.unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), tourbillon_rt::BuildError>(())
+    /// ```
     pub fn timeout(mut self, after: Duration) -> Io<O> {
         self.after = Some(self.after.map_or(after, |before| before.min(after)));
         self

@@ -285,6 +285,8 @@ impl Engine {
     /// With [`Driver::external`] it then calls the callbacks that wait for it, in order. Those that come in meanwhile are left for the
     /// next turn. One thread at a time calls: a turn that finds another at it, or is made in a callback, leaves them to
     /// that one.
+    ///
+    /// [`Driver`] has the loop of a program that turns its engine itself.
     pub fn turn(&self) -> Turn {
         self.owner.core.turn(self.clock().now())
     }

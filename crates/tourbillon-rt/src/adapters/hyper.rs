@@ -2,6 +2,31 @@
 //!
 //! Its timer is `tourbillon::adapters::hyper::TourbillonTimer`, with the feature `hyper` of that crate: on a worker its timers are the
 //! worker's own.
+//!
+//! ```no_run
+//! use std::convert::Infallible;
+//! use std::time::Duration;
+//!
+//! use hyper::server::conn::http1;
+//! use hyper::service::service_fn;
+//! use hyper::{Request, Response};
+//! use tourbillon::adapters::hyper::TourbillonTimer;
+//! use tourbillon_rt::{Runtime, net::TcpListener, spawn};
+//!
+//! Runtime::new()?.block_on(async {
+//!     let listener = TcpListener::bind("127.0.0.1:8080")?;
+//!     loop {
+//!         let (stream, _) = listener.accept().await?;
+//!         let hello = service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new("hello".to_owned())) });
+//!         let mut http = http1::Builder::new();
+//!         http.timer(TourbillonTimer::new()).header_read_timeout(Duration::from_secs(5));
+//!         drop(spawn(http.serve_connection(stream, hello)));
+//!     }
+//! })
+//! # as Result<(), Box<dyn std::error::Error>>
+//! # ;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::future::Future;
 use std::io::{self, IoSlice, Write};

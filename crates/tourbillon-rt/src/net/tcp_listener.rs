@@ -37,6 +37,14 @@ pub struct TcpListener {
 }
 
 /// How to listen.
+///
+/// ```
+/// use tourbillon_rt::net::ListenOptions;
+///
+/// let listener = ListenOptions::new().backlog(4096).reuse_port(true).bind("127.0.0.1:0")?;
+/// println!("at {}", listener.local_addr()?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct ListenOptions {

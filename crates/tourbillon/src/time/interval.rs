@@ -98,6 +98,17 @@ const TOLERANCE: Duration = Duration::from_millis(5);
 ///
 /// With the feature `futures` it is also a `Stream` of instants, which ends only if its engine is shut down.
 ///
+/// ```
+/// # #[cfg(feature = "futures")]
+/// # futures_lite::future::block_on(async {
+/// use futures_lite::StreamExt;
+/// use std::time::Duration;
+/// use tourbillon::time::interval;
+///
+/// assert_eq!(interval(Duration::from_millis(1)).take(3).count().await, 3);
+/// # });
+/// ```
+///
 /// # Cancel safety
 ///
 /// No tick is lost when a [`tick`](Interval::tick) is dropped before it is ready.
