@@ -102,9 +102,12 @@ pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;
 
-/// Compiles the code in the README.
+/// Compiles the code in the READMEs.
 #[cfg(doctest)]
-mod readme {
+mod readmes {
+    #[doc = include_str!("../../../README.md")]
+    struct OfTheProject;
+
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 }

@@ -173,15 +173,15 @@ impl Engine {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Engine, time};
+    /// use tourbillon::{Clock, Engine, time};
     ///
-    /// let engine = Engine::builder().build()?;
+    /// let engine = Engine::builder().clock(Clock::manual()).build()?;
     /// let entered = engine.enter();
-    /// let sleep = time::sleep(Duration::from_millis(1)); // of that engine
+    /// let sleep = time::try_sleep(Duration::from_secs(1))?; // of that engine
     /// drop(entered);
-    /// futures_lite::future::block_on(sleep);
-    /// assert_eq!(engine.stats().fired, 1);
-    /// # Ok::<(), tourbillon::BuildError>(())
+    /// engine.advance(Duration::from_secs(1));
+    /// assert!(sleep.is_elapsed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn enter(&self) -> Entered {
         let before = home::enter(&self.owner.core);

@@ -203,12 +203,10 @@ pub use timer::Timer;
 pub use tourbillon_queue::{Span, Time};
 pub use worker::{StandIn, Worker};
 
-/// Compiles the code in the READMEs and the guides.
+/// Compiles the code in the README and the guides. (That of the project's README is compiled by `tourbillon-rt`, which knows all that it
+/// shows.)
 #[cfg(doctest)]
 mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct OfTheProject;
-
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 

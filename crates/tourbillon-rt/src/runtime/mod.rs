@@ -186,12 +186,11 @@ impl Runtime {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon_rt::{Runtime, time};
+    /// use tourbillon_rt::Runtime;
     ///
     /// let runtime = Runtime::builder().workers(1).build()?;
-    /// drop(runtime.spawn(time::sleep(Duration::from_millis(1))));
     /// drop(runtime.spawn(std::future::pending::<()>()));
-    /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(50)).aborted, 1);
+    /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(20)).aborted, 1);
     /// # Ok::<(), tourbillon_rt::BuildError>(())
     /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
