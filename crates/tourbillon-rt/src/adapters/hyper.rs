@@ -11,10 +11,9 @@
 //! use hyper::service::service_fn;
 //! use hyper::{Request, Response};
 //! use tourbillon::adapters::hyper::TourbillonTimer;
-//! use tourbillon_rt::{Runtime, net::TcpListener, spawn};
+//! use tourbillon_rt::{net::TcpListener, spawn};
 //!
-//! Runtime::new()?.block_on(async {
-//!     let listener = TcpListener::bind("127.0.0.1:8080")?;
+//! async fn serve(listener: TcpListener) -> std::io::Result<()> {
 //!     loop {
 //!         let (stream, _) = listener.accept().await?;
 //!         let hello = service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new("hello".to_owned())) });
@@ -22,10 +21,7 @@
 //!         http.timer(TourbillonTimer::new()).header_read_timeout(Duration::from_secs(5));
 //!         drop(spawn(http.serve_connection(stream, hello)));
 //!     }
-//! })
-//! # as Result<(), Box<dyn std::error::Error>>
-//! # ;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! }
 //! ```
 
 use std::future::Future;
