@@ -15,7 +15,7 @@ use rustix::time::{
 };
 use tourbillon::Time;
 
-use super::{Event, Heard, Ready, Selector, Token};
+use super::{Event, Heard, Ready, Selector, StoodIn, Token};
 use crate::sync::lock;
 
 pub(crate) struct Epoll {
@@ -103,11 +103,11 @@ impl Selector for Epoll {
         self.take(Some(&NO_TIME), events).map(drop::<Heard>)
     }
 
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn> {
         if self.take(Some(&NO_TIME), events)? == Heard::Call {
             self.wake();
         }
-        Ok(())
+        Ok(StoodIn::Told)
     }
 
     fn wake(&self) {

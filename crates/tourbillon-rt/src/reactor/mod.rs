@@ -10,7 +10,7 @@
 //!     Reactor        a table of readinesses by token; wakes who waits, outside its locks
 //!      |
 //!      v
-//!     Selector       the back end:  Uring | Epoll
+//!     Selector       the back end:  OwnRing (io_uring, of a worker) | Uring | Epoll
 //! ```
 //!
 //! # Why readiness, also with io_uring
@@ -27,15 +27,14 @@
 //! | design | ns a request |
 //! |---|---|
 //! | epoll, edge-triggered, `recv` + `send` | 2199, 2205, 2232 |
-//! | io_uring, multishot poll, `recv` + `send` (**built**) | 2164, 2186, 2198 |
-//! | the same, `DEFER_TASKRUN` | 2150, 2164, 2194 |
+//! | io_uring, multishot poll, `recv` + `send` (**built**, for guests) | 2164, 2186, 2198 |
+//! | the same, `DEFER_TASKRUN` (**built**, for workers) | 2150, 2164, 2194 |
 //! | io_uring, a poll for each `recv` | 2318, 2289, 2319 |
 //! | io_uring, `RECV` and `SEND` into owned buffers | 2235, 2257, 2295 |
 //! | the same, `DEFER_TASKRUN` | 2588, 2268, 2302 |
 //! | io_uring, `RECV` into owned buffers, plain `send` | 2323, 2310, 2334 |
 //!
-//! Nearly all of it is the network stack. (`DEFER_TASKRUN` would also bind a ring to one thread; a thread that stands in for
-//! a blocked worker could not read it.)
+//! Nearly all of it is the network stack. With tasks and timers `DEFER_TASKRUN` is worth some 5%: see [`OwnRing`].
 //!
 //! # What a back end must provide
 //!
@@ -51,20 +50,23 @@
 //!    [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
 
 mod epoll;
+mod own_ring;
 mod readiness;
 mod source;
 mod uring;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tourbillon::Time;
 
 pub(crate) use self::epoll::Epoll;
+pub(crate) use self::own_ring::OwnRing;
 pub(crate) use self::readiness::{Direction, Ready, Waiter};
 pub(crate) use self::source::{Progress, Source};
 pub(crate) use self::uring::Uring;
@@ -85,7 +87,7 @@ pub(crate) trait Selector: Send + Sync {
     /// Adds what has happened, and does not wait.
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()>;
     /// The same by another thread. A call or a deadline that comes with it is passed on to the owner.
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()>;
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn>;
     /// Ends the current wait, or the next.
     fn wake(&self);
 }
@@ -97,6 +99,18 @@ pub(crate) enum Heard {
     Nothing,
     /// Somebody has called, or the deadline has come.
     Call,
+}
+
+/// What came of standing in for an owner that is blocked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum StoodIn {
+    /// What was to be had has been added.
+    Told,
+    /// Only the owner can be told. The sockets are to be asked.
+    AskSockets,
+    /// No socket is watched any more.
+    LetGo,
 }
 
 /// What a socket is known by in one reactor: an index of its table and, above it, a generation.
@@ -132,7 +146,14 @@ struct Table {
 struct Slot {
     generation: u32,
     readiness: Option<Arc<Readiness>>,
+    /// Of the socket, while there is a readiness.
+    fd: RawFd,
 }
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// So many sockets are asked at a time.
+const ASKED: usize = 256;
 
 /// Room for one wait's events and wakers, kept by who waits.
 #[derive(Default)]
@@ -201,9 +222,14 @@ impl Reactor {
 
     /// The same for the owner, who does not come.
     pub(crate) fn reap_for_owner(&self, batch: &mut Batch) -> io::Result<()> {
-        let reaped = self.selector.reap_for_owner(&mut batch.events);
+        let stood_in = self.selector.reap_for_owner(&mut batch.events)?;
+        match stood_in {
+            StoodIn::Told => {}
+            StoodIn::AskSockets => self.ask_sockets(&mut batch.events),
+            StoodIn::LetGo => self.evict(),
+        }
         self.dispatch(batch);
-        reaped
+        Ok(())
     }
 
     /// Ends the current wait, or the next.
@@ -226,8 +252,16 @@ impl Reactor {
         wakers.into_iter().for_each(wake);
     }
 
+    /// What those sockets are ready for that somebody waits for. More events than edges do no harm.
+    fn ask_sockets(&self, events: &mut Vec<Event>) {
+        let mut next = 0;
+        while let Some(after) = lock(&self.table).ask(next, events) {
+            next = after;
+        }
+    }
+
     fn add(&self, readiness: &Arc<Readiness>, fd: BorrowedFd<'_>) -> io::Result<Token> {
-        let token = lock(&self.table).insert(Arc::clone(readiness))?;
+        let token = lock(&self.table).insert(Arc::clone(readiness), fd.as_raw_fd())?;
         self.selector.add(token, fd).inspect_err(|_| _ = lock(&self.table).remove(token))?;
         Ok(token)
     }
@@ -260,18 +294,37 @@ impl Reactor {
 }
 
 impl Table {
-    fn insert(&mut self, readiness: Arc<Readiness>) -> io::Result<Token> {
+    fn insert(&mut self, readiness: Arc<Readiness>, fd: RawFd) -> io::Result<Token> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 let index = u32::try_from(self.slots.len()).map_err(io::Error::other)?;
-                self.slots.push(Slot { generation: 0, readiness: None });
+                self.slots.push(Slot { generation: 0, readiness: None, fd });
                 index
             }
         };
         let slot = &mut self.slots[index as usize];
         slot.readiness = Some(readiness);
-        Ok(Token(u64::from(slot.generation) << 32 | u64::from(index)))
+        slot.fd = fd;
+        Ok(slot.token(index))
+    }
+
+    /// Asks some sockets, from that index on. Where to go on.
+    fn ask(&self, first: usize, events: &mut Vec<Event>) -> Option<usize> {
+        let slots = self.slots.get(first..).filter(|slots| !slots.is_empty())?;
+        let slots = &slots[..slots.len().min(ASKED)];
+        let (tokens, mut asked): (Vec<_>, Vec<_>) = (first as u32..)
+            .zip(slots)
+            .filter(|(_, slot)| slot.readiness.as_ref().is_some_and(|readiness| readiness.is_awaited()))
+            .map(|(index, slot)| (slot.token(index), slot.poll_fd()))
+            .unzip();
+        // It can fail for want of memory only; then they are asked the next time.
+        if poll(&mut asked, Some(&NO_TIME)).is_ok() {
+            let told = tokens.into_iter().zip(&asked).filter(|(_, asked)| !asked.revents().is_empty());
+            let ready = |asked: &PollFd<'_>| Ready::from_poll(asked.revents().bits().into());
+            events.extend(told.map(|(token, asked)| Event { token, ready: ready(asked), ended: false }));
+        }
+        Some(first + slots.len())
     }
 
     fn get(&self, token: Token) -> Option<&Arc<Readiness>> {
@@ -291,6 +344,19 @@ impl Table {
         slot.generation = (slot.generation + 1) % Token::RESERVED_GENERATION;
         self.free.push(index as u32);
         Some(readiness)
+    }
+}
+
+impl Slot {
+    fn token(&self, index: u32) -> Token {
+        Token(u64::from(self.generation) << 32 | u64::from(index))
+    }
+
+    /// Of a slot with a readiness, and not to outlive the lock of the table.
+    fn poll_fd(&self) -> PollFd<'_> {
+        // SAFETY: a socket is closed after it has been removed from the table, which we have.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        PollFd::from_borrowed_fd(fd, PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP)
     }
 }
 

@@ -210,6 +210,11 @@ impl Readiness {
         drop(found);
     }
 
+    /// Whether anybody waits.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waits.iter().any(|waits| waits.load(Ordering::Acquire))
+    }
+
     /// By the reactor: something has happened. The wakers are for it to wake.
     pub(crate) fn became(&self, ready: Ready, wakers: &mut Vec<Waker>) {
         let update = |word: u64| Some(word.wrapping_add(TICK) | ready.0);

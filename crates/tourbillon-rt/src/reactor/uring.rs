@@ -1,5 +1,8 @@
 //! The io_uring back end: each socket is watched by one multishot poll, and the wait takes the deadline.
 //!
+//! This is the ring of threads that come and go, and of everybody on kernels before 6.1; a worker's is an
+//! [`OwnRing`](super::OwnRing).
+//!
 //! # Who may do what
 //!
 //! A poll belongs to the thread that submitted it: what it completes with is prepared on that thread, and when the thread
@@ -23,7 +26,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use tourbillon::Time;
 
-use super::{Event, Heard, Ready, Selector, Token};
+use super::{Event, Heard, Ready, Selector, StoodIn, Token};
 use crate::clock;
 use crate::sync::lock;
 
@@ -40,16 +43,16 @@ pub(crate) struct Uring {
 }
 
 /// What comes of a removal is of no interest.
-const REMOVAL: Token = Token::reserved(0);
+pub(super) const REMOVAL: Token = Token::reserved(0);
 
 /// Submissions are given to the kernel one by one.
 const SUBMISSIONS: u32 = 8;
-const COMPLETIONS: u32 = 4096;
+pub(super) const COMPLETIONS: u32 = 4096;
 
-const IN: u32 = 0x001;
-const URGENT: u32 = 0x002;
-const OUT: u32 = 0x004;
-const PEER_HANG_UP: u32 = 0x2000;
+pub(super) const IN: u32 = 0x001;
+pub(super) const URGENT: u32 = 0x002;
+pub(super) const OUT: u32 = 0x004;
+pub(super) const PEER_HANG_UP: u32 = 0x2000;
 
 impl Uring {
     /// A ring that works: it has been tried.
@@ -187,12 +190,12 @@ impl Selector for Uring {
         Ok(())
     }
 
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn> {
         // Only what is there: to enter the kernel is the owner's, and would not help here.
         if self.take(events) == Heard::Call {
             self.wake();
         }
-        Ok(())
+        Ok(StoodIn::Told)
     }
 
     fn wake(&self) {
@@ -213,7 +216,7 @@ fn build() -> io::Result<IoUring> {
 }
 
 /// What can be asked for.
-fn require(ring: &IoUring) -> io::Result<()> {
+pub(super) fn require(ring: &IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if ![opcode::PollAdd::CODE, opcode::AsyncCancel::CODE].into_iter().all(|code| probe.is_supported(code)) {
@@ -225,18 +228,18 @@ fn require(ring: &IoUring) -> io::Result<()> {
     Ok(())
 }
 
-fn unsupported(why: &str) -> io::Error {
+pub(super) fn unsupported(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 /// A poll that failed, or was cancelled when its thread ended, is no news; that it is watched no longer is, and who waits will
 /// hear from the socket what is wrong with it.
-fn ready(result: i32) -> Ready {
+pub(super) fn ready(result: i32) -> Ready {
     u32::try_from(result).map_or(Ready::READ | Ready::WRITE, Ready::from_poll)
 }
 
 /// The time is over, a signal came, or there are completions to be taken first.
-fn is_harmless(error: &io::Error) -> bool {
+pub(super) fn is_harmless(error: &io::Error) -> bool {
     let harmless = [Errno::TIME, Errno::INTR, Errno::BUSY, Errno::AGAIN];
     harmless.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
