@@ -230,6 +230,38 @@ fn a_read_that_ends_before_urgent_data_leaves_no_byte_behind_it() {
 }
 
 #[test]
+fn urgent_data_on_many_streams_at_once_leaves_no_byte_behind_it() {
+    everywhere(|| async {
+        let mut pairs = Vec::new();
+        for _ in 0..30 {
+            pairs.push(pair().await);
+        }
+        for _ in 0..3 {
+            let readers: Vec<_> = pairs.iter().map(|(_, b)| spawn(read_all_of(b.clone(), 4))).collect();
+            for (a, _) in &pairs {
+                a.write_all(b"ab").await.unwrap();
+                send_urgent(a, b'!');
+                a.write_all(b"cd").await.unwrap();
+            }
+            for reader in readers {
+                assert_eq!(soon("a reader", reader).await.unwrap(), b"abcd");
+            }
+        }
+    });
+}
+
+/// Reads so many bytes, as they come.
+async fn read_all_of(stream: TcpStream, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut some = [0; 64];
+        let length = stream.read(&mut some).await.unwrap();
+        all.extend(&some[..length]);
+    }
+    all
+}
+
+#[test]
 fn a_half_close_ends_the_reads_of_the_peer_and_not_its_writes() {
     everywhere(|| async {
         let (a, b) = pair().await;

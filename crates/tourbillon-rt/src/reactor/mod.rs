@@ -49,20 +49,23 @@
 //!    for it, possibly while it goes to sleep: what the owner is to hear must not be taken from it. A thread becomes the owner by
 //!    [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
 
+mod bell;
+mod doubts;
 mod epoll;
 mod own_ring;
 mod readiness;
 mod source;
+mod table;
 mod uring;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use tourbillon::Time;
 
 pub(crate) use self::epoll::Epoll;
@@ -71,7 +74,9 @@ pub(crate) use self::readiness::{Direction, Ready, Waiter};
 pub(crate) use self::source::{Progress, Source};
 pub(crate) use self::uring::Uring;
 
+use self::doubts::Doubts;
 use self::readiness::Readiness;
+use self::table::Table;
 use crate::sync::lock;
 
 /// The back end of one worker. The module says what it must provide.
@@ -84,6 +89,8 @@ pub(crate) trait Selector: Send + Sync {
     fn remove(&self, token: Token, fd: BorrowedFd<'_>);
     /// Waits until something happens or the monotonic clock shows `until`, and adds what happened.
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()>;
+    /// Whether an event says [urgent](Ready) if and only if there is urgent data.
+    fn hears_of_urgent_data(&self) -> bool;
     /// Adds what has happened, and does not wait.
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()>;
     /// The same by another thread. A call or a deadline that comes with it is passed on to the owner.
@@ -129,7 +136,9 @@ pub(crate) struct Event {
 /// A back end, and the sockets that are registered with it.
 pub(crate) struct Reactor {
     selector: Box<dyn Selector>,
+    hears_of_urgent_data: bool,
     table: Mutex<Table>,
+    doubts: Mutex<Doubts>,
     owner: Mutex<Option<ThreadId>>,
     /// Somebody waits here, or will soon.
     is_attended: AtomicBool,
@@ -137,22 +146,7 @@ pub(crate) struct Reactor {
     has_strangers: AtomicBool,
 }
 
-#[derive(Default)]
-struct Table {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
-
-struct Slot {
-    generation: u32,
-    readiness: Option<Arc<Readiness>>,
-    /// Of the socket, while there is a readiness.
-    fd: RawFd,
-}
-
-const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// So many sockets are asked at a time.
+/// So many sockets are asked at a time, under the lock.
 const ASKED: usize = 256;
 
 /// Room for one wait's events and wakers, kept by who waits.
@@ -166,8 +160,15 @@ pub(crate) struct Batch {
 
 impl Reactor {
     pub(crate) fn new(selector: Box<dyn Selector>) -> Reactor {
-        let (is_attended, has_strangers) = (AtomicBool::new(true), AtomicBool::new(false));
-        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None), is_attended, has_strangers }
+        Reactor {
+            hears_of_urgent_data: selector.hears_of_urgent_data(),
+            selector,
+            table: Mutex::default(),
+            doubts: Mutex::default(),
+            owner: Mutex::new(None),
+            is_attended: AtomicBool::new(true),
+            has_strangers: AtomicBool::new(false),
+        }
     }
 
     /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
@@ -208,13 +209,19 @@ impl Reactor {
 
     /// Waits, and wakes who waits for what happened.
     pub(crate) fn wait(&self, until: Option<Time>, batch: &mut Batch) -> io::Result<()> {
-        let waited = self.selector.wait(until, &mut batch.events);
+        let doubted = self.ask_doubted(&mut batch.events);
+        let waited = if batch.events.is_empty() {
+            self.selector.wait([until, doubted].into_iter().flatten().min(), &mut batch.events)
+        } else {
+            self.selector.reap(&mut batch.events)
+        };
         self.dispatch(batch);
         waited
     }
 
     /// The same for what has happened already.
     pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
+        let _later = self.ask_doubted(&mut batch.events);
         let reaped = self.selector.reap(&mut batch.events);
         self.dispatch(batch);
         reaped
@@ -225,7 +232,7 @@ impl Reactor {
         let stood_in = self.selector.reap_for_owner(&mut batch.events)?;
         match stood_in {
             StoodIn::Told => {}
-            StoodIn::AskSockets => self.ask_sockets(&mut batch.events),
+            StoodIn::AskSockets => self.ask_awaited(&mut batch.events),
             StoodIn::LetGo => self.evict(),
         }
         self.dispatch(batch);
@@ -240,11 +247,7 @@ impl Reactor {
     /// Lets go of every socket, because nobody will wait here for a while. Who waits for one of them tries again, and registers it
     /// where it is then.
     pub(crate) fn evict(&self) {
-        let readinesses: Vec<_> = {
-            let mut table = lock(&self.table);
-            let indices = 0..table.slots.len();
-            indices.filter_map(|index| table.free_slot(index)).collect()
-        };
+        let readinesses = lock(&self.table).clear();
         let mut wakers = Vec::new();
         for readiness in readinesses {
             readiness.evicted(&mut wakers);
@@ -252,12 +255,36 @@ impl Reactor {
         wakers.into_iter().for_each(wake);
     }
 
-    /// What those sockets are ready for that somebody waits for. More events than edges do no harm.
-    fn ask_sockets(&self, events: &mut Vec<Event>) {
-        let mut next = 0;
-        while let Some(after) = lock(&self.table).ask(next, events) {
-            next = after;
+    fn hears_of_urgent_data(&self) -> bool {
+        self.hears_of_urgent_data
+    }
+
+    /// By the owner: there may be something to read from a socket, though no event has told. See [`doubts`].
+    fn doubt(&self, token: Token) {
+        lock(&self.doubts).add(token);
+    }
+
+    /// By the owner: asks those sockets, if it is time. When that will be if not.
+    fn ask_doubted(&self, events: &mut Vec<Event>) -> Option<Time> {
+        let mut doubts = lock(&self.doubts);
+        let asked = match doubts.take() {
+            Ok(asked) => asked,
+            Err(later) => return later,
+        };
+        for some in asked.chunks(ASKED) {
+            let table = lock(&self.table);
+            some.iter().filter_map(|token| table.get(*token)).for_each(|readiness| readiness.is_asked());
+            table.ask(some, PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP, events);
         }
+        doubts.give_back(asked);
+        None
+    }
+
+    /// What those sockets are ready for that somebody waits for. More events than edges do no harm.
+    fn ask_awaited(&self, events: &mut Vec<Event>) {
+        let awaited = lock(&self.table).awaited();
+        let all = PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP;
+        awaited.chunks(ASKED).for_each(|some| lock(&self.table).ask(some, all, events));
     }
 
     fn add(&self, readiness: &Arc<Readiness>, fd: BorrowedFd<'_>) -> io::Result<Token> {
@@ -290,73 +317,6 @@ impl Reactor {
             }
         }
         wakers.drain(..).for_each(wake);
-    }
-}
-
-impl Table {
-    fn insert(&mut self, readiness: Arc<Readiness>, fd: RawFd) -> io::Result<Token> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = u32::try_from(self.slots.len()).map_err(io::Error::other)?;
-                self.slots.push(Slot { generation: 0, readiness: None, fd });
-                index
-            }
-        };
-        let slot = &mut self.slots[index as usize];
-        slot.readiness = Some(readiness);
-        slot.fd = fd;
-        Ok(slot.token(index))
-    }
-
-    /// Asks some sockets, from that index on. Where to go on.
-    fn ask(&self, first: usize, events: &mut Vec<Event>) -> Option<usize> {
-        let slots = self.slots.get(first..).filter(|slots| !slots.is_empty())?;
-        let slots = &slots[..slots.len().min(ASKED)];
-        let (tokens, mut asked): (Vec<_>, Vec<_>) = (first as u32..)
-            .zip(slots)
-            .filter(|(_, slot)| slot.readiness.as_ref().is_some_and(|readiness| readiness.is_awaited()))
-            .map(|(index, slot)| (slot.token(index), slot.poll_fd()))
-            .unzip();
-        // It can fail for want of memory only; then they are asked the next time.
-        if poll(&mut asked, Some(&NO_TIME)).is_ok() {
-            let told = tokens.into_iter().zip(&asked).filter(|(_, asked)| !asked.revents().is_empty());
-            let ready = |asked: &PollFd<'_>| Ready::from_poll(asked.revents().bits().into());
-            events.extend(told.map(|(token, asked)| Event { token, ready: ready(asked), ended: false }));
-        }
-        Some(first + slots.len())
-    }
-
-    fn get(&self, token: Token) -> Option<&Arc<Readiness>> {
-        let slot = self.slots.get(token.0 as u32 as usize)?;
-        slot.readiness.as_ref().filter(|_| slot.generation == (token.0 >> 32) as u32)
-    }
-
-    fn remove(&mut self, token: Token) -> Option<Arc<Readiness>> {
-        self.get(token)?;
-        self.free_slot(token.0 as u32 as usize)
-    }
-
-    fn free_slot(&mut self, index: usize) -> Option<Arc<Readiness>> {
-        let slot = &mut self.slots[index];
-        let readiness = slot.readiness.take()?;
-        // The highest generation is the back ends' own.
-        slot.generation = (slot.generation + 1) % Token::RESERVED_GENERATION;
-        self.free.push(index as u32);
-        Some(readiness)
-    }
-}
-
-impl Slot {
-    fn token(&self, index: u32) -> Token {
-        Token(u64::from(self.generation) << 32 | u64::from(index))
-    }
-
-    /// Of a slot with a readiness, and not to outlive the lock of the table.
-    fn poll_fd(&self) -> PollFd<'_> {
-        // SAFETY: a socket is closed after it has been removed from the table, which we have.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        PollFd::from_borrowed_fd(fd, PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP)
     }
 }
 

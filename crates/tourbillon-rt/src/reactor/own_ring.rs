@@ -23,17 +23,18 @@
 //! not blocked.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, TryLockError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::event::{EventfdFlags, eventfd};
+use io_uring::{IoUring, cqueue, squeue, types};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tourbillon::Time;
 
-use super::uring::{COMPLETIONS, IN, OUT, PEER_HANG_UP, REMOVAL, URGENT, is_harmless, ready, require, unsupported};
+use super::bell::Bell;
+use super::uring::{COMPLETIONS, SOCKET, end, is_harmless, ready, require, unsupported, watch};
 use super::{Event, Heard, Selector, StoodIn, Token};
 use crate::clock;
 use crate::sync::lock;
@@ -42,8 +43,8 @@ pub(crate) struct OwnRing {
     /// The owner's. `None`: it has been taken away, or the system refused one.
     ring: Mutex<Option<Ring>>,
     left: Mutex<Left>,
-    /// Rung by other threads, and never taken back: a new poll hears it at once.
-    bell: OwnedFd,
+    /// A new poll hears at once that it was rung before.
+    bell: Bell,
 }
 
 struct Ring {
@@ -66,8 +67,10 @@ const BELL: Token = Token::reserved(1);
 /// How many can be given to the kernel at a time.
 const SUBMISSIONS: u32 = 64;
 
-/// How often the kernel is entered for what it has to prepare: each time it does so for some twenty completions. What is left is for
-/// the next look.
+/// The kernel prepares so many completions each time it is entered, or all that there are.
+const PREPARED: usize = 20;
+
+/// How often it is entered in one go. What is left is for the next.
 const ENTERS: u32 = 16;
 
 impl OwnRing {
@@ -81,8 +84,7 @@ impl OwnRing {
     }
 
     fn disabled() -> io::Result<OwnRing> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(OwnRing { ring: Mutex::new(Some(Ring::disabled()?)), left: Mutex::default(), bell })
+        Ok(OwnRing { ring: Mutex::new(Some(Ring::disabled()?)), left: Mutex::default(), bell: Bell::new()? })
     }
 
     /// Rings the bell and looks for the answer.
@@ -115,7 +117,7 @@ impl OwnRing {
         let mut left = lock(&self.left);
         left.are_overdue = false;
         while let Some(token) = left.removals.last() {
-            ring.push(&removal(*token))?;
+            ring.push(&end(*token))?;
             left.removals.pop();
         }
         Ok(())
@@ -123,6 +125,10 @@ impl OwnRing {
 }
 
 impl Selector for OwnRing {
+    fn hears_of_urgent_data(&self) -> bool {
+        false
+    }
+
     fn adopt(&self) {
         let this = thread::current().id();
         let before = lock(&self.left).owner.replace(this);
@@ -135,9 +141,8 @@ impl Selector for OwnRing {
     }
 
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | URGENT | OUT | PEER_HANG_UP).multi(true);
         self.with_ring(|ring| {
-            ring.push(&poll.build().user_data(token.0))?;
+            ring.push(&watch(token, fd, SOCKET))?;
             ring.submit()
         })
     }
@@ -153,7 +158,7 @@ impl Selector for OwnRing {
         // With a ring that has been taken away the poll has ended.
         if let Some(ring) = &mut *lock(&self.ring) {
             // What cannot be given to the kernel now stays in the queue, and goes with the next wait.
-            let _ = ring.push(&removal(token)).and_then(|()| ring.submit()).and_then(|()| ring.catch_up());
+            let _ = ring.push(&end(token)).and_then(|()| ring.submit()).and_then(|()| ring.catch_up());
         }
     }
 
@@ -162,6 +167,9 @@ impl Selector for OwnRing {
             ring.watch_bell(&self.bell)?;
             self.see_to_removals(ring)?;
             let waited = ring.wait(until);
+            if ring.ring.completion().len() >= PREPARED {
+                ring.catch_up()?;
+            }
             let _its_own = ring.take(events);
             waited
         })
@@ -195,8 +203,7 @@ impl Selector for OwnRing {
     }
 
     fn wake(&self) {
-        // It fails only if it has been rung so often that it is bound to be heard.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
 }
 
@@ -224,10 +231,9 @@ impl Ring {
     }
 
     /// Before a wait: a call that has come in between is heard at once.
-    fn watch_bell(&mut self, bell: &OwnedFd) -> io::Result<()> {
+    fn watch_bell(&mut self, bell: &Bell) -> io::Result<()> {
         if self.bell_ended {
-            let poll = opcode::PollAdd::new(types::Fd(bell.as_raw_fd()), IN).multi(true);
-            self.push(&poll.build().user_data(BELL.0))?;
+            self.push(&watch(BELL, bell.as_fd(), PollFlags::IN))?;
             self.bell_ended = false;
         }
         Ok(())
@@ -249,14 +255,17 @@ impl Ring {
     fn catch_up(&mut self) -> io::Result<()> {
         for _ in 0..ENTERS {
             let queue = self.ring.submission();
-            if !(queue.taskrun() || queue.cq_overflow()) {
-                return Ok(());
-            }
+            let is_behind = queue.taskrun() || queue.cq_overflow();
             drop(queue);
-            if self.ring.completion().is_full() {
+            let before = self.ring.completion().len();
+            if !is_behind || self.ring.completion().is_full() {
                 return Ok(());
             }
             self.submit()?;
+            // What has come in meanwhile, by ones and twos, can wait until the tasks have had their turn.
+            if self.ring.completion().len() < before + PREPARED {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -276,11 +285,6 @@ impl Ring {
     }
 }
 
-/// `POLL_REMOVE` would not do: it gives up on a poll of which an event is just being prepared.
-fn removal(token: Token) -> squeue::Entry {
-    opcode::AsyncCancel::new(token.0).build().user_data(REMOVAL.0)
-}
-
 fn unless_harmless(error: io::Error) -> io::Result<()> {
     if is_harmless(&error) { Ok(()) } else { Err(error) }
 }
@@ -289,7 +293,6 @@ fn unless_harmless(error: io::Error) -> io::Result<()> {
 mod tests {
     use std::io::Read;
     use std::net::TcpListener;
-    use std::os::fd::AsFd;
     use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::sync::atomic::{AtomicBool, Ordering};
 
