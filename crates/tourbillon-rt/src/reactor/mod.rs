@@ -289,7 +289,8 @@ impl Reactor {
 
     fn add(&self, readiness: &Arc<Readiness>, fd: BorrowedFd<'_>) -> io::Result<Token> {
         let token = lock(&self.table).insert(Arc::clone(readiness), fd.as_raw_fd())?;
-        self.selector.add(token, fd).inspect_err(|_| _ = lock(&self.table).remove(token))?;
+        // What the back end has begun it is to end.
+        self.selector.add(token, fd).inspect_err(|_| self.remove(token, fd))?;
         Ok(token)
     }
 

@@ -74,7 +74,10 @@ impl<S: AsFd> Source<S> {
                         self.readiness.blocked(direction, seen);
                         found = Found::Blocks;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        ready!(budget::spend(context));
+                        continue;
+                    }
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
