@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use crate::reactor::{Epoll, Reactor, Uring};
+use crate::reactor::{Epoll, OwnRing, Reactor, Uring};
 
 /// What a runtime's workers wait on.
 ///
@@ -68,7 +68,19 @@ impl Backend {
         }
     }
 
-    /// A reactor for one worker.
+    /// A reactor for a thread that stays as long as the runtime does.
+    pub(crate) fn workers_reactor(self) -> Result<Reactor, BuildError> {
+        match self {
+            Backend::Uring => match OwnRing::new() {
+                Ok(ring) => Ok(Reactor::new(Box::new(ring))),
+                // This says why, if it is not that the kernel is older than 6.1.
+                Err(_) => self.reactor(),
+            },
+            _ => self.reactor(),
+        }
+    }
+
+    /// A reactor for threads that come and go.
     pub(crate) fn reactor(self) -> Result<Reactor, BuildError> {
         let reactor = match self {
             Backend::Uring => Uring::new().map(|uring| Reactor::new(Box::new(uring))),

@@ -483,8 +483,10 @@ fn leaves_nothing_behind(workers: usize, run: impl Fn(&Runtime, Random)) {
         let before = held();
         run(runtime, Random::new());
         // The seat of `block_on` stays, for the next one: what a back end has for itself.
+        // A worker watches its bell from when it first sleeps, which may have been after the first look.
         let (descriptors, watched) = held();
-        assert!(descriptors <= before.0 + 4 && watched <= before.1 + 2, "{before:?}, then {descriptors}, {watched}");
+        let is_clean = descriptors <= before.0 + 4 && watched <= before.1 + 2 + workers;
+        assert!(is_clean, "{before:?}, then {descriptors}, {watched}");
     });
 }
 

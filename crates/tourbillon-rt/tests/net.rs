@@ -3,11 +3,11 @@
 mod backends;
 mod harness;
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use backends::{everywhere, kind, ms, on_each_backend_with, pair};
@@ -230,6 +230,38 @@ fn a_read_that_ends_before_urgent_data_leaves_no_byte_behind_it() {
 }
 
 #[test]
+fn urgent_data_on_many_streams_at_once_leaves_no_byte_behind_it() {
+    everywhere(|| async {
+        let mut pairs = Vec::new();
+        for _ in 0..30 {
+            pairs.push(pair().await);
+        }
+        for _ in 0..3 {
+            let readers: Vec<_> = pairs.iter().map(|(_, b)| spawn(read_all_of(b.clone(), 4))).collect();
+            for (a, _) in &pairs {
+                a.write_all(b"ab").await.unwrap();
+                send_urgent(a, b'!');
+                a.write_all(b"cd").await.unwrap();
+            }
+            for reader in readers {
+                assert_eq!(soon("a reader", reader).await.unwrap(), b"abcd");
+            }
+        }
+    });
+}
+
+/// Reads so many bytes, as they come.
+async fn read_all_of(stream: TcpStream, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut some = [0; 64];
+        let length = stream.read(&mut some).await.unwrap();
+        all.extend(&some[..length]);
+    }
+    all
+}
+
+#[test]
 fn a_half_close_ends_the_reads_of_the_peer_and_not_its_writes() {
     everywhere(|| async {
         let (a, b) = pair().await;
@@ -351,6 +383,35 @@ fn an_address_that_cannot_be_reached_or_used_is_an_error_that_says_so() {
         let listener = TcpListener::bind(LOCAL).unwrap();
         assert_eq!(kind(TcpListener::bind(listener.local_addr().unwrap())), ErrorKind::AddrInUse);
         assert!(TcpListener::bind("not an address").is_err());
+    });
+}
+
+/// A name that is looked up for as long as its other end lives.
+struct Unknown(mpsc::Receiver<()>);
+
+impl ToSocketAddrs for Unknown {
+    type Iter = std::vec::IntoIter<SocketAddr>;
+
+    fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
+        let _ = self.0.recv();
+        Ok(Vec::new().into_iter())
+    }
+}
+
+#[test]
+fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_connects() {
+    everywhere(|| async {
+        let (known, name) = mpsc::channel();
+        let connect = TcpStream::connect_to(Unknown(name)).timeout(ms(5));
+        assert_eq!(kind(soon("the time limit", connect).await), ErrorKind::TimedOut);
+        drop(known);
+        // Nobody has to answer from an address that is for documents.
+        let nobody: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let connect = TcpStream::connect_to(nobody).timeout(ms(20));
+        assert!(soon("the time limit", connect).await.is_err());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = TcpStream::connect_to(listener.local_addr().unwrap()).timeout(ms(20_000));
+        soon("a connection", connect).await.unwrap();
     });
 }
 

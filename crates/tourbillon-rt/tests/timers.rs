@@ -165,52 +165,66 @@ fn d31_the_longest_sleep_stands_beside_the_shortest() {
 #[test]
 fn d26_a_hundred_thousand_timers_due_at_once_let_sockets_and_tasks_have_their_turns() {
     on_each_backend_with(1, |runtime| {
-        const TIMERS: usize = 100_000;
-        let (fired, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        // How far the burst had come at each round trip.
-        let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
-        let at = Instant::now() + ms(400);
-        let sleepers: Vec<_> = (0..TIMERS)
-            .map(|_| {
-                let fired = Arc::clone(&fired);
-                runtime.spawn(async move {
-                    time::sleep_until(at).await;
-                    fired.fetch_add(1, Ordering::SeqCst);
-                })
-            })
-            .collect();
-        let echo = {
-            let (seen, fired, stop) = (Arc::clone(&seen), Arc::clone(&fired), Arc::clone(&stop));
-            runtime.spawn(async move {
-                let (a, b) = pair().await;
-                let answers = spawn(async move {
-                    let mut byte = [0];
-                    while b.read(&mut byte).await.unwrap() > 0 {
-                        b.write_all(&byte).await.unwrap();
-                    }
-                });
-                while !stop.load(Ordering::SeqCst) {
-                    a.write_all(b"x").await.unwrap();
-                    a.read_exact(&mut [0]).await.unwrap();
-                    seen.lock().unwrap().push(fired.load(Ordering::SeqCst));
-                }
-                drop(a);
-                answers.await.unwrap();
-            })
-        };
-        runtime.block_on(async {
-            for sleeper in sleepers {
-                soon("a sleeper", sleeper).await.unwrap();
-            }
-            stop.store(true, Ordering::SeqCst);
-            soon("the echo", echo).await.unwrap();
-        });
-        assert!(Instant::now() >= at);
-        let seen = seen.lock().unwrap();
-        let during = seen.iter().filter(|fired| 0 < **fired && **fired < TIMERS).count();
-        println!("{during} round trips during the burst, {} in all", seen.len());
+        // A machine that is busy with other things may not get them all armed in time, and then there is no burst.
+        let burst = [400, 2_000, 10_000].into_iter().find_map(|lead| round_trips_in_a_burst(runtime, ms(lead)));
+        let (during, all) = burst.expect("100,000 sleeps are armed within ten seconds");
+        println!("{during} round trips during the burst, {all} in all");
         assert!(during >= 10, "{during} round trips during the burst");
     });
+}
+
+/// Has 100,000 sleeps end at once, so long from now, beside an echo. How many round trips there were while they fired, and in all;
+/// `None` if they were not all armed before.
+fn round_trips_in_a_burst(runtime: &Runtime, lead: Duration) -> Option<(usize, usize)> {
+    const TIMERS: usize = 100_000;
+    let (armed, fired) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    // How far the burst had come at each round trip.
+    let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let at = Instant::now() + lead;
+    let sleepers: Vec<_> = (0..TIMERS)
+        .map(|_| {
+            let (armed, fired) = (Arc::clone(&armed), Arc::clone(&fired));
+            runtime.spawn(async move {
+                armed.fetch_add(usize::from(Instant::now() < at), Ordering::SeqCst);
+                time::sleep_until(at).await;
+                fired.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    let echo = runtime.spawn(echo_until(Arc::clone(&stop), {
+        let (seen, fired) = (Arc::clone(&seen), Arc::clone(&fired));
+        move || seen.lock().unwrap().push(fired.load(Ordering::SeqCst))
+    }));
+    runtime.block_on(async {
+        for sleeper in sleepers {
+            soon("a sleeper", sleeper).await.unwrap();
+        }
+        stop.store(true, Ordering::SeqCst);
+        soon("the echo", echo).await.unwrap();
+    });
+    assert!(Instant::now() >= at);
+    let seen = seen.lock().unwrap();
+    let during = seen.iter().filter(|fired| 0 < **fired && **fired < TIMERS).count();
+    (armed.load(Ordering::SeqCst) == TIMERS).then_some((during, seen.len()))
+}
+
+/// Sends a byte there and back until told to stop, and tells of each.
+async fn echo_until(stop: Arc<AtomicBool>, told: impl Fn()) {
+    let (a, b) = pair().await;
+    let answers = spawn(async move {
+        let mut byte = [0];
+        while b.read(&mut byte).await.unwrap() > 0 {
+            b.write_all(&byte).await.unwrap();
+        }
+    });
+    while !stop.load(Ordering::SeqCst) {
+        a.write_all(b"x").await.unwrap();
+        a.read_exact(&mut [0]).await.unwrap();
+        told();
+    }
+    drop(a);
+    answers.await.unwrap();
 }
 
 #[test]

@@ -22,9 +22,9 @@ const PLAIN: (&str, Service) = ("echo,timeout=none", Service::Echo);
 const TIMED: (&str, Service) = ("echo,timeout=30s", Service::EchoTimed);
 
 pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report) {
-    let time = Duration::from_millis(if choice.common.quick { 150 } else { 500 });
+    let time = Duration::from_millis(100);
     let entries = systems.iter().flat_map(|system| [PLAIN, TIMED].map(|case| entry(system, case, time))).collect();
-    measure(entries, choice, choice.rounds(9, 3), WarmUp::Yes, report);
+    measure(entries, choice, choice.rounds(45, 9), WarmUp::Yes, report);
     for &ours in OURS {
         report.add_percent("rate_percent_of_untimed", RATE, (ours, TIMED.0), (ours, PLAIN.0));
         report.add_percent("rate_percent_of_tokio", RATE, (ours, PLAIN.0), (tokio::CURRENT, PLAIN.0));

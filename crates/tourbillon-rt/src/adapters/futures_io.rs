@@ -4,7 +4,7 @@
 //! byte. Of several tasks that poll one stream in the same direction, the last is woken; the operations of
 //! [`TcpStream`] itself have no such limit.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,14 +12,11 @@ use std::task::{Context, Poll};
 use futures_io::{AsyncRead, AsyncWrite};
 
 use crate::net::TcpStream;
-use crate::net::tcp_stream::{receive, send};
-use crate::reactor::Progress;
+use crate::net::tcp_stream::{receive, receive_vectored, send, send_vectored};
 
 impl AsyncRead for &TcpStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        TcpStream::poll_read(&self, context, |stream| {
-            receive(stream, buffer).map(|count| Progress::bytes(count, buffer.len()))
-        })
+        TcpStream::poll_read(&self, context, |stream| receive(stream, buffer))
     }
 
     fn poll_read_vectored(
@@ -27,15 +24,13 @@ impl AsyncRead for &TcpStream {
         context: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_read(&self, context, |mut stream| stream.read_vectored(buffers).map(Progress::of))
+        TcpStream::poll_read(&self, context, |stream| receive_vectored(stream, buffers))
     }
 }
 
 impl AsyncWrite for &TcpStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, context, |stream| {
-            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
-        })
+        TcpStream::poll_write(&self, context, |stream| send(stream, bytes))
     }
 
     fn poll_write_vectored(
@@ -43,7 +38,7 @@ impl AsyncWrite for &TcpStream {
         context: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, context, |mut stream| stream.write_vectored(buffers).map(Progress::of))
+        TcpStream::poll_write(&self, context, |stream| send_vectored(stream, buffers))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -25,7 +25,7 @@
 //! ```
 
 use std::future::Future;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,7 +34,7 @@ use hyper::rt::{Executor, Read, ReadBufCursor};
 use rustix::net::RecvFlags;
 
 use crate::net::TcpStream;
-use crate::net::tcp_stream::send;
+use crate::net::tcp_stream::{send, send_vectored};
 use crate::reactor::Progress;
 
 /// Spawns hyper's tasks on the runtime of the calling thread.
@@ -81,9 +81,7 @@ impl Read for TcpStream {
 
 impl hyper::rt::Write for TcpStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, context, |stream| {
-            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
-        })
+        TcpStream::poll_write(&self, context, |stream| send(stream, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,6 +101,6 @@ impl hyper::rt::Write for TcpStream {
         context: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        TcpStream::poll_write(&self, context, |mut stream| stream.write_vectored(buffers).map(Progress::of))
+        TcpStream::poll_write(&self, context, |stream| send_vectored(stream, buffers))
     }
 }

@@ -7,6 +7,7 @@
 //! All operations take `&self`: a stream can be read and written at the same time, and so by two tasks that share it
 //! ([`TcpStream`] is `Clone`).
 
+mod connect;
 mod tcp_listener;
 pub(crate) mod tcp_stream;
 mod udp_socket;

@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use super::tcp_listener::stream_socket;
-use crate::io::{Attempt, Attempts, Incomplete, Io, Operation, sealed};
+use super::connect::{Connect, ConnectTo};
+use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
 use crate::reactor::{Direction, Progress, Source, Waiter};
-use crate::runtime::spawn_blocking;
 
 type Std = std::net::TcpStream;
 
@@ -49,32 +47,16 @@ impl TcpStream {
 
     /// Connects to an address. Dropped or timed out, the attempt is given up and its socket closed.
     pub fn connect(address: SocketAddr) -> Io<impl Operation<Output = TcpStream>> {
-        Io::new(Connect { address, source: None, waiter: Waiter::NONE })
+        Io::new(Connect::new(address))
     }
 
-    /// Connects to the first of a name's addresses that lets us. The name is resolved on a thread that may block.
-    ///
-    /// It is a plain future: put a [`timeout`](crate::time::timeout()) around it.
-    ///
-    /// # Cancel safety
-    /// Dropped, the attempt is given up and its socket closed; a name that is being resolved goes on being so on its thread.
-    ///
-    /// # Errors
-    /// What the last address said.
-    pub async fn connect_to<A>(name: A) -> io::Result<TcpStream>
+    /// Connects to the first of a name's addresses that lets us, and gives what the last one said if none does. The name is resolved on
+    /// a thread that may block, and that goes on with it when nobody waits for it any more.
+    pub fn connect_to<A>(name: A) -> Io<impl Operation<Output = TcpStream>>
     where
         A: ToSocketAddrs + Send + 'static,
     {
-        let resolve = move || name.to_socket_addrs().map(|addresses| addresses.collect::<Vec<_>>());
-        let addresses = spawn_blocking(resolve).await.map_err(io::Error::from)??;
-        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        Io::new(ConnectTo::new(name))
     }
 
     /// Of a stream of the standard library.
@@ -88,9 +70,7 @@ impl TcpStream {
 
     /// Reads what there is, up to the length of the buffer; waits if there is nothing. Zero is the end: the peer writes no more.
     pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| {
-            receive(stream, buffer).map(|count| Progress::bytes(count, buffer.len()))
-        }))
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| receive(stream, buffer)))
     }
 
     /// The same into several buffers, one after the other.
@@ -98,10 +78,7 @@ impl TcpStream {
         &'a self,
         buffers: &'a mut [IoSliceMut<'a>],
     ) -> Io<impl Operation<Output = usize> + use<'a>> {
-        let room = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
-        Io::new(Attempts::new(&self.source, Direction::Read, move |mut stream: &Std| {
-            stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
-        }))
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| receive_vectored(stream, buffers)))
     }
 
     /// Reads until the buffer is full.
@@ -119,17 +96,12 @@ impl TcpStream {
 
     /// Writes as much as there is room for; waits if there is none.
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| {
-            send(stream, bytes).map(|count| Progress::bytes(count, bytes.len()))
-        }))
+        Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| send(stream, bytes)))
     }
 
     /// The same from several buffers, one after the other.
     pub fn write_vectored<'a>(&'a self, buffers: &'a [IoSlice<'a>]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        let length = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
-        Io::new(Attempts::new(&self.source, Direction::Write, move |mut stream: &Std| {
-            stream.write_vectored(buffers).map(|count| Progress::bytes(count, length))
-        }))
+        Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| send_vectored(stream, buffers)))
     }
 
     /// Writes all of it. An error, also [`TimedOut`](io::ErrorKind::TimedOut), says how much has been written: [`Incomplete`].
@@ -270,14 +242,8 @@ impl Attempt<Std> for ReadExact<'_> {
 
     fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
         let of = self.buffer.len();
-        while self.done < of {
-            match receive(stream, &mut self.buffer[self.done..]) {
-                Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::UnexpectedEof.into())),
-                Ok(count) => self.done += count,
-                Err(error) => return Err(pass_or_count(error, self.done, of)),
-            }
-        }
-        Ok(Progress::of(()))
+        let received = receive(stream, &mut self.buffer[self.done..]);
+        go_on(received, &mut self.done, of, io::ErrorKind::UnexpectedEof)
     }
 
     fn without_trying(&self) -> Option<()> {
@@ -298,15 +264,8 @@ impl Attempt<Std> for WriteAll<'_> {
     type Output = ();
 
     fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
-        let of = self.bytes.len();
-        while self.done < of {
-            match send(stream, &self.bytes[self.done..]) {
-                Ok(0) => return Err(Incomplete::error(self.done, of, io::ErrorKind::WriteZero.into())),
-                Ok(count) => self.done += count,
-                Err(error) => return Err(pass_or_count(error, self.done, of)),
-            }
-        }
-        Ok(Progress::of(()))
+        let sent = send(stream, &self.bytes[self.done..]);
+        go_on(sent, &mut self.done, self.bytes.len(), io::ErrorKind::WriteZero)
     }
 
     fn without_trying(&self) -> Option<()> {
@@ -319,72 +278,43 @@ impl Attempt<Std> for WriteAll<'_> {
 }
 
 /// As the standard library reads, without libc: that would ask twice whether somebody cancels the thread.
-pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0)
+pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<Progress<usize>> {
+    let room = buffer.len();
+    Ok(Progress::bytes(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0, room))
+}
+
+/// The same into several buffers.
+pub(crate) fn receive_vectored(mut stream: &Std, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Progress<usize>> {
+    let room = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
+    stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
 }
 
 /// As the standard library writes.
-pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?)
+pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<Progress<usize>> {
+    Ok(Progress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
 }
 
-/// An error that ends an operation is given with how far it came; one after which it goes on is not for the user.
-fn pass_or_count(error: io::Error, done: usize, of: usize) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => error,
-        _ => Incomplete::error(done, of, error),
-    }
+/// The same from several buffers.
+pub(crate) fn send_vectored(mut stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<Progress<usize>> {
+    let length = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
+    stream.write_vectored(buffers).map(|count| Progress::bytes(count, length))
 }
 
-/// A connection in the making.
-struct Connect {
-    address: SocketAddr,
-    source: Option<Source<Std>>,
-    waiter: Waiter,
-}
-
-impl Operation for Connect {
-    type Output = TcpStream;
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
-        let source = match &self.source {
-            Some(source) => source,
-            None => self.source.insert(start_connecting(self.address)?),
-        };
-        let poll = source.poll(context, Direction::Write, &mut self.waiter, finish_connecting);
-        poll.map(|result| result.and_then(|()| self.connected()))
-    }
-
-    fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
-        let connected = self.source.as_ref()?.try_now(finish_connecting)?;
-        Some(connected.and_then(|()| self.connected()))
-    }
-}
-
-impl Connect {
-    fn connected(&mut self) -> io::Result<TcpStream> {
-        self.source.take().map(TcpStream::of).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-}
-
-impl sealed::Sealed for Connect {}
-
-fn start_connecting(address: SocketAddr) -> io::Result<Source<Std>> {
-    let socket = stream_socket(address)?;
-    match rustix::net::connect(&socket, &address) {
-        // It goes on by itself.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Source::new(socket.into())),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn finish_connecting(stream: &Std) -> io::Result<Progress<()>> {
-    if let Some(error) = stream.take_error()? {
-        return Err(error);
-    }
-    match stream.peer_addr() {
-        Ok(_) => Ok(Progress::of(())),
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
-        Err(error) => Err(error),
+/// What one step of an operation that is to move `of` bytes means for it. Until it is done it says that it was interrupted: then it is
+/// tried again, if nobody else is to have a turn. What ends it is told with how far it came.
+fn go_on(
+    step: io::Result<Progress<usize>>,
+    done: &mut usize,
+    of: usize,
+    at_the_end: io::ErrorKind,
+) -> io::Result<Progress<()>> {
+    match step {
+        Ok(Progress { value: 0, .. }) => Err(Incomplete::error(*done, of, at_the_end.into())),
+        Ok(Progress { value: count, .. }) => {
+            *done += count;
+            if *done < of { Err(io::ErrorKind::Interrupted.into()) } else { Ok(Progress::of(())) }
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Err(error),
+        Err(error) => Err(Incomplete::error(*done, of, error)),
     }
 }

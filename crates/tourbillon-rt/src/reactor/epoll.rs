@@ -9,19 +9,18 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tourbillon::Time;
 
-use super::{Event, Heard, Ready, Selector, Token};
+use super::bell::Bell;
+use super::{Event, Heard, Ready, Selector, StoodIn, Token};
 use crate::sync::lock;
 
 pub(crate) struct Epoll {
     epoll: OwnedFd,
-    /// Rung by other threads.
-    bell: OwnedFd,
+    bell: Bell,
     alarm: OwnedFd,
     /// What the alarm is set to.
     set: Mutex<Option<Time>>,
@@ -38,7 +37,7 @@ const EVENTS: usize = 256;
 impl Epoll {
     pub(crate) fn new() -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Bell::new()?;
         let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &bell, EventData::new_u64(BELL.0), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &alarm, EventData::new_u64(ALARM.0), EventFlags::IN | EventFlags::ET)?;
@@ -84,6 +83,10 @@ impl Epoll {
 }
 
 impl Selector for Epoll {
+    fn hears_of_urgent_data(&self) -> bool {
+        true
+    }
+
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::PRI | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token.0), flags)?)
@@ -103,15 +106,14 @@ impl Selector for Epoll {
         self.take(Some(&NO_TIME), events).map(drop::<Heard>)
     }
 
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn> {
         if self.take(Some(&NO_TIME), events)? == Heard::Call {
             self.wake();
         }
-        Ok(())
+        Ok(StoodIn::Told)
     }
 
     fn wake(&self) {
-        // It fails only if it has been rung so often that it is bound to be heard.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
 }

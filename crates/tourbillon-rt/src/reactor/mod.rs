@@ -10,7 +10,7 @@
 //!     Reactor        a table of readinesses by token; wakes who waits, outside its locks
 //!      |
 //!      v
-//!     Selector       the back end:  Uring | Epoll
+//!     Selector       the back end:  OwnRing (io_uring, of a worker) | Uring | Epoll
 //! ```
 //!
 //! # Why readiness, also with io_uring
@@ -27,15 +27,14 @@
 //! | design | ns a request |
 //! |---|---|
 //! | epoll, edge-triggered, `recv` + `send` | 2199, 2205, 2232 |
-//! | io_uring, multishot poll, `recv` + `send` (**built**) | 2164, 2186, 2198 |
-//! | the same, `DEFER_TASKRUN` | 2150, 2164, 2194 |
+//! | io_uring, multishot poll, `recv` + `send` (**built**, for guests) | 2164, 2186, 2198 |
+//! | the same, `DEFER_TASKRUN` (**built**, for workers) | 2150, 2164, 2194 |
 //! | io_uring, a poll for each `recv` | 2318, 2289, 2319 |
 //! | io_uring, `RECV` and `SEND` into owned buffers | 2235, 2257, 2295 |
 //! | the same, `DEFER_TASKRUN` | 2588, 2268, 2302 |
 //! | io_uring, `RECV` into owned buffers, plain `send` | 2323, 2310, 2334 |
 //!
-//! Nearly all of it is the network stack. (`DEFER_TASKRUN` would also bind a ring to one thread; a thread that stands in for
-//! a blocked worker could not read it.)
+//! Nearly all of it is the network stack. With tasks and timers `DEFER_TASKRUN` is worth some 5%: see [`OwnRing`].
 //!
 //! # What a back end must provide
 //!
@@ -50,26 +49,34 @@
 //!    for it, possibly while it goes to sleep: what the owner is to hear must not be taken from it. A thread becomes the owner by
 //!    [`adopt`](Selector::adopt); before another does, it has let go of all sockets.
 
+mod bell;
+mod doubts;
 mod epoll;
+mod own_ring;
 mod readiness;
 mod source;
+mod table;
 mod uring;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
 
+use rustix::event::PollFlags;
 use tourbillon::Time;
 
 pub(crate) use self::epoll::Epoll;
+pub(crate) use self::own_ring::OwnRing;
 pub(crate) use self::readiness::{Direction, Ready, Waiter};
 pub(crate) use self::source::{Progress, Source};
 pub(crate) use self::uring::Uring;
 
+use self::doubts::Doubts;
 use self::readiness::Readiness;
+use self::table::Table;
 use crate::sync::lock;
 
 /// The back end of one worker. The module says what it must provide.
@@ -82,10 +89,12 @@ pub(crate) trait Selector: Send + Sync {
     fn remove(&self, token: Token, fd: BorrowedFd<'_>);
     /// Waits until something happens or the monotonic clock shows `until`, and adds what happened.
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()>;
+    /// Whether an event says [urgent](Ready) if and only if there is urgent data.
+    fn hears_of_urgent_data(&self) -> bool;
     /// Adds what has happened, and does not wait.
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()>;
     /// The same by another thread. A call or a deadline that comes with it is passed on to the owner.
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()>;
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn>;
     /// Ends the current wait, or the next.
     fn wake(&self);
 }
@@ -97,6 +106,18 @@ pub(crate) enum Heard {
     Nothing,
     /// Somebody has called, or the deadline has come.
     Call,
+}
+
+/// What came of standing in for an owner that is blocked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum StoodIn {
+    /// What was to be had has been added.
+    Told,
+    /// Only the owner can be told. The sockets are to be asked.
+    AskSockets,
+    /// No socket is watched any more.
+    LetGo,
 }
 
 /// What a socket is known by in one reactor: an index of its table and, above it, a generation.
@@ -115,7 +136,9 @@ pub(crate) struct Event {
 /// A back end, and the sockets that are registered with it.
 pub(crate) struct Reactor {
     selector: Box<dyn Selector>,
+    hears_of_urgent_data: bool,
     table: Mutex<Table>,
+    doubts: Mutex<Doubts>,
     owner: Mutex<Option<ThreadId>>,
     /// Somebody waits here, or will soon.
     is_attended: AtomicBool,
@@ -123,16 +146,8 @@ pub(crate) struct Reactor {
     has_strangers: AtomicBool,
 }
 
-#[derive(Default)]
-struct Table {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
-
-struct Slot {
-    generation: u32,
-    readiness: Option<Arc<Readiness>>,
-}
+/// So many sockets are asked at a time, under the lock.
+const ASKED: usize = 256;
 
 /// Room for one wait's events and wakers, kept by who waits.
 #[derive(Default)]
@@ -145,8 +160,15 @@ pub(crate) struct Batch {
 
 impl Reactor {
     pub(crate) fn new(selector: Box<dyn Selector>) -> Reactor {
-        let (is_attended, has_strangers) = (AtomicBool::new(true), AtomicBool::new(false));
-        Reactor { selector, table: Mutex::default(), owner: Mutex::new(None), is_attended, has_strangers }
+        Reactor {
+            hears_of_urgent_data: selector.hears_of_urgent_data(),
+            selector,
+            table: Mutex::default(),
+            doubts: Mutex::default(),
+            owner: Mutex::new(None),
+            is_attended: AtomicBool::new(true),
+            has_strangers: AtomicBool::new(false),
+        }
     }
 
     /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
@@ -187,13 +209,19 @@ impl Reactor {
 
     /// Waits, and wakes who waits for what happened.
     pub(crate) fn wait(&self, until: Option<Time>, batch: &mut Batch) -> io::Result<()> {
-        let waited = self.selector.wait(until, &mut batch.events);
+        let doubted = self.ask_doubted(&mut batch.events);
+        let waited = if batch.events.is_empty() {
+            self.selector.wait([until, doubted].into_iter().flatten().min(), &mut batch.events)
+        } else {
+            self.selector.reap(&mut batch.events)
+        };
         self.dispatch(batch);
         waited
     }
 
     /// The same for what has happened already.
     pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
+        let _later = self.ask_doubted(&mut batch.events);
         let reaped = self.selector.reap(&mut batch.events);
         self.dispatch(batch);
         reaped
@@ -201,9 +229,14 @@ impl Reactor {
 
     /// The same for the owner, who does not come.
     pub(crate) fn reap_for_owner(&self, batch: &mut Batch) -> io::Result<()> {
-        let reaped = self.selector.reap_for_owner(&mut batch.events);
+        let stood_in = self.selector.reap_for_owner(&mut batch.events)?;
+        match stood_in {
+            StoodIn::Told => {}
+            StoodIn::AskSockets => self.ask_awaited(&mut batch.events),
+            StoodIn::LetGo => self.evict(),
+        }
         self.dispatch(batch);
-        reaped
+        Ok(())
     }
 
     /// Ends the current wait, or the next.
@@ -214,11 +247,7 @@ impl Reactor {
     /// Lets go of every socket, because nobody will wait here for a while. Who waits for one of them tries again, and registers it
     /// where it is then.
     pub(crate) fn evict(&self) {
-        let readinesses: Vec<_> = {
-            let mut table = lock(&self.table);
-            let indices = 0..table.slots.len();
-            indices.filter_map(|index| table.free_slot(index)).collect()
-        };
+        let readinesses = lock(&self.table).clear();
         let mut wakers = Vec::new();
         for readiness in readinesses {
             readiness.evicted(&mut wakers);
@@ -226,9 +255,42 @@ impl Reactor {
         wakers.into_iter().for_each(wake);
     }
 
+    fn hears_of_urgent_data(&self) -> bool {
+        self.hears_of_urgent_data
+    }
+
+    /// By the owner: there may be something to read from a socket, though no event has told. See [`doubts`].
+    fn doubt(&self, token: Token) {
+        lock(&self.doubts).add(token);
+    }
+
+    /// By the owner: asks those sockets, if it is time. When that will be if not.
+    fn ask_doubted(&self, events: &mut Vec<Event>) -> Option<Time> {
+        let mut doubts = lock(&self.doubts);
+        let asked = match doubts.take() {
+            Ok(asked) => asked,
+            Err(later) => return later,
+        };
+        for some in asked.chunks(ASKED) {
+            let table = lock(&self.table);
+            some.iter().filter_map(|token| table.get(*token)).for_each(|readiness| readiness.is_asked());
+            table.ask(some, PollFlags::IN | PollFlags::PRI | PollFlags::RDHUP, events);
+        }
+        doubts.give_back(asked);
+        None
+    }
+
+    /// What those sockets are ready for that somebody waits for. More events than edges do no harm.
+    fn ask_awaited(&self, events: &mut Vec<Event>) {
+        let awaited = lock(&self.table).awaited();
+        let all = PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP;
+        awaited.chunks(ASKED).for_each(|some| lock(&self.table).ask(some, all, events));
+    }
+
     fn add(&self, readiness: &Arc<Readiness>, fd: BorrowedFd<'_>) -> io::Result<Token> {
-        let token = lock(&self.table).insert(Arc::clone(readiness))?;
-        self.selector.add(token, fd).inspect_err(|_| _ = lock(&self.table).remove(token))?;
+        let token = lock(&self.table).insert(Arc::clone(readiness), fd.as_raw_fd())?;
+        // What the back end has begun it is to end.
+        self.selector.add(token, fd).inspect_err(|_| self.remove(token, fd))?;
         Ok(token)
     }
 
@@ -256,41 +318,6 @@ impl Reactor {
             }
         }
         wakers.drain(..).for_each(wake);
-    }
-}
-
-impl Table {
-    fn insert(&mut self, readiness: Arc<Readiness>) -> io::Result<Token> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = u32::try_from(self.slots.len()).map_err(io::Error::other)?;
-                self.slots.push(Slot { generation: 0, readiness: None });
-                index
-            }
-        };
-        let slot = &mut self.slots[index as usize];
-        slot.readiness = Some(readiness);
-        Ok(Token(u64::from(slot.generation) << 32 | u64::from(index)))
-    }
-
-    fn get(&self, token: Token) -> Option<&Arc<Readiness>> {
-        let slot = self.slots.get(token.0 as u32 as usize)?;
-        slot.readiness.as_ref().filter(|_| slot.generation == (token.0 >> 32) as u32)
-    }
-
-    fn remove(&mut self, token: Token) -> Option<Arc<Readiness>> {
-        self.get(token)?;
-        self.free_slot(token.0 as u32 as usize)
-    }
-
-    fn free_slot(&mut self, index: usize) -> Option<Arc<Readiness>> {
-        let slot = &mut self.slots[index];
-        let readiness = slot.readiness.take()?;
-        // The highest generation is the back ends' own.
-        slot.generation = (slot.generation + 1) % Token::RESERVED_GENERATION;
-        self.free.push(index as u32);
-        Some(readiness)
     }
 }
 

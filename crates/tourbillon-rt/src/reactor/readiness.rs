@@ -8,7 +8,11 @@
 //!
 //! Each event adds bits and raises the tick. Whoever finds that an operation would block takes the bit of its direction back, but
 //! only if the tick is still the one that it saw before it tried: an event that came in between is not lost. A closed
-//! direction stays worth a try as long as it does not block. With urgent data in a stream, a read ends before it though there is more.
+//! direction stays worth a try as long as it does not block.
+//!
+//! A read of fewer bytes than there was room for has taken all that there was, so the next need not be tried. But one that comes upon
+//! urgent data ends before it, though there is more, and no event will tell. Where the back end tells of urgent data, such
+//! a read is not relied upon; where it does not, the reactor is to ask the socket soon ([`Reactor::doubt`]).
 //!
 //! # No wake-up is lost
 //!
@@ -18,6 +22,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+
+use rustix::event::PollFlags;
 
 use super::{Reactor, Token};
 use crate::runtime::context;
@@ -51,12 +57,23 @@ pub(crate) enum Wait {
     TryAgain,
 }
 
+/// What who wants to wait has tried just now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// Nothing: it relies on what is known of the socket.
+    Nothing,
+    /// That the operation blocks.
+    Blocks,
+}
+
 #[derive(Default)]
 pub(crate) struct Readiness {
     word: AtomicU64,
     /// Whether the lists of readers and of writers may have somebody in them. Written under the lock; who has left a waker
     /// and finds this false has been woken, and need not look.
     waits: [AtomicBool; 2],
+    /// Its reactor will ask whether there is something to read. Written by the reactor's owner alone.
+    is_doubted: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -86,18 +103,13 @@ impl Ready {
 
     /// From what `poll` and epoll say alike.
     pub(crate) fn from_poll(bits: u32) -> Ready {
-        const IN: u32 = 0x001;
-        const URGENT: u32 = 0x002;
-        const OUT: u32 = 0x004;
-        const ERROR: u32 = 0x008;
-        const HANG_UP: u32 = 0x010;
-        const PEER_HANG_UP: u32 = 0x2000;
-        let has = |these: u32, ready: Ready| if bits & these != 0 { ready } else { Ready(0) };
-        has(IN | ERROR | HANG_UP | PEER_HANG_UP, Ready::READ)
-            | has(OUT | ERROR | HANG_UP, Ready::WRITE)
-            | has(HANG_UP | PEER_HANG_UP, Ready::READ_CLOSED)
-            | has(HANG_UP, Ready::WRITE_CLOSED)
-            | has(URGENT, Ready::URGENT)
+        let bits = PollFlags::from_bits_retain(bits as u16);
+        let has = |these: PollFlags, ready: Ready| if bits.intersects(these) { ready } else { Ready(0) };
+        has(PollFlags::IN | PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP, Ready::READ)
+            | has(PollFlags::OUT | PollFlags::ERR | PollFlags::HUP, Ready::WRITE)
+            | has(PollFlags::HUP | PollFlags::RDHUP, Ready::READ_CLOSED)
+            | has(PollFlags::HUP, Ready::WRITE_CLOSED)
+            | has(PollFlags::PRI, Ready::URGENT)
     }
 }
 
@@ -167,8 +179,9 @@ impl Readiness {
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, take_back);
     }
 
-    /// Leaves a waker until the direction is worth a try. A waiter has one waker there at most.
-    pub(crate) fn wait(&self, direction: Direction, waiter: &mut Waiter, waker: &Waker) -> Wait {
+    /// Leaves a waker until the direction is worth a try. A waiter has one waker there at most. It may have found that the operation
+    /// blocks, or take that for granted.
+    pub(crate) fn wait(&self, direction: Direction, found: Found, waiter: &mut Waiter, waker: &Waker) -> Wait {
         // The user's code is called outside the lock: its clone, and its drop of the one that is replaced.
         let mut new = Some(waker.clone());
         let mut old = None;
@@ -177,11 +190,19 @@ impl Readiness {
             drop(inner);
             return Wait::TryAgain;
         }
-        if inner.home.as_ref().is_some_and(|home| !home.reactor.serves(context::is_own(&home.reactor))) {
-            // It is to be registered where somebody is.
-            self.word.fetch_and(!REGISTERED, Ordering::AcqRel);
-            drop(inner);
-            return Wait::TryAgain;
+        if let Some(home) = &inner.home {
+            let is_own = context::is_own(&home.reactor);
+            if !home.reactor.serves(is_own) {
+                // It is to be registered where somebody is.
+                self.word.fetch_and(!REGISTERED, Ordering::AcqRel);
+                drop(inner);
+                return Wait::TryAgain;
+            }
+            let is_doubtful = direction == Direction::Read && found == Found::Nothing;
+            if is_doubtful && !home.reactor.hears_of_urgent_data() && self.doubt(home, is_own) == Wait::TryAgain {
+                drop(inner);
+                return Wait::TryAgain;
+            }
         }
         if *waiter == Waiter::NONE {
             inner.last_waiter += 1;
@@ -198,6 +219,24 @@ impl Readiness {
         Wait::Waits
     }
 
+    /// There may be something to read behind urgent data, which nobody has told us of: the reactor is to ask, or who waits.
+    fn doubt(&self, home: &Home, is_own: bool) -> Wait {
+        if !is_own {
+            self.word.fetch_or(Ready::READ.0, Ordering::AcqRel);
+            return Wait::TryAgain;
+        }
+        if !self.is_doubted.load(Ordering::Relaxed) {
+            self.is_doubted.store(true, Ordering::Relaxed);
+            home.reactor.doubt(home.token);
+        }
+        Wait::Waits
+    }
+
+    /// By the owner of its reactor, who is about to ask.
+    pub(super) fn is_asked(&self) {
+        self.is_doubted.store(false, Ordering::Relaxed);
+    }
+
     /// Takes back the waker that was left.
     pub(crate) fn stop_waiting(&self, direction: Direction, waiter: Waiter) {
         if !self.waits[direction as usize].load(Ordering::Acquire) {
@@ -208,6 +247,11 @@ impl Readiness {
         let found = list.iter().position(|(who, _)| *who == waiter).map(|index| list.swap_remove(index));
         drop(inner);
         drop(found);
+    }
+
+    /// Whether anybody waits.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waits.iter().any(|waits| waits.load(Ordering::Acquire))
     }
 
     /// By the reactor: something has happened. The wakers are for it to wake.
@@ -250,6 +294,7 @@ impl Readiness {
             return Ok(());
         }
         let before = inner.home.take();
+        self.is_doubted.store(false, Ordering::Relaxed);
         // Before it is: an event may come at once. What the socket was ready for is forgotten; the event will say.
         let fresh = |word: u64| Some((word / TICK).wrapping_add(1).wrapping_mul(TICK) | REGISTERED);
         let _always = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, fresh);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::readiness::{Home, Readiness, Wait};
+use super::readiness::{Found, Home, Readiness, Wait};
 use super::{Direction, Waiter};
 use crate::runtime::{budget, context};
 
@@ -59,6 +59,7 @@ impl<S: AsFd> Source<S> {
         mut attempt: impl FnMut(&S) -> io::Result<Progress<T>>,
     ) -> Poll<io::Result<T>> {
         ready!(budget::spend(context));
+        let mut found = Found::Nothing;
         loop {
             let seen = self.readiness.see();
             if seen.is_worth_a_try(direction) {
@@ -69,15 +70,21 @@ impl<S: AsFd> Source<S> {
                         }
                         return Poll::Ready(Ok(progress.value));
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readiness.blocked(direction, seen),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.readiness.blocked(direction, seen);
+                        found = Found::Blocks;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                        ready!(budget::spend(context));
+                        continue;
+                    }
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
             if !seen.is_registered() {
                 self.register()?;
             }
-            if self.readiness.wait(direction, waiter, context.waker()) == Wait::Waits {
+            if self.readiness.wait(direction, found, waiter, context.waker()) == Wait::Waits {
                 budget::give_back();
                 return Poll::Pending;
             }

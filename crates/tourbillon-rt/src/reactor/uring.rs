@@ -1,5 +1,8 @@
 //! The io_uring back end: each socket is watched by one multishot poll, and the wait takes the deadline.
 //!
+//! This is the ring of threads that come and go, and of everybody on kernels before 6.1; a worker's is an
+//! [`OwnRing`](super::OwnRing).
+//!
 //! # Who may do what
 //!
 //! A poll belongs to the thread that submitted it: what it completes with is prepared on that thread, and when the thread
@@ -13,17 +16,18 @@
 //! registered anew by who waits for them.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tourbillon::Time;
 
-use super::{Event, Heard, Ready, Selector, Token};
+use super::bell::Bell;
+use super::{Event, Heard, Ready, Selector, StoodIn, Token};
 use crate::clock;
 use crate::sync::lock;
 
@@ -31,8 +35,7 @@ pub(crate) struct Uring {
     ring: IoUring,
     submitting: Mutex<()>,
     completing: Mutex<()>,
-    /// Rung by other threads.
-    bell: OwnedFd,
+    bell: Bell,
     /// Which poll of the bell is the current one.
     bell_poll: AtomicU32,
     /// It has ended, and the owner is to watch the bell anew.
@@ -44,12 +47,10 @@ const REMOVAL: Token = Token::reserved(0);
 
 /// Submissions are given to the kernel one by one.
 const SUBMISSIONS: u32 = 8;
-const COMPLETIONS: u32 = 4096;
+pub(super) const COMPLETIONS: u32 = 4096;
 
-const IN: u32 = 0x001;
-const URGENT: u32 = 0x002;
-const OUT: u32 = 0x004;
-const PEER_HANG_UP: u32 = 0x2000;
+/// What a socket is watched for. Not for urgent data: of that every event speaks that comes with data, whether there is any or not.
+pub(super) const SOCKET: PollFlags = PollFlags::IN.union(PollFlags::OUT).union(PollFlags::RDHUP);
 
 impl Uring {
     /// A ring that works: it has been tried.
@@ -59,7 +60,7 @@ impl Uring {
     pub(crate) fn new() -> io::Result<Uring> {
         let ring = build()?;
         require(&ring)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Bell::new()?;
         let (bell_poll, bell_ended) = (AtomicU32::new(0), AtomicBool::new(false));
         let uring = Uring { ring, submitting: Mutex::new(()), completing: Mutex::new(()), bell, bell_poll, bell_ended };
         uring.watch_bell()?;
@@ -85,8 +86,7 @@ impl Uring {
     fn watch_bell(&self) -> io::Result<()> {
         let number = self.bell_poll.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.bell_poll.store(number, Ordering::Relaxed);
-        let poll = opcode::PollAdd::new(types::Fd(self.bell.as_raw_fd()), IN).multi(true);
-        self.submit(&poll.build().user_data(Token::reserved(number).0))
+        self.submit(&watch(Token::reserved(number), self.bell.as_fd(), PollFlags::IN))
     }
 
     fn submit(&self, entry: &squeue::Entry) -> io::Result<()> {
@@ -140,21 +140,23 @@ impl Uring {
 }
 
 impl Selector for Uring {
+    fn hears_of_urgent_data(&self) -> bool {
+        false
+    }
+
     fn adopt(&self) {
         let before = Token::reserved(self.bell_poll.load(Ordering::Relaxed));
         self.bell_ended.store(self.watch_bell().is_err(), Ordering::Relaxed);
-        let _ = self.submit(&opcode::AsyncCancel::new(before.0).build().user_data(REMOVAL.0));
+        let _ = self.submit(&end(before));
     }
 
     fn add(&self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), IN | URGENT | OUT | PEER_HANG_UP).multi(true);
-        self.submit(&poll.build().user_data(token.0))
+        self.submit(&watch(token, fd, SOCKET))
     }
 
     fn remove(&self, token: Token, _fd: BorrowedFd<'_>) {
-        // As long as it is polled the kernel keeps the socket open. `POLL_REMOVE` would not do: it gives up on a poll of which
-        // an event is just being prepared. A cancellation leaves a mark that the poll will see.
-        let _ = self.submit(&opcode::AsyncCancel::new(token.0).build().user_data(REMOVAL.0));
+        // As long as it is polled the kernel keeps the socket open.
+        let _ = self.submit(&end(token));
     }
 
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
@@ -187,18 +189,28 @@ impl Selector for Uring {
         Ok(())
     }
 
-    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap_for_owner(&self, events: &mut Vec<Event>) -> io::Result<StoodIn> {
         // Only what is there: to enter the kernel is the owner's, and would not help here.
         if self.take(events) == Heard::Call {
             self.wake();
         }
-        Ok(())
+        Ok(StoodIn::Told)
     }
 
     fn wake(&self) {
-        // It fails only if it has been rung so often that it is bound to be heard.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
+}
+
+/// Watches a descriptor from now on.
+pub(super) fn watch(token: Token, fd: BorrowedFd<'_>, flags: PollFlags) -> squeue::Entry {
+    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), flags.bits().into()).multi(true).build().user_data(token.0)
+}
+
+/// Ends that. `POLL_REMOVE` would not do: it gives up on a poll of which an event is just being prepared. A cancellation leaves a mark
+/// that the poll will see.
+pub(super) fn end(token: Token) -> squeue::Entry {
+    opcode::AsyncCancel::new(token.0).build().user_data(REMOVAL.0)
 }
 
 fn build() -> io::Result<IoUring> {
@@ -213,7 +225,7 @@ fn build() -> io::Result<IoUring> {
 }
 
 /// What can be asked for.
-fn require(ring: &IoUring) -> io::Result<()> {
+pub(super) fn require(ring: &IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if ![opcode::PollAdd::CODE, opcode::AsyncCancel::CODE].into_iter().all(|code| probe.is_supported(code)) {
@@ -225,25 +237,24 @@ fn require(ring: &IoUring) -> io::Result<()> {
     Ok(())
 }
 
-fn unsupported(why: &str) -> io::Error {
+pub(super) fn unsupported(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 /// A poll that failed, or was cancelled when its thread ended, is no news; that it is watched no longer is, and who waits will
 /// hear from the socket what is wrong with it.
-fn ready(result: i32) -> Ready {
+pub(super) fn ready(result: i32) -> Ready {
     u32::try_from(result).map_or(Ready::READ | Ready::WRITE, Ready::from_poll)
 }
 
 /// The time is over, a signal came, or there are completions to be taken first.
-fn is_harmless(error: &io::Error) -> bool {
+pub(super) fn is_harmless(error: &io::Error) -> bool {
     let harmless = [Errno::TIME, Errno::INTR, Errno::BUSY, Errno::AGAIN];
     harmless.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
 
     use super::*;

@@ -145,7 +145,8 @@ impl EventLoop {
         self.run_for(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Calls the handlers that are ready, and waits for none.
+    /// Calls the handlers that are ready, and waits for none. That of a timer is ready when the loop's engine has seen that it has
+    /// expired: some microseconds later.
     ///
     /// # Panics
     /// With what a handler panics.

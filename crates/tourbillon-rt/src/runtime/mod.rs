@@ -280,7 +280,7 @@ impl Builder {
         let workers = self.workers.unwrap_or(cores);
         // A shard for each worker, some for `block_on`, and as many for all other threads as an engine has by itself.
         let engine = Engine::builder().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
-        let spares = (0..workers).map(|_| backend.reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
+        let spares = (0..workers).map(|_| backend.workers_reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
         // Without workers the first guest's is made now, so that a back end that cannot be had is refused here.
         let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };

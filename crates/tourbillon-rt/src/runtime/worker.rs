@@ -33,7 +33,7 @@ use super::seat::{FallingAsleep, Seat};
 use super::shared::Shared;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::contain;
+use crate::sync::{contain, dispose};
 
 /// So many tasks are run before timers and sockets get their turn.
 const TASKS: u32 = 64;
@@ -176,7 +176,7 @@ impl Worker {
             match ran {
                 Ok(_) => {}
                 Err(payload) if self.role.get() == Role::Passer => resume_unwind(payload),
-                Err(payload) => std::mem::forget(payload),
+                Err(payload) => dispose(payload),
             }
         }
         most
