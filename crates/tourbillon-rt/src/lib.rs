@@ -62,7 +62,6 @@
 //!   sockets wait for it.
 //! - [`EventLoop::poll`] calls what has been posted. A timer's handler is posted by the driver when the timer fires: a moment after its
 //!   expiry.
-//! - `connect_to`, which looks names up, is a plain future: put a `time::timeout` around it.
 //!
 //! # Features
 //! None is on by default.
