@@ -79,8 +79,8 @@ impl Slack {
 
     /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes.
     ///
-    /// Where an engine is turned from outside, or by a runtime's [`Worker`](crate::Worker), nobody spins: it is
-    /// [`exact`](Slack::exact) there, with one turn more.
+    /// Where an engine is turned from outside, it is for who turns it to spin: a runtime's [`Worker`](crate::Worker) is
+    /// told [so](crate::Worker::too_short_to_sleep).
     #[must_use]
     pub const fn precise() -> Slack {
         Slack(Mode::new(Class::Precise, 0))

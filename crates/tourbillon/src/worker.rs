@@ -23,7 +23,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use crate::Engine;
-use crate::driver::{Pace, SPACE, Turn};
+use crate::driver::{Pace, SPACE, Turn, too_short};
 use crate::engine::Entered;
 use crate::home;
 use crate::shard::{Access, BATCH, Notify, Shard};
@@ -125,6 +125,13 @@ impl Worker {
     pub fn time_left(&self) -> Option<Duration> {
         let now = home::with(self.entered.engine().core().as_ptr(), |home| home.now());
         self.next_turn_after(now).map(|next| Duration::from(next - now))
+    }
+
+    /// The thread should not sleep for so long or less, but [`turn`](Worker::turn) in a loop: some 20 microseconds, as going to sleep
+    /// takes longer; more with a [precise](crate::Slack::precise) timer pending.
+    #[must_use]
+    pub fn too_short_to_sleep(&self) -> Duration {
+        Duration::from(too_short(self.shard().wants().is_precise()))
     }
 
     /// For those who watch this worker.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use by_hand::{Task, eventually, ms, poll_with, years};
 use futures_lite::future::block_on;
 use tourbillon::time::{self, Sleep};
-use tourbillon::{Clock, Engine, Outcome, Worker};
+use tourbillon::{Clock, Engine, Outcome, Slack, Worker};
 
 /// An engine that is turned by hand, with so many shards.
 fn with_shards(shards: usize) -> Engine {
@@ -465,4 +465,25 @@ fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_come_thick() {
     }
     assert_eq!(task.wakes(), 1000);
     assert!((50..150).contains(&turns), "{turns} wake-ups: those saved up, and one each 1.75 ms");
+}
+
+#[test]
+fn p4_a_worker_is_told_to_stay_awake_when_a_precise_timer_is_near() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let usual = worker.too_short_to_sleep();
+    let mut precise = Box::pin(time::sleep(ms(10)).slack(Slack::precise()));
+    assert!(Task::new().poll(precise.as_mut()).is_pending());
+    let early = worker.turn().next.unwrap();
+    let longer = worker.too_short_to_sleep();
+    assert!(usual < longer, "{usual:?}, {longer:?}");
+    // Woken early, it has no more than that left until the timer is due.
+    engine.clock().advance(Duration::from(early - engine.clock().now()));
+    assert_eq!(worker.turn().fired, 0);
+    assert!(worker.time_left().unwrap() <= longer);
+    engine.clock().advance(longer);
+    assert_eq!(worker.turn().fired, 1);
+    drop(precise);
+    worker.turn();
+    assert_eq!(worker.too_short_to_sleep(), usual);
 }

@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_task::Runnable;
 use crossbeam_deque::{Steal, Worker as Queue};
@@ -43,9 +44,6 @@ const ENOUGH: u32 = 16;
 
 /// Each so many tasks the global queue comes first, and then the inbox, so that neither starves.
 const FAIRNESS: u32 = 61;
-
-/// It costs more to sleep for so long than to stay awake.
-const SHORT: Span = Span::from_nanos(20_000);
 
 /// A thread at work for a runtime.
 pub(crate) struct Worker {
@@ -237,8 +235,9 @@ impl Worker {
     pub(super) fn sleep(&self, most: Option<Time>) {
         let turning = &mut *self.turning.borrow_mut();
         let next = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
+        let too_short = turning.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
         let until = [next, most].into_iter().flatten().min();
-        if until.is_some_and(|until| until - clock::now() <= SHORT) {
+        if until.is_some_and(|until| until - clock::now() <= Span::from(too_short)) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
             return;
         }
@@ -254,7 +253,7 @@ impl Worker {
             let _ = self.seat.reactor.reap(&mut turning.batch);
         } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
             // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         self.seat.wake_up();
         if self.runs_all_tasks() && self.shared.remove_sleeper(&self.seat) {

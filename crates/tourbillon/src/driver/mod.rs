@@ -262,8 +262,7 @@ impl Wheelwork {
         }
         // A clock that was set back has left the pace ahead.
         let floor = self.pace.floor().min(now + Span::from(SPACE));
-        let short = if self.core.is_precise() { Span::from(LEAD) } else { SHORT };
-        if self.core.next_round(floor) - self.core.clock.now() <= short {
+        if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_precise()) {
             return Next::Soon;
         }
         match self.core.driving.plan(&self.core, floor) {
@@ -339,5 +338,7 @@ pub(crate) const SPACE: Duration = Duration::from_micros(1750);
 /// never end.
 const AT_ONCE: usize = 1 << 16;
 
-/// It costs more to sleep for so long than to stay awake.
-const SHORT: Span = Span::from_nanos(20_000);
+/// Who turns timers does not sleep for less than this: that costs more than to stay awake, and would make a precise timer late.
+pub(crate) fn too_short(is_precise: bool) -> Span {
+    if is_precise { Span::from(LEAD) } else { Span::from_nanos(20_000) }
+}
