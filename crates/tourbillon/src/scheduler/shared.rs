@@ -64,6 +64,17 @@ pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
 pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What came of looking at the book.
+#[must_use]
+enum Step {
+    /// Something was done. If a run has ended by it, that is still to be written down.
+    Done(Option<End>),
+    /// There is nothing to do, as long as no more than these alerts are counted.
+    Nothing { alerts: u64 },
+    /// There will never be anything to do.
+    Over,
+}
+
 /// So much is done before others of the engine's callbacks get their turn.
 const TURN: usize = 256;
 
@@ -209,12 +220,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.lock().is_called = false;
         let mut ended = None;
         for _ in 0..TURN {
-            match self.look(ended.take()).0 {
-                Next::Run(begin) => ended = self.make(begin),
-                Next::Task(task) => _ = self.inside(|| task.run()),
-                Next::Again => {}
-                Next::Wait => return,
-                Next::Over => return self.try_end(),
+            match self.step(ended.take()) {
+                Step::Done(end) => ended = end,
+                Step::Nothing { .. } | Step::Over => return,
             }
         }
         let mut book = self.lock();
@@ -264,15 +272,28 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let _ = engine;
         let mut ended = None;
         loop {
-            let (next, alerts) = self.look(ended.take());
-            match next {
-                Next::Run(begin) => ended = self.make(begin),
-                Next::Task(task) => _ = self.inside(|| task.run()),
-                Next::Again => {}
-                Next::Wait => self.wait(alerts),
-                Next::Over => return self.try_end(),
+            match self.step(ended.take()) {
+                Step::Done(end) => ended = end,
+                Step::Nothing { alerts } => self.wait(alerts),
+                Step::Over => return,
             }
         }
+    }
+
+    /// Writes down what was done last, looks what there is to do, and does that.
+    fn step(self: &Arc<Self>, ended: Option<End>) -> Step {
+        let (next, alerts) = self.look(ended);
+        match next {
+            Next::Run(begin) => return Step::Done(self.make(begin)),
+            Next::Task(task) => _ = self.inside(|| task.run()),
+            Next::Again => {}
+            Next::Wait => return Step::Nothing { alerts },
+            Next::Over => {
+                self.try_end();
+                return Step::Over;
+            }
+        }
+        Step::Done(None)
     }
 
     /// Looks what there is to do; before that, writes down what was done.
