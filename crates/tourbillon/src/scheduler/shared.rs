@@ -18,11 +18,12 @@ use std::task::{Wake, Waker};
 
 use tourbillon_queue::Time;
 
-use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
+use super::book::{Begin, Book, End, Next, Phase};
 use super::error::{Cause, Failure};
 use super::flight::{self, Flag, Flight, Landed};
 use super::job::Job;
 use super::table::Hint;
+use super::times::{Due, Times};
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::{Agenda, Key};
@@ -109,9 +110,9 @@ impl<K> Shared<K> {
     }
 
     /// What time it is.
-    pub(super) fn now(&self, has_wall: bool) -> Now {
+    pub(super) fn now(&self, has_wall: bool) -> Times {
         let wall = self.wall.get().filter(|_| has_wall);
-        Now { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
+        Times { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
     }
 
     /// Begins the end.
@@ -237,7 +238,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.alert(self.lock());
     }
 
-    pub(super) fn set_bells(&self, rings: Option<Rings>) {
+    pub(super) fn set_bells(&self, rings: Option<Times>) {
         let Some(rings) = rings else { return };
         self.bell.set(rings.engine);
         if let Some((_, bell)) = self.wall.get() {
