@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
@@ -169,9 +169,10 @@ impl NamedTimers {
     }
 
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
-        let shared = Arc::new_cyclic(|shared| {
-            let waker = Waker::from(Arc::new(Ringer(shared.clone())));
-            Shared { bell: Bell::on(&core, waker), core, state: Mutex::new(State::new()) }
+        let shared = Arc::new_cyclic(|shared| Shared {
+            bell: Bell::of(shared, &core, Shared::ring),
+            core,
+            state: Mutex::new(State::new()),
         });
         NamedTimers { owner: Arc::new(Owner { shared }) }
     }
@@ -357,17 +358,6 @@ impl Default for NamedTimers {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.close(Outcome::Cancelled);
-    }
-}
-
-/// What the bell wakes.
-struct Ringer(Weak<Shared>);
-
-impl Wake for Ringer {
-    fn wake(self: Arc<Self>) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.ring();
-        }
     }
 }
 

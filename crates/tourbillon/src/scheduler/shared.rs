@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Wake, Waker};
 
 use tourbillon_queue::Time;
 
@@ -78,21 +77,6 @@ enum Step {
 
 /// So much is done before others of the engine's callbacks get their turn.
 const TURN: usize = 256;
-
-/// Wakes the scheduler, as long as it is there.
-struct Ringer<K>(Weak<Shared<K>>);
-
-impl<K: Send + Sync + 'static> Wake for Ringer<K> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.ring();
-        }
-    }
-}
 
 thread_local! {
     /// The scheduler whose run this thread is making, by its address.
@@ -166,7 +150,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
-            bell: bell(&core, this),
+            bell: Bell::of(this, &core, Shared::ring),
             core,
             wall: OnceLock::new(),
             users,
@@ -180,7 +164,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> &CoreRef {
         let (core, _) = self.wall.get_or_init(|| {
             let core = core();
-            let bell = bell(&core, &self.this);
+            let bell = Bell::of(&self.this, &core, Shared::ring);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
             (core, bell)
@@ -405,11 +389,6 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
         book.bell = None;
         self.alert(book);
     }
-}
-
-/// One that rings the scheduler.
-fn bell<K: Send + Sync + 'static>(core: &CoreRef, shared: &Weak<Shared<K>>) -> Bell {
-    Bell::on(core, Waker::from(Arc::new(Ringer(shared.clone()))))
 }
 
 /// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
