@@ -28,7 +28,6 @@ use self::runs::Ready;
 pub(super) use self::runs::{Begin, End, Next};
 use self::wall::Wall;
 use super::error::ScheduleErrorKind;
-use super::flight::Flag;
 use super::job::{Backlog, Gone, Job};
 use super::plan::{Plan, Timing};
 use super::table::Table;
@@ -36,6 +35,7 @@ use super::times::{Due, Times};
 use super::work::Work;
 use super::{Rules, SchedulerStats, Shutdown};
 use crate::agenda::{Agenda, Key};
+use crate::waiter::Answer;
 
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
@@ -59,8 +59,8 @@ pub(super) struct Book<K> {
     until: Option<Times>,
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
-    /// Those of them that are futures.
-    pub(super) flights: Box<Agenda<Arc<Flag>>>,
+    /// Those of them that are futures, by what tells them to end.
+    pub(super) flights: Box<Agenda<Arc<Answer>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
     /// Those of them that have been woken, and have not come yet.

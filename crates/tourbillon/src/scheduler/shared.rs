@@ -19,7 +19,7 @@ use tourbillon_queue::Time;
 
 use super::book::{Begin, Book, End, Next, Phase};
 use super::error::{Cause, Failure};
-use super::flight::{self, Flag, Flight, Landed};
+use super::flight::{self, Flight, Landed};
 use super::job::Job;
 use super::table::Hint;
 use super::times::{Due, Times};
@@ -32,6 +32,7 @@ use crate::core::{CoreRef, contain};
 use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
+use crate::waiter::Answer;
 use crate::{Engine, Outcome, trace};
 
 pub(super) struct Shared<K> {
@@ -104,7 +105,7 @@ impl<K> Shared<K> {
         let mut book = self.lock();
         let now = self.now(book.has_wall());
         let gone = book.shut_down(how, now);
-        let flags: Vec<_> = match book.phase {
+        let aborted: Vec<_> = match book.phase {
             Phase::Ending(Shutdown::Abort) => {
                 book.flights.keys().filter_map(|key| book.flights.get(key).cloned()).collect()
             }
@@ -112,7 +113,7 @@ impl<K> Shared<K> {
         };
         drop(book);
         self.work.notify_all();
-        flags.iter().for_each(|flag| flag.lower());
+        aborted.iter().for_each(|abort| abort.give(&self.core, Outcome::Cancelled));
         let_go(gone);
         self.try_end();
     }
@@ -326,16 +327,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Sends a run on its way.
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
-        let flag = Arc::new(Flag::new());
+        let abort = Answer::new();
         let mut book = self.lock();
         // There is room for a billion, and each has a future somewhere.
-        let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
+        let key = book.flights.insert(Time::NEVER, Arc::clone(&abort));
         let is_aborted = matches!(book.phase, Phase::Ending(Shutdown::Abort) | Phase::Over);
         drop(book);
         if is_aborted {
-            flag.lower();
+            abort.give(&self.core, Outcome::Cancelled);
         }
-        let flight = Flight::new(future, flag, key, run);
+        let flight = Flight::new(future, abort, key, run);
         match &self.users.spawn {
             Some(spawn) => _ = contain(|| spawn(Box::pin(flight))),
             None => flight::spawn(flight, self),
@@ -348,10 +349,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let failure = self.failure(run, landed);
         let mut book = self.lock();
         book.stats.aborted += u64::from(is_aborted);
-        let flag = book.flights.remove(key);
+        let abort = book.flights.remove(key);
         let gone = book.end(End { job: run.id.0, failure });
         self.alert(book);
-        let _its_own_affair = contain(|| drop((flag, gone)));
+        let _its_own_affair = contain(|| drop((abort, gone)));
         self.try_end();
     }
 
