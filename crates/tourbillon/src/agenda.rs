@@ -75,11 +75,6 @@ impl<T> Agenda<T> {
         self.len
     }
 
-    #[expect(dead_code, reason = "for surfaces to come")]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Whether there is no room for another item: there are [`MOST`].
     pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty() && self.heads.0.len() == MOST

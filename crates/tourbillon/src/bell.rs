@@ -13,7 +13,8 @@
 //! back here. So the entry is armed outside every lock, the bell's own included: whoever arms it has taken it out of the bell
 //! meanwhile. Others leave their wish, and whoever has the entry sees to it before it is put back.
 
-use std::task::{Context, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
 
 use tourbillon_queue::Time;
 
@@ -42,7 +43,18 @@ struct State {
     is_unheard: bool,
 }
 
+/// What a bell wakes: its surface, as long as that is there.
+struct Ringer<S> {
+    surface: Weak<S>,
+    ring: fn(&S),
+}
+
 impl Bell {
+    /// The bell of this surface: it calls `ring`, as long as the surface is there. As [`Bell::on`].
+    pub(crate) fn of<S: Send + Sync + 'static>(surface: &Weak<S>, core: &CoreRef, ring: fn(&S)) -> Bell {
+        Bell::on(core, Waker::from(Arc::new(Ringer { surface: surface.clone(), ring })))
+    }
+
     /// One that does not ring, and that follows the time of this engine.
     pub(crate) fn on(core: &CoreRef, waker: Waker) -> Bell {
         let entry = Entry::on(core, Time::NEVER);
@@ -108,11 +120,21 @@ impl Bell {
     }
 }
 
+impl<S: Send + Sync + 'static> Wake for Ringer<S> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(surface) = self.surface.upgrade() {
+            (self.ring)(&surface);
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
     use std::time::Duration;
 
     use super::*;

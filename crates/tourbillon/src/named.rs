@@ -2,17 +2,19 @@
 //!
 //! See [`NamedTimers`].
 
-use std::collections::HashMap;
+mod state;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use crate::agenda::{self, Agenda, Key, Popped};
+use self::state::{BATCH, Batch, Start, State};
+use crate::agenda::Key;
 use crate::bell::Bell;
 use crate::core::CoreRef;
 use crate::engine::{ArmError, Engine};
@@ -97,60 +99,6 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Whoever takes a timer out of it, under the lock, decides how that timer ended, and tells it so outside.
-struct State {
-    agenda: Agenda<Item>,
-    names: HashMap<Arc<str>, u32>,
-    /// By the numbers in `names`; some are free.
-    lines: Vec<Line>,
-    free: Vec<u32>,
-    /// How many timers have been created.
-    created: u64,
-    /// How many are started and pending.
-    pending: usize,
-    /// No more are taken.
-    is_closed: bool,
-    ringing: Ringing,
-}
-
-/// One timer.
-struct Item {
-    line: u32,
-    /// Who waits; `None` before it is started.
-    waiter: Option<Waiter>,
-    /// Timers of a name are cancelled by age.
-    number: u64,
-    /// In its line.
-    before: Option<Key>,
-    after: Option<Key>,
-}
-
-/// The timers of one name, from the oldest to the youngest: a list that is linked through them.
-struct Line {
-    /// `None`: it is free.
-    name: Option<Arc<str>>,
-    first: Option<Key>,
-    last: Option<Key>,
-    len: usize,
-}
-
-/// Whether some thread fires what is due. Only one does at a time, so that they are told in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ringing {
-    No,
-    Yes,
-    /// And the bell has rung meanwhile.
-    Again,
-}
-
-type Batch = Vec<(Waiter, Outcome)>;
-
-/// So many are taken out before the lock is let go (D26).
-const BATCH: usize = 256;
-
-/// So much of the wheel's upkeep is done, and so many places are looked at, before the lock is let go.
-const STEPS: usize = 1024;
-
 /// So many batches are fired before the driver, on whose thread that is, may see to other timers.
 const IN_A_ROW: usize = 32;
 /// And for so long, at least.
@@ -170,9 +118,10 @@ impl NamedTimers {
     }
 
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
-        let shared = Arc::new_cyclic(|shared| {
-            let waker = Waker::from(Arc::new(Ringer(shared.clone())));
-            Shared { bell: Bell::on(&core, waker), core, state: Mutex::new(State::new()) }
+        let shared = Arc::new_cyclic(|shared| Shared {
+            bell: Bell::of(shared, &core, Shared::ring),
+            core,
+            state: Mutex::new(State::new()),
         });
         NamedTimers { owner: Arc::new(Owner { shared }) }
     }
@@ -262,8 +211,7 @@ impl NamedTimers {
     /// How many there are of this name, started or not.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
-        let state = lock(&self.owner.shared.state);
-        state.names.get(name).map_or(0, |line| state.lines[*line as usize].len)
+        lock(&self.owner.shared.state).count(name)
     }
 
     /// The names that have timers, in no particular order.
@@ -377,17 +325,6 @@ impl Drop for Owner {
     }
 }
 
-/// What the bell wakes.
-struct Ringer(Weak<Shared>);
-
-impl Wake for Ringer {
-    fn wake(self: Arc<Self>) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.ring();
-        }
-    }
-}
-
 impl Shared {
     fn due_after(&self, after: Duration) -> Time {
         representable(home::with(self.core.as_ptr(), |home| home.deadline(after)))
@@ -479,188 +416,6 @@ impl Shared {
         true
     }
 }
-
-/// What came of starting a timer.
-enum Start {
-    Done,
-    WasCancelled(Waiter),
-    Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] Waiter),
-}
-
-impl State {
-    fn new() -> State {
-        State {
-            agenda: Agenda::new(),
-            names: HashMap::new(),
-            lines: Vec::new(),
-            free: Vec::new(),
-            created: 0,
-            pending: 0,
-            is_closed: false,
-            ringing: Ringing::No,
-        }
-    }
-
-    fn add(&mut self, name: &str, waiter: Option<Waiter>, due: Time) -> Result<Key, (ArmError, Option<Waiter>)> {
-        if self.agenda.is_full() {
-            return Err((ArmError::Full { capacity: agenda::MOST }, waiter));
-        }
-        self.pending += usize::from(waiter.is_some());
-        let line = self.line(name);
-        let before = self.lines[line as usize].last;
-        let key = self.agenda.insert(due, Item { line, waiter, number: self.created, before, after: None });
-        self.created += 1;
-        self.link(before, line, Side::After, Some(key));
-        let line = &mut self.lines[line as usize];
-        (line.last, line.len) = (Some(key), line.len + 1);
-        Ok(key)
-    }
-
-    fn start(&mut self, key: Key, due: Time, waiter: Waiter, engine_is_closed: bool) -> Start {
-        let Some(item) = self.agenda.get_mut(key) else { return Start::WasCancelled(waiter) };
-        if self.is_closed || engine_is_closed {
-            self.remove(key);
-            return Start::Stopped(waiter);
-        }
-        item.waiter = Some(waiter);
-        self.pending += 1;
-        self.agenda.set_deadline(key, due);
-        Start::Done
-    }
-
-    fn remove_unstarted(&mut self, key: Key) {
-        if self.agenda.get(key).is_some_and(|item| item.waiter.is_none()) {
-            self.remove(key);
-        }
-    }
-
-    /// Takes a timer out of everything. `None` if it has ended.
-    fn remove(&mut self, key: Key) -> Option<Item> {
-        let item = self.agenda.remove(key)?;
-        self.link(item.before, item.line, Side::After, item.after);
-        self.link(item.after, item.line, Side::Before, item.before);
-        self.lines[item.line as usize].len -= 1;
-        self.free_if_empty(item.line);
-        self.pending -= usize::from(item.waiter.is_some());
-        Some(item)
-    }
-
-    /// Up to `most` of a name, the oldest first, of those that were created before the one with this number. Gives how many;
-    /// those that are started go into the batch.
-    fn take_oldest(&mut self, name: &str, youngest: u64, most: usize, batch: &mut Batch) -> usize {
-        let Some(line) = self.names.get(name).copied() else { return 0 };
-        let mut taken = 0;
-        // With its last timer the line goes, and with the last line all of them may.
-        while taken < most
-            && let Some(first) = self.lines.get(line as usize).and_then(|line| line.first)
-            && self.agenda.get(first).is_some_and(|item| item.number < youngest)
-        {
-            let item = self.remove(first);
-            batch.extend(item.and_then(|item| item.waiter).map(|waiter| (waiter, Outcome::Cancelled)));
-            taken += 1;
-        }
-        taken
-    }
-
-    /// A batch of those that are started, by their places from `cursor` on; whether that was the last.
-    fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut Batch) -> bool {
-        for _ in 0..STEPS {
-            let Some(key) = self.agenda.key_at(*cursor) else { return true };
-            *cursor += 1;
-            if self.agenda.get(key).is_some_and(|item| item.waiter.is_some()) {
-                let item = self.remove(key);
-                batch.extend(item.and_then(|item| item.waiter).map(|waiter| (waiter, outcome)));
-            }
-        }
-        false
-    }
-
-    /// A batch of what is due, in order. Says whether there may be more.
-    fn take_due(&mut self, now: Time, batch: &mut Batch) -> bool {
-        while batch.len() < BATCH {
-            let item = match self.agenda.pop(now, STEPS) {
-                Popped::Due(key, _) => self.remove(key),
-                Popped::NotYet => return true,
-                Popped::Nothing => return false,
-            };
-            batch.extend(item.and_then(|item| item.waiter).map(|waiter| (waiter, Outcome::Fired)));
-        }
-        true
-    }
-
-    /// The line of a name, made if need be.
-    fn line(&mut self, name: &str) -> u32 {
-        if let Some(line) = self.names.get(name) {
-            return *line;
-        }
-        let name: Arc<str> = name.into();
-        let line = Line { name: Some(name.clone()), first: None, last: None, len: 0 };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.lines[index as usize] = line;
-                index
-            }
-            None => {
-                self.lines.push(line);
-                self.lines.len() as u32 - 1
-            }
-        };
-        self.names.insert(name, index);
-        index
-    }
-
-    fn free_if_empty(&mut self, index: u32) {
-        let line = &mut self.lines[index as usize];
-        if line.len == 0
-            && let Some(name) = line.name.take()
-        {
-            self.names.remove(&name);
-            self.free.push(index);
-            self.give_memory_back();
-        }
-    }
-
-    /// When there is no name left.
-    fn give_memory_back(&mut self) {
-        if self.names.is_empty() && self.names.capacity() > KEPT {
-            self.names = HashMap::new();
-            (self.lines, self.free) = (Vec::new(), Vec::new());
-        }
-    }
-
-    /// Makes `neighbour` what comes after or before `of` in a line; at its end, the line's first or last.
-    fn link(&mut self, of: Option<Key>, line: u32, side: Side, neighbour: Option<Key>) {
-        let item = of.and_then(|of| self.agenda.get_mut(of));
-        let line = &mut self.lines[line as usize];
-        match (item, side) {
-            (Some(item), Side::After) => item.after = neighbour,
-            (Some(item), Side::Before) => item.before = neighbour,
-            (None, Side::After) => line.first = neighbour,
-            (None, Side::Before) => line.last = neighbour,
-        }
-    }
-
-    fn begin_ringing(&mut self) -> bool {
-        let before = self.ringing;
-        self.ringing = if before == Ringing::No { Ringing::Yes } else { Ringing::Again };
-        before == Ringing::No
-    }
-
-    /// Whether it was all.
-    fn end_ringing(&mut self) -> bool {
-        let was_all = self.ringing == Ringing::Yes;
-        self.ringing = if was_all { Ringing::No } else { Ringing::Yes };
-        was_all
-    }
-}
-
-enum Side {
-    Before,
-    After,
-}
-
-/// The memory for so many names is kept when there is none.
-const KEPT: usize = 1024;
 
 impl fmt::Debug for NamedTimers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

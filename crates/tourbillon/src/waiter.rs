@@ -104,7 +104,8 @@ impl Answer {
         }
     }
 
-    fn give(&self, core: &Core, outcome: Outcome) {
+    /// To be called outside every lock: a task is woken.
+    pub(crate) fn give(&self, core: &Core, outcome: Outcome) {
         let before = std::mem::replace(&mut *lock(&self.0), Given::Outcome(outcome));
         if let Given::NotYet(Some(waker)) = before {
             core.wake_one(waker);

@@ -11,26 +11,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Paused, Task, eventually, manual, ms, poll_with, waker, years};
+use by_hand::{Outcomes, Paused, Task, eventually, manual, ms, poll_with, waker, years};
 use random::{Random, seed};
 use tourbillon::named::{NamedTimer, NamedWait};
 use tourbillon::time::Instant;
 use tourbillon::{ArmError, Clock, Engine, NamedTimers, Outcome};
-
-/// What callbacks were told, in order, each by its number.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(u64, Outcome)>>>);
-
-impl Told {
-    fn callback(&self, number: u64) -> impl FnOnce(Outcome) + Send + 'static {
-        let told = self.clone();
-        move |outcome| told.0.lock().unwrap().push((number, outcome))
-    }
-
-    fn take(&self) -> Vec<(u64, Outcome)> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 fn fired(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, Outcome)> {
     numbers.into_iter().map(|number| (number, Outcome::Fired)).collect()
@@ -55,7 +40,7 @@ fn w4_they_can_be_sent_and_shared() {
 
 #[test]
 fn w4_many_timers_of_one_name_each_fire_at_their_time() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     for number in [3, 1, 2, 1] {
         timers.start("a", ms(number), told.callback(number)).unwrap();
@@ -71,7 +56,7 @@ fn w4_many_timers_of_one_name_each_fire_at_their_time() {
 
 #[test]
 fn w4_cancel_ends_all_of_a_name_and_says_how_many() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     for number in 0..10 {
         let name = if number % 2 == 0 { "even" } else { "odd" };
@@ -90,7 +75,7 @@ fn w4_cancel_ends_all_of_a_name_and_says_how_many() {
 
 #[test]
 fn w4_cancel_up_to_takes_the_oldest_first_by_creation() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let late = timers.create("a");
     for number in 1..6 {
@@ -108,7 +93,7 @@ fn w4_cancel_up_to_takes_the_oldest_first_by_creation() {
 
 #[test]
 fn w5_a_timer_that_is_cancelled_before_it_is_started_completes_as_cancelled_when_it_is() {
-    let (engine, told, task) = (manual(), Told::default(), Task::new());
+    let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
     let timers = NamedTimers::on(&engine);
     let (one, two, three) = (timers.create("a"), timers.create("a"), timers.create("a"));
     assert_eq!((timers.cancel_up_to("a", 2), timers.count("a")), (2, 1));
@@ -139,7 +124,7 @@ fn w6_a_timer_that_is_never_started_leaves_nothing_and_calls_nobody() {
 
 #[test]
 fn w7_stop_ends_every_timer_each_with_its_one_callback() {
-    let (engine, told, task) = (manual(), Told::default(), Task::new());
+    let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
     let timers = NamedTimers::on(&engine);
     for number in 0..1000 {
         timers.start(&format!("name {}", number % 7), ms(1 + number), told.callback(number)).unwrap();
@@ -162,7 +147,7 @@ fn w7_stop_ends_every_timer_each_with_its_one_callback() {
 
 #[test]
 fn w5_d27_a_cancel_that_was_counted_holds_also_if_the_timer_is_started_after_a_stop() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let (one, two) = (timers.create("a"), timers.create("a"));
     assert_eq!((timers.cancel_up_to("a", 1), timers.stop()), (1, 0));
@@ -174,7 +159,7 @@ fn w5_d27_a_cancel_that_was_counted_holds_also_if_the_timer_is_started_after_a_s
 
 #[test]
 fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_called() {
-    let told = Told::default();
+    let told = Outcomes::default();
     for how in 0..3 {
         let engine = manual();
         let timers = NamedTimers::on(&engine);
@@ -204,7 +189,7 @@ fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_
 #[test]
 fn d28_w7_the_engines_shutdown_ends_every_timer_as_stopped() {
     for after in [ms(1000), Duration::MAX] {
-        let (engine, told, task) = (manual(), Told::default(), Task::new());
+        let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
         let timers = NamedTimers::on(&engine);
         (0..1000).for_each(|number| timers.start("a", after, told.callback(number)).unwrap());
         let mut wait = timers.create("b").wait(after).unwrap();
@@ -218,7 +203,7 @@ fn d28_w7_the_engines_shutdown_ends_every_timer_as_stopped() {
 
 #[test]
 fn w7_the_end_of_the_last_handle_cancels_what_is_pending() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let other = timers.clone();
     other.start("a", ms(10), told.callback(1)).unwrap();
@@ -235,7 +220,7 @@ fn w7_the_end_of_the_last_handle_cancels_what_is_pending() {
 
 #[test]
 fn w9_d31_an_infinite_timer_never_fires_and_hides_no_other() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     timers.start("a", Duration::MAX, told.callback(1)).unwrap();
     timers.start("a", Duration::MAX - ms(1), told.callback(2)).unwrap();
@@ -251,7 +236,7 @@ fn w9_d31_an_infinite_timer_never_fires_and_hides_no_other() {
 
 #[test]
 fn d33_a_batch_is_called_in_the_order_of_the_deadlines_equal_ones_as_they_were_started() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let mut random = Random(seed());
     let mut expected: Vec<_> = (0..10_000).map(|number| (ms(1 + random.below(500)), number)).collect();
@@ -267,7 +252,7 @@ fn d33_a_batch_is_called_in_the_order_of_the_deadlines_equal_ones_as_they_were_s
 
 #[test]
 fn d35_a11_a_callback_is_never_called_inside_the_call_that_starts_it() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     engine.advance(ms(100));
     let (now, past) = (engine_now(&engine), engine_now(&engine) - ms(50));
@@ -290,7 +275,7 @@ fn engine_now(engine: &Engine) -> Instant {
 #[test]
 fn p1_one_that_is_started_in_the_past_after_time_has_moved_fires_and_hides_no_other() {
     // Between deadlines that are near and far, before and after the wheel has turned.
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let start = engine_now(&engine);
     for round in 0..50 {
@@ -304,7 +289,7 @@ fn p1_one_that_is_started_in_the_past_after_time_has_moved_fires_and_hides_no_ot
 
 #[test]
 fn p6_any_text_is_a_name() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let long = "long ".repeat(1_000_000);
     let names = ["", " ", "\0", "naïve", "名", &long];
@@ -484,7 +469,7 @@ fn outcome_index(outcome: Outcome) -> usize {
 #[test]
 fn p7_thousands_of_names_are_cancelled_one_by_one_and_come_again() {
     let engine = manual();
-    let (timers, told) = (NamedTimers::on(&engine), Told::default());
+    let (timers, told) = (NamedTimers::on(&engine), Outcomes::default());
     for round in 0..3 {
         for number in 0..3000 {
             timers.start(&number.to_string(), ms(1000), told.callback(number)).unwrap();
@@ -523,7 +508,7 @@ fn d26_while_a_great_many_fire_at_once_the_engine_sees_to_other_timers() {
 #[test]
 fn p7_at_the_engines_capacity_they_wait_for_room() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let told = Told::default();
+    let told = Outcomes::default();
     let held = engine.try_sleep(years(1)).unwrap();
     let timers = NamedTimers::on(&engine);
     (0..3).for_each(|number| timers.start("a", ms(10 + number), told.callback(number)).unwrap());
@@ -539,7 +524,7 @@ fn p7_at_the_engines_capacity_they_wait_for_room() {
 #[test]
 fn p7_those_that_have_fired_leave_their_room_to_others() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let told = Told::default();
+    let told = Outcomes::default();
     let all: Vec<_> = (0..5).map(|_| NamedTimers::on(&engine)).collect();
     for (number, timers) in (0..).zip(&all) {
         timers.start("alike", ms(10 * (number + 1)), told.callback(number)).unwrap();
@@ -566,7 +551,7 @@ fn t9_named_timers_follow_virtual_time() {
 #[test]
 fn w4_a_random_life_is_as_a_simple_model_has_it() {
     let mut random = Random(seed());
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let mut model = Model::default();
     let mut unstarted: HashMap<u64, NamedTimer> = HashMap::new();

@@ -10,25 +10,10 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use by_hand::{Log, Paused, Task, manual, ms, poll_with, waker, years};
+use by_hand::{Log, Outcomes, Paused, Task, manual, ms, poll_with, waker, years};
 use tourbillon::time::Instant;
 use tourbillon::timer::{Wait, WaitHandle};
 use tourbillon::{Clock, Driver, Engine, Outcome, Timer};
-
-/// What callbacks were told, in order, each by its name.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(u64, Outcome)>>>);
-
-impl Told {
-    fn callback(&self, name: u64) -> impl FnOnce(Outcome) + Send + 'static {
-        let told = self.clone();
-        move |outcome| told.0.lock().unwrap().push((name, outcome))
-    }
-
-    fn take(&self) -> Vec<(u64, Outcome)> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
 
 fn on(engine: &Engine, after: Duration) -> Timer {
     let timer = Timer::on(engine);
@@ -55,7 +40,7 @@ fn a13_a_timer_and_its_waits_can_be_sent_shared_and_moved() {
 
 #[test]
 fn a3_a4_all_waits_of_a_timer_end_when_it_expires_and_not_before() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut waits = [timer.wait(), timer.wait()];
     timer.on_expiry(told.callback(1));
@@ -70,7 +55,7 @@ fn a3_a4_all_waits_of_a_timer_end_when_it_expires_and_not_before() {
 
 #[test]
 fn a4_waits_are_served_first_come_first_served() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(1));
     (0..100).for_each(|name| _ = timer.on_expiry(told.callback(name)));
     engine.advance(ms(1));
@@ -102,7 +87,7 @@ fn a4_tasks_are_woken_in_the_order_in_which_they_began_to_wait() {
 
 #[test]
 fn a3_a5_setting_the_expiry_cancels_the_waits_and_says_how_many() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut wait = timer.wait();
     timer.on_expiry(told.callback(1));
@@ -122,7 +107,7 @@ fn a3_a5_setting_the_expiry_cancels_the_waits_and_says_how_many() {
 
 #[test]
 fn a3_a_timer_that_was_never_set_counts_as_expired() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = Timer::on(&engine);
     assert_eq!(timer.expiry(), None);
     assert_eq!(poll(&task, &mut timer.wait()), FIRED);
@@ -134,7 +119,7 @@ fn a3_a_timer_that_was_never_set_counts_as_expired() {
 
 #[test]
 fn a5_cancel_counts_the_waits_that_it_ended_and_zero_means_too_late() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
     assert_eq!((timer.cancel(), timer.cancel_one()), (0, false));
     (0..5).for_each(|name| _ = timer.on_expiry(told.callback(name)));
@@ -153,7 +138,7 @@ fn a5_cancel_counts_the_waits_that_it_ended_and_zero_means_too_late() {
 
 #[test]
 fn d27_a_cancel_after_the_expiry_and_before_the_turn_still_wins_and_nobody_sees_it_fire() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
     timer.on_expiry(told.callback(1));
     engine.clock().advance(ms(11));
@@ -169,7 +154,7 @@ fn d27_a_cancel_after_the_expiry_and_before_the_turn_still_wins_and_nobody_sees_
 
 #[test]
 fn a6_a_single_wait_is_cancelled_by_its_handle_or_by_dropping_it() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     timer.on_expiry(told.callback(1));
     let two = timer.on_expiry(told.callback(2));
@@ -196,7 +181,7 @@ fn a6_a_wait_that_was_dropped_counts_for_no_cancel_and_keeps_no_timer_armed() {
 
 #[test]
 fn d25_a_timer_that_moved_still_lets_a_single_wait_be_cancelled() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let (one, mut wait) = (timer.on_expiry(told.callback(1)), timer.wait());
     timer.on_expiry(told.callback(2));
@@ -213,7 +198,7 @@ fn d25_a_timer_that_moved_still_lets_a_single_wait_be_cancelled() {
 
 #[test]
 fn a4_dropping_the_timer_cancels_its_waits() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut wait = timer.wait();
     let handle = timer.on_expiry(told.callback(1));
@@ -226,7 +211,7 @@ fn a4_dropping_the_timer_cancels_its_waits() {
 
 #[test]
 fn d28_shutdown_ends_every_wait_as_stopped() {
-    let (engine, task, told) = (manual(), Task::new(), Told::default());
+    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
     let timers: Vec<_> = (0..10).map(|_| on(&engine, ms(10))).collect();
     let mut waits: Vec<_> = timers.iter().map(Timer::wait).collect();
     timers.iter().zip(0..).for_each(|(timer, name)| _ = timer.on_expiry(told.callback(name)));
@@ -244,7 +229,7 @@ fn d28_shutdown_ends_every_wait_as_stopped() {
 
 #[test]
 fn d28_the_end_of_the_last_handle_is_a_shutdown_that_timers_do_not_keep_from_happening() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
     timer.on_expiry(told.callback(1));
     drop(engine);
@@ -283,7 +268,7 @@ fn a7_with_a_driver_a_thread_can_wait_in_a_line() {
 
 #[test]
 fn d35_a11_callbacks_never_run_inside_the_call_that_begins_or_ends_the_wait() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = Timer::on(&engine);
     timer.on_expiry(told.callback(0));
     timer.expires_after(Duration::ZERO);
@@ -322,7 +307,7 @@ fn p1_a_timer_that_is_set_again_does_not_fire_at_its_old_expiry() {
 #[test]
 fn p1_an_expiry_that_is_moved_while_the_old_one_is_being_told_holds_for_the_new_waits() {
     // The waker that is woken at the old expiry sets the new one, and waits for it, while the timer is being settled.
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = Arc::new(on(&engine, ms(10)));
     let mut wait = timer.wait();
     let again = {
@@ -365,7 +350,7 @@ fn t6_the_task_that_polled_last_is_woken() {
 
 #[test]
 fn w9_p5_an_infinite_timer_never_fires_and_can_be_cancelled() {
-    let (engine, told) = (manual(), Told::default());
+    let (engine, told) = (manual(), Outcomes::default());
     let timer = on(&engine, Duration::MAX);
     timer.on_expiry(told.callback(1));
     let near = on(&engine, ms(10));
@@ -403,7 +388,7 @@ fn p6_any_time_that_can_be_written_down_is_accepted() {
 #[test]
 fn p7_at_the_engines_capacity_a_wait_begins_when_there_is_room() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let (task, told) = (Task::new(), Told::default());
+    let (task, told) = (Task::new(), Outcomes::default());
     let held = engine.try_sleep(ms(20)).unwrap();
     let (timer, other) = (on(&engine, ms(10)), on(&engine, ms(30)));
     let mut wait = timer.wait();
@@ -478,7 +463,7 @@ fn p10_a_notification_that_turns_the_engine_at_once_does_not_deadlock() {
     let driver = Driver::external_with(notify);
     let turned = Engine::builder().clock(Clock::manual()).driver(driver).build().unwrap();
     *engine.lock().unwrap() = Some(turned.clone());
-    let told = Told::default();
+    let told = Outcomes::default();
     let timer = on(&turned, ms(10));
     turned.turn();
     timer.on_expiry(told.callback(1));
@@ -576,7 +561,7 @@ fn t9_a_timer_follows_virtual_time_which_moves_by_itself() {
     timer.on_expiry(move |outcome| send.send(outcome).unwrap());
     assert_eq!(receive.recv().unwrap(), Outcome::Fired);
     assert_eq!(start.elapsed(), years(3));
-    let (told, infinite) = (Told::default(), Timer::after(Duration::MAX));
+    let (told, infinite) = (Outcomes::default(), Timer::after(Duration::MAX));
     infinite.on_expiry(told.callback(1));
     paused.advance(years(100));
     assert_eq!((told.take(), infinite.cancel()), (vec![], 1));

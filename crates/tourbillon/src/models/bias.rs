@@ -45,6 +45,11 @@ fn come_as_guest(lock: &Biased<Comings>) {
     lock.guest(|comings| comings.guests += 1);
 }
 
+fn send_guest(lock: &Arc<Biased<Comings>>) -> thread::JoinHandle<()> {
+    let lock = lock.clone();
+    thread::spawn(move || come_as_guest(&lock))
+}
+
 #[track_caller]
 fn assert_none_is_lost(lock: &Biased<Comings>, owner: u64, guests: u64) {
     assert_eq!(lock.guest(|comings| (comings.owner, comings.guests)), (owner, guests));
@@ -54,10 +59,7 @@ fn assert_none_is_lost(lock: &Biased<Comings>, owner: u64, guests: u64) {
 fn d39_an_owner_on_the_quick_way_and_a_guest_are_not_inside_together() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = {
-            let lock = lock.clone();
-            thread::spawn(move || come_as_guest(&lock))
-        };
+        let guest = send_guest(&lock);
         come_as_owner(&lock);
         come_as_owner(&lock);
         guest.join().unwrap();
@@ -91,10 +93,7 @@ fn d39_an_owner_makes_the_lock_its_own_while_a_guest_comes() {
     explore(|| {
         // With its next coming it has come often enough.
         let lock = lock_after(1);
-        let guest = {
-            let lock = lock.clone();
-            thread::spawn(move || come_as_guest(&lock))
-        };
+        let guest = send_guest(&lock);
         come_as_owner(&lock);
         come_as_owner(&lock);
         guest.join().unwrap();
@@ -106,10 +105,7 @@ fn d39_an_owner_makes_the_lock_its_own_while_a_guest_comes() {
 fn d39_two_guests_and_an_owner_are_inside_one_at_a_time() {
     explore(|| {
         let lock = lock_after(2);
-        let guests = [(); 2].map(|()| {
-            let lock = lock.clone();
-            thread::spawn(move || come_as_guest(&lock))
-        });
+        let guests = [(); 2].map(|()| send_guest(&lock));
         come_as_owner(&lock);
         come_as_owner(&lock);
         guests.into_iter().for_each(|guest| guest.join().unwrap());
@@ -121,10 +117,7 @@ fn d39_two_guests_and_an_owner_are_inside_one_at_a_time() {
 fn d39_a_thread_that_becomes_the_owner_after_another_finds_what_that_one_left() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = {
-            let lock = lock.clone();
-            thread::spawn(move || come_as_guest(&lock))
-        };
+        let guest = send_guest(&lock);
         let first = {
             let lock = lock.clone();
             thread::spawn(move || come_as_owner(&lock))

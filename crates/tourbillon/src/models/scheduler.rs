@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use loom::thread::{self, JoinHandle};
 use tourbillon_queue::Time;
 
-use super::flight::Flag;
 use super::shared::{Shared, Users};
 use super::{Overlap, Owner, Plan, Rules, ScheduleErrorKind, Scheduler, Shutdown};
-use crate::Engine;
 use crate::models::timer::{World, spawn};
 use crate::models::{DUE, LATER, Tally, explore, explore_up_to};
 use crate::time::{Instant, MissedTickBehavior};
+use crate::waiter::Answer;
+use crate::{Engine, Outcome};
 
 /// A scheduler in its world, and its threads.
 struct Story {
@@ -256,17 +257,19 @@ fn d39_without_threads_two_who_turn_make_a_run_once() {
 #[test]
 fn d39_a_run_that_is_aborted_while_it_is_polled_sees_it_or_is_woken() {
     explore(|| {
-        let flag = Arc::new(Flag::new());
-        let tally = Tally::new();
+        let (world, tally) = (World::new(), Tally::new());
+        let abort = Answer::new();
         let aborts = {
-            let flag = flag.clone();
-            thread::spawn(move || flag.lower())
+            let abort = abort.clone();
+            spawn(&world, move |world| abort.give(&world.core, Outcome::Cancelled))
         };
-        let is_down = flag.watch(&tally.waker());
+        let poll = || abort.poll(&Context::from_waker(&tally.waker()));
+        let at_once = poll();
         aborts.join().unwrap();
-        assert!(is_down || tally.woken() == 1, "a run that nobody ends");
-        assert!(flag.watch(&tally.waker()));
-        drop(flag);
+        assert!(at_once.is_ready() || tally.woken() == 1, "a run that nobody ends");
+        assert_eq!(poll(), Poll::Ready(Outcome::Cancelled));
+        drop(abort);
         tally.assert_none_lost_or_doubled();
+        world.assert_idle();
     });
 }

@@ -6,24 +6,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::shared::Shared;
 use super::work::{BoxedRun, Ended, Run};
 use crate::agenda::Key;
 use crate::core::contain;
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
-
-/// By which a run is told to end.
-pub(super) struct Flag {
-    is_down: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
+use crate::waiter::Answer;
 
 pub(super) struct Flight<K: Send + Sync + 'static> {
     /// `None` once it has ended.
     going: Option<Going<K>>,
-    flag: Arc<Flag>,
+    /// Given when the run is to end: whoever polls it drops it.
+    abort: Arc<Answer>,
     key: Key,
 }
 
@@ -33,37 +28,9 @@ struct Going<K> {
     run: Run<K>,
 }
 
-impl Flag {
-    pub(super) fn new() -> Flag {
-        Flag { is_down: AtomicBool::new(false), waker: Mutex::new(None) }
-    }
-
-    /// Whoever polls the run drops it.
-    pub(super) fn lower(&self) {
-        self.is_down.store(true, Ordering::SeqCst);
-        let waker = lock(&self.waker).take();
-        if let Some(waker) = waker {
-            let _its_own_affair = contain(|| waker.wake());
-        }
-    }
-
-    /// Whether it has been lowered. If it is later, the waker is woken.
-    pub(super) fn watch(&self, waker: &Waker) -> bool {
-        let is_kept = lock(&self.waker).as_ref().is_some_and(|kept| kept.will_wake(waker));
-        if !is_kept {
-            // To clone or to drop a waker is a call of the user's executor.
-            let waker = waker.clone();
-            let old = lock(&self.waker).replace(waker);
-            drop(old);
-        }
-        // After leaving the waker: one that lowers it before does not see the waker, but is seen.
-        self.is_down.load(Ordering::SeqCst)
-    }
-}
-
 impl<K: Send + Sync + 'static> Flight<K> {
-    pub(super) fn new(future: BoxedRun, flag: Arc<Flag>, key: Key, run: Run<K>) -> Flight<K> {
-        Flight { going: Some(Going { future, run }), flag, key }
+    pub(super) fn new(future: BoxedRun, abort: Arc<Answer>, key: Key, run: Run<K>) -> Flight<K> {
+        Flight { going: Some(Going { future, run }), abort, key }
     }
 
     fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<Result<Ended, Box<dyn std::any::Any + Send>>> {
@@ -99,7 +66,7 @@ impl<K: Send + Sync + 'static> Future for Flight<K> {
         if self.going.is_none() {
             return Poll::Ready(());
         }
-        if self.flag.watch(context.waker()) {
+        if self.abort.poll(context).is_ready() {
             self.land(Landed::Aborted);
             return Poll::Ready(());
         }

@@ -11,14 +11,13 @@
 //! A run is *active* from the moment it stands in line until it has ended.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
 use super::Rules;
 use super::plan::{FOR_EVER, Overlap, Plan, Timing};
 use super::work::Work;
-use crate::time::MissedTickBehavior;
+use crate::time::{MissedTickBehavior, interval};
 
 pub(super) struct Job<K> {
     pub(super) work: Arc<dyn Work<K>>,
@@ -85,7 +84,7 @@ pub(super) struct Due {
 }
 
 /// A run that is no later than this is in time: as for [intervals](crate::time::Interval).
-const TOLERANCE: Span = Span::from_nanos(Duration::from_millis(5).as_nanos() as u64);
+const TOLERANCE: Span = Span::from_nanos(interval::TOLERANCE.as_nanos() as u64);
 
 impl<K> Job<K> {
     #[inline(always)]

@@ -16,6 +16,7 @@ mod shared;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod times;
 mod work;
 
 use std::borrow::Borrow;

@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Wake, Waker};
 
 use tourbillon_queue::Time;
 
-use super::book::{Begin, Book, Due, End, Next, Now, Phase, Rings};
+use super::book::{Begin, Book, End, Next, Phase};
 use super::error::{Cause, Failure};
-use super::flight::{self, Flag, Flight, Landed};
+use super::flight::{self, Flight, Landed};
 use super::job::Job;
 use super::table::Hint;
+use super::times::{Due, Times};
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::{Agenda, Key};
@@ -32,6 +32,7 @@ use crate::core::{CoreRef, contain};
 use crate::steps::OnClockSet;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
+use crate::waiter::Answer;
 use crate::{Engine, Outcome, trace};
 
 pub(super) struct Shared<K> {
@@ -64,23 +65,19 @@ pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
 pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What came of looking at the book.
+#[must_use]
+enum Step {
+    /// Something was done. If a run has ended by it, that is still to be written down.
+    Done(Option<End>),
+    /// There is nothing to do, as long as no more than these alerts are counted.
+    Nothing { alerts: u64 },
+    /// There will never be anything to do.
+    Over,
+}
+
 /// So much is done before others of the engine's callbacks get their turn.
 const TURN: usize = 256;
-
-/// Wakes the scheduler, as long as it is there.
-struct Ringer<K>(Weak<Shared<K>>);
-
-impl<K: Send + Sync + 'static> Wake for Ringer<K> {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.ring();
-        }
-    }
-}
 
 thread_local! {
     /// The scheduler whose run this thread is making, by its address.
@@ -98,9 +95,9 @@ impl<K> Shared<K> {
     }
 
     /// What time it is.
-    pub(super) fn now(&self, has_wall: bool) -> Now {
+    pub(super) fn now(&self, has_wall: bool) -> Times {
         let wall = self.wall.get().filter(|_| has_wall);
-        Now { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
+        Times { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
     }
 
     /// Begins the end.
@@ -108,7 +105,7 @@ impl<K> Shared<K> {
         let mut book = self.lock();
         let now = self.now(book.has_wall());
         let gone = book.shut_down(how, now);
-        let flags: Vec<_> = match book.phase {
+        let aborted: Vec<_> = match book.phase {
             Phase::Ending(Shutdown::Abort) => {
                 book.flights.keys().filter_map(|key| book.flights.get(key).cloned()).collect()
             }
@@ -116,7 +113,7 @@ impl<K> Shared<K> {
         };
         drop(book);
         self.work.notify_all();
-        flags.iter().for_each(|flag| flag.lower());
+        aborted.iter().for_each(|abort| abort.give(&self.core, Outcome::Cancelled));
         let_go(gone);
         self.try_end();
     }
@@ -154,7 +151,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             book: Mutex::new(Book::new(rules)),
             work: Condvar::new(),
             over: Condvar::new(),
-            bell: bell(&core, this),
+            bell: Bell::of(this, &core, Shared::ring),
             core,
             wall: OnceLock::new(),
             users,
@@ -168,7 +165,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> &CoreRef {
         let (core, _) = self.wall.get_or_init(|| {
             let core = core();
-            let bell = bell(&core, &self.this);
+            let bell = Bell::of(&self.this, &core, Shared::ring);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
             (core, bell)
@@ -209,12 +206,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.lock().is_called = false;
         let mut ended = None;
         for _ in 0..TURN {
-            match self.look(ended.take()).0 {
-                Next::Run(begin) => ended = self.make(begin),
-                Next::Task(task) => _ = self.inside(|| task.run()),
-                Next::Again => {}
-                Next::Wait => return,
-                Next::Over => return self.try_end(),
+            match self.step(ended.take()) {
+                Step::Done(end) => ended = end,
+                Step::Nothing { .. } | Step::Over => return,
             }
         }
         let mut book = self.lock();
@@ -229,7 +223,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.alert(self.lock());
     }
 
-    pub(super) fn set_bells(&self, rings: Option<Rings>) {
+    pub(super) fn set_bells(&self, rings: Option<Times>) {
         let Some(rings) = rings else { return };
         self.bell.set(rings.engine);
         if let Some((_, bell)) = self.wall.get() {
@@ -264,15 +258,28 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let _ = engine;
         let mut ended = None;
         loop {
-            let (next, alerts) = self.look(ended.take());
-            match next {
-                Next::Run(begin) => ended = self.make(begin),
-                Next::Task(task) => _ = self.inside(|| task.run()),
-                Next::Again => {}
-                Next::Wait => self.wait(alerts),
-                Next::Over => return self.try_end(),
+            match self.step(ended.take()) {
+                Step::Done(end) => ended = end,
+                Step::Nothing { alerts } => self.wait(alerts),
+                Step::Over => return,
             }
         }
+    }
+
+    /// Writes down what was done last, looks what there is to do, and does that.
+    fn step(self: &Arc<Self>, ended: Option<End>) -> Step {
+        let (next, alerts) = self.look(ended);
+        match next {
+            Next::Run(begin) => return Step::Done(self.make(begin)),
+            Next::Task(task) => _ = self.inside(|| task.run()),
+            Next::Again => {}
+            Next::Wait => return Step::Nothing { alerts },
+            Next::Over => {
+                self.try_end();
+                return Step::Over;
+            }
+        }
+        Step::Done(None)
     }
 
     /// Looks what there is to do; before that, writes down what was done.
@@ -320,16 +327,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Sends a run on its way.
     fn fly(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
-        let flag = Arc::new(Flag::new());
+        let abort = Answer::new();
         let mut book = self.lock();
         // There is room for a billion, and each has a future somewhere.
-        let key = book.flights.insert(Time::NEVER, Arc::clone(&flag));
+        let key = book.flights.insert(Time::NEVER, Arc::clone(&abort));
         let is_aborted = matches!(book.phase, Phase::Ending(Shutdown::Abort) | Phase::Over);
         drop(book);
         if is_aborted {
-            flag.lower();
+            abort.give(&self.core, Outcome::Cancelled);
         }
-        let flight = Flight::new(future, flag, key, run);
+        let flight = Flight::new(future, abort, key, run);
         match &self.users.spawn {
             Some(spawn) => _ = contain(|| spawn(Box::pin(flight))),
             None => flight::spawn(flight, self),
@@ -342,10 +349,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let failure = self.failure(run, landed);
         let mut book = self.lock();
         book.stats.aborted += u64::from(is_aborted);
-        let flag = book.flights.remove(key);
+        let abort = book.flights.remove(key);
         let gone = book.end(End { job: run.id.0, failure });
         self.alert(book);
-        let _its_own_affair = contain(|| drop((flag, gone)));
+        let _its_own_affair = contain(|| drop((abort, gone)));
         self.try_end();
     }
 
@@ -383,11 +390,6 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
         book.bell = None;
         self.alert(book);
     }
-}
-
-/// One that rings the scheduler.
-fn bell<K: Send + Sync + 'static>(core: &CoreRef, shared: &Weak<Shared<K>>) -> Bell {
-    Bell::on(core, Waker::from(Arc::new(Ringer(shared.clone()))))
 }
 
 /// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.

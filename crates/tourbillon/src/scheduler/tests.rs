@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use super::book::{Begin, Book, End, Next, Now, Phase};
+use super::book::{Begin, Book, End, Next, Phase};
 use super::job::{Gone, Job};
 use super::plan::{FOR_EVER, Timing};
+use super::times::Times;
 use super::work::{Begun, Run, Work};
 use super::{Overflow, Overlap, Plan, Rules, ScheduleErrorKind, Shutdown};
 use crate::agenda::Key;
@@ -56,8 +57,8 @@ impl Story {
         self.book.insert(job)
     }
 
-    fn now(&self) -> Now {
-        Now { engine: at(self.now), wall: Time::ZERO }
+    fn now(&self) -> Times {
+        Times { engine: at(self.now), wall: Time::ZERO }
     }
 
     /// What a thread would do next that comes now.

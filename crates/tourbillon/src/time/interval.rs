@@ -92,7 +92,7 @@ pub fn try_interval_at(start: Instant, period: Duration) -> Result<Interval, Zer
 }
 
 /// Later than this, a tick counts as missed.
-const TOLERANCE: Duration = Duration::from_millis(5);
+pub(crate) const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// Ticks every period: made by [`interval`], [`interval_at`] and their `try_` forms.
 ///

@@ -42,7 +42,7 @@ mod deadline;
 pub mod error;
 mod ext;
 pub(crate) mod instant;
-mod interval;
+pub(crate) mod interval;
 mod sleep;
 #[cfg(feature = "test-util")]
 pub(crate) mod test_util;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tourbillon::time::error::Elapsed;
 #[cfg(feature = "test-util")]
 use tourbillon::time::{self, Instant};
-use tourbillon::{Clock, Engine};
+use tourbillon::{Clock, Engine, Outcome};
 
 /// An engine whose clock stands still but for `Engine::advance`.
 pub(crate) fn manual() -> Engine {
@@ -105,6 +105,23 @@ impl Log {
 
     /// What was written since this was last asked.
     pub(crate) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Writes down what its callbacks were told, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Outcomes(Arc<Mutex<Vec<(u64, Outcome)>>>);
+
+impl Outcomes {
+    /// A callback that writes this name.
+    pub(crate) fn callback(&self, name: u64) -> impl FnOnce(Outcome) + Send + 'static {
+        let told = self.clone();
+        move |outcome| told.0.lock().unwrap().push((name, outcome))
+    }
+
+    /// What was written since this was last asked.
+    pub(crate) fn take(&self) -> Vec<(u64, Outcome)> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }

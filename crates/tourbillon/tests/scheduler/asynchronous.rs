@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tourbillon::Engine;
 use tourbillon::scheduler::{Overlap, Plan, Run, Scheduler, Shutdown};
 use tourbillon::time::sleep;
 
@@ -13,6 +14,24 @@ use crate::by_hand::{eventually, manual, ms};
 use crate::{Count, Story};
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A scheduler that leaves its runs to whoever polls them, and those runs.
+fn polled_by_hand(engine: &Engine) -> (Arc<Mutex<Vec<BoxedTask>>>, Scheduler<u8>) {
+    let line: Arc<Mutex<Vec<BoxedTask>>> = Arc::default();
+    let spawned = Arc::clone(&line);
+    let builder = Scheduler::builder().engine(engine).threads(0);
+    let scheduler = builder.spawn_with(move |task| spawned.lock().unwrap().push(task)).build().unwrap();
+    (line, scheduler)
+}
+
+/// A scheduler whose runs are tasks of Tokio's, and the runtime that they are on.
+fn on_tokio(engine: &Engine) -> (tokio::runtime::Runtime, Scheduler<u8>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let handle = runtime.handle().clone();
+    let builder = Scheduler::builder().engine(engine).threads(1).on_failure(|failure| println!("{failure}"));
+    let scheduler = builder.spawn_with(move |task| drop(handle.spawn(task))).build().unwrap();
+    (runtime, scheduler)
+}
 
 /// Counts when it is dropped.
 struct Dropped(Count);
@@ -193,22 +212,14 @@ fn g4_a_paused_scheduler_goes_on_polling_what_has_begun() {
 #[test]
 fn g6_runs_can_be_handed_to_an_executor() {
     let engine = manual();
-    let line: Arc<Mutex<Vec<BoxedTask>>> = Arc::default();
-    let spawned = Arc::clone(&line);
-    let scheduler = Scheduler::builder()
-        .engine(&engine)
-        .threads(0)
-        .overlap(Overlap::Parallel)
-        .spawn_with(move |task| spawned.lock().unwrap().push(task))
-        .build()
-        .unwrap();
+    let (line, scheduler) = polled_by_hand(&engine);
     let ended = Count::default();
     let made = ended.clone();
     let job = move |_: Run<u8>| {
         let made = made.clone();
         async move { made.add() }
     };
-    scheduler.schedule_async(0, ms(10), job).unwrap();
+    scheduler.schedule_async(0, Plan::every(ms(10)).overlap(Overlap::Parallel), job).unwrap();
     engine.advance(ms(30));
     assert_eq!((line.lock().unwrap().len(), ended.get(), scheduler.stats().running), (3, 0, 3));
     let tasks = std::mem::take(&mut *line.lock().unwrap());
@@ -287,16 +298,8 @@ fn p6_a_future_that_panics_when_it_is_dropped_harms_nobody() {
 
 #[test]
 fn g6_on_tokio_a_run_has_the_context_of_the_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let handle = runtime.handle().clone();
     let engine = manual();
-    let scheduler = Scheduler::builder()
-        .engine(&engine)
-        .threads(1)
-        .spawn_with(move |task| drop(handle.spawn(task)))
-        .on_failure(|failure: &tourbillon::scheduler::Failure<'_, u8>| println!("{failure}"))
-        .build()
-        .unwrap();
+    let (runtime, scheduler) = on_tokio(&engine);
     let ended = Count::default();
     let made = ended.clone();
     let job = move |run: Run<u8>| {
@@ -326,15 +329,8 @@ fn g6_on_tokio_a_run_has_the_context_of_the_runtime() {
 
 #[test]
 fn d22_a_job_on_another_executor_that_waits_for_its_own_end_does_not_wait() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let handle = runtime.handle().clone();
     let engine = manual();
-    let scheduler = Scheduler::builder()
-        .engine(&engine)
-        .threads(1)
-        .spawn_with(move |task| drop(handle.spawn(task)))
-        .build()
-        .unwrap();
+    let (_runtime, scheduler) = on_tokio(&engine);
     let ended = Count::default();
     let made = ended.clone();
     let job = move |run: Run<u8>| {
@@ -363,14 +359,7 @@ fn p10_a_waker_may_call_the_scheduler() {
         }
     }
     let engine = manual();
-    let line: Arc<Mutex<Vec<BoxedTask>>> = Arc::default();
-    let spawned = Arc::clone(&line);
-    let scheduler = Scheduler::builder()
-        .engine(&engine)
-        .threads(0)
-        .spawn_with(move |task| spawned.lock().unwrap().push(task))
-        .build()
-        .unwrap();
+    let (line, scheduler) = polled_by_hand(&engine);
     scheduler.schedule_async(0, Plan::once(ms(1)), |_| std::future::pending::<()>()).unwrap();
     engine.advance(ms(1));
     let handle = Arc::new(Mutex::new(Some(scheduler.clone())));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon::scheduler::{Cause, Plan, Scheduler, Shutdown};
 
 use crate::by_hand::{eventually, manual, ms};
-use crate::{Count, Gate, Story};
+use crate::{Count, Gate, Story, keep_busy};
 
 /// A scheduler that writes down its failures.
 fn reporting() -> (Story, Arc<Mutex<Vec<String>>>) {
@@ -312,13 +312,7 @@ fn g6_a_job_that_blocks_for_ever_takes_one_thread_and_no_more() {
     let scheduler = Scheduler::builder().engine(&engine).threads(2).build().unwrap();
     let (opener, gate) = Gate::new();
     let (begun, count) = (Count::default(), Count::default());
-    let first = begun.clone();
-    scheduler
-        .schedule("blocks", ms(10), move |_| {
-            first.add();
-            gate.wait();
-        })
-        .unwrap();
+    scheduler.schedule("blocks", ms(10), gate.job(&begun)).unwrap();
     scheduler.schedule("tick", ms(10), count.job()).unwrap();
     for round in 1..=20 {
         engine.advance(ms(10));
@@ -339,17 +333,7 @@ fn g6_a_job_that_blocks_for_ever_takes_one_thread_and_no_more() {
 fn g6_when_every_thread_is_blocked_calls_still_return() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(1).build().unwrap();
-    let (opener, gate) = Gate::new();
-    let begun = Count::default();
-    let first = begun.clone();
-    scheduler
-        .schedule("blocks", Plan::once(ms(1)), move |_| {
-            first.add();
-            gate.wait();
-        })
-        .unwrap();
-    engine.advance(ms(1));
-    eventually("it blocks", || begun.get() == 1);
+    let opener = keep_busy(&engine, &scheduler, "blocks");
     scheduler.schedule("tick", ms(1), |_| ()).unwrap();
     engine.advance(ms(5));
     assert!(scheduler.contains("tick") && scheduler.pause("tick") && scheduler.resume("tick"));

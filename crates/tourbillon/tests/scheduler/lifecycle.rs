@@ -8,7 +8,7 @@ use tourbillon::Engine;
 use tourbillon::scheduler::{Ending, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
 
 use crate::by_hand::{Task, eventually, manual, ms};
-use crate::{Count, Gate, Story, promptly};
+use crate::{Count, Gate, Story, keep_busy, promptly};
 
 #[test]
 fn g5_it_can_be_started_and_stopped_any_number_of_times() {
@@ -216,13 +216,7 @@ fn g4_drain_makes_all_that_was_due_and_abort_none_of_it() {
         let scheduler = Scheduler::builder().engine(&engine).threads(1).queue(queue).build().unwrap();
         let (opener, gate) = Gate::new();
         let (begun, count) = (Count::default(), Count::default());
-        let first = begun.clone();
-        scheduler
-            .schedule(0, Plan::once(ms(10)), move |_| {
-                first.add();
-                gate.wait();
-            })
-            .unwrap();
+        scheduler.schedule(0, Plan::once(ms(10)), gate.job(&begun)).unwrap();
         (1..=200).for_each(|key| _ = scheduler.schedule(key, Plan::once(ms(10)), count.job()).unwrap());
         (201..=300).for_each(|key| _ = scheduler.schedule(key, Plan::once(ms(11)), count.job()).unwrap());
         engine.advance(ms(10));
@@ -253,17 +247,7 @@ fn g4_drain_makes_the_run_that_waits_behind_another() {
 fn g4_the_end_is_told_to_all_who_wait_for_it() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(2).build().unwrap();
-    let (opener, gate) = Gate::new();
-    let begun = Count::default();
-    let first = begun.clone();
-    scheduler
-        .schedule("blocks", Plan::once(ms(1)), move |_| {
-            first.add();
-            gate.wait();
-        })
-        .unwrap();
-    engine.advance(ms(1));
-    eventually("it has begun", || begun.get() == 1);
+    let opener = keep_busy(&engine, &scheduler, "blocks");
     let waiters: Vec<_> = (0..4)
         .map(|number| {
             let ending = scheduler.shutdown(Shutdown::Drain);
@@ -297,7 +281,6 @@ fn p7_polling_an_ending_again_and_again_keeps_one_waker() {
     assert!(task.poll(ending.as_mut()).is_ready());
 }
 
-/// In each way in which it can be waited for, from within a closure and from within a future.
 #[test]
 fn p7_an_ending_keeps_the_waker_that_polled_it_last_and_none_when_it_is_dropped() {
     let story = Story::new();
@@ -317,6 +300,7 @@ fn p7_an_ending_keeps_the_waker_that_polled_it_last_and_none_when_it_is_dropped(
     assert!(tasks[0].poll(Pin::new(&mut waiting)).is_ready());
 }
 
+/// In each way in which a closure can wait for it.
 #[test]
 fn d22_a_job_that_waits_for_its_own_end_does_not_wait() {
     for how in [Shutdown::Drain, Shutdown::Abort] {

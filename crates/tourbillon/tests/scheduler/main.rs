@@ -20,12 +20,13 @@ mod overlap;
 mod races;
 mod schedule;
 
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use by_hand::manual;
+use by_hand::{eventually, manual, ms};
 use tourbillon::scheduler::{Builder, Plan, Run, Scheduler};
 use tourbillon::time::Instant;
 use tourbillon::{Engine, Time};
@@ -172,6 +173,25 @@ impl Gate {
     fn wait(&self) {
         let _opened = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
     }
+
+    /// A job that counts the runs that it begins, and then waits here.
+    fn job<K>(self, begun: &Count) -> impl Fn(&Run<K>) + Send + Sync + 'static + use<K> {
+        let begun = begun.clone();
+        move |_| {
+            begun.add();
+            self.wait();
+        }
+    }
+}
+
+/// Keeps a thread of the scheduler busy, with one run, until what this gives is dropped. A millisecond passes.
+fn keep_busy<K: Hash + Eq + Send + Sync + 'static>(engine: &Engine, scheduler: &Scheduler<K>, key: K) -> Sender<()> {
+    let (opener, gate) = Gate::new();
+    let begun = Count::default();
+    assert!(scheduler.schedule(key, Plan::once(ms(1)), gate.job(&begun)).is_ok());
+    engine.advance(ms(1));
+    eventually("the thread is busy", || begun.get() == 1);
+    opener
 }
 
 /// Runs this on a thread of its own, and fails if it does not return. (On a loaded machine, a minute is prompt.)
