@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     for (number, scenario) in SCENARIOS.into_iter().enumerate() {
         eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
         let begin = Instant::now();
-        let (found, ended) = run_one(scenario, &options.common);
+        let (found, ended) = run_one(scenario, command(scenario, &options.common), options.common.json);
         if !options.common.json {
             print(&format!("\n== {scenario}\n{}", tables(&found)));
         }
@@ -49,14 +49,17 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// What a scenario found, and how it ended. Its progress and its errors are seen.
-fn run_one(scenario: &str, common: &Common) -> (Vec<Line>, Result<(), String>) {
+/// This program again, with one scenario.
+fn command(scenario: &str, common: &Common) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args([scenario, "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
-    if common.quick {
-        command.arg("--quick");
-    }
+    command.args([scenario, "--json"]).args(common.quick.then_some("--quick"));
+    command
+}
+
+/// What a scenario found, and how it ended. Its progress and its errors are seen.
+fn run_one(scenario: &str, mut command: Command, json: bool) -> (Vec<Line>, Result<(), String>) {
     let mut lines = Vec::new();
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return (lines, Err(format!("{scenario} could not be started: {error}"))),
@@ -64,7 +67,7 @@ fn run_one(scenario: &str, common: &Common) -> (Vec<Line>, Result<(), String>) {
     let output = BufReader::new(child.stdout.take().expect("it was asked for"));
     let mut wrong = None;
     for text in output.lines().map_while(Result::ok) {
-        if common.json {
+        if json {
             print(&format!("{text}\n"));
         }
         match Line::from_json(&text) {
@@ -79,4 +82,34 @@ fn run_one(scenario: &str, common: &Common) -> (Vec<Line>, Result<(), String>) {
         Ok(_) => wrong.map_or(Ok(()), Err),
     };
     (lines, ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> (Vec<Line>, Result<(), String>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run_one("fire", command, false)
+    }
+
+    const LINE: &str =
+        r#"{"scenario":"fire","system":"ours","case":"pending=1","metric":"cpu_ns_per_fire","value":99}"#;
+
+    #[test]
+    fn a_scenario_that_ends_well_gives_its_figures() {
+        let (lines, ended) = shell(&format!("echo '{LINE}'; echo '{LINE}'"));
+        assert_eq!((lines.len(), ended), (2, Ok(())));
+    }
+
+    #[test]
+    fn a_scenario_that_fails_does_not_hide_and_keeps_what_it_found_before() {
+        let (lines, ended) = shell(&format!("echo '{LINE}'; exit 3"));
+        assert_eq!(lines.len(), 1);
+        assert!(ended.is_err_and(|why| why.starts_with("fire failed")));
+        assert!(shell("kill -9 $$").1.is_err(), "by a signal");
+        assert!(shell("true").1.is_err(), "without figures");
+        assert!(shell(&format!("echo '{LINE}'; echo nonsense")).1.is_err(), "with something else");
+    }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::systems::native;
 
 /// The peers whose versions matter, as the registry names them.
-const PEERS: [&str; 12] = [
+const PEERS: [&str; 10] = [
     "async-io",
     "futures-timer",
     "hierarchical_hash_wheel_timer",
@@ -17,8 +17,6 @@ const PEERS: [&str; 12] = [
     "tokio",
     "tokio-cron-scheduler",
     "tokio-util",
-    "async-executor",
-    "io-uring",
 ];
 
 /// What this program was built with.

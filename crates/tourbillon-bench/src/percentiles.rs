@@ -29,7 +29,8 @@ pub(crate) fn quantile(metric: &str) -> Option<f64> {
 
 /// Those that so many values can tell: above a percentile there must be at least one.
 pub(crate) fn known(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, f64)> + use<> {
-    let values = histogram.len() as f64;
+    // A little more, against what is lost to rounding.
+    let values = histogram.len() as f64 + 1e-6;
     REPORTED.into_iter().filter(move |(metric, quantile)| !is_detail(metric) || values * (1.0 - quantile) >= 1.0)
 }
 

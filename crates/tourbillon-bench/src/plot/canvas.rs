@@ -44,6 +44,13 @@ pub(super) fn colour(system: &str) -> RGBColor {
     COLOURS.iter().find(|(name, _)| *name == system).map_or(OTHER, |(_, colour)| *colour)
 }
 
+/// The colour of the nth curve of a system, from 0 on: the others are paler than the first.
+pub(super) fn shade(system: &str, nth: usize) -> RGBColor {
+    let RGBColor(r, g, b) = colour(system);
+    let paler = |of: u8| if nth == 0 { of } else { 255 - (255 - of) / 2 };
+    RGBColor(paler(r), paler(g), paler(b))
+}
+
 /// Whether it is one of ours, which is drawn a little thicker.
 pub(super) fn is_ours(system: &str) -> bool {
     system.starts_with("tourbillon")

@@ -26,7 +26,7 @@ pub(super) fn plot(lines: &[Line]) -> super::Drawn {
         let of = lines.iter().filter(|line| line.system == system);
         let mut points: Vec<_> = of.filter_map(|line| Some((place(pending(line)?), line.value.max(0.1)))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Curve { name: system.to_owned(), system: system.to_owned(), points }
+        Curve::new(system, system, points)
     };
     let curves = Curves {
         title: "To arm a timer and cancel it, beside others that are pending".into(),

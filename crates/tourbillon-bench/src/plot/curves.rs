@@ -3,8 +3,8 @@
 use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
 
-use super::canvas::{GRID, INK, LEGEND, SIZE, TEXT, TITLE, colour, is_ours, legend, log_range, page, round_numbers};
-use super::canvas::{short, text};
+use super::canvas::{GRID, INK, LEGEND, SIZE, TEXT, TITLE, is_ours, legend, log_range, page, round_numbers};
+use super::canvas::{shade, short, text};
 
 /// What a plot shows.
 pub(super) struct Curves {
@@ -18,19 +18,31 @@ pub(super) struct Curves {
 
 /// One of a plot's curves.
 pub(super) struct Curve {
-    pub(super) name: String,
-    pub(super) system: String,
-    pub(super) points: Vec<(f64, f64)>,
+    name: String,
+    system: String,
+    points: Vec<(f64, f64)>,
+    colour: RGBColor,
+}
+
+impl Curve {
+    pub(super) fn new(name: &str, system: &str, points: Vec<(f64, f64)>) -> Curve {
+        Curve { name: name.to_owned(), system: system.to_owned(), points, colour: INK }
+    }
 }
 
 impl Curves {
     pub(super) fn plot(mut self) -> super::Drawn {
+        for curve in 0..self.curves.len() {
+            let system = &self.curves[curve].system;
+            let before = self.curves[..curve].iter().filter(|other| other.system == *system).count();
+            self.curves[curve].colour = shade(system, before);
+        }
         // In the legend as they are at the right: the highest first.
         let end = |curve: &Curve| curve.points.last().map_or(0.0, |(_, y)| *y);
         self.curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
         page(|area| {
             let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
-            let names: Vec<_> = self.curves.iter().map(|curve| (curve.name.clone(), colour(&curve.system))).collect();
+            let names: Vec<_> = self.curves.iter().map(|curve| (curve.name.clone(), curve.colour)).collect();
             legend(&right, &names)?;
             let heights = log_range(self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y)));
             let (first, last) = self.ends();
@@ -57,7 +69,7 @@ impl Curves {
                 .y_desc(self.up)
                 .draw()?;
             for curve in &self.curves {
-                let (colour, width) = (colour(&curve.system), if is_ours(&curve.system) { 4 } else { 2 });
+                let (colour, width) = (curve.colour, if is_ours(&curve.system) { 4 } else { 2 });
                 chart.draw_series(LineSeries::new(curve.points.iter().copied(), colour.stroke_width(width)))?;
                 chart.draw_series(curve.points.iter().map(|point| Circle::new(*point, width + 1, colour.filled())))?;
             }

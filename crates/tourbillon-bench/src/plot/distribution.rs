@@ -7,8 +7,7 @@ use crate::percentiles::quantile;
 use crate::table::in_order;
 
 /// The marks of the axis, on which every nine takes the same room.
-const MARKS: [(f64, &str); 7] =
-    [(0.1, "10%"), (0.25, "25%"), (0.5, "50%"), (0.75, "75%"), (0.9, "90%"), (0.99, "99%"), (0.999, "99.9%")];
+const MARKS: [(f64, &str); 5] = [(0.1, "10%"), (0.5, "50%"), (0.9, "90%"), (0.99, "99%"), (0.999, "99.9%")];
 
 /// Less is drawn as this much, in microseconds: on a scale of logarithms there is no place for none.
 const LEAST: f64 = 1.0;
@@ -28,8 +27,8 @@ pub(super) fn plot(lines: &[Line], tasks: &str) -> super::Drawn {
         let of: Vec<_> = known.iter().filter(|(variant, ..)| variant.name == name).collect();
         let mut points: Vec<_> = of.iter().map(|(_, at, line)| (nines(*at), line.value.max(LEAST))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let system = of.first().map_or(String::new(), |(_, _, line)| line.system.clone());
-        Curve { name: name.to_owned(), system, points }
+        let system = of.first().map_or("", |(_, _, line)| &line.system);
+        Curve::new(name, system, points)
     };
     let most = known.iter().map(|(_, at, _)| *at).fold(0.5, f64::max);
     let marks = MARKS.into_iter().filter(|(at, _)| *at <= most);

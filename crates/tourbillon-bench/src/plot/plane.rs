@@ -44,6 +44,9 @@ struct Point<'a> {
     late: f64,
 }
 
+/// The height of labels, in pixels.
+const LABEL: u32 = 12;
+
 /// Less is drawn as this much: on a scale of logarithms there is no place for none.
 const LEAST: f64 = 1.0;
 
@@ -85,7 +88,9 @@ pub(super) fn plot(lines: &[Line], tasks: &str) -> super::Drawn {
         let mut taken: Vec<Square> = places.iter().map(|place| Square::around(*place)).collect();
         for (point, place) in points.iter().zip(places) {
             let square = Square::beside(place, &point.label, &taken);
-            area.draw(&Text::new(point.label.clone(), (square.x, square.y), text(TEXT - 2)))?;
+            let colour = colour(point.system);
+            area.draw(&PathElement::new(vec![place, square.nearest(place)], colour.mix(0.5)))?;
+            area.draw(&Text::new(point.label.clone(), (square.x, square.y), text(LABEL).color(&colour)))?;
             taken.push(square);
         }
         Ok(())
@@ -129,10 +134,10 @@ impl Square {
     /// Of a text beside a point, where nothing else is if there is such a place near.
     fn beside((x, y): (i32, i32), text: &str, taken: &[Square]) -> Square {
         // About what a letter takes.
-        let (width, height) = (text.chars().count() as i32 * 7, TEXT as i32);
+        let (width, height) = (text.chars().count() as i32 * LABEL as i32 * 11 / 20 + 2, LABEL as i32 + 1);
         let at = |x, y| Square { x, y, width, height };
-        let near = (0..4).flat_map(|step| {
-            let away = 14 * step;
+        let near = (0..8).flat_map(|step| {
+            let away = 7 * step;
             [
                 at(x + 9, y - height / 2 - away),
                 at(x + 9, y - height / 2 + away),
@@ -144,6 +149,11 @@ impl Square {
         });
         let is_free = |square: &Square| square.is_in_plot() && taken.iter().all(|other| !square.meets(*other));
         near.into_iter().find(is_free).unwrap_or(at(x + 9, y - height / 2))
+    }
+
+    /// Its point that is nearest to another.
+    fn nearest(self, (x, y): (i32, i32)) -> (i32, i32) {
+        (x.clamp(self.x, self.x + self.width), y.clamp(self.y, self.y + self.height))
     }
 
     fn meets(self, other: Square) -> bool {

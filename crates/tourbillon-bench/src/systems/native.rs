@@ -220,3 +220,38 @@ fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     child.wait_with_output()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one.
+    const SCENARIOS: [(&str, usize, &[&str]); 7] = [
+        ("churn", 2, &["60000000000", "10", "100", "0", "0"]),
+        ("churn", 2, &["60000000000", "10", "100", "5", "1"]),
+        ("reset", 2, &["60000000000", "10", "100", "1000"]),
+        ("fire", 2, &["100", "5000000", "5000000"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "0"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "1"]),
+        ("memory", 2, &["60000000000", "1000"]),
+    ];
+
+    #[test]
+    fn every_program_that_can_be_compiled_here_answers_round_by_round() {
+        for peer in &PEERS {
+            let Some(program) = peer.program() else { continue };
+            for (scenario, numbers, arguments) in SCENARIOS {
+                let mut command = Command::new(program);
+                command.arg(scenario).args(arguments);
+                let mut process = Process::start(peer.name, command);
+                for round in 0..2 {
+                    let answer = process.ask();
+                    assert!(answer.len() >= numbers, "{} {scenario}, round {round}: {answer:?}", peer.name);
+                    assert!(answer[0] > 0.0 || scenario == "memory", "{} {scenario}: {answer:?}", peer.name);
+                }
+            }
+        }
+        let here = PEERS.iter().filter(|peer| peer.program().is_some()).count();
+        assert_eq!(versions().len(), here, "each that is here tells its version");
+    }
+}
