@@ -117,7 +117,7 @@ static void churn_timed(asio::io_context &io, std::vector<steady_timer> &ring, s
     settle(io);
 }
 
-static int churn(const arguments &arguments) {
+static int churn(arguments arguments) {
     uint64_t far = arguments.at[0];
     size_t pending = arguments.at[1], operations = arguments.at[2], window = arguments.at[3];
     bool turned = arguments.at[4] != 0;
@@ -141,7 +141,7 @@ static int churn(const arguments &arguments) {
 }
 
 /// A new expiry cancels the wait, so that it has to be begun again.
-static int reset(const arguments &arguments) {
+static int reset(arguments arguments) {
     uint64_t far = arguments.at[0], step = arguments.at[3], later = now() + 3 * far;
     size_t pending = arguments.at[1], operations = arguments.at[2];
     asio::io_context io(1);
@@ -187,17 +187,6 @@ static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     return spent;
 }
 
-static int fire(const arguments &arguments) {
-    uint64_t spent, lead = arguments.at[2];
-    fire_once(10000, 50000000, 50000000);
-    while (asked()) {
-        while (!(spent = fire_once(arguments.at[0], arguments.at[1], lead)))
-            lead *= 2;
-        print_numbers(spent, 0);
-    }
-    return 0;
-}
-
 /// One of those that sleep again and again.
 class Task {
   public:
@@ -223,7 +212,7 @@ class Task {
     struct lateness &late;
 };
 
-static int lateness(const arguments &arguments) {
+static int lateness(arguments arguments) {
     uint64_t count = arguments.at[0], warm_up = arguments.at[3], time = arguments.at[4];
     struct lateness late = lateness_new(count, arguments.at[1], time);
     asio::io_context io(1);
@@ -243,7 +232,7 @@ static int lateness(const arguments &arguments) {
     return 0;
 }
 
-static int memory(const arguments &arguments) {
+static int memory(arguments arguments) {
     size_t count = arguments.at[1];
     uint64_t *durations = far_durations(count, 1, arguments.at[0]);
     asio::io_context io(1);
@@ -259,19 +248,9 @@ static int memory(const arguments &arguments) {
 }
 
 int main(int argc, char **argv) {
-    const char *scenario = argc > 1 ? argv[1] : "";
-    const arguments arguments = arguments_of(argc, argv);
-    if (!strcmp(scenario, "version"))
-        return printf("asio %d.%d.%d\n", ASIO_VERSION / 100000, ASIO_VERSION / 100 % 1000, ASIO_VERSION % 100) < 0;
-    if (!strcmp(scenario, "churn"))
-        return churn(arguments);
-    if (!strcmp(scenario, "reset"))
-        return reset(arguments);
-    if (!strcmp(scenario, "fire"))
-        return fire(arguments);
-    if (!strcmp(scenario, "lateness"))
-        return lateness(arguments);
-    if (!strcmp(scenario, "memory"))
-        return memory(arguments);
-    return fail("no such scenario");
+    char version[32];
+    snprintf(version, sizeof version, "asio %d.%d.%d", ASIO_VERSION / 100000, ASIO_VERSION / 100 % 1000,
+             ASIO_VERSION % 100);
+    const struct program program = {version, churn, reset, fire_once, lateness, memory};
+    return run_program(&program, argc, argv);
 }

@@ -158,4 +158,46 @@ static inline int fail(const char *what) {
     return 1;
 }
 
+/* What a program can do. */
+struct program {
+    const char *version;
+    int (*churn)(struct arguments);
+    int (*reset)(struct arguments);
+    /* CPU time of so many fires within a time, from when all are armed; 0 if the first was due before that. */
+    uint64_t (*fire)(size_t count, uint64_t spread, uint64_t lead);
+    int (*lateness)(struct arguments);
+    int (*memory)(struct arguments);
+};
+
+/* As in fire.rs: a small round first, and more time to arm all if it was too short. */
+static inline int fire_rounds(const struct program *program, struct arguments arguments) {
+    uint64_t spent, lead = arguments.at[2];
+    program->fire(10000, 50000000, 50000000);
+    while (asked()) {
+        while (!(spent = program->fire(arguments.at[0], arguments.at[1], lead)))
+            lead *= 2;
+        print_numbers(spent, 0);
+    }
+    return 0;
+}
+
+/* What `main` returns. */
+static inline int run_program(const struct program *program, int argc, char **argv) {
+    const char *scenario = argc > 1 ? argv[1] : "";
+    struct arguments arguments = arguments_of(argc, argv);
+    if (!strcmp(scenario, "version"))
+        return puts(program->version) < 0;
+    if (!strcmp(scenario, "churn"))
+        return program->churn(arguments);
+    if (!strcmp(scenario, "reset"))
+        return program->reset(arguments);
+    if (!strcmp(scenario, "fire"))
+        return fire_rounds(program, arguments);
+    if (!strcmp(scenario, "lateness"))
+        return program->lateness(arguments);
+    if (!strcmp(scenario, "memory"))
+        return program->memory(arguments);
+    return fail("no such scenario");
+}
+
 #endif

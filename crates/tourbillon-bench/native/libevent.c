@@ -205,17 +205,6 @@ static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     return spent;
 }
 
-static int fire(struct arguments arguments) {
-    uint64_t spent, lead = arguments.at[2];
-    fire_once(10000, 50000000, 50000000);
-    while (asked()) {
-        while (!(spent = fire_once(arguments.at[0], arguments.at[1], lead)))
-            lead *= 2;
-        print_numbers(spent, 0);
-    }
-    return 0;
-}
-
 struct task {
     struct event event;
     uint64_t random, deadline;
@@ -280,19 +269,8 @@ static int memory(struct arguments arguments) {
 }
 
 int main(int argc, char **argv) {
-    const char *scenario = argc > 1 ? argv[1] : "";
-    struct arguments arguments = arguments_of(argc, argv);
-    if (!strcmp(scenario, "version"))
-        return printf("libevent %s\n", event_get_version()) < 0;
-    if (!strcmp(scenario, "churn"))
-        return churn(arguments);
-    if (!strcmp(scenario, "reset"))
-        return reset(arguments);
-    if (!strcmp(scenario, "fire"))
-        return fire(arguments);
-    if (!strcmp(scenario, "lateness"))
-        return lateness(arguments);
-    if (!strcmp(scenario, "memory"))
-        return memory(arguments);
-    return fail("no such scenario");
+    char version[64];
+    snprintf(version, sizeof version, "libevent %s", event_get_version());
+    const struct program program = {version, churn, reset, fire_once, lateness, memory};
+    return run_program(&program, argc, argv);
 }

@@ -9,8 +9,8 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle,
-    wait_until_quiet,
+    Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure, measure_pending, per_operation,
+    settle, wait_until_quiet,
 };
 use crate::look::own_cpu;
 use crate::random::Random;
@@ -71,7 +71,8 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
         let work = Work { pending, window: 0, driver: Driver::Fresh, durations: durations.clone() };
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
-        measure_pending(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
+        // Those that are pending are armed anew for each round.
+        measure(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
     }
     let turned = pending.iter().map(|&pending| (0, pending));
     let windows = window.iter().map(|&window| (window, WINDOW_PENDING));

@@ -1,7 +1,7 @@
 //! Scenario `memory`: what a pending sleep takes.
 //!
-//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`: no system
-//! finds memory that another has left.
+//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`, or a peer's
+//! program in C or C++: no system finds memory that another has left.
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
 //! What the plots have in common: colours, fonts, legends.
 
 use std::error::Error;
+use std::ops::Range;
 
 use plotters::coord::Shift;
+use plotters::coord::combinators::{BindKeyPoints, WithKeyPoints};
 use plotters::prelude::*;
 
 /// Where something is drawn.
@@ -15,10 +17,10 @@ pub(super) const LEGEND: u32 = 190;
 
 /// Of text, in pixels.
 pub(super) const TEXT: u32 = 14;
-pub(super) const TITLE: u32 = 18;
+const TITLE: u32 = 18;
 
 pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
-pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
+const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// A colour for each system, so that it has the same in every plot. Ours is red.
 const COLOURS: [(&str, RGBColor); 13] = [
@@ -73,6 +75,62 @@ pub(super) fn page(draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn Error>>) -
     Ok(svg)
 }
 
+/// An axis, on a scale of logarithms.
+pub(super) struct Axis<'a> {
+    pub(super) description: &'a str,
+    pub(super) range: Range<f64>,
+    /// Where there are marks.
+    pub(super) marks: Vec<f64>,
+    /// What a mark says.
+    pub(super) say: &'a dyn Fn(f64) -> String,
+}
+
+impl<'a> Axis<'a> {
+    /// With the round numbers as marks.
+    pub(super) fn of(description: &'a str, values: impl IntoIterator<Item = f64>) -> Axis<'a> {
+        let range = log_range(values);
+        Axis { description, marks: round_numbers(&range), range, say: &short }
+    }
+}
+
+type Scale = WithKeyPoints<LogCoord<f64>>;
+
+/// Something to draw points and curves into.
+pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
+
+/// A title, two axes, and a grid.
+pub(super) fn chart<'a, 'b>(
+    area: &'a Area<'b>,
+    title: &str,
+    across: Axis<'_>,
+    up: Axis<'_>,
+) -> Result<Chart<'a, 'b>, Box<dyn Error>> {
+    let (x_labels, y_labels) = (across.marks.len(), up.marks.len());
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, text(TITLE))
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(
+            across.range.log_scale().with_key_points(across.marks),
+            up.range.log_scale().with_key_points(up.marks),
+        )?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .label_style(text(TEXT))
+        .x_labels(x_labels)
+        .y_labels(y_labels)
+        .x_label_formatter(&|value| (across.say)(*value))
+        .y_label_formatter(&|value| (up.say)(*value))
+        .x_desc(across.description)
+        .y_desc(up.description)
+        .draw()?;
+    Ok(chart)
+}
+
 /// A column with a coloured mark and a name for each.
 pub(super) fn legend(area: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<(), Box<dyn Error>> {
     const TOP: i32 = 50;
@@ -86,13 +144,13 @@ pub(super) fn legend(area: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<
 }
 
 /// A range that holds all values and a little more, on a scale of logarithms.
-pub(super) fn log_range(values: impl IntoIterator<Item = f64>) -> std::ops::Range<f64> {
+fn log_range(values: impl IntoIterator<Item = f64>) -> Range<f64> {
     let (least, most) = values.into_iter().fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), v| (a.min(v), b.max(v)));
     if least > most { 1.0..10.0 } else { least / 1.3..most * 1.3 }
 }
 
 /// The round numbers of a range: 1, 2 and 5 times the powers of ten.
-pub(super) fn round_numbers(range: &std::ops::Range<f64>) -> Vec<f64> {
+fn round_numbers(range: &Range<f64>) -> Vec<f64> {
     let powers = (-3..12).map(|power| 10f64.powi(power));
     let all = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
     all.filter(|number| range.contains(number)).collect()

@@ -1,10 +1,8 @@
 //! Curves over an axis whose marks are given. Both axes are on a scale of logarithms.
 
-use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
 
-use super::canvas::{GRID, INK, LEGEND, SIZE, TEXT, TITLE, is_ours, legend, log_range, page, round_numbers};
-use super::canvas::{shade, short, text};
+use super::canvas::{Axis, INK, LEGEND, SIZE, chart, is_ours, legend, page, shade};
 
 /// What a plot shows.
 pub(super) struct Curves {
@@ -44,30 +42,11 @@ impl Curves {
             let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
             let names: Vec<_> = self.curves.iter().map(|curve| (curve.name.clone(), curve.colour)).collect();
             legend(&right, &names)?;
-            let heights = log_range(self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y)));
             let (first, last) = self.ends();
-            let key_points: Vec<f64> = self.marks.iter().map(|(at, _)| *at).collect();
-            let across = (first..last).log_scale().with_key_points(key_points);
-            let up = heights.clone().log_scale().with_key_points(round_numbers(&heights));
-            let mut chart = ChartBuilder::on(&left)
-                .caption(&self.title, text(TITLE))
-                .margin(14)
-                .x_label_area_size(44)
-                .y_label_area_size(64)
-                .build_cartesian_2d(across, up)?;
-            chart
-                .configure_mesh()
-                .light_line_style(WHITE)
-                .bold_line_style(GRID)
-                .axis_style(INK)
-                .label_style(text(TEXT))
-                .x_labels(self.marks.len())
-                .y_labels(30)
-                .x_label_formatter(&|at| self.mark(*at))
-                .y_label_formatter(&|value| short(*value))
-                .x_desc(self.across)
-                .y_desc(self.up)
-                .draw()?;
+            let marks = self.marks.iter().map(|(at, _)| *at).collect();
+            let across = Axis { description: self.across, range: first..last, marks, say: &|at| self.mark(at) };
+            let heights = self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
+            let mut chart = chart(&left, &self.title, across, Axis::of(self.up, heights))?;
             for curve in &self.curves {
                 let (colour, width) = (curve.colour, if is_ours(&curve.system) { 4 } else { 2 });
                 chart.draw_series(LineSeries::new(curve.points.iter().copied(), colour.stroke_width(width)))?;

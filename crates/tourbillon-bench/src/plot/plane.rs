@@ -1,10 +1,8 @@
 //! Precision against CPU: how late a system's timers are, and what one costs. Down and to the left is better.
 
-use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
 
-use super::canvas::{GRID, INK, LEGEND, SIZE, TEXT, TITLE, colour, is_ours, legend, log_range, page, round_numbers};
-use super::canvas::{short, text};
+use super::canvas::{Axis, LEGEND, SIZE, chart, colour, is_ours, legend, page, text};
 use super::distribution::sleepers;
 use crate::line::Line;
 use crate::table::in_order;
@@ -57,29 +55,10 @@ pub(super) fn plot(lines: &[Line], tasks: &str) -> super::Drawn {
         let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
         let systems = in_order(points.iter().map(|point| point.system));
         legend(&right, &systems.iter().map(|system| ((*system).to_owned(), colour(system))).collect::<Vec<_>>())?;
-        let (cpu, late) = (log_range(points.iter().map(|it| it.cpu)), log_range(points.iter().map(|it| it.late)));
-        let mut chart = ChartBuilder::on(&left)
-            .caption(format!("Precision against CPU, of timers that {}", sleepers(tasks)), text(TITLE))
-            .margin(14)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
-            .build_cartesian_2d(
-                cpu.clone().log_scale().with_key_points(round_numbers(&cpu)),
-                late.clone().log_scale().with_key_points(round_numbers(&late)),
-            )?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(GRID)
-            .axis_style(INK)
-            .label_style(text(TEXT))
-            .x_labels(30)
-            .y_labels(30)
-            .x_label_formatter(&|value| short(*value))
-            .y_label_formatter(&|value| short(*value))
-            .x_desc("CPU nanoseconds a fire")
-            .y_desc("median lateness, microseconds")
-            .draw()?;
+        let title = format!("Precision against CPU, of timers that {}", sleepers(tasks));
+        let across = Axis::of("CPU nanoseconds a fire", points.iter().map(|point| point.cpu));
+        let up = Axis::of("median lateness, microseconds", points.iter().map(|point| point.late));
+        let mut chart = chart(&left, &title, across, up)?;
         chart.draw_series(points.iter().map(|point| {
             let size = if is_ours(point.system) { 6 } else { 5 };
             Circle::new((point.cpu, point.late), size, colour(point.system).filled())
@@ -134,7 +113,7 @@ impl Square {
     /// Of a text beside a point, where nothing else is if there is such a place near.
     fn beside((x, y): (i32, i32), text: &str, taken: &[Square]) -> Square {
         // About what a letter takes.
-        let (width, height) = (text.chars().count() as i32 * LABEL as i32 * 11 / 20 + 2, LABEL as i32 + 1);
+        let (width, height) = (text.chars().count() as i32 * LABEL as i32 / 2, LABEL as i32 + 1);
         let at = |x, y| Square { x, y, width, height };
         let near = (0..8).flat_map(|step| {
             let away = 7 * step;
