@@ -39,6 +39,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("memory", or_unknown(read("/proc/meminfo").and_then(|text| field(&text, "MemTotal")))),
         ("kernel", or_unknown(read("/proc/sys/kernel/osrelease"))),
         ("clock source", or_unknown(read("/sys/devices/system/clocksource/clocksource0/current_clocksource"))),
+        ("scheduling", or_unknown(read("/proc/self/stat").and_then(|stat| policy(&stat).map(str::to_owned)))),
         ("compiler", or_unknown(output("rustc", &["--version"]))),
         ("peers", versions.join(", ")),
     ]
@@ -69,6 +70,18 @@ fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(value)
 }
 
+/// How the kernel schedules this process. A run under `chrt` does not compare with one without.
+fn policy(stat: &str) -> Option<&'static str> {
+    // The name of the program comes second, in brackets, and may have spaces; the policy is number 41.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    Some(match after_name.split_whitespace().nth(41 - 3)? {
+        "0" => "normal",
+        "1" => "real-time (chrt -f)",
+        "2" => "real-time (chrt -r)",
+        _ => "other",
+    })
+}
+
 /// The version of a package in a lock file.
 fn version<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
     let (_, after) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
@@ -87,6 +100,9 @@ mod tests {
         );
         assert_eq!(field("processor : 0\n", "model name"), None);
         assert_eq!(version("[[package]]\nname = \"a\"\nversion = \"1.2\"\nsource = \"x\"\n", "a"), Some("1.2"));
+        let stat = |policy| format!("7 (a b) S {}{policy} 0 0", "0 ".repeat(37));
+        assert_eq!((policy(&stat(0)), policy(&stat(1))), (Some("normal"), Some("real-time (chrt -f)")));
+        assert_eq!(policy("7 (a b) S"), None);
         assert!(PEERS.iter().all(|name| version(LOCK, name).is_some()), "every peer is in the lock file");
     }
 }
