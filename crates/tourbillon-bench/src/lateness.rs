@@ -96,11 +96,7 @@ fn ours(size: Size) -> Vec<Entry> {
     type Flavour = (&'static str, fn() -> Tokio);
     let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
     let mut entries = Vec::new();
-    for (name, slack) in tourbillon::SLACKS {
-        // It spins before every fire: for a few timers, not for a thousand.
-        if name == tourbillon::PRECISE && size.tasks > 1 {
-            continue;
-        }
+    for (name, slack) in slacks(size) {
         for (flavour, runtime) in runtimes {
             let variant = |driver| format!(",slack={name},driver={driver},rt={flavour}");
             entries.push(entry(tourbillon::NAME, variant("thread"), size, runtime, move |_| {
@@ -116,10 +112,14 @@ fn ours(size: Size) -> Vec<Entry> {
     entries
 }
 
+/// The slacks for so many tasks. The precise one has somebody spin before every fire: for a few timers, not for a thousand.
+fn slacks(size: Size) -> impl Iterator<Item = tourbillon::Named> {
+    tourbillon::SLACKS.into_iter().filter(move |(name, _)| *name != tourbillon::PRECISE || size.tasks == 1)
+}
+
 /// Ours on its own runtime, whose worker turns the timers.
 fn on_our_runtime(size: Size) -> Vec<Entry> {
-    let slacks = tourbillon::SLACKS.into_iter().filter(|(name, _)| *name != tourbillon::PRECISE);
-    let entries = slacks.map(|(name, slack)| {
+    let entries = slacks(size).map(|(name, slack)| {
         entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move |_| {
             move |job| task(tourbillon::sleep_until_with(slack()), job)
         })
