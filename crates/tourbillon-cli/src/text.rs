@@ -13,6 +13,7 @@ impl Paint {
         Paint(std::io::stdout().is_terminal() && !refused)
     }
 
+    #[cfg(test)]
     pub(crate) fn none() -> Paint {
         Paint(false)
     }

@@ -167,7 +167,9 @@ impl<'a> Clerk<'a> {
         self.scheduler.stop();
         stage.reference.patience().wait_for(|| self.scheduler.stats().running == 0);
         let left = self.scheduler.len() as u64;
-        self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5));
+        if !self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5)) {
+            self.tally.complain(Promise::P2, "jobs: the scheduler did not end");
+        }
         let mut tally = {
             self.fold(0);
             self.tally

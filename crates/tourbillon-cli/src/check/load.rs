@@ -8,7 +8,7 @@ use tourbillon::{Clock, Engine};
 use super::audit::Audit;
 use super::order::KINDS;
 use super::promise::Promise;
-use super::sleeps::{self, Plan};
+use super::sleeps::{self, Plan, Slacks};
 use super::stage::Stage;
 use super::watch::Part;
 use super::{clocks, delay_queue, jobs, named, outside, timeouts, timers};
@@ -44,7 +44,7 @@ pub(crate) fn run(stage: &Arc<Stage>, audit: &mut Audit) {
 
 type Surface = Box<dyn FnOnce(&Arc<Stage>) -> super::audit::Findings + Send>;
 
-/// Fewer timers, on engines with the other queues and with another clock.
+/// Fewer timers, on engines with the other queues, with other slacks, and with another clock.
 fn other_plans(stage: &Stage) -> Vec<Plan> {
     let plan = |surface, engine, source| Plan {
         surface,
@@ -52,13 +52,15 @@ fn other_plans(stage: &Stage) -> Vec<Plan> {
         source,
         threads: 1,
         timers: sleeps::few(stage.timers),
+        slacks: Slacks::Adaptive,
         moves: false,
     };
     let names = ["sleeps on a heap", "sleeps on a list and tree", "sleeps on rounds"];
     let kinds = names.into_iter().zip(&KINDS[1..]);
-    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "there is no other clock"))]
     let mut plans: Vec<_> =
         kinds.map(|(name, (_, kind))| plan(name, Engine::builder().queue(*kind), Source::Monotonic)).collect();
+    let mixed = plan("sleeps with other slacks", Engine::builder(), Source::Monotonic);
+    plans.push(Plan { slacks: Slacks::Mixed, moves: true, ..mixed });
     #[cfg(target_os = "linux")]
     plans.push(plan("sleeps by boot time", Engine::builder().clock(Clock::boot()), Source::Boot));
     plans

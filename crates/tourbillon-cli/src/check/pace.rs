@@ -23,7 +23,7 @@ const RATE: f64 = 400_000.0;
 const SHORTEST: Duration = Duration::from_millis(5);
 const TOO_LATE: u64 = 20_000_000;
 const IN_TIME: u64 = 5_000_000;
-const MOST: u32 = 256;
+const MOST: u32 = 32;
 
 impl Pace {
     /// For so many timers pending at a time.

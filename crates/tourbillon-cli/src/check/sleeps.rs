@@ -5,7 +5,7 @@
 //! found early, and one that is early by more than those few instructions is found.
 
 use std::pin::{Pin, pin};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -32,9 +32,19 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     pub(crate) threads: usize,
     pub(crate) timers: usize,
+    pub(crate) slacks: Slacks,
     /// Deadlines are moved, too. Then the engine may have armed a timer anew that had fired just before, so that its own count can
     /// be higher than ours.
     pub(crate) moves: bool,
+}
+
+/// How late the timers of an engine may be on purpose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slacks {
+    /// The default.
+    Adaptive,
+    /// Some of each kind.
+    Mixed,
 }
 
 /// One thread.
@@ -52,6 +62,8 @@ struct Sleeper<'a> {
     moves: u64,
 }
 
+/// How often a thread looks for what has fired.
+const LOOK: Duration = Duration::from_millis(1);
 /// The adaptive slack, and what is added to it by reading the clock.
 const ADAPTIVE: Duration = Duration::from_millis(2);
 const COARSE: Duration = Duration::from_millis(1);
@@ -148,16 +160,17 @@ impl<'a> Sleeper<'a> {
         (self.tally, self.moves)
     }
 
-    /// Waits for wake-ups, and settles what has fired. `then` is what comes after.
+    /// Settles what has fired. `then` is what comes after. If nothing has, it lets some time pass: were it to wait for the channel, every
+    /// waker would have to wake this thread, on the driver's time, which costs more than all else that a driver does.
     fn look(&mut self, mut then: impl FnMut(&mut Self, usize)) {
-        let first = match self.ready.recv_timeout(Duration::from_millis(2)) {
-            Ok(index) => index,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
-        };
         // So many at most before somebody looks at the time again.
-        let mut next = Some(first);
-        for _ in 0..256 {
-            let Some(index) = next.take().or_else(|| self.ready.try_recv().ok()) else { break };
+        for looked_at in 0..1024 {
+            let Ok(index) = self.ready.try_recv() else {
+                if looked_at == 0 {
+                    thread::sleep(LOOK);
+                }
+                return;
+            };
             let index = index as usize;
             if self.slots[index].is_armed && self.slots[index].poll().is_ready() {
                 self.settle(index);
@@ -192,12 +205,13 @@ impl<'a> Sleeper<'a> {
         }
     }
 
-    /// What may be said of a timer, mostly nothing: exact and precise ones cost a wake-up each.
+    /// What is said of a timer. Exact and precise ones cost a wake-up each, so they are few.
     fn slack(&mut self) -> (Slack, Duration, bool) {
-        match self.random.below(4096) {
+        let kind = if self.plan.slacks == Slacks::Mixed { self.random.below(32) } else { 31 };
+        match kind {
             0 => (Slack::precise(), Duration::ZERO, false),
-            1..4 => (Slack::exact(), Duration::ZERO, false),
-            4..64 => (Slack::upto(COARSE), COARSE, false),
+            1..3 => (Slack::exact(), Duration::ZERO, false),
+            3..16 => (Slack::upto(COARSE), COARSE, false),
             _ => (Slack::adaptive(), ADAPTIVE, true),
         }
     }
@@ -330,7 +344,7 @@ fn drop_elsewhere(place: usize, mut sleep: Pin<Box<Sleep>>) {
 
 /// A share of the timers for an engine that is not the main one.
 pub(crate) fn few(timers: usize) -> usize {
-    (timers / 50).clamp(1, 5_000)
+    (timers / 100).clamp(1, 2_000)
 }
 
 /// The plan of the main engine, in as many threads as were asked for.
@@ -341,6 +355,7 @@ pub(crate) fn main_plan(stage: &Arc<Stage>, engine: Engine) -> Plan {
         source: Source::Monotonic,
         threads: stage.threads,
         timers: stage.timers,
+        slacks: Slacks::Adaptive,
         moves: true,
     }
 }
