@@ -8,6 +8,7 @@ use tourbillon::{Builder, Driver, Engine};
 
 use super::promise::Promise;
 use super::stage::Stage;
+use crate::clock::monotonic;
 
 /// Whether the driver goes on.
 #[derive(PartialEq, Eq)]
@@ -43,17 +44,17 @@ pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> Go + Sen
     engine
 }
 
-/// Fires all that is due.
+/// Fires what is due, and comes back: under load there is always more.
 pub(crate) fn turn_all(engine: &Engine) {
-    while engine.turn().more {}
+    (0..64).any(|_| !engine.turn().more);
 }
 
 fn that_oversleeps(stage: &Arc<Stage>, builder: Builder) -> Engine {
     let stage = Arc::clone(stage);
-    let mut turns = 0;
+    let starts = monotonic() + stage.load_ends.saturating_sub(monotonic()) / 4;
+    let mut has_slept = false;
     driven(builder, move |engine| {
-        turns += 1;
-        if turns == 100 {
+        if monotonic() > starts && !std::mem::replace(&mut has_slept, true) {
             // A little longer than would be put down to the machine.
             stage.reference.patience().wait_for(|| false);
             thread::sleep(Duration::from_millis(300));

@@ -152,6 +152,9 @@ impl<'a> Sleeper<'a> {
             self.inbox.try_iter().enumerate().for_each(|(place, sleep)| drop_elsewhere(place, sleep));
         }
         self.drain();
+        // Nobody hands anything over any more, so what is in the inbox is all.
+        meeting.wait();
+        self.inbox.try_iter().for_each(drop);
         if meeting.wait().is_leader() {
             self.plan.engine.shutdown();
         }
@@ -319,7 +322,6 @@ impl<'a> Sleeper<'a> {
 
     /// After the shutdown each must have ended.
     fn finish(&mut self) {
-        self.inbox.try_iter().for_each(drop);
         for index in 0..self.slots.len() {
             if !self.slots[index].is_armed {
                 continue;
