@@ -39,6 +39,7 @@ mod quiet;
 mod reentry;
 mod reference;
 mod report;
+mod sleeper;
 mod sleeps;
 mod slot;
 mod stage;

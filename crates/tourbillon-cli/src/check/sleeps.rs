@@ -1,27 +1,18 @@
-//! The surface `sleep`: threads that keep many pending each, and move, cancel and hand over some of them.
-//!
-//! A sleep that fires is compared with the independent clock: `now` is read before the timer is made, so the engine's own deadline
-//! is at least `now + duration`; and read again in the waker, after the engine has fired it. A timer that is on time is never
-//! found early, and one that is early by more than those few instructions is found.
+//! The surface `sleep`: threads that keep many pending each ([`sleeper`](super::sleeper)), on one engine, whose own counts are compared with
+//! theirs at the end.
 
-use std::pin::{Pin, pin};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
 
-use tourbillon::time::Sleep;
-use tourbillon::{Engine, Outcome, Slack};
+use tourbillon::Engine;
 
 use super::audit::Findings;
-use super::pace::Pace;
 use super::promise::Promise;
-use super::slot::Slot;
+use super::sleeper::Sleeper;
 use super::stage::Stage;
 use super::tally::Tally;
-use crate::clock::{Source, instant_of, nanos};
-use crate::random::Random;
+use crate::clock::Source;
 use crate::text::count;
 
 /// What is to be done on one engine.
@@ -46,27 +37,6 @@ pub(crate) enum Slacks {
     /// Some of each kind.
     Mixed,
 }
-
-/// One thread.
-struct Sleeper<'a> {
-    stage: &'a Stage,
-    plan: &'a Plan,
-    random: Random,
-    pace: Pace,
-    slots: Vec<Slot>,
-    ready: Receiver<u32>,
-    /// Sleeps that others give to this thread, and where it gives its own.
-    inbox: Receiver<Pin<Box<Sleep>>>,
-    neighbour: Sender<Pin<Box<Sleep>>>,
-    tally: Tally,
-    moves: u64,
-}
-
-/// How often a thread looks for what has fired.
-const LOOK: Duration = Duration::from_millis(1);
-/// The adaptive slack, and what is added to it by reading the clock.
-const ADAPTIVE: Duration = Duration::from_millis(2);
-const COARSE: Duration = Duration::from_millis(1);
 
 /// Runs as long as the load does, and shuts the engine down at the end.
 pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
@@ -112,245 +82,13 @@ fn compare(total: &mut Tally, plan: &Plan, moves: u64) {
     }
 }
 
-impl<'a> Sleeper<'a> {
-    fn new(
-        stage: &'a Stage,
-        plan: &'a Plan,
-        thread: usize,
-        inbox: Receiver<Pin<Box<Sleep>>>,
-        neighbour: Sender<Pin<Box<Sleep>>>,
-    ) -> Sleeper<'a> {
-        let (tell, ready) = channel();
-        let many = (plan.timers / plan.threads).max(1);
-        let slot = |index| Slot::new(index as u32, plan.source, tell.clone(), plan.engine.sleep(Duration::ZERO));
-        Sleeper {
-            stage,
-            plan,
-            random: stage.random(plan.surface, thread),
-            pace: Pace::new(stage.timers),
-            slots: (0..many).map(slot).collect(),
-            ready,
-            inbox,
-            neighbour,
-            tally: Tally::new(plan.surface),
-            moves: 0,
-        }
-    }
-
-    fn run(mut self, meeting: &Barrier) -> (Tally, u64) {
-        for index in 0..self.slots.len() {
-            if !self.stage.is_on() {
-                break;
-            }
-            self.arm(index);
-        }
-        while self.stage.is_on() {
-            self.look(|sleeper, index| {
-                sleeper.arm(index);
-                sleeper.disturb();
-            });
-            self.inbox.try_iter().enumerate().for_each(|(place, sleep)| drop_elsewhere(place, sleep));
-        }
-        self.drain();
-        // Nobody hands anything over any more, so what is in the inbox is all.
-        meeting.wait();
-        self.inbox.try_iter().for_each(drop);
-        if meeting.wait().is_leader() {
-            self.plan.engine.shutdown();
-        }
-        meeting.wait();
-        self.finish();
-        (self.tally, self.moves)
-    }
-
-    /// Settles what has fired. `then` is what comes after. If nothing has, it lets some time pass: were it to wait for the channel, every
-    /// waker would have to wake this thread, on the driver's time, which costs more than all else that a driver does.
-    fn look(&mut self, mut then: impl FnMut(&mut Self, usize)) {
-        // So many at most before somebody looks at the time again.
-        for looked_at in 0..1024 {
-            let Ok(index) = self.ready.try_recv() else {
-                if looked_at == 0 {
-                    thread::sleep(LOOK);
-                }
-                return;
-            };
-            let index = index as usize;
-            if self.slots[index].is_armed && self.slots[index].poll().is_ready() {
-                self.settle(index);
-                then(self, index);
-            }
-        }
-    }
-
-    /// Arms the sleep of a slot anew.
-    fn arm(&mut self, index: usize) {
-        let (slack, late, is_adaptive) = self.slack();
-        // One that is over before it is armed is not armed, so it takes another: longer, should the machine be slow.
-        for attempt in 0..16 {
-            let duration = self.pace.duration(&mut self.random) + Duration::from_micros((1 << attempt) - 1);
-            let given =
-                if self.stage.breaks(Promise::P1) && self.random.once_in(100) { duration / 2 } else { duration };
-            let before = self.plan.source.now();
-            let slot = &mut self.slots[index];
-            slot.sleep.as_mut().set(self.plan.engine.sleep(given).slack(slack));
-            (slot.due, slot.slack, slot.is_adaptive) = (before + nanos(duration), nanos(late), is_adaptive);
-            match slot.poll() {
-                Poll::Pending => {
-                    slot.is_armed = true;
-                    self.tally.armed += 1;
-                    return;
-                }
-                Poll::Ready(()) => {
-                    let due = slot.due;
-                    self.tally.check(due, self.plan.source.now());
-                }
-            }
-        }
-    }
-
-    /// What is said of a timer. Exact and precise ones cost a wake-up each, so they are few.
-    fn slack(&mut self) -> (Slack, Duration, bool) {
-        let kind = if self.plan.slacks == Slacks::Mixed { self.random.below(32) } else { 31 };
-        match kind {
-            0 => (Slack::precise(), Duration::ZERO, false),
-            1..3 => (Slack::exact(), Duration::ZERO, false),
-            3..16 => (Slack::upto(COARSE), COARSE, false),
-            _ => (Slack::adaptive(), ADAPTIVE, true),
-        }
-    }
-
-    /// A sleep has ended: how, and was it on time?
-    fn settle(&mut self, index: usize) {
-        let (slot, tally) = (&mut self.slots[index], &mut self.tally);
-        let outcome = slot.sleep.outcome().unwrap_or(Outcome::Fired);
-        let seen = slot.woken_at().unwrap_or_else(|| self.plan.source.now());
-        tally.count(outcome);
-        tally.check_late(slot.due, slot.slack, seen, &self.stage.reference);
-        if outcome == Outcome::Fired {
-            tally.check(slot.due, seen);
-            if let (true, Some(woken_at)) = (slot.is_adaptive, slot.woken_at()) {
-                let late = woken_at.saturating_sub(slot.due);
-                tally.lateness.saturating_record(late);
-                self.pace.saw(late);
-            }
-        }
-        slot.clear();
-    }
-
-    /// Does something to other timers, now and then.
-    fn disturb(&mut self) {
-        let other = self.random.below(self.slots.len() as u64) as usize;
-        match self.random.below(64) {
-            0..6 => self.cancel(other),
-            6..10 if self.plan.moves => self.move_deadline(other),
-            10..12 => self.hand_over(other),
-            12 => (0..64).for_each(|_| self.churn()),
-            _ => {}
-        }
-    }
-
-    fn cancel(&mut self, index: usize) {
-        if self.release(index) {
-            self.arm(index);
-        }
-    }
-
-    /// Counts a sleep that is about to be dropped. Whether it has fired and nobody has seen it yet is for the engine to know.
-    fn release(&mut self, index: usize) -> bool {
-        let slot = &mut self.slots[index];
-        if !slot.is_armed {
-            return false;
-        }
-        if slot.sleep.is_elapsed() {
-            self.settle(index);
-        } else {
-            slot.clear();
-            self.tally.cancelled += 1;
-        }
-        true
-    }
-
-    /// Earlier or later.
-    fn move_deadline(&mut self, index: usize) {
-        let duration = self.pace.duration(&mut self.random) + Duration::from_millis(1);
-        let slot = &mut self.slots[index];
-        if !slot.is_armed || slot.sleep.is_elapsed() {
-            return;
-        }
-        self.moves += 1;
-        slot.due = self.plan.source.now() + nanos(duration);
-        slot.was_moved = true;
-        slot.sleep.as_mut().reset(instant_of(slot.due));
-        // In case it had just fired: it waits again from the next poll on.
-        if slot.poll().is_ready() {
-            self.settle(index);
-            self.arm(index);
-        }
-    }
-
-    /// Lets another thread drop it.
-    fn hand_over(&mut self, index: usize) {
-        if self.release(index) {
-            let fresh = Box::pin(self.plan.engine.sleep(Duration::ZERO));
-            let armed = std::mem::replace(&mut self.slots[index].sleep, fresh);
-            // The neighbour takes them until it ends; after that they are dropped here.
-            let _ = self.neighbour.send(armed);
-            self.arm(index);
-        }
-    }
-
-    /// Armed and cancelled at once: the usual life of a timer.
-    fn churn(&mut self) {
-        let mut sleep = pin!(self.plan.engine.sleep(Duration::from_secs(30)));
-        if sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.tally.armed += 1;
-            self.tally.cancelled += 1;
-        }
-    }
-
-    /// Waits until nothing is overdue that was due when the load ended.
-    fn drain(&mut self) {
-        let patience = self.stage.reference.patience();
-        let now = self.plan.source.now();
-        let is_overdue = |slot: &Slot| slot.is_armed && slot.due + slot.slack < now;
-        let mut overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
-        while overdue > 0 && !patience.is_over() {
-            self.look(|_, _| {});
-            overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
-        }
-    }
-
-    /// After the shutdown each must have ended.
-    fn finish(&mut self) {
-        for index in 0..self.slots.len() {
-            if !self.slots[index].is_armed {
-                continue;
-            }
-            match self.slots[index].poll() {
-                Poll::Ready(()) => self.settle(index),
-                Poll::Pending => {
-                    let what = format!("{}: a sleep is pending after the shutdown of its engine", self.plan.surface);
-                    self.tally.complain(Promise::P2, what);
-                }
-            }
-        }
-    }
-}
-
-/// Every second one moves house to this thread before it is dropped.
-fn drop_elsewhere(place: usize, mut sleep: Pin<Box<Sleep>>) {
-    if place.is_multiple_of(2) {
-        let _ = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    }
-}
-
 /// A share of the timers for an engine that is not the main one.
 pub(crate) fn few(timers: usize) -> usize {
     (timers / 100).clamp(1, 2_000)
 }
 
 /// The plan of the main engine, in as many threads as were asked for.
-pub(crate) fn main_plan(stage: &Arc<Stage>, engine: Engine) -> Plan {
+pub(crate) fn main_plan(stage: &Stage, engine: Engine) -> Plan {
     Plan {
         surface: "sleeps",
         engine,
