@@ -123,20 +123,31 @@ impl<'a> Clerk<'a> {
     fn schedule(&mut self) {
         let duration = self.random.duration(LONGEST);
         let (key, due, runs) = (self.next_key, monotonic() + nanos(duration), Arc::new(AtomicU64::new(0)));
-        let job = {
+        let begin = {
             let (log, runs) = (Arc::clone(&self.log), Arc::clone(&runs));
-            move |_: &Run<u64>| {
+            move || {
                 log.began(due);
                 runs.fetch_add(1, SeqCst);
             }
         };
         self.next_key += 1;
-        match self.scheduler.schedule(key, Plan::once(duration), job) {
-            Ok(_) => {
+        // Every fourth is a future.
+        let plan = Plan::once(duration);
+        let refused = if key % 4 == 0 {
+            let job = move |_: Run<u64>| {
+                begin();
+                std::future::ready(())
+            };
+            self.scheduler.schedule_async(key, plan, job).err().map(|error| error.kind)
+        } else {
+            self.scheduler.schedule(key, plan, move |_: &Run<u64>| begin()).err().map(|error| error.kind)
+        };
+        match refused {
+            None => {
                 self.tally.armed += 1;
                 self.jobs.push_back(Job { key, runs, was_removed: false });
             }
-            Err(error) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {}", error.kind)),
+            Some(why) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {why}")),
         }
         if self.random.once_in(4) && !self.jobs.is_empty() {
             let place = self.random.below(self.jobs.len() as u64) as usize;

@@ -11,7 +11,7 @@ use super::promise::Promise;
 use super::sleeps::{self, Plan, Slacks};
 use super::stage::Stage;
 use super::watch::Part;
-use super::{clocks, delay_queue, jobs, named, outside, timeouts, timers};
+use super::{clocks, delay_queue, jobs, named, outside, timeouts, timers, waits};
 use crate::clock::{Source, monotonic};
 
 /// Starts all surfaces, and waits until each has handed in what it found.
@@ -28,6 +28,7 @@ pub(crate) fn run(stage: &Arc<Stage>, audit: &mut Audit) {
             }),
         ),
         ("timeouts", Box::new(|stage| timeouts::run(stage, &outside::build(Engine::builder())))),
+        ("waits", Box::new(|stage| waits::run(stage, &outside::build(Engine::builder())))),
         ("delay queue", Box::new(|stage| delay_queue::run(stage, &outside::build(Engine::builder())))),
         ("timers", Box::new(|stage| timers::run(stage, &outside::build(Engine::builder())))),
         ("named timers", Box::new(|stage| named::run(stage, &outside::build(Engine::builder())))),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     load      all surfaces at once, for seven tenths of the time:                          P1 P2 P4 P8
-//!               sleeps  timeouts  deadlines  intervals  delay queue  timers  named  jobs  I/O  queues  clocks
+//!               sleeps  timeouts  deadlines  intervals  waits  delay queue  timers  named  jobs  I/O  queues  clocks
 //!     probes    one after the other, in virtual time or quickly:                             P3 P5 P6 P7 P10 P11
 //!     quiet     exact timers, alone; and nothing at all:                                     P4 P9
 //!
@@ -21,6 +21,7 @@ mod calls;
 mod clocks;
 mod contained;
 mod delay_queue;
+mod disturb;
 mod draw;
 mod extremes;
 #[cfg(target_os = "linux")]
@@ -47,6 +48,7 @@ mod tally;
 mod tasks;
 mod timeouts;
 mod timers;
+mod waits;
 mod watch;
 
 use std::sync::Arc;

@@ -4,38 +4,39 @@
 //! is at least `now + duration`; and read again in the waker, after the engine has fired it. A timer that is on time is never
 //! found early, and one that is early by more than those few instructions is found.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use tourbillon::time::Sleep;
 use tourbillon::{Outcome, Slack};
 
+use super::disturb::drop_elsewhere;
 use super::pace::Pace;
 use super::promise::Promise;
 use super::sleeps::{Plan, Slacks};
 use super::slot::Slot;
 use super::stage::Stage;
 use super::tally::Tally;
-use crate::clock::{instant_of, nanos};
+use crate::clock::nanos;
 use crate::random::Random;
 
 /// One thread.
 pub(crate) struct Sleeper<'a> {
-    stage: &'a Stage,
-    plan: &'a Plan,
-    random: Random,
-    pace: Pace,
-    slots: Vec<Slot>,
+    pub(super) stage: &'a Stage,
+    pub(super) plan: &'a Plan,
+    pub(super) random: Random,
+    pub(super) pace: Pace,
+    pub(super) slots: Vec<Slot>,
     ready: Receiver<u32>,
     /// Sleeps that others give to this thread, and where it gives its own.
     inbox: Receiver<Pin<Box<Sleep>>>,
-    neighbour: Sender<Pin<Box<Sleep>>>,
-    tally: Tally,
-    moves: u64,
+    pub(super) neighbour: Sender<Pin<Box<Sleep>>>,
+    pub(super) tally: Tally,
+    pub(super) moves: u64,
 }
 
 /// How often a thread looks for what has fired.
@@ -116,7 +117,7 @@ impl<'a> Sleeper<'a> {
     }
 
     /// Arms the sleep of a slot anew.
-    fn arm(&mut self, index: usize) {
+    pub(super) fn arm(&mut self, index: usize) {
         let (slack, late, is_adaptive) = self.slack();
         // One that is over before it is armed is not armed, so it takes another: longer, should the machine be slow.
         for attempt in 0..16 {
@@ -153,7 +154,7 @@ impl<'a> Sleeper<'a> {
     }
 
     /// A sleep has ended: how, and was it on time?
-    fn settle(&mut self, index: usize) {
+    pub(super) fn settle(&mut self, index: usize) {
         let (slot, tally) = (&mut self.slots[index], &mut self.tally);
         let outcome = slot.sleep.outcome().unwrap_or(Outcome::Fired);
         let seen = slot.woken_at().unwrap_or_else(|| self.plan.source.now());
@@ -168,77 +169,6 @@ impl<'a> Sleeper<'a> {
             }
         }
         slot.clear();
-    }
-
-    /// Does something to other timers, now and then.
-    fn disturb(&mut self) {
-        let other = self.random.below(self.slots.len() as u64) as usize;
-        match self.random.below(64) {
-            0..6 => self.cancel(other),
-            6..10 if self.plan.moves => self.move_deadline(other),
-            10..12 => self.hand_over(other),
-            12 => (0..64).for_each(|_| self.churn()),
-            _ => {}
-        }
-    }
-
-    fn cancel(&mut self, index: usize) {
-        if self.release(index) {
-            self.arm(index);
-        }
-    }
-
-    /// Counts a sleep that is about to be dropped. Whether it has fired and nobody has seen it yet is for the engine to know.
-    fn release(&mut self, index: usize) -> bool {
-        let slot = &mut self.slots[index];
-        if !slot.is_armed {
-            return false;
-        }
-        if slot.sleep.is_elapsed() {
-            self.settle(index);
-        } else {
-            slot.clear();
-            self.tally.cancelled += 1;
-        }
-        true
-    }
-
-    /// Earlier or later.
-    fn move_deadline(&mut self, index: usize) {
-        let duration = self.pace.duration(&mut self.random) + Duration::from_millis(1);
-        let slot = &mut self.slots[index];
-        if !slot.is_armed || slot.sleep.is_elapsed() {
-            return;
-        }
-        self.moves += 1;
-        slot.due = self.plan.source.now() + nanos(duration);
-        slot.was_moved = true;
-        slot.sleep.as_mut().reset(instant_of(slot.due));
-        // In case it had just fired: it waits again from the next poll on.
-        if slot.poll().is_ready() {
-            self.settle(index);
-            self.arm(index);
-        }
-    }
-
-    /// Lets another thread drop it.
-    fn hand_over(&mut self, index: usize) {
-        if self.release(index) {
-            let fresh = Box::pin(self.plan.engine.sleep(Duration::ZERO));
-            let armed = std::mem::replace(&mut self.slots[index].sleep, fresh);
-            // The neighbour takes them until it ends; after that they are dropped here.
-            let _ = self.neighbour.send(armed);
-            self.arm(index);
-        }
-    }
-
-    /// Armed and cancelled at once: the usual life of a timer.
-    fn churn(&mut self) {
-        let mut sleep = pin!(self.plan.engine.sleep(Duration::from_secs(30)));
-        if sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.tally.armed += 1;
-            self.tally.cancelled += 1;
-        }
     }
 
     /// Waits until nothing is overdue that was due when the load ended.
@@ -267,12 +197,5 @@ impl<'a> Sleeper<'a> {
                 }
             }
         }
-    }
-}
-
-/// Every second one moves house to this thread before it is dropped.
-fn drop_elsewhere(place: usize, mut sleep: Pin<Box<Sleep>>) {
-    if place.is_multiple_of(2) {
-        let _ = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }
