@@ -47,7 +47,7 @@ pub(crate) fn run(stage: &Stage) -> Findings {
                 let sleeps = arm(engine, &Waker::from(Arc::clone(fired)), &mut random);
                 // From here on all of them are blocked.
                 blocked.wait();
-                let in_time = stage.reference.patience().wait_for(|| fired.0.load(SeqCst) == all);
+                let in_time = stage.reference.patience().wait_for_all(all, || fired.0.load(SeqCst));
                 drop(sleeps);
                 in_time
             })

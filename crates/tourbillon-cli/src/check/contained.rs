@@ -76,7 +76,7 @@ fn panics(stage: &Stage, findings: &mut Findings) {
         sleeps.push(sleep);
     }
     let all = 2 * TIMERS;
-    stage.reference.patience().wait_for(|| log.told.load(SeqCst) + log.panics.load(SeqCst) == all);
+    stage.reference.patience().wait_for_all(all, || log.told.load(SeqCst) + log.panics.load(SeqCst));
     let [told, panics] = [&log.told, &log.panics].map(|number| number.load(SeqCst));
     findings.expect(told + panics == all, Promise::P6, || {
         format!("after a panic, {} of {} timers were not told", count(all - told - panics), count(all))

@@ -100,7 +100,7 @@ fn repeat(scheduler: &Scheduler<u64>, log: &Arc<Log>) {
 /// Each has all its runs, the panic notwithstanding.
 fn check_repeats(stage: &Stage, log: &Log, findings: &mut Findings) {
     let all = REPEATING * TIMES;
-    stage.reference.patience().wait_for(|| log.repeats.load(SeqCst) >= all);
+    stage.reference.patience().wait_for_all(all, || log.repeats.load(SeqCst));
     let made = log.repeats.load(SeqCst);
     findings.expect(made == all, Promise::P6, || {
         format!("jobs: {} of {} runs were made by jobs that had panicked once", count(made), count(all))

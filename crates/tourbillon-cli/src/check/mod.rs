@@ -33,6 +33,7 @@ mod load;
 mod named;
 mod order;
 mod outside;
+mod overdue;
 mod pace;
 mod progress;
 mod promise;

@@ -24,7 +24,7 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
         scope.spawn(|| cancel(stage, &timers, &calls));
     });
     let stopped = timers.stop() as u64;
-    stage.reference.patience().wait_for(|| calls.outstanding.load(SeqCst) == 0);
+    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
     let mut tally = calls.close();
     if tally.stopped != stopped {
         let what = format!("named timers: stop said {stopped}, and {} callbacks were told so", tally.stopped);

@@ -54,7 +54,10 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
             }
             None => tally.cancelled += 1,
         }
-        tally.check_late(due, 0, seen.unwrap_or_else(monotonic), &stage.reference);
+        let seen_at = seen.unwrap_or_else(monotonic);
+        if stage.reference.is_stall(due, seen_at) {
+            tally.stalled(due, seen_at);
+        }
         if seen.is_none() {
             break;
         }

@@ -68,8 +68,7 @@ pub(crate) fn run(stage: &Stage) -> Findings {
             meddler.called.fetch_add(1, SeqCst);
         }
     }
-    let is_done = || meddler.called.load(SeqCst) >= 3 * EACH;
-    let all = stage.reference.patience().wait_for(is_done);
+    let all = stage.reference.patience().wait_for_all(3 * EACH, || meddler.called.load(SeqCst));
     drop((sleeps, timers));
     meddler.report(all)
 }

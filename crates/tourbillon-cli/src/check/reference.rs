@@ -1,9 +1,9 @@
 //! The reference: a thread that sleeps two milliseconds in the kernel, again and again, and writes down when it woke up.
 //!
-//! Nobody can promise when a thread runs on a machine that has other things to do. So lateness is never judged by the clock alone. A timer
-//! counts as *stalled* only if it was overdue for a second, and the reference slept and woke up two hundred times meanwhile: then the
-//! machine was there and the timer was not. If the machine itself was stopped, throttled or too busy, the reference was, too,
-//! and nothing is concluded.
+//! Nobody can promise when a thread runs on a machine that has other things to do. So lateness is never judged by the clock alone. Nothing
+//! counts as *stalled* unless it was overdue for a second, and the reference slept and woke up two hundred times meanwhile: then the
+//! machine was there and the timer was not. If the machine itself was stopped or throttled, the reference was, too, and nothing is
+//! concluded. (That a driver had too much to do is told apart in `overdue.rs`.)
 //!
 //! What the reference sees is also the floor below which no timer's lateness can be on this machine.
 
@@ -74,6 +74,13 @@ impl Reference {
         Patience { reference: self, since: monotonic() }
     }
 
+    /// One that has been running already.
+    #[cfg(test)]
+    pub(crate) fn that_woke_at(woke: impl Iterator<Item = u64>) -> Reference {
+        let seen = Seen { woke: woke.collect(), oversleep: histogram() };
+        Reference { log: Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(true) }), thread: None }
+    }
+
     /// How often it woke up between two moments.
     fn witnesses(&self, from: u64, to: u64) -> usize {
         let seen = self.log.lock();
@@ -97,13 +104,22 @@ impl Patience<'_> {
     }
 
     /// Whether something comes to be while there is patience. It is looked at each millisecond.
-    pub(crate) fn wait_for(&self, mut it: impl FnMut() -> bool) -> bool {
+    pub(crate) fn wait_for(self, mut it: impl FnMut() -> bool) -> bool {
+        self.wait_for_all(1, || u64::from(it()))
+    }
+
+    /// Whether a count gets to `all`. Whenever it comes closer there is new patience: what takes long is not stuck.
+    pub(crate) fn wait_for_all(mut self, all: u64, mut count: impl FnMut() -> u64) -> bool {
+        let mut last = count();
         loop {
-            if it() {
+            let now = count();
+            if now == all {
                 return true;
             }
-            if self.is_over() {
-                return it();
+            if now != last {
+                (last, self.since) = (now, monotonic());
+            } else if self.is_over() {
+                return count() == all;
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -134,18 +150,13 @@ fn sleep_and_wake(log: &Log) {
 mod tests {
     use super::*;
 
-    fn that_woke_at(woke: impl Iterator<Item = u64>) -> Reference {
-        let seen = Seen { woke: woke.collect(), oversleep: histogram() };
-        Reference { log: Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(true) }), thread: None }
-    }
-
     #[test]
     fn p4_what_is_late_while_the_machine_stands_still_is_no_stall() {
         let second = 1_000_000_000;
-        let steady = that_woke_at((0..5_000).map(|n| n * PERIOD));
+        let steady = Reference::that_woke_at((0..5_000).map(|n| n * PERIOD));
         assert!(steady.is_stall(second, 2 * second));
         assert!(!steady.is_stall(second, 2 * second - 1), "less than a second");
-        let stopped = that_woke_at((0..500).map(|n| n * PERIOD).chain([9 * second]));
+        let stopped = Reference::that_woke_at((0..500).map(|n| n * PERIOD).chain([9 * second]));
         assert!(!stopped.is_stall(second, 9 * second), "nobody ran");
     }
 }

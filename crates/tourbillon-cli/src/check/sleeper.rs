@@ -15,6 +15,7 @@ use tourbillon::time::Sleep;
 use tourbillon::{Outcome, Slack};
 
 use super::disturb::drop_elsewhere;
+use super::overdue::Overdue;
 use super::pace::Pace;
 use super::promise::Promise;
 use super::sleeps::{Plan, Slacks};
@@ -30,6 +31,7 @@ pub(crate) struct Sleeper<'a> {
     pub(super) plan: &'a Plan,
     pub(super) random: Random,
     pub(super) pace: Pace,
+    overdue: Overdue,
     pub(super) slots: Vec<Slot>,
     ready: Receiver<u32>,
     /// Sleeps that others give to this thread, and where it gives its own.
@@ -61,6 +63,7 @@ impl<'a> Sleeper<'a> {
             plan,
             random: stage.random(plan.surface, thread),
             pace: Pace::new(stage.timers),
+            overdue: Overdue::default(),
             slots: (0..many).map(slot).collect(),
             ready,
             inbox,
@@ -130,6 +133,7 @@ impl<'a> Sleeper<'a> {
             (slot.due, slot.slack, slot.is_adaptive) = (before + nanos(duration), nanos(late), is_adaptive);
             match slot.poll() {
                 Poll::Pending => {
+                    slot.due_by = self.plan.source.now() + nanos(duration);
                     slot.is_armed = true;
                     self.tally.armed += 1;
                     return;
@@ -157,13 +161,23 @@ impl<'a> Sleeper<'a> {
     pub(super) fn settle(&mut self, index: usize) {
         let (slot, tally) = (&mut self.slots[index], &mut self.tally);
         let outcome = slot.sleep.outcome().unwrap_or(Outcome::Fired);
-        let seen = slot.woken_at().unwrap_or_else(|| self.plan.source.now());
+        let woken_at = slot.woken_at();
+        let seen = woken_at.unwrap_or_else(|| self.plan.source.now());
         tally.count(outcome);
-        tally.check_late(slot.due, slot.slack, seen, &self.stage.reference);
         if outcome == Outcome::Fired {
             tally.check(slot.due, seen);
-            if let (true, Some(woken_at)) = (slot.is_adaptive, slot.woken_at()) {
-                let late = woken_at.saturating_sub(slot.due);
+        }
+        // When nobody knows when the waker was called, or whether for this, nobody knows how late it was.
+        if let Some(woken_at) = woken_at {
+            let latest = slot.due_by.saturating_add(slot.slack);
+            if self.overdue.is_stall(&self.stage.reference, latest, woken_at) {
+                tally.stalled(latest, woken_at);
+            }
+            if outcome == Outcome::Fired {
+                self.overdue.fired(slot.due, woken_at);
+            }
+            if outcome == Outcome::Fired && slot.is_adaptive {
+                let late = woken_at.saturating_sub(slot.due_by);
                 tally.lateness.saturating_record(late);
                 self.pace.saw(late);
             }
@@ -171,15 +185,21 @@ impl<'a> Sleeper<'a> {
         slot.clear();
     }
 
-    /// Waits until nothing is overdue that was due when the load ended.
+    /// Waits until nothing is overdue that was due when the load ended, as long as anything fires.
     fn drain(&mut self) {
-        let patience = self.stage.reference.patience();
         let now = self.plan.source.now();
         let is_overdue = |slot: &Slot| slot.is_armed && slot.due + slot.slack < now;
-        let mut overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
-        while overdue > 0 && !patience.is_over() {
+        let mut patience = self.stage.reference.patience();
+        let mut before = usize::MAX;
+        loop {
             self.look(|_, _| {});
-            overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
+            let overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
+            if overdue == 0 || (overdue == before && patience.is_over()) {
+                return;
+            }
+            if overdue != before {
+                (before, patience) = (overdue, self.stage.reference.patience());
+            }
         }
     }
 

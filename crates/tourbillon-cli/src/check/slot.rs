@@ -17,8 +17,11 @@ use crate::clock::Source;
 /// A place for one sleep after the other.
 pub(crate) struct Slot {
     pub(crate) sleep: Pin<Box<Sleep>>,
-    /// Not to complete before this.
+    /// Not to complete before this: counted from a reading before it was made.
     pub(crate) due: u64,
+    /// The engine's own deadline is not later than this: counted from a reading after it was armed. Between the two the thread may have
+    /// lost its core.
+    pub(crate) due_by: u64,
     /// How late it may be on purpose.
     pub(crate) slack: u64,
     /// Whether it is one of those whose lateness is in the histogram.
@@ -46,6 +49,7 @@ impl Slot {
         Slot {
             sleep: Box::pin(sleep),
             due: 0,
+            due_by: 0,
             slack: 0,
             is_adaptive: false,
             is_armed: false,

@@ -6,7 +6,6 @@ use hdrhistogram::Histogram;
 use tourbillon::Outcome;
 
 use super::promise::Promise;
-use super::reference::{GROSS, Reference};
 use crate::clock::nanos;
 use crate::text;
 
@@ -70,21 +69,11 @@ impl Tally {
         }
     }
 
-    /// Whether a completion was stalled; `slack` is how late it may be on purpose.
-    #[inline]
-    pub(crate) fn check_late(&mut self, due: u64, slack: u64, seen: u64, reference: &Reference) {
-        let due = due.saturating_add(slack);
-        // The log of the reference is looked at only where it matters.
-        if seen.saturating_sub(due) >= GROSS && reference.is_stall(due, seen) {
-            let by = text::time(seen - due);
-            self.complain(
-                Promise::P4,
-                format!(
-                    "{}: a timer was {by} late beyond its slack, while others slept and woke up in time",
-                    self.surface
-                ),
-            );
-        }
+    /// A timer that was to fire at `due` at the latest did so only at `seen`, and its driver is to blame.
+    #[cold]
+    pub(crate) fn stalled(&mut self, due: u64, seen: u64) {
+        let by = text::time(seen.saturating_sub(due));
+        self.complain(Promise::P4, format!("{}: a timer was stalled for {by}", self.surface));
     }
 
     pub(crate) fn complain(&mut self, promise: Promise, what: impl Into<String>) {

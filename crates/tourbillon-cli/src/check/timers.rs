@@ -28,7 +28,7 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
     });
     // What is left ends as stopped.
     engine.shutdown();
-    stage.reference.patience().wait_for(|| calls.outstanding.load(SeqCst) == 0);
+    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
     Findings { tallies: vec![calls.close()], ..Findings::default() }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Part {
 }
 
 /// So much more time it has than it takes, and as much again as the reference shows that the machine needs.
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(30);
 
 impl Part {
     /// Starts it. Should it be stuck, `promise` is what it breaks.
