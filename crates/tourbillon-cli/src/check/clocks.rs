@@ -126,7 +126,8 @@ impl Pair {
 
     /// How far it is from the monotonic clock. It changes in steps when the clock is set; the boot-time clock's does when the machine
     /// is suspended.
-    fn offset(&self) -> u64 {
-        self.source.now().wrapping_sub(monotonic())
+    fn offset(&self) -> i64 {
+        // The largest is the one with the least time between the two readings.
+        (0..3).map(|_| self.source.now().wrapping_sub(monotonic()) as i64).max().unwrap_or(0)
     }
 }

@@ -81,8 +81,13 @@ fn panics(stage: &Stage, findings: &mut Findings) {
     findings.expect(told + panics == all, Promise::P6, || {
         format!("after a panic, {} of {} timers were not told", count(all - told - panics), count(all))
     });
-    let stats = engine.stats();
-    let reported = stats.waker_panics + stats.callback_panics;
+    let reported = || {
+        let stats = engine.stats();
+        stats.waker_panics + stats.callback_panics
+    };
+    // It is written down when the panic has come out of the call.
+    stage.reference.patience().wait_for_all(panics, reported);
+    let reported = reported();
     findings.expect(reported == panics, Promise::P6, || {
         format!("{} callbacks and wakers panicked, {} were reported", count(panics), count(reported))
     });

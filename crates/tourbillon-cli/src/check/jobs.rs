@@ -72,8 +72,9 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
     findings.tallies.push(clerk.finish(stage));
     let panics = log.panics.load(SeqCst);
     findings.counted(Promise::P6, format!("{} contained", many(panics, "panicking job")));
-    findings.expect(scheduler.stats().failed == panics, Promise::P6, || {
-        format!("jobs: {} panicked, {} were reported", count(panics), count(scheduler.stats().failed))
+    let reported = scheduler.stats().failed;
+    findings.expect(reported == panics, Promise::P6, || {
+        format!("jobs: {} panicked, {} were reported", count(panics), count(reported))
     });
     findings
 }
@@ -181,10 +182,11 @@ impl<'a> Clerk<'a> {
         if !self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5)) {
             self.tally.complain(Promise::P2, "jobs: the scheduler did not end");
         }
-        let mut tally = {
-            self.fold(0);
-            self.tally
-        };
+        // What is left of them is dropped outside every lock, so it may take a moment.
+        let in_use = || self.jobs.iter().filter(|job| Arc::strong_count(&job.runs) > 1).count() as u64;
+        stage.reference.patience().wait_for_all(0, in_use);
+        self.fold(0);
+        let mut tally = self.tally;
         if tally.stopped != left {
             let [stopped, left] = [tally.stopped, left].map(count);
             tally.complain(
