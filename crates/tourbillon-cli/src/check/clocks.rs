@@ -6,15 +6,14 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use tourbillon::{Clock, Engine};
+use tourbillon::Engine;
 
 use super::audit::Findings;
 use super::outside;
 use super::promise::Promise;
 use super::stage::Stage;
-use crate::clock::{Source, monotonic, nanos};
-
 use super::tasks::{Task, run_all};
+use crate::clock::{Source, monotonic, nanos};
 use crate::text::{count, time};
 
 /// A clock of the kernel, and an engine that is to follow it.
@@ -69,6 +68,7 @@ pub(crate) fn run(stage: &Stage) -> Findings {
 
 #[cfg(target_os = "linux")]
 fn pairs(stage: &Stage) -> Vec<Pair> {
+    use tourbillon::Clock;
     // The fault: one clock in place of another.
     let wall = if stage.breaks(Promise::P8) { Clock::monotonic() } else { Clock::wall() };
     let pair = |name, source, clock| Pair { name, source, engine: outside::build(Engine::builder().clock(clock)) };
@@ -79,11 +79,10 @@ fn pairs(stage: &Stage) -> Vec<Pair> {
     ]
 }
 
-/// There is one clock; the fault is one that stands still.
+/// There is one clock, and nothing to mistake it for.
 #[cfg(not(target_os = "linux"))]
-fn pairs(stage: &Stage) -> Vec<Pair> {
+fn pairs(_: &Stage) -> Vec<Pair> {
     let engine = outside::build(Engine::builder());
-    let _ = stage;
     vec![Pair { name: "monotonic", source: Source::Monotonic, engine }]
 }
 

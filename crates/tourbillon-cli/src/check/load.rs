@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon::{Clock, Engine};
+use tourbillon::Engine;
 
-use super::audit::Audit;
+use super::audit::{Audit, Findings};
 use super::order::KINDS;
 use super::promise::Promise;
 use super::sleeps::{self, Plan, Slacks};
@@ -13,6 +13,9 @@ use super::stage::Stage;
 use super::watch::Part;
 use super::{clocks, delay_queue, jobs, named, outside, timeouts, timers, waits};
 use crate::clock::{Source, monotonic};
+
+/// What runs as long as the load does, and hands in what it found.
+type Surface = Box<dyn FnOnce(&Arc<Stage>) -> Findings + Send>;
 
 /// Starts all surfaces, and waits until each has handed in what it found.
 pub(crate) fn run(stage: &Arc<Stage>, audit: &mut Audit) {
@@ -43,8 +46,6 @@ pub(crate) fn run(stage: &Arc<Stage>, audit: &mut Audit) {
     parts.into_iter().for_each(|part| audit.take(part.wait(stage)));
 }
 
-type Surface = Box<dyn FnOnce(&Arc<Stage>) -> super::audit::Findings + Send>;
-
 /// Fewer timers, on engines with the other queues, with other slacks, and with another clock.
 fn other_plans(stage: &Stage) -> Vec<Plan> {
     let plan = |surface, engine, source| Plan {
@@ -63,7 +64,7 @@ fn other_plans(stage: &Stage) -> Vec<Plan> {
     let mixed = plan("sleeps with other slacks", Engine::builder(), Source::Monotonic);
     plans.push(Plan { slacks: Slacks::Mixed, moves: true, ..mixed });
     #[cfg(target_os = "linux")]
-    plans.push(plan("sleeps by boot time", Engine::builder().clock(Clock::boot()), Source::Boot));
+    plans.push(plan("sleeps by boot time", Engine::builder().clock(tourbillon::Clock::boot()), Source::Boot));
     plans
 }
 

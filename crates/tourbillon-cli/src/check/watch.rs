@@ -63,7 +63,9 @@ impl Part {
                             text::duration(grace + Duration::from_secs(1))
                         )
                     }
-                    RecvTimeoutError::Disconnected => format!("{}: it panicked", self.name),
+                    RecvTimeoutError::Disconnected => {
+                        format!("{}: a panic, in the engine or because the system refused a thread", self.name)
+                    }
                 };
                 let promise = if error == RecvTimeoutError::Timeout { self.promise } else { Promise::P6 };
                 findings.complain(promise, what);
