@@ -45,32 +45,29 @@ impl Part {
 
     /// Its findings, or that it is stuck.
     pub(crate) fn wait(self, stage: &Stage) -> Findings {
-        let grace = if stage.breaks(Promise::P10) { Duration::ZERO } else { GRACE };
+        // Where a deadlock is planted, nobody needs to be so patient.
+        let is_planted = stage.breaks(Promise::P10) && self.promise == Promise::P10;
+        let grace = if is_planted { Duration::ZERO } else { GRACE };
         let mut found = self.findings.recv_timeout(self.lasts + grace);
         let patience = stage.reference.patience();
         while matches!(found, Err(RecvTimeoutError::Timeout)) && !patience.is_over() {
             found = self.findings.recv_timeout(Duration::from_millis(20));
         }
-        match found {
-            Ok(findings) => findings,
-            Err(error) => {
-                let mut findings = Findings::default();
-                let what = match error {
-                    RecvTimeoutError::Timeout => {
-                        format!(
-                            "{}: stuck for {}, which looks like a deadlock",
-                            self.name,
-                            text::duration(grace + Duration::from_secs(1))
-                        )
-                    }
-                    RecvTimeoutError::Disconnected => {
-                        format!("{}: a panic, in the engine or because the system refused a thread", self.name)
-                    }
-                };
-                let promise = if error == RecvTimeoutError::Timeout { self.promise } else { Promise::P6 };
-                findings.complain(promise, what);
-                findings
+        found.unwrap_or_else(|error| self.without_findings(error, grace))
+    }
+
+    fn without_findings(&self, error: RecvTimeoutError, grace: Duration) -> Findings {
+        let (name, mut findings) = (self.name, Findings::default());
+        match error {
+            RecvTimeoutError::Timeout => {
+                let since = text::duration(grace + Duration::from_secs(1));
+                findings.complain(self.promise, format!("{name}: stuck for {since}, which looks like a deadlock"));
+            }
+            RecvTimeoutError::Disconnected => {
+                let what = format!("{name}: a panic, in the engine or because the system refused a thread");
+                findings.complain(Promise::P6, what);
             }
         }
+        findings
     }
 }
