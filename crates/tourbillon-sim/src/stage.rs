@@ -34,7 +34,7 @@ pub struct Stage {
     /// The fault that is planted, if any.
     pub broken: Option<Break>,
     /// The same moment on the clock and as an instant.
-    base: (Instant, u64),
+    pub base: (Instant, u64),
     numbers: u64,
 }
 
@@ -84,7 +84,7 @@ impl Stage {
     #[must_use]
     pub fn time_of(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.base.0) {
-            Some(after) => add(self.base.1, after),
+            Some(after) => add_as_is(self.base.1, after),
             None => {
                 let before = u64::try_from((self.base.0 - instant).as_nanos()).unwrap_or(u64::MAX);
                 self.base.1.saturating_sub(before)
@@ -123,9 +123,20 @@ impl Stage {
     }
 }
 
-/// A moment so long after another; never, if it cannot be represented.
+/// A moment so long after another, as an engine knows it: its last moments are never.
 #[must_use]
 pub fn add(time: u64, after: Duration) -> u64 {
-    let sum = u128::from(time) + after.as_nanos();
-    if sum < u128::from(LAST) { sum as u64 } else { NEVER }
+    known(add_as_is(time, after))
+}
+
+/// A moment so long after another; never, if the clock has no number for it.
+#[must_use]
+pub fn add_as_is(time: u64, after: Duration) -> u64 {
+    u64::try_from(u128::from(time) + after.as_nanos()).unwrap_or(NEVER)
+}
+
+/// A moment as an engine knows it.
+#[must_use]
+pub fn known(time: u64) -> u64 {
+    if time < LAST { time } else { NEVER }
 }

@@ -213,6 +213,9 @@ impl World {
     fn settle(&mut self) {
         for round in 0..TURNS {
             self.sweep();
+            sleep::observe(&mut self.sleeps, &mut self.stage);
+            sleep::reap(&mut self.sleeps, &mut self.stage);
+            self.absorb();
             let Some(id) = self.stage.ready.first().copied() else { break };
             self.poll(id, round);
             if self.stage.model.violation().is_some() {
@@ -303,8 +306,12 @@ impl World {
                 item.seen_by == SeenBy::Calling && is_over && item.signals == 0
             })
         };
+        // A panic is counted once it has been caught.
+        let is_uncounted = |world: &World| {
+            world.stage.engine.stats().callback_panics < world.stage.hub.callback_panics.load(Ordering::SeqCst)
+        };
         let start = Instant::now();
-        while is_untold(self) && start.elapsed() < PATIENCE {
+        while (is_untold(self) || is_uncounted(self)) && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_micros(20));
             self.absorb();
         }
@@ -343,15 +350,18 @@ impl World {
     /// All go, and nothing is left of them.
     fn finish(mut self) -> Ran {
         self.is_swept = false;
-        let stage = &mut self.stage;
-        sleep::finish(&mut self.sleeps, stage);
-        timeout::finish(&mut self.timeouts, stage);
-        interval::finish(&mut self.intervals, stage);
-        scope::finish(&mut self.scopes, stage);
-        delay_queue::finish(&mut self.queues, stage);
-        timer::finish(&mut self.timers, stage);
-        named::finish(&mut self.named, stage);
-        scheduler::finish(&mut self.schedulers, stage);
+        // Room that one leaves may be what another has waited for, so it is looked in between.
+        sleep::finish(&mut self.sleeps, &mut self.stage);
+        timeout::finish(&mut self.timeouts, &mut self.stage);
+        interval::finish(&mut self.intervals, &mut self.stage);
+        scope::finish(&mut self.scopes, &mut self.stage);
+        delay_queue::finish(&mut self.queues, &mut self.stage);
+        self.look(false);
+        timer::finish(&mut self.timers, &mut self.stage);
+        self.look(false);
+        named::finish(&mut self.named, &mut self.stage);
+        self.look(false);
+        scheduler::finish(&mut self.schedulers, &mut self.stage);
         self.sweep();
         self.look(false);
         self.check_room();

@@ -8,10 +8,10 @@ use tourbillon::Outcome;
 
 use super::MOST;
 use crate::hub::{Id, Live, Manner};
-use crate::model::{NEVER, SeenBy, State};
+use crate::model::{LAST, NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::Stage;
+use crate::stage::{Stage, add_as_is};
 
 /// What can be done with a delay queue.
 #[derive(Clone, Copy, Debug)]
@@ -125,11 +125,12 @@ fn insert(actor: &mut Actor, stage: &mut Stage, thread: usize, after: Duration) 
     if actor.items.len() >= MOST {
         return;
     }
-    let deadline = stage.due_after(after);
+    // Items know of every moment that the clock can show, also of the last ones that the engine has no word for.
+    let deadline = add_as_is(stage.now(), after);
     let live = stage.hub.alive(Manner::Good);
     let key = stage.threads.on(thread, || actor.queue.insert(live, after));
     let id = stage.model.add("item", SeenBy::Asking);
-    stage.model.set(id, deadline, 1);
+    stage.model.set_as_is(id, deadline);
     stage.model.pend(id, None);
     actor.numbers += 1;
     actor.items.push(Item { id, key, deadline, number: actor.numbers });
@@ -152,14 +153,14 @@ fn remove(actor: &mut Actor, stage: &mut Stage, thread: usize, item: usize) {
 }
 
 fn reset(actor: &mut Actor, stage: &mut Stage, thread: usize, item: usize, after: Duration) {
-    let deadline = stage.due_after(after);
+    let deadline = add_as_is(stage.now(), after);
     let Some(index) = item.checked_rem(actor.items.len()) else { return };
     actor.numbers += 1;
     let item = &mut actor.items[index];
     let found = stage.threads.on(thread, || actor.queue.try_reset(&item.key, after).is_some());
     stage.model.same("P2", "an item that is there", found, true);
     (item.deadline, item.number) = (deadline, actor.numbers);
-    stage.model.set(item.id, deadline, 1);
+    stage.model.set_as_is(item.id, deadline);
     expects(actor, stage);
 }
 
@@ -174,8 +175,10 @@ fn poll(actor: &mut Actor, stage: &mut Stage, thread: usize) {
                 stage.model.same("P3", "the first item", Some(expired.key()), first);
                 let Some(index) = actor.items.iter().position(|item| item.key == expired.key()) else { return };
                 let item = actor.items.swap_remove(index);
-                let deadline = stage.time_of(expired.deadline());
-                stage.model.same("P1", "the deadline of an item", deadline, item.deadline);
+                if item.deadline < LAST {
+                    let deadline = stage.time_of(expired.deadline());
+                    stage.model.same("P1", "the deadline of an item", deadline, item.deadline);
+                }
                 stage.model.end(item.id, Outcome::Fired);
                 stage.model.forget(item.id);
                 actor.stale = Some(item.key);
@@ -216,9 +219,11 @@ fn expects(actor: &Actor, stage: &mut Stage) {
 
 fn observe(actor: &mut Actor, stage: &mut Stage) {
     stage.model.same("P7", "items in a queue", actor.queue.len(), actor.items.len());
-    let first = actor.items.iter().filter(|item| item.deadline != NEVER);
-    let first = first.min_by_key(|item| (item.deadline, item.number)).map(|item| item.key);
-    stage.model.same("P3", "the first item, at a glance", actor.queue.peek(), first);
+    let first = actor.items.iter().min_by_key(|item| (item.deadline, item.number));
+    // Whether the last moments of the clock are ever reached is a matter of words.
+    if first.is_none_or(|first| first.deadline < LAST) {
+        stage.model.same("P3", "the first item, at a glance", actor.queue.peek(), first.map(|item| item.key));
+    }
 }
 
 fn let_go(actor: &mut Actor, stage: &mut Stage) {

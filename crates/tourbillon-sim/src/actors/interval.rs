@@ -11,7 +11,7 @@ use crate::hub::{Id, Manner};
 use crate::model::{NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::{Stage, add};
+use crate::stage::{Stage, add, known};
 
 /// What can be done with an interval.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +172,7 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
         MissedTickBehavior::Skip if is_late => {
             let (tick, now, period) = (u128::from(tick), u128::from(now), period.as_nanos());
             let next = tick + ((now - tick) / period + 1) * period;
-            u64::try_from(next).map_or(NEVER, |next| add(next, Duration::ZERO))
+            known(u64::try_from(next).unwrap_or(NEVER))
         }
         _ => add(tick, period),
     }

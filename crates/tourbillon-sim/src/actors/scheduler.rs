@@ -9,10 +9,10 @@ use tourbillon::time::MissedTickBehavior;
 
 use super::manner_of_callback;
 use crate::hub::{Id, Manner, What};
-use crate::model::{NEVER, SeenBy, round_up};
+use crate::model::{LAST, NEVER, SeenBy, round_up};
 use crate::plan::Setup;
 use crate::random::Random;
-use crate::stage::{Stage, add};
+use crate::stage::{Stage, add_as_is};
 
 /// What can be done with a scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,8 @@ pub struct Actor {
     scheduler: Scheduler<u32>,
     jobs: Vec<Job>,
     phase: Phase,
+    /// When it was last started. Times before that are passed over.
+    since: u64,
     runs: u64,
     failed: u64,
 }
@@ -57,8 +59,12 @@ struct Job {
     id: Id,
     key: u32,
     interval: u64,
-    /// When it is due next.
+    /// When it is due next, but for what is passed over.
     next: u64,
+    /// When it was seen to be due next. What was passed over once may stay so, also if the clock is set back after that.
+    announced: u64,
+    /// It was planned since the last start, for a time before that: nothing is passed over.
+    is_past: bool,
     /// How many runs are left.
     times: Option<u64>,
     runs: u64,
@@ -108,7 +114,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         let built = stage.threads.on(0, || builder.build());
         let Ok(scheduler) = built else { return };
         finish(actors, stage);
-        actors.push(Actor { scheduler, jobs: Vec::new(), phase: Phase::Running, runs: 0, failed: 0 });
+        actors.push(Actor { scheduler, jobs: Vec::new(), phase: Phase::Running, since: 0, runs: 0, failed: 0 });
     }
     let actor = &mut actors[0];
     let found = |key| actor.jobs.iter().position(|job| job.key == key);
@@ -144,7 +150,9 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             stage.model.same("P2", "whether a job was rescheduled", done, found.is_some());
             if let Some(job) = found.map(|index| &mut actor.jobs[index]) {
                 (job.interval, job.times, job.missed) = (interval, None, MissedTickBehavior::Skip);
-                job.next = add(stage.now(), Duration::from_nanos(interval));
+                job.next = add_as_is(stage.now(), Duration::from_nanos(interval));
+                job.announced = job.next;
+                job.is_past = actor.phase == Phase::Running && job.next < actor.since;
             }
         }
         Op::Stop => {
@@ -155,9 +163,8 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             stage.threads.on(thread, || actor.scheduler.start());
             if actor.phase == Phase::Stopped && is_open {
                 actor.phase = Phase::Running;
-                // What went by while it was stopped is passed over; a job that rests is looked at when it goes on.
-                let now = stage.now();
-                actor.jobs.iter_mut().for_each(|job| job.come_back(now));
+                actor.since = stage.now();
+                actor.jobs.iter_mut().for_each(|job| job.is_past = false);
             }
         }
         Op::Shutdown { thread, how } => {
@@ -182,23 +189,27 @@ pub fn ran(actors: &mut [Actor], stage: &mut Stage, id: Id, (number, due): (u64,
         return stage.model.violate("P2", format!("job {id} was run after it was gone"));
     };
     actor.runs += 1;
-    let phase = actor.phase;
+    let (phase, since) = (actor.phase, actor.since);
     let job = &mut actor.jobs[index];
     job.runs += 1;
+    job.adopt(due, since);
     stage.model.same("P2", "the number of a run", number, job.runs);
-    stage.model.same("P1", "when a run was due", due, job.next);
+    stage.model.same("P1", "when a run was due", due, job.expected(since));
     let may_run = match phase {
         Phase::Running => !job.is_paused,
         Phase::Draining(until) => !job.is_paused && due <= until,
         Phase::Stopped | Phase::Over => false,
     };
     stage.model.same("P2", "a run while nothing may run", may_run, true);
-    if due > clock {
+    // What was due when the end began is run, also if the clock was set back meanwhile.
+    let is_drained = matches!(phase, Phase::Draining(until) if due <= until);
+    if due > clock && !is_drained {
         stage.model.violate("P1", format!("job {id} was run {} ns early", due - clock));
     }
     stage.model.fired += 1;
     actor.failed += u64::from(job.manner == Manner::Panics);
     job.next = job.after(due, clock);
+    job.announced = job.next;
     job.times = job.times.map(|times| times.saturating_sub(1));
     if job.times == Some(0) {
         stage.model.forget(id);
@@ -209,7 +220,7 @@ pub fn ran(actors: &mut [Actor], stage: &mut Stage, id: Id, (number, due): (u64,
 /// Compares what can be asked. With `is_swept`, what is due has been run.
 pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage, is_swept: bool) {
     let Some(actor) = actors.first_mut() else { return };
-    let Actor { scheduler, jobs, phase, .. } = actor;
+    let Actor { scheduler, jobs, phase, since, .. } = actor;
     if stage.model.closed && *phase != Phase::Over {
         *phase = Phase::Draining(0);
     }
@@ -230,13 +241,18 @@ pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage, is_swept: bool) {
         return;
     }
     let now = stage.now();
-    for job in jobs.iter() {
+    for job in jobs.iter_mut() {
         let next = scheduler.next_run(&job.key).map_or(NEVER, |instant| stage.time_of(instant));
-        stage.model.same("P1", "when a job is due next", next, if job.is_paused { NEVER } else { job.next });
+        if !job.is_paused {
+            job.adopt(next, *since);
+        }
+        let expected = job.expected(*since);
+        job.announced = if job.is_paused { job.announced } else { expected };
+        stage.model.same("P1", "when a job is due next", next, if job.is_paused { NEVER } else { expected });
         let left = job.times.map_or(Remaining::ForEver, Remaining::Runs);
         stage.model.same("P2", "runs that are left", scheduler.remaining(&job.key), Some(left));
-        let due = round_up(job.next, stage.setup.slack.grid());
-        if is_swept && !job.is_paused && due <= now && due != NEVER {
+        let due = round_up(expected, stage.setup.slack.grid());
+        if is_swept && !job.is_paused && due <= now && due < LAST {
             stage.model.violate("P4", format!("job {} was due at {} and not run at {now}", job.id, job.next));
         }
     }
@@ -273,10 +289,10 @@ fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
     let plan = Plan::every(Duration::from_nanos(interval)).missed(missed);
     let plan = if let Some(times) = times { plan.times(times) } else { plan };
     let (hub, live) = (Arc::clone(&stage.hub), stage.hub.alive(manner));
-    let (base, start) = (stage.instant_of(stage.setup.start), stage.setup.start);
+    let (base, start) = stage.base;
     let job = move |run: &tourbillon::scheduler::Run<u32>| {
         let _owned = &live;
-        let after = run.due().checked_duration_since(base).map(|after| add(start, after));
+        let after = run.due().checked_duration_since(base).map(|after| add_as_is(start, after));
         let due = after.unwrap_or_else(|| start.saturating_sub((base - run.due()).as_nanos() as u64));
         hub.write(id, What::Ran(run.number(), due));
         hub.behave(manner);
@@ -290,8 +306,9 @@ fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
     if !done {
         return stage.model.forget(id);
     }
-    let next = add(stage.now(), Duration::from_nanos(interval));
-    actor.jobs.push(Job { id, key, interval, next, times, runs: 0, missed, manner, is_paused: false });
+    let next = add_as_is(stage.now(), Duration::from_nanos(interval));
+    let is_past = actor.phase == Phase::Running && next < actor.since;
+    actor.jobs.push(Job { id, key, interval, next, announced: next, is_past, times, runs: 0, missed, manner, is_paused: false });
 }
 
 impl Job {
@@ -299,8 +316,8 @@ impl Job {
     fn after(&self, due: u64, now: u64) -> u64 {
         let is_late = now.saturating_sub(due) > TOLERANCE;
         match self.missed {
-            MissedTickBehavior::Burst => add(due, Duration::from_nanos(self.interval)),
-            MissedTickBehavior::Delay if is_late => add(now, Duration::from_nanos(self.interval)),
+            MissedTickBehavior::Burst => add_as_is(due, Duration::from_nanos(self.interval)),
+            MissedTickBehavior::Delay if is_late => add_as_is(now, Duration::from_nanos(self.interval)),
             _ => self.first_after(due, now),
         }
     }
@@ -309,13 +326,29 @@ impl Job {
     fn first_after(&self, due: u64, now: u64) -> u64 {
         let (due, now, interval) = (u128::from(due), u128::from(now), u128::from(self.interval));
         let next = due + (now.saturating_sub(due) / interval + 1) * interval;
-        u64::try_from(next).map_or(NEVER, |next| add(next, Duration::ZERO))
+        u64::try_from(next).unwrap_or(NEVER)
     }
 
-    /// It was away: times before now are passed over.
+    /// When it is due next in a scheduler that was started then.
+    fn expected(&self, since: u64) -> u64 {
+        if self.next < since && !self.is_past { self.first_after(self.next, since - 1) } else { self.next }
+    }
+
+    /// If it is seen to be due when it was said to be before, then what was passed over stays so.
+    fn adopt(&mut self, seen: u64, since: u64) {
+        let announced = if self.announced < since { self.first_after(self.announced, since - 1) } else { self.announced };
+        if seen != self.expected(since) && seen == announced {
+            self.next = announced;
+        }
+    }
+
+    /// It rested: times before now are passed over.
     fn come_back(&mut self, now: u64) {
         if self.next < now {
             self.next = self.first_after(self.next, now - 1);
+        }
+        if self.announced < now {
+            self.announced = self.first_after(self.announced, now - 1);
         }
     }
 }

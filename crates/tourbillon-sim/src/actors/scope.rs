@@ -16,7 +16,7 @@ use crate::hub::{Id, Manner};
 use crate::model::{NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::Stage;
+use crate::stage::{Stage, known};
 
 /// What can be done with a scope.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize)
                 stage.model.pend(id, None);
                 let deadline = stage.model.get(id).map_or(NEVER, |item| item.deadline);
                 let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| stage.time_of(instant));
+                let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| known(stage.time_of(instant)));
                 stage.model.same("P1", "the deadline in force within a scope", seen, deadline);
             }
             return;

@@ -15,7 +15,7 @@ use crate::hub::{Id, Manner, Ticket};
 use crate::model::{NEVER, SeenBy, State};
 use crate::plan::{Setup, SlackOf, after};
 use crate::random::Random;
-use crate::stage::Stage;
+use crate::stage::{Stage, known};
 
 /// What can be done with a sleep.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             reset(actor, stage, thread, deadline, shortened);
         }
         Op::ResetBack { thread, before, .. } => {
-            let deadline = stage.now().saturating_sub(before);
+            let deadline = known(stage.now().saturating_sub(before));
             reset(actor, stage, thread, deadline, deadline);
         }
         Op::Disarm { thread, .. } => {
@@ -140,9 +140,18 @@ pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
                 stage.model.same("P2", "the outcome of a sleep", outcome, before);
             }
             (Some(_), Some((State::Idle, _))) => stage.model.violate("P2", format!("sleep {} ended idle", actor.id)),
+            // It waited for room, and was woken to hear that there will never be any.
+            (None, Some((_, 1..))) if stage.model.closed && !stage.is_exact() => {}
             (None, _) => stage.model.still_pending(actor.id),
             _ => {}
         }
+    }
+}
+
+/// Polls those that have ended, also if nobody was to be woken: until then they take room.
+pub fn reap(actors: &mut [Actor], stage: &mut Stage) {
+    for (thread, actor) in actors.iter_mut().enumerate().filter(|(_, actor)| actor.sleep.is_elapsed()) {
+        poll(actor, stage, thread, false);
     }
 }
 
