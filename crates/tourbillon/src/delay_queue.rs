@@ -231,7 +231,9 @@ impl<T> DelayQueue<T> {
                     return Poll::Ready(None);
                 }
                 // The time came between the two looks at the clock.
-                Poll::Ready(_) => now = now.max(wakes_at),
+                Poll::Ready(_) if self.delay.is_past() => now = now.max(wakes_at),
+                // It had come, and then the clock was set back. What was inserted since then must wait for it.
+                Poll::Ready(_) => self.delay.disarm(),
             }
         }
     }
