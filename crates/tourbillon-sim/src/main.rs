@@ -37,13 +37,16 @@ struct Cli {
     /// Plants a fault, P1 to P7, to see that it is found.
     #[arg(long = "break")]
     broken: Option<Break>,
+    /// Prints the steps of a seed, and does not run them.
+    #[arg(long, requires = "seed")]
+    show: bool,
     /// Prints one JSON object instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 /// A step that takes longer than this hangs: something was called under a lock.
-const HANGS: Duration = Duration::from_secs(60);
+const HANGS: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -59,8 +62,15 @@ fn main() -> ExitCode {
         current.store(seed, Ordering::SeqCst);
         let plan = Plan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
+        if cli.show {
+            println!("{}", report::list(&plan));
+            return ExitCode::SUCCESS;
+        }
         let ran = world::run(&plan, cli.broken);
         totals += &ran.totals;
+        if cli.seed.is_some() {
+            eprintln!("all that happened: {:016x}", ran.hash);
+        }
         if let Some(failure) = ran.failure {
             bar.finish_and_clear();
             let shrunk = shrink::shrink(&plan, cli.broken, failure);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::breakage::Break;
+use crate::plan::Plan;
 use crate::shrink::Shrunk;
 use crate::totals::Totals;
 
@@ -13,10 +14,7 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
     let mut text = String::new();
     let plan = &shrunk.plan;
     let _infallible = writeln!(text, "seed {} breaks a promise:\n    {}\n", plan.seed, shrunk.failure.violation);
-    let _infallible = writeln!(text, "{:?}", plan.setup);
-    for (number, step) in &plan.steps {
-        let _infallible = writeln!(text, "{number:>6}  {step:?}");
-    }
+    text.push_str(&list(plan));
     let keep: Vec<String> = plan.steps.iter().map(|(number, _)| number.to_string()).collect();
     let broken = broken.map_or_else(String::new, |broken| format!(" --break {broken:?}"));
     let _infallible = write!(
@@ -27,6 +25,16 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
         plan.seed,
         keep.join(",")
     );
+    text
+}
+
+/// What a world is made of and what happens in it, a line each.
+#[must_use]
+pub fn list(plan: &Plan) -> String {
+    let mut text = format!("{:?}\n", plan.setup);
+    for (number, step) in &plan.steps {
+        let _infallible = writeln!(text, "{number:>6}  {step:?}");
+    }
     text
 }
 

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tourbillon::delay_queue::{DelayQueue, Key};
 use tourbillon::Outcome;
+use tourbillon::delay_queue::{DelayQueue, Key};
 
 use super::MOST;
 use crate::hub::{Id, Live, Manner};

@@ -128,7 +128,12 @@ pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
         }
         let (now, closed) = (stage.now(), stage.model.closed);
         let due = |id: Id| stage.model.get(id).is_some_and(|item| item.deadline <= now || closed);
-        let ended: Vec<Id> = actor.list.iter().filter(|one| is_there(one, stage) && is_started(one) && due(one.id)).map(|one| one.id).collect();
+        let ended: Vec<Id> = actor
+            .list
+            .iter()
+            .filter(|one| is_there(one, stage) && is_started(one) && due(one.id))
+            .map(|one| one.id)
+            .collect();
         stage.model.same("P2", "named timers", actor.timers.len(), all - ended.len());
         if !closed {
             ended.into_iter().for_each(|id| stage.model.end(id, Outcome::Fired));
@@ -166,7 +171,8 @@ fn start(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize, afte
     let one = actor.list.remove(index);
     let Way::Created { timer, is_cancelled } = one.way else { return };
     let is_refused = !is_cancelled && (actor.is_stopped || stage.model.closed);
-    let (surface, seen_by) = if manner.is_some() { ("named callback", SeenBy::Calling) } else { ("named wait", SeenBy::Waking) };
+    let (surface, seen_by) =
+        if manner.is_some() { ("named callback", SeenBy::Calling) } else { ("named wait", SeenBy::Waking) };
     let id = add(stage, surface, seen_by, after);
     if is_cancelled {
         stage.model.cancel(id);
@@ -195,7 +201,9 @@ fn start(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize, afte
 }
 
 fn cancel(actor: &mut Actor, stage: &mut Stage, thread: usize, name: usize, most: usize) {
-    let there: Vec<usize> = (0..actor.list.len()).filter(|index| actor.list[*index].name == name && is_there(&actor.list[*index], stage)).collect();
+    let there: Vec<usize> = (0..actor.list.len())
+        .filter(|index| actor.list[*index].name == name && is_there(&actor.list[*index], stage))
+        .collect();
     let seen = actor.timers.count(NAMES[name]);
     stage.model.same("P2", "timers of a name", seen, there.len());
     let count = stage.threads.on(thread, || actor.timers.cancel_up_to(NAMES[name], most));
@@ -236,7 +244,8 @@ fn stop(actors: &mut Vec<Actor>, stage: &mut Stage, thread: usize) {
         return end_group(actor, stage, thread);
     }
     actor.is_stopped = true;
-    let stopped: Vec<Id> = actor.list.iter().filter(|one| is_there(one, stage) && is_started(one)).map(|one| one.id).collect();
+    let stopped: Vec<Id> =
+        actor.list.iter().filter(|one| is_there(one, stage) && is_started(one)).map(|one| one.id).collect();
     stopped.into_iter().for_each(|id| stage.model.stop(id));
 }
 

@@ -308,7 +308,19 @@ fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
     }
     let next = add_as_is(stage.now(), Duration::from_nanos(interval));
     let is_past = actor.phase == Phase::Running && next < actor.since;
-    actor.jobs.push(Job { id, key, interval, next, announced: next, is_past, times, runs: 0, missed, manner, is_paused: false });
+    actor.jobs.push(Job {
+        id,
+        key,
+        interval,
+        next,
+        announced: next,
+        is_past,
+        times,
+        runs: 0,
+        missed,
+        manner,
+        is_paused: false,
+    });
 }
 
 impl Job {
@@ -336,7 +348,8 @@ impl Job {
 
     /// If it is seen to be due when it was said to be before, then what was passed over stays so.
     fn adopt(&mut self, seen: u64, since: u64) {
-        let announced = if self.announced < since { self.first_after(self.announced, since - 1) } else { self.announced };
+        let announced =
+            if self.announced < since { self.first_after(self.announced, since - 1) } else { self.announced };
         if seen != self.expected(since) && seen == announced {
             self.next = announced;
         }

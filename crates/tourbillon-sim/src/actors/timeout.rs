@@ -161,7 +161,12 @@ fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize)
         }
         Poll::Ready(Err(elapsed)) => {
             let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-            stage.model.same("P2", "a future that is ready comes first, and no deadline that was taken away", gate.is_open() || actor.is_disarmed, false);
+            stage.model.same(
+                "P2",
+                "a future that is ready comes first, and no deadline that was taken away",
+                gate.is_open() || actor.is_disarmed,
+                false,
+            );
             match before {
                 Some(State::Ended(before)) => stage.model.same("P2", "the outcome of a timeout", outcome, before),
                 _ => stage.model.end(id, outcome),
