@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     let (start, mut totals) = (Instant::now(), Totals::default());
     let mut seeds = Random::new(first);
     let mut failed = None;
-    for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.next())) {
+    for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
         current.store(seed, Ordering::SeqCst);
         let plan = Plan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));

@@ -239,7 +239,7 @@ pub fn span(random: &mut Random, scale: u64) -> u64 {
     match random.below(32) {
         0..2 => 0,
         2 => 1,
-        3 => random.next() >> random.below(64),
+        3 => random.any() >> random.below(64),
         4..20 => (scale / 8).max(1) * random.below(12),
         _ => random.below(scale),
     }

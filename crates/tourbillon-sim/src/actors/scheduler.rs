@@ -218,7 +218,7 @@ pub fn ran(actors: &mut [Actor], stage: &mut Stage, id: Id, (number, due): (u64,
 }
 
 /// Compares what can be asked. With `is_swept`, what is due has been run.
-pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage, is_swept: bool) {
+pub fn observe(actors: &mut [Actor], stage: &mut Stage, is_swept: bool) {
     let Some(actor) = actors.first_mut() else { return };
     let Actor { scheduler, jobs, phase, since, .. } = actor;
     if stage.model.closed && *phase != Phase::Over {
