@@ -17,8 +17,16 @@ use crate::stage::{Stage, add_as_is};
 /// What can be done with a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// A job.
-    Schedule { thread: usize, key: u32, interval: u64, times: Option<u64>, missed: MissedTickBehavior, manner: Manner },
+    /// A job; it may be one that pauses another, or itself, whenever it runs.
+    Schedule {
+        thread: usize,
+        key: u32,
+        interval: u64,
+        times: Option<u64>,
+        missed: MissedTickBehavior,
+        manner: Manner,
+        pauses: Option<u32>,
+    },
     /// It is gone.
     Remove { thread: usize, key: u32 },
     /// It rests.
@@ -70,6 +78,7 @@ struct Job {
     runs: u64,
     missed: MissedTickBehavior,
     manner: Manner,
+    pauses: Option<u32>,
     is_paused: bool,
 }
 
@@ -92,6 +101,7 @@ impl Op {
                 times: random.one_in(3).then(|| 1 + random.below(4)),
                 missed,
                 manner: manner_of_callback(random),
+                pauses: random.one_in(6).then(|| random.below(8) as u32),
             },
             10..13 => Op::Remove { thread, key },
             13..15 => Op::Pause { thread, key },
@@ -211,10 +221,15 @@ pub fn ran(actors: &mut [Actor], stage: &mut Stage, id: Id, (number, due): (u64,
     job.next = job.after(due, clock);
     job.announced = job.next;
     job.times = job.times.map(|times| times.saturating_sub(1));
+    let pauses = job.pauses;
     if job.times == Some(0) {
         stage.model.forget(id);
         actor.jobs.remove(index);
     }
+    // A scheduler that is coming to its end knows no jobs any more.
+    let paused = pauses.filter(|_| phase == Phase::Running);
+    let paused = actor.jobs.iter_mut().find(|job| Some(job.key) == paused);
+    paused.into_iter().for_each(|job| job.pause_in_line(clock, since));
 }
 
 /// Compares what can be asked. With `is_swept`, what is due has been run.
@@ -284,7 +299,7 @@ pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
 }
 
 fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
-    let Op::Schedule { thread, key, interval, times, missed, manner } = op else { return };
+    let Op::Schedule { thread, key, interval, times, missed, manner, pauses } = op else { return };
     let id = stage.model.add("job", SeenBy::Asking);
     let plan = Plan::every(Duration::from_nanos(interval)).missed(missed);
     let plan = if let Some(times) = times { plan.times(times) } else { plan };
@@ -295,6 +310,9 @@ fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
         let after = run.due().checked_duration_since(base).map(|after| add_as_is(start, after));
         let due = after.unwrap_or_else(|| start.saturating_sub((base - run.due()).as_nanos() as u64));
         hub.write(id, What::Ran(run.number(), due));
+        if let (Some(key), Some(scheduler)) = (pauses, run.scheduler()) {
+            scheduler.pause(&key);
+        }
         hub.behave(manner);
     };
     let done = stage.threads.on(thread, || {
@@ -319,6 +337,7 @@ fn schedule(actor: &mut Actor, stage: &mut Stage, op: Op, is_open: bool) {
         runs: 0,
         missed,
         manner,
+        pauses,
         is_paused: false,
     });
 }
@@ -353,6 +372,21 @@ impl Job {
         if seen != self.expected(since) && seen == announced {
             self.next = announced;
         }
+    }
+
+    /// It is paused while all that is due stands in line: its run is not made, and what was due by now is over.
+    fn pause_in_line(&mut self, now: u64, since: u64) {
+        if std::mem::replace(&mut self.is_paused, true) {
+            return;
+        }
+        let due = self.expected(since);
+        let delayed = add_as_is(now, Duration::from_nanos(self.interval));
+        self.next = match self.missed {
+            _ if due > now => due,
+            MissedTickBehavior::Delay if now - due > TOLERANCE => delayed,
+            _ => self.first_after(due, now),
+        };
+        self.announced = self.next;
     }
 
     /// It rested: times before now are passed over.
