@@ -127,15 +127,10 @@ impl<T> DelayQueue<T> {
         let delay = Entry::until(far_future());
         // Not from now: a clock that is set back would show times that all seem to be the first, and so to have come (P1).
         let origin = Instant::from_std(delay.core().clock.std_of(Time::ZERO));
-        DelayQueue {
-            wheel: Wheel::new(),
-            delay,
-            origin,
-            waker: None,
-            wakes_at: Time::NEVER,
-            is_stopped: false,
-            capacity,
-        }
+        let mut wheel = Wheel::new();
+        // It is told the time, so that what comes has slots as narrow as can be.
+        let _done = wheel.settle(delay.core().clock.now(), 1);
+        DelayQueue { wheel, delay, origin, waker: None, wakes_at: Time::NEVER, is_stopped: false, capacity }
     }
 
     /// Puts in an item that expires `timeout` from now.

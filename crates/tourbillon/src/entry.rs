@@ -429,8 +429,11 @@ impl Entry {
     /// Cancels it, if it is armed. It can be armed again.
     fn make_idle(&mut self) {
         if self.phase() == Phase::Armed {
-            drop(self.end(Leaving::Cancelled));
+            // The waker's destructor is the user's and may panic: it comes last.
+            let waker = self.end(Leaving::Cancelled);
             self.give_room_back();
+            self.set_phase(Phase::Idle);
+            return drop(waker);
         }
         self.set_phase(Phase::Idle);
     }
@@ -454,9 +457,11 @@ impl Entry {
 
     /// Gives up the node of an entry that has ended.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        drop(self.end(Leaving::Cancelled));
+        let waker = self.end(Leaving::Cancelled);
         self.give_room_back();
-        self.ended(outcome)
+        let ready = self.ended(outcome);
+        drop(waker);
+        ready
     }
 
     fn ended(&mut self, outcome: Outcome) -> Poll<Outcome> {
@@ -536,14 +541,17 @@ impl Entry {
 impl Drop for Entry {
     #[inline(always)]
     fn drop(&mut self) {
+        let mut waker = None;
         if self.phase() == Phase::Armed {
-            drop(self.end(Leaving::Cancelled));
+            waker = Some(self.end(Leaving::Cancelled));
             self.give_room_back();
         } else if self.target.0.addr() & WAITING != 0 {
             self.stop_waiting();
         }
         // SAFETY: the entry's own reference, which it does not use again.
         unsafe { home::put_ref(self.core_ptr()) };
+        // The waker's destructor is the user's and may panic: it comes last.
+        drop(waker);
     }
 }
 

@@ -89,12 +89,12 @@ impl Queue {
         on!(self, queue => queue.settle(locked, now, steps))
     }
 
-    pub(crate) fn pop(&mut self, locked: &mut Locked, now: Time) -> Option<NodeRef> {
-        on!(self, queue => queue.pop(locked, now)).map(|(node, _)| node)
+    pub(crate) fn pop(&mut self, locked: &mut Locked, now: Time) -> Option<(NodeRef, Time)> {
+        on!(self, queue => queue.pop(locked, now))
     }
 
     #[inline]
-    pub(crate) fn pop_ready(&mut self, locked: &mut Locked, now: Time) -> Option<NodeRef> {
-        on!(self, queue => queue.pop_ready(locked, now)).map(|(node, _)| node)
+    pub(crate) fn pop_ready(&mut self, locked: &mut Locked, now: Time) -> Option<(NodeRef, Time)> {
+        on!(self, queue => queue.pop_ready(locked, now))
     }
 }

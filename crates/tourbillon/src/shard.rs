@@ -598,19 +598,17 @@ impl Inner {
                 }
             }
             let (line, alone) = self.first(&mut locked, now);
-            let Some(node) = self.queues[line as usize].pop(&mut locked, now) else { return Settled::Done };
-            let mut ready = [node; AHEAD];
+            let Some(first) = self.queues[line as usize].pop(&mut locked, now) else { return Settled::Done };
+            let mut ready = [first; AHEAD];
             let mut count = 1;
             // Nodes lie anywhere in memory: those that come next are fetched while others come out of the queue.
             while alone && count < AHEAD {
-                let Some(node) = self.queues[line as usize].pop_ready(&mut locked, now) else { break };
-                node.prefetch();
-                ready[count] = node;
+                let Some(next) = self.queues[line as usize].pop_ready(&mut locked, now) else { break };
+                next.0.prefetch();
+                ready[count] = next;
                 count += 1;
             }
-            for node in &ready[..count] {
-                self.fire(wants, *node, now, batch);
-            }
+            self.fire_in_order(wants, &mut ready[..count], now, batch);
             handled += count;
             if handled >= BATCH {
                 return Settled::More;
@@ -632,23 +630,45 @@ impl Inner {
         }
     }
 
-    /// Fires a node that has come out of its queue; or puts it back, if it has been pushed later.
+    /// Fires nodes that have come out of their queue, with when they were due there. One that has been pushed later takes its new place:
+    /// among the others if it is due before the last of them (P3), else in the queue.
     #[inline(always)]
-    fn fire(&mut self, wants: &Wants, node: NodeRef, now: Time, batch: &mut Vec<Waker>) {
-        // SAFETY: under the lock.
-        let mode = unsafe { node.mode() };
-        self.left_queue(node, mode);
-        match node.state().fire(now) {
-            Fire::Won(deadline) => {
-                self.counts.fired(now - deadline);
-                // SAFETY: the shard has won, so the waker is its own.
-                batch.push(unsafe { node.take_waker() });
+    fn fire_in_order(&mut self, wants: &Wants, ready: &mut [(NodeRef, Time)], now: Time, batch: &mut Vec<Waker>) {
+        let mut index = 0;
+        while let Some(&(node, due)) = ready.get(index) {
+            index += 1;
+            // SAFETY: under the lock.
+            let mode = unsafe { node.mode() };
+            match node.state().fire(due) {
+                Fire::Won(deadline) => {
+                    self.left_queue(node, mode);
+                    self.counts.fired(now - deadline);
+                    // SAFETY: the shard has won, so the waker is its own.
+                    batch.push(unsafe { node.take_waker() });
+                }
+                Fire::NotYet(deadline) => {
+                    let others = ready[index..].iter();
+                    let before = others.take_while(|(_, due)| *due <= mode.round_up(deadline)).count();
+                    if index + before < ready.len() {
+                        index -= 1;
+                        ready[index..=index + before].rotate_left(1);
+                        ready[index + before] = (node, mode.round_up(deadline));
+                    } else {
+                        self.left_queue(node, mode);
+                        self.link_again(wants, node, deadline, mode);
+                    }
+                }
+                Fire::Lost => self.left_queue(node, mode),
             }
-            // Its wish is heard at the end of the visit; so it must be in the queue by then, not among the young.
-            Fire::NotYet(deadline) if mode != Mode::RELAXED => _ = self.link_strict(wants, node, deadline, mode),
-            Fire::NotYet(deadline) if deadline.is_never() => {}
-            Fire::NotYet(deadline) => self.insert(Line::Relaxed, node, deadline),
-            Fire::Lost => {}
+        }
+    }
+
+    /// Puts a node back into its queue. Its wish is heard at the end of the visit; so it must be there by then, not among the young.
+    fn link_again(&mut self, wants: &Wants, node: NodeRef, deadline: Time, mode: Mode) {
+        if mode != Mode::RELAXED {
+            let _heard = self.link_strict(wants, node, deadline, mode);
+        } else if !deadline.is_never() {
+            self.insert(Line::Relaxed, node, deadline);
         }
     }
 

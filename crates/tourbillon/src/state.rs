@@ -137,12 +137,12 @@ impl State {
         self.0.store(deadline.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Shard: fires what is due at `now`.
-    pub(crate) fn fire(&self, now: Time) -> Fire {
+    /// Shard: fires it, if it is due by `then`.
+    pub(crate) fn fire(&self, then: Time) -> Fire {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let Seen::Armed(deadline) = Seen::from_word(word) else { return Fire::Lost };
-            if deadline > now {
+            if deadline > then {
                 return Fire::NotYet(deadline);
             }
             match self.swap(word, FIRED) {

@@ -2,10 +2,11 @@
 
 mod by_hand;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -363,6 +364,34 @@ fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_who_made_room()
     quietly(|| drop(held));
     assert_eq!(log.take(), [2]);
     assert_eq!(engine.stats().waker_panics, 1);
+}
+
+/// Panics when it is dropped, unless that would end the process.
+struct Fragile;
+
+impl Wake for Fragile {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic!("a waker's destructor");
+        }
+    }
+}
+
+#[test]
+fn p6_p7_a_waker_that_panics_when_it_is_dropped_takes_no_room_with_it() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let mut sleep = Box::pin(engine.sleep(ms(10)));
+    let waker = Waker::from(Arc::new(Fragile));
+    assert!(poll_with(sleep.as_mut(), &waker).is_pending());
+    // From now on the engine has the last one.
+    drop(waker);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(sleep))).is_err());
+    assert_eq!(engine.stats().pending, 0);
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
 }
 
 #[test]

@@ -237,6 +237,28 @@ fn p3_t4_a_timer_pushed_later_takes_its_place_among_equals_when_its_old_time_com
 }
 
 #[test]
+fn p3_t4_a_timer_pushed_later_fires_after_those_before_its_new_time_in_a_late_turn_too() {
+    for slack in slacks() {
+        let engine = manual();
+        let log = Log::default();
+        let start = now(&engine);
+        let mut pushed = pin!(engine.sleep(ms(10)).slack(slack));
+        assert!(poll_with(pushed.as_mut(), &log.waker(1)).is_pending());
+        // A turn that fires something else gives it its place in the queue.
+        let mut first = pin!(engine.sleep(ms(1)));
+        assert!(poll_with(first.as_mut(), Waker::noop()).is_pending());
+        assert_eq!(engine.advance(ms(1)), 1);
+        pushed.as_mut().reset(start + ms(20));
+        let mut between = pin!(engine.sleep_until(start + ms(15)).slack(slack));
+        assert!(poll_with(between.as_mut(), &log.waker(2)).is_pending());
+        // Nobody turns the engine before both are due.
+        engine.clock().advance(ms(30));
+        while engine.turn().more {}
+        assert_eq!(log.take(), [2, 1], "{slack:?}");
+    }
+}
+
+#[test]
 fn p4_lateness_is_measured_and_can_be_read() {
     let engine = manual();
     let task = Task::new();
