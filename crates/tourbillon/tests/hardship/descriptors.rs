@@ -26,7 +26,7 @@ fn has_none_left() {
     let engine = Engine::builder().build().unwrap();
     let on_tokio = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build() }).unwrap();
     let mut before = Ledger::new(&engine);
-    (0..200).for_each(|millis| before.arm(ms(millis)));
+    (0..200).for_each(|millis| _ = before.arm(ms(millis)));
 
     let files = take_all_descriptors();
     engine_goes_on(before);
@@ -47,7 +47,7 @@ fn has_none_left() {
 }
 
 fn engine_goes_on(mut ledger: Ledger) {
-    (0..200).for_each(|millis| ledger.arm(ms(millis / 2)));
+    (0..200).for_each(|millis| _ = ledger.arm(ms(millis / 2)));
     ledger.cancel_some();
     ledger.all_fire();
     let late_batches = ledger.recovers();
@@ -58,7 +58,7 @@ fn engine_goes_on(mut ledger: Ledger) {
 fn new_engine_does_without(clock: Clock) {
     let engine = Engine::builder().clock(clock).build().expect("a driver thread needs no descriptor");
     let mut ledger = Ledger::new(&engine);
-    (0..200).for_each(|millis| ledger.arm(ms(millis)));
+    (0..200).for_each(|millis| _ = ledger.arm(ms(millis)));
     ledger.cancel_some();
     // One that is earlier than what the driver has planned.
     ledger.arm(Duration::from_micros(100));

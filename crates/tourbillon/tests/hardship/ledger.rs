@@ -19,6 +19,8 @@ pub(crate) struct Ledger {
     /// Armed, of this and that length; what was past when it was to be armed is not counted.
     armed: u64,
     held: Vec<Pin<Box<Sleep>>>,
+    /// Of those, so many are from before some were last cancelled.
+    kept: usize,
     seen: Arc<Seen>,
 }
 
@@ -40,6 +42,14 @@ struct Witness {
     seen: Arc<Seen>,
 }
 
+/// Whether a timer was armed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Armed {
+    Pending,
+    /// Its time had come before it could be.
+    Past,
+}
+
 /// How it all ended.
 #[derive(Debug)]
 #[expect(dead_code, reason = "all of it is reported, by its name")]
@@ -57,11 +67,18 @@ pub(crate) const ON_TIME: Duration = Duration::from_millis(50);
 
 impl Ledger {
     pub(crate) fn new(engine: &Engine) -> Ledger {
-        Ledger { engine: engine.clone(), before: engine.stats(), armed: 0, held: Vec::new(), seen: Arc::default() }
+        Ledger {
+            engine: engine.clone(),
+            before: engine.stats(),
+            armed: 0,
+            held: Vec::new(),
+            kept: 0,
+            seen: Arc::default(),
+        }
     }
 
     /// Arms one that is due so long from now.
-    pub(crate) fn arm(&mut self, after: Duration) {
+    pub(crate) fn arm(&mut self, after: Duration) -> Armed {
         let (clock, seen) = (self.engine.clock().clone(), Arc::clone(&self.seen));
         let due = clock.now() + Span::from(after);
         let witness = Witness { clock, due, is_woken: AtomicBool::new(false), seen };
@@ -69,28 +86,34 @@ impl Ledger {
         if poll_with(sleep.as_mut(), &Waker::from(Arc::new(witness))).is_pending() {
             self.armed += 1;
             self.held.push(sleep);
-        } else {
-            assert!(self.engine.clock().now() >= due, "early at first sight");
+            return Armed::Pending;
         }
+        assert!(self.engine.clock().now() >= due, "early at first sight");
+        Armed::Past
     }
 
-    /// Cancels every third of those that may be pending.
+    /// Cancels every third of those that were armed since it was last called.
     pub(crate) fn cancel_some(&mut self) {
-        let mut number = 0;
-        self.held.retain(|_| {
-            number += 1;
-            number % 3 != 0
-        });
+        let new = self.held.split_off(self.kept);
+        let stay = new.into_iter().enumerate().filter_map(|(number, sleep)| (number % 3 != 0).then_some(sleep));
+        self.held.extend(stay);
+        self.kept = self.held.len();
     }
 
     /// Cancels the one that was armed last.
     pub(crate) fn cancel_last(&mut self) {
         self.held.pop();
+        self.kept = self.kept.min(self.held.len());
+    }
+
+    pub(crate) fn last_has_fired(&self) -> bool {
+        self.held.last().is_some_and(|sleep| sleep.is_elapsed())
     }
 
     /// Lets go of what has fired, and of nothing else.
     pub(crate) fn forget_fired(&mut self) {
         self.held.retain(|sleep| sleep.outcome().is_none());
+        self.kept = self.held.len();
     }
 
     pub(crate) fn armed(&self) -> u64 {
@@ -106,7 +129,7 @@ impl Ledger {
         let start = Instant::now();
         for late_batches in 0.. {
             let (woken, on_time) = (self.woken(), self.seen.on_time.load(Ordering::SeqCst));
-            (1..=100).for_each(|number| self.arm(Duration::from_micros(200 * number)));
+            (1..=100).for_each(|number| _ = self.arm(Duration::from_micros(200 * number)));
             self.all_fire();
             let (woken, on_time) = (self.woken() - woken, self.seen.on_time.load(Ordering::SeqCst) - on_time);
             // A thread that does not get to arm finds most of them past.
@@ -123,6 +146,7 @@ impl Ledger {
         eventually("all timers fire", || self.engine.stats().pending == 0);
         self.settle();
         self.held.clear();
+        self.kept = 0;
     }
 
     /// Compares the books, which must balance to the last timer, and reports them.

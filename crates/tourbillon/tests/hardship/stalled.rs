@@ -36,8 +36,8 @@ fn is_held() {
     let (mut meanwhile, mut free) = (0, 0);
     for stall in 1..=STALLS {
         // Now it is hit when it sleeps, and now when it has something to do.
-        (0..200 * (stall % 2)).for_each(|number| ledger.arm(Duration::from_micros(50 * number)));
-        (1..=60).for_each(|millis| ledger.arm(ms(millis)));
+        (0..200 * (stall % 2)).for_each(|number| _ = ledger.arm(Duration::from_micros(50 * number)));
+        (1..=60).for_each(|millis| _ = ledger.arm(ms(millis)));
         signal(driver().unwrap());
         eventually("it is held", || HELD.load(Ordering::SeqCst) == stall);
         let before = meanwhile;
@@ -76,7 +76,7 @@ fn p2_p10_a_waker_that_blocks_the_driver_delays_its_engine_and_nobody_is_locked_
     eventually("the waker blocks", || is_blocking.load(Ordering::SeqCst));
 
     // Its own engine: timers wait, and everybody can arm and cancel, on this thread and on others.
-    (1..=20).for_each(|millis| ledger.arm(ms(millis)));
+    (1..=20).for_each(|millis| _ = ledger.arm(ms(millis)));
     for _ in 0..10_000 {
         ledger.arm(years(1));
         ledger.cancel_last();
@@ -86,7 +86,7 @@ fn p2_p10_a_waker_that_blocks_the_driver_delays_its_engine_and_nobody_is_locked_
         scope.spawn(far);
     });
     // Another engine goes on.
-    (1..=100).for_each(|number| others.arm(Duration::from_micros(200 * number)));
+    (1..=100).for_each(|number| _ = others.arm(Duration::from_micros(200 * number)));
     others.all_fire();
     assert_eq!(ledger.woken(), 0, "its driver cannot have gone on");
 

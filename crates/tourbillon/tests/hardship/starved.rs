@@ -44,7 +44,7 @@ fn starves() {
         }
         let start = Instant::now();
         while start.elapsed() < FAMINE {
-            (0..50).for_each(|number| ledger.arm(Duration::from_micros(400 * number)));
+            (0..50).for_each(|number| _ = ledger.arm(Duration::from_micros(400 * number)));
             ledger.cancel_some();
             ledger.forget_fired();
             thread::sleep(ms(2));

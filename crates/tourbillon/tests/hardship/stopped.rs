@@ -47,7 +47,7 @@ fn is_stopped() {
         // There are timers of up to 60 ms at any time, so some come due while nothing moves.
         while !is_over.load(Ordering::SeqCst) {
             for ledger in &mut ledgers {
-                (1..=60).for_each(|millis| ledger.arm(ms(millis)));
+                (1..=60).for_each(|millis| _ = ledger.arm(ms(millis)));
                 ledger.cancel_some();
                 ledger.forget_fired();
             }
