@@ -1,5 +1,6 @@
 //! The system has no threads to give.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn gets_none() {
     let engine = Engine::builder().build().unwrap();
     let calls = Engine::builder().build().unwrap();
     let mut ledger = Ledger::new(&engine);
-    (0..200).for_each(|millis| ledger.arm(ms(millis)));
+    (0..200).for_each(|millis| _ = ledger.arm(ms(millis)));
     let most = refuse_threads();
 
     let refused = Engine::builder().build().expect_err("there is no thread for it");
@@ -40,8 +41,8 @@ fn gets_none() {
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
     assert!(Engine::global().is_shutdown());
 
-    callbacks_are_made_by_the_driver(&calls);
-    (0..200).for_each(|millis| ledger.arm(ms(millis / 2)));
+    assert_eq!(callers(&calls), ["tourbillon"], "callbacks are made by the driver");
+    (0..200).for_each(|millis| _ = ledger.arm(ms(millis / 2)));
     ledger.cancel_some();
     ledger.all_fire();
     let late_batches = ledger.recovers();
@@ -50,23 +51,29 @@ fn gets_none() {
     setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most }).unwrap();
     let engine = Engine::builder().build().expect("there are threads again");
     futures_lite::future::block_on(engine.sleep(ms(5)));
+    // And callbacks do not stay where they would delay timers.
+    assert_eq!(callers(&calls), ["tourbillon-calls"], "callbacks have a thread again");
 }
 
-/// On an engine that has made none before, so that it has no thread for them.
-fn callbacks_are_made_by_the_driver(engine: &Engine) {
+/// Which threads make callbacks, by their names.
+fn callers(engine: &Engine) -> Vec<String> {
     let (send, receive) = channel();
-    for name in 0..100 {
-        let timer = Timer::on(engine);
-        timer.expires_after(ms(name % 7));
-        let send = send.clone();
-        timer.on_expiry(move |outcome| send.send((outcome, thread::current().name().map(str::to_owned))).unwrap());
-        // Dropping the timer would cancel the wait.
-        std::mem::forget(timer);
-    }
-    for _ in 0..100 {
-        let (outcome, thread) = receive.recv_timeout(Duration::from_secs(60)).expect("each callback is made");
-        assert_eq!((outcome, thread.as_deref()), (Outcome::Fired, Some("tourbillon")));
-    }
+    let timers: Vec<_> = (0..100)
+        .map(|number| {
+            let timer = Timer::on(engine);
+            timer.expires_after(ms(number % 7));
+            let send = send.clone();
+            timer.on_expiry(move |outcome| {
+                let thread = thread::current();
+                send.send((outcome, thread.name().unwrap_or_default().to_owned())).unwrap();
+            });
+            timer
+        })
+        .collect();
+    let made = || receive.recv_timeout(Duration::from_secs(60)).expect("each callback is made");
+    let made: Vec<_> = timers.iter().map(|_| made()).collect();
+    assert!(made.iter().all(|(outcome, _)| *outcome == Outcome::Fired));
+    made.into_iter().map(|(_, thread)| thread).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// From now on no thread can be started. Gives what the limit may be.
