@@ -107,7 +107,7 @@ impl Child {
     }
 
     /// Waits for its end by this signal, and gives what it has said.
-    pub(crate) fn is_ended_by(self, signal: Signal) -> String {
+    pub(crate) fn ends_by(self, signal: Signal) -> String {
         let (status, said) = self.ends();
         assert_eq!(status.signal(), Some(signal.as_raw()), "{status}\n{said}");
         said.lines().filter(|line| line.starts_with(REPORT)).for_each(say);

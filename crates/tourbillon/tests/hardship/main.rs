@@ -1,8 +1,8 @@
 //! Faults of the real system, and overload: what becomes of timers, counted.
 //!
-//! After each fault the same is asked: nothing was early (P1), each timer that was armed has one outcome (P2: armed = fired + cancelled
-//! + stopped, to the last one, and each that fired has woken its task once), and timers that are armed afterwards are on
-//! time again (P4). How late they were meanwhile is printed, and not judged:
+//! After each fault the same is asked: nothing was early (P1); each timer that was armed has one outcome, to the last one, and each
+//! that fired has woken its task once (P2); timers that are armed afterwards are on time again (P4). How late they were
+//! meanwhile is printed, and not judged:
 //!
 //!     cargo test -p tourbillon --test hardship -- --nocapture | grep hardship:
 //!

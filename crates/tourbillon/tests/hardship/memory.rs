@@ -24,7 +24,7 @@ fn p7_at_the_limit_of_memory_an_engine_with_a_capacity_refuses_and_goes_on_and_o
     match part_of(test).as_deref() {
         None => {
             Child::play(test, "capacity").succeeds();
-            let said = Child::play(test, "none").is_ended_by(Signal::ABORT);
+            let said = Child::play(test, "none").ends_by(Signal::ABORT);
             assert!(said.contains("memory allocation of"), "{said}");
             let armed = said.lines().filter_map(|line| line.strip_prefix("armed ")?.parse::<usize>().ok()).max();
             assert!(armed.is_some_and(|armed| armed > CAPACITY), "not even the capacity: {armed:?}");
