@@ -8,7 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
+use crate::harness::{
+    Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure, measure_pending, per_operation,
+    settle, wait_until_quiet,
+};
+use crate::look::own_cpu;
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
@@ -16,15 +20,12 @@ use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio, tourbillon_rt};
+use crate::systems::{Runtime, async_io, futures_timer, monoio, native, pingora, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Only these numbers of pending timers.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
+    pub(crate) pending: Pending,
     /// Only these numbers of sleeps that live at a time, in the cases where a sleep is not dropped at once.
     #[arg(long, value_delimiter = ',')]
     window: Vec<usize>,
@@ -39,9 +40,16 @@ const SYSTEMS: &[&str] = &[
     futures_timer::NAME,
     monoio::NAME,
     pingora::NAME,
+    native::ASIO,
+    native::LIBUV,
+    native::LIBEVENT,
 ];
 
-const PENDING: &[usize] = &[0, 100_000, 1_000_000];
+const PENDING: &[usize] = &[0, 1_000, 10_000, 100_000, 1_000_000];
+const PENDING_QUICK: &[usize] = &[0, 100_000, 1_000_000];
+
+const WALL: &str = "ns_per_op";
+const CPU: &str = "cpu_ns_per_op";
 
 const WINDOW: &[usize] = &[1_000];
 
@@ -53,29 +61,30 @@ const WORKERS: usize = 2;
 
 /// Runs the scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) {
-    let choice = &options.choice;
+    let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.pending.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     let window = if options.window.is_empty() { WINDOW } else { &options.window };
     for &pending in pending {
         let work = Work { pending, window: 0, driver: Driver::Fresh, durations: durations.clone() };
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
-        measure_pending(entries(&work), choice, choice.rounds(7, 3), warm_up, report);
+        // Those that are pending are armed anew for each round.
+        measure(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
     }
-    let turned = pending.iter().filter(|&&pending| pending > 0).map(|&pending| (0, pending));
+    let turned = pending.iter().map(|&pending| (0, pending));
     let windows = window.iter().map(|&window| (window, WINDOW_PENDING));
     for (window, pending) in turned.chain(windows) {
         let work = Work { pending, window, driver: Driver::Turned, durations: durations.clone() };
-        measure_pending(entries(&work), choice, choice.rounds(9, 3), WarmUp::Yes, report);
+        measure_pending(entries(&work, choice), choice, choice.rounds(9, 3), WarmUp::Yes, report);
     }
 }
 
-fn entries(work: &Work) -> Vec<Entry> {
+fn entries(work: &Work, choice: &Choice) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
-    vec![
+    let mut entries = vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
         entry(tourbillon_rt::NAME, TourbillonRt::new, work, |work, held| round(tourbillon::sleep, work, held)),
         entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held)),
@@ -84,7 +93,19 @@ fn entries(work: &Work) -> Vec<Entry> {
         entry(futures_timer::NAME, multi, work, |work, held| round(futures_timer::sleep, work, held)),
         entry(monoio::NAME, Monoio::new, work, |work, held| round(monoio::sleep, work, held)),
         entry(pingora::NAME, multi, work, |work, held| round(pingora::sleep, work, held)),
-    ]
+    ];
+    entries.extend(native(work, choice));
+    entries
+}
+
+fn native(work: &Work, choice: &Choice) -> Vec<Entry> {
+    let (operations, turned) = (work.durations.len(), usize::from(work.driver == Driver::Turned));
+    let arguments = vec![FAR.as_nanos() as usize, work.pending, operations, work.window, turned];
+    let work = native::Work { scenario: "churn", case: work.case(), arguments, process: native::Life::Case };
+    native::entries(choice, &work, move |answer| {
+        let metrics = [WALL, CPU].into_iter().zip(answer);
+        metrics.map(|(metric, nanos)| (metric, nanos / operations as f64)).collect()
+    })
 }
 
 /// What a round is to do.
@@ -107,6 +128,16 @@ enum Driver {
     Turned,
 }
 
+impl Work {
+    fn case(&self) -> String {
+        match (self.driver, self.window) {
+            (Driver::Fresh, _) => format!("pending={}", self.pending),
+            (Driver::Turned, 0) => format!("pending={},driver=turned", self.pending),
+            (Driver::Turned, window) => format!("pending={},driver=turned,window={window}", self.pending),
+        }
+    }
+}
+
 /// The sleeps that are pending; none before the first round.
 type Held<F> = Vec<Pin<Box<F>>>;
 
@@ -119,41 +150,41 @@ fn entry<F, R, T>(
 where
     F: Future + 'static,
     R: Runtime<T> + 'static,
-    T: Future<Output = (f64, Held<F>)>,
+    T: Future<Output = (Metrics, Held<F>)>,
 {
     let work = work.clone();
-    let case = match (work.driver, work.window) {
-        (Driver::Fresh, _) => format!("pending={}", work.pending),
-        (Driver::Turned, 0) => format!("pending={},driver=turned", work.pending),
-        (Driver::Turned, window) => format!("pending={},driver=turned,window={window}", work.pending),
-    };
+    let case = work.case();
     let start = move || {
         let (mut held, mut kept) = (Vec::new(), None);
         Box::new(move || {
             let mut runtime = kept.take().unwrap_or_else(&runtime);
-            let (nanos, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
+            let (metrics, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
             if work.driver == Driver::Turned {
                 (held, kept) = (still_held, Some(runtime));
             }
-            vec![("ns_per_op", nanos)]
+            metrics
         }) as _
     };
     Entry { system, case, start: Box::new(start) }
 }
 
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (f64, Held<F>) {
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (Metrics, Held<F>) {
     if held.len() < work.pending {
         held = arm(&sleep, &far_durations(work.pending, &mut Random(1))).await;
     }
     if work.driver == Driver::Turned {
         settle(&sleep).await;
     }
+    let before = own_cpu();
     let nanos = in_poll(|_| match work.window {
         0 => arm_and_cancel(&sleep, &work.durations),
         window => arm_and_cancel_oldest(&sleep, &work.durations, window),
     });
     let nanos = nanos.await;
-    (nanos, held)
+    // With what it has left to a thread in the background.
+    wait_until_quiet();
+    let cpu = per_operation(own_cpu() - before, work.durations.len());
+    (vec![(WALL, nanos), (CPU, cpu)], held)
 }
 
 /// The timed part: nanoseconds an operation. Each sleep is dropped at once.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::churn::arm_and_cancel;
 use crate::harness::{
-    Choice, Entry, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    Entry, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
 use crate::random::Random;
 use crate::report::Report;
@@ -18,13 +18,10 @@ use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
 #[derive(clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) pending: Pending,
     /// Only these numbers of threads.
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Only these numbers of pending timers.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
 }
 
 const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
@@ -35,11 +32,11 @@ const PENDING: &[usize] = &[0, 100_000];
 
 /// Runs the scenario.
 pub(crate) fn run(options: &Options, report: &mut Report) {
-    let choice = &options.choice;
+    let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 50_000 } else { 200_000 };
     let threads = if options.threads.is_empty() { THREADS } else { &options.threads };
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.pending.numbers(PENDING);
     for &threads in threads.iter().filter(|&&threads| threads > 0) {
         let lists = (0..threads).map(|thread| far_durations(operations, &mut Random(thread as u64)).into());
         let lists: Vec<_> = lists.collect();

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    self, Choice, Entry, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    self, Entry, Pending, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
 use crate::random::Random;
 use crate::report::Report;
@@ -15,15 +15,6 @@ use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
-
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Only these numbers of pending timers.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
-}
 
 const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
 
@@ -38,12 +29,12 @@ const PENDING: &[usize] = &[0, 100_000];
 const THREADS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &Pending, report: &mut Report) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 200 * BATCH } else { 1_000 * BATCH };
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.numbers(PENDING);
     for &pending in pending {
         let work = Work { pending, durations: durations.clone() };
         measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);

@@ -7,25 +7,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Choice, Entry, WarmUp, measure, per_operation, process_cpu};
+use crate::harness::{Choice, Entry, Pending, WarmUp, measure, per_operation};
+use crate::look::own_cpu;
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, monoio, smol, tokio};
+use crate::systems::tourbillon_rt::TourbillonRt;
+use crate::systems::{Runtime, monoio, native, smol, tokio, tourbillon_rt};
 
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Only these numbers of sleeps.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
-}
-
-const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, smol::NAME, monoio::NAME];
+const SYSTEMS: &[&str] = &[
+    tourbillon::NAME,
+    tourbillon_rt::NAME,
+    tokio::CURRENT,
+    tokio::MULTI,
+    smol::NAME,
+    monoio::NAME,
+    native::ASIO,
+    native::LIBUV,
+    native::LIBEVENT,
+];
 
 const PENDING: &[usize] = &[1_000_000];
 
@@ -42,12 +45,14 @@ const WARM_UP_SPREAD: Duration = Duration::from_millis(50);
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &Pending, report: &mut Report) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.numbers(PENDING);
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
-        measure(entries(pending), choice, choice.rounds(5, 1), WarmUp::No, report);
+        let mut entries = entries(pending);
+        entries.extend(native(pending, choice));
+        measure(entries, choice, choice.rounds(5, 1), WarmUp::No, report);
     }
 }
 
@@ -62,11 +67,21 @@ fn entries(pending: usize) -> Vec<Entry> {
             let engine = tourbillon::on_tokio(runtime, tourbillon::Slack::adaptive());
             move |job| round(tourbillon::sleep_on(&engine), job)
         }),
+        entry(tourbillon_rt::NAME, "", pending, TourbillonRt::new, |_| |job| round(tourbillon::sleep, job)),
         entry(tokio::CURRENT, "", pending, Tokio::current_thread, |_| |job| round(tokio::sleep, job)),
         entry(tokio::MULTI, "", pending, multi, |_| |job| round(tokio::sleep, job)),
         entry(smol::NAME, "", pending, || Smol, |_| |job| round(smol::sleep, job)),
         entry(monoio::NAME, "", pending, Monoio::new, |_| |job| round(monoio::sleep, job)),
     ]
+}
+
+fn native(pending: usize, choice: &Choice) -> Vec<Entry> {
+    let arguments = vec![pending, SPREAD.as_nanos() as usize, LEAD.as_nanos() as usize];
+    let case = format!("pending={pending}");
+    let work = native::Work { scenario: "fire", case, arguments, process: native::Life::Case };
+    native::entries(choice, &work, move |answer| {
+        answer.first().map(|nanos| ("cpu_ns_per_fire", nanos / pending as f64)).into_iter().collect()
+    })
 }
 
 /// What a round is to do.
@@ -113,9 +128,9 @@ fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
 async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Option<Duration> {
     let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
     let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
-    let before = process_cpu();
+    let before = own_cpu();
     poll_fn(|cx| countdown.poll(cx)).await;
-    let cpu = process_cpu() - before;
+    let cpu = own_cpu() - before;
     drop(sleeps);
     Some(cpu)
 }

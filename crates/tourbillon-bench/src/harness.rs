@@ -9,9 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::Common;
+use crate::look::own_cpu;
 use crate::progress::progress;
 use crate::random::Random;
 use crate::report::{Figure, Report, median};
@@ -49,6 +48,23 @@ impl Choice {
     }
 }
 
+/// What a scenario understands that has timers pending.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+    /// Only these numbers of pending timers.
+    #[arg(long, value_delimiter = ',')]
+    pending: Vec<usize>,
+}
+
+impl Pending {
+    /// How many are pending: as asked for, or by default.
+    pub(crate) fn numbers<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
+        if self.pending.is_empty() { default } else { &self.pending }
+    }
+}
+
 /// A system in a case of a scenario.
 pub(crate) struct Entry {
     pub(crate) system: &'static str,
@@ -57,8 +73,11 @@ pub(crate) struct Entry {
     pub(crate) start: Box<dyn FnOnce() -> Round>,
 }
 
-/// Measures once: the metrics and their values.
-pub(crate) type Round = Box<dyn FnMut() -> Vec<(&'static str, f64)>>;
+/// Measures once.
+pub(crate) type Round = Box<dyn FnMut() -> Metrics>;
+
+/// What a round found: the metrics and their values.
+pub(crate) type Metrics = Vec<(&'static str, f64)>;
 
 /// Whether a round is run first that does not count.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,7 +145,7 @@ struct Running {
 }
 
 impl Running {
-    fn keep(&mut self, figures: Vec<(&'static str, f64)>) {
+    fn keep(&mut self, figures: Metrics) {
         for (metric, value) in figures {
             match self.figures.iter_mut().find(|(name, _)| *name == metric) {
                 Some((_, values)) => values.push(value),
@@ -137,22 +156,16 @@ impl Running {
 }
 
 /// Waits until no thread of this process has anything to do, or for a while.
-fn wait_until_quiet() {
+pub(crate) fn wait_until_quiet() {
     const LOOK: Duration = Duration::from_millis(5);
     const QUIET: Duration = Duration::from_micros(500);
     for _ in 0..400 {
-        let before = process_cpu();
+        let before = own_cpu();
         std::thread::sleep(LOOK);
-        if process_cpu() - before < QUIET {
+        if own_cpu() - before < QUIET {
             break;
         }
     }
-}
-
-/// The CPU time that this process has used.
-pub(crate) fn process_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Nanoseconds an operation.

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
-use crate::harness::{Choice, Entry, WarmUp, measure, per_operation, process_cpu};
+use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
+use crate::look::own_cpu_between;
+use crate::percentiles::{self, histogram, micros};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, clock_nanosleep, monoio, smol, tokio};
+use crate::systems::tourbillon_rt::TourbillonRt;
+use crate::systems::{Runtime, clock_nanosleep, monoio, native, smol, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -22,8 +23,18 @@ pub(crate) struct Options {
     tasks: Vec<usize>,
 }
 
-const SYSTEMS: &[&str] =
-    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, smol::NAME, monoio::NAME, clock_nanosleep::NAME];
+const SYSTEMS: &[&str] = &[
+    tourbillon::NAME,
+    tourbillon_rt::NAME,
+    tokio::CURRENT,
+    tokio::MULTI,
+    smol::NAME,
+    monoio::NAME,
+    native::ASIO,
+    native::LIBUV,
+    native::LIBEVENT,
+    clock_nanosleep::NAME,
+];
 
 const TASKS: &[usize] = &[1, 1_000];
 
@@ -40,7 +51,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let time = Duration::from_millis(if choice.common.quick { 150 } else { 800 });
     let tasks = if options.tasks.is_empty() { TASKS } else { &options.tasks };
     for &tasks in tasks.iter().filter(|&&tasks| tasks > 0) {
-        measure(entries(Size { tasks, time }), choice, choice.rounds(3, 3), WarmUp::No, report);
+        measure(entries(Size { tasks, time }, choice), choice, choice.rounds(3, 3), WarmUp::No, report);
     }
 }
 
@@ -56,18 +67,24 @@ impl Size {
     fn sleeps(self) -> (u64, u64) {
         if self.tasks == 1 { (100_000, 5_000_000) } else { (1_000_000, 50_000_000) }
     }
+
+    fn case(self, variant: &str) -> String {
+        format!("tasks={}{variant}", self.tasks)
+    }
 }
 
-fn entries(size: Size) -> Vec<Entry> {
+fn entries(size: Size, choice: &Choice) -> Vec<Entry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = Vec::new();
     entries.extend(ours(size));
+    entries.extend(on_our_runtime(size));
     entries.extend([
         entry(tokio::CURRENT, String::new(), size, Tokio::current_thread, |_| |job| task(tokio::sleep_until, job)),
         entry(tokio::MULTI, String::new(), size, multi, |_| |job| task(tokio::sleep_until, job)),
         entry(smol::NAME, String::new(), size, || Smol, |_| |job| task(smol::sleep_until, job)),
         entry(monoio::NAME, String::new(), size, Monoio::new, |_| |job| task(monoio::sleep_until, job)),
     ]);
+    entries.extend(native(size, choice));
     if size.tasks == 1 {
         entries.push(floor(size));
     }
@@ -79,11 +96,7 @@ fn ours(size: Size) -> Vec<Entry> {
     type Flavour = (&'static str, fn() -> Tokio);
     let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
     let mut entries = Vec::new();
-    for (name, slack) in tourbillon::SLACKS {
-        // It spins before every fire: for a few timers, not for a thousand.
-        if name == tourbillon::PRECISE && size.tasks > 1 {
-            continue;
-        }
+    for (name, slack) in slacks(size) {
         for (flavour, runtime) in runtimes {
             let variant = |driver| format!(",slack={name},driver={driver},rt={flavour}");
             entries.push(entry(tourbillon::NAME, variant("thread"), size, runtime, move |_| {
@@ -97,6 +110,39 @@ fn ours(size: Size) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// The slacks for so many tasks. The precise one has somebody spin before every fire: for a few timers, not for a thousand.
+fn slacks(size: Size) -> impl Iterator<Item = tourbillon::Named> {
+    tourbillon::SLACKS.into_iter().filter(move |(name, _)| *name != tourbillon::PRECISE || size.tasks == 1)
+}
+
+/// Ours on its own runtime, whose worker turns the timers.
+fn on_our_runtime(size: Size) -> Vec<Entry> {
+    let entries = slacks(size).map(|(name, slack)| {
+        entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move |_| {
+            move |job| task(tourbillon::sleep_until_with(slack()), job)
+        })
+    });
+    entries.collect()
+}
+
+/// The programs in C and C++; libevent with each of its clocks.
+fn native(size: Size, choice: &Choice) -> Vec<Entry> {
+    let (shortest, longest) = size.sleeps();
+    let times = [shortest as usize, longest as usize, WARM_UP.as_nanos() as usize, size.time.as_nanos() as usize];
+    let entries = |variant: &str, precise: usize| {
+        let arguments = [&[size.tasks], &times[..], &[precise]].concat();
+        let case = size.case(variant);
+        let work = native::Work { scenario: "lateness", case, arguments, process: native::Life::Case };
+        native::entries(choice, &work, |answer| {
+            let Some((cpu, lateness)) = answer.split_first() else { return Vec::new() };
+            figures(lateness.iter().map(|nanos| *nanos as i64), Duration::from_nanos(*cpu as u64))
+        })
+    };
+    let mut all = entries("", 0);
+    all.extend(entries(",timer=precise", 1).into_iter().filter(|entry| entry.system == native::LIBEVENT));
+    all
 }
 
 /// What one of the tasks is to do: sleep until `end` or a little longer; what is due from `begin` until then counts.
@@ -118,7 +164,7 @@ fn entry<R, J, T>(
 where
     R: Runtime<T> + 'static,
     J: Fn(Job) -> T + 'static,
-    T: Future<Output = Vec<u64>>,
+    T: Future<Output = Vec<i64>>,
 {
     let start = move || {
         let mut runtime = runtime();
@@ -129,14 +175,14 @@ where
             let job = |seed| Job { seed, sleeps: size.sleeps(), begin, end };
             let tasks = (0..size.tasks as u64).map(|seed| task(job(seed))).collect();
             let (lateness, cpu) = with_cpu(begin, end, || runtime.run(tasks));
-            figures(lateness.iter().flatten(), cpu)
+            figures(lateness.into_iter().flatten(), cpu)
         }) as _
     };
-    Entry { system, case: format!("tasks={}{variant}", size.tasks), start: Box::new(start) }
+    Entry { system, case: size.case(&variant), start: Box::new(start) }
 }
 
-/// Sleeps again and again, and returns by how many nanoseconds each was late.
-async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<u64> {
+/// Sleeps again and again, and returns by how many nanoseconds each was late; one that was early, by a negative number.
+async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<i64> {
     let mut random = Random(job.seed);
     let (shortest, longest) = job.sleeps;
     // Enough for all: nothing is allocated on the way.
@@ -144,9 +190,10 @@ async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<u6
     while Instant::now() < job.end {
         let deadline = Instant::now() + Duration::from_nanos(shortest + random.next() % (longest - shortest));
         sleep_until(deadline).await;
-        let late = Instant::now().saturating_duration_since(deadline);
+        let now = Instant::now();
         if (job.begin..job.end).contains(&deadline) {
-            lateness.push(late.as_nanos() as u64);
+            let early = deadline.saturating_duration_since(now).as_nanos() as i64;
+            lateness.push(now.saturating_duration_since(deadline).as_nanos() as i64 - early);
         }
     }
     lateness
@@ -155,48 +202,69 @@ async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<u6
 /// The bare system call, on a thread of its own.
 fn floor(size: Size) -> Entry {
     let round = move || {
-        let thread = std::thread::spawn(move || {
-            clock_nanosleep::without_slack();
-            let (mut random, mut lateness) = (Random(0), Vec::new());
-            let (shortest, longest) = size.sleeps();
-            let (begin, before) = (clock_nanosleep::now(), process_cpu());
-            let end = begin + size.time.as_nanos() as u64;
-            while clock_nanosleep::now() < end {
-                let deadline = clock_nanosleep::now() + shortest + random.next() % (longest - shortest);
-                clock_nanosleep::sleep_until(deadline);
-                lateness.push(clock_nanosleep::now().saturating_sub(deadline));
-            }
-            figures(&lateness, process_cpu() - before)
+        let begin = clock_nanosleep::now() + WARM_UP.as_nanos() as u64;
+        let end = begin + size.time.as_nanos() as u64;
+        let count = Instant::now() + WARM_UP;
+        let (lateness, cpu) = with_cpu(count, count + size.time, || {
+            let thread = std::thread::spawn(move || sleep_on_thread(begin, end, size));
+            thread.join().expect("the thread does not panic")
         });
-        thread.join().expect("the thread does not panic")
+        figures(lateness, cpu)
     };
-    let case = format!("tasks={}", size.tasks);
+    let case = size.case("");
     Entry { system: clock_nanosleep::NAME, case, start: Box::new(move || Box::new(round)) }
+}
+
+/// What [`task`] does, with a thread that blocks.
+fn sleep_on_thread(begin: u64, end: u64, size: Size) -> Vec<i64> {
+    clock_nanosleep::without_slack();
+    let (shortest, longest) = size.sleeps();
+    let (mut random, mut lateness) = (Random(0), Vec::with_capacity(((end - begin) / shortest) as usize + 1));
+    while clock_nanosleep::now() < end {
+        let deadline = clock_nanosleep::now() + shortest + random.next() % (longest - shortest);
+        clock_nanosleep::sleep_until(deadline);
+        let now = clock_nanosleep::now();
+        if (begin..end).contains(&deadline) {
+            lateness.push(now as i64 - deadline as i64);
+        }
+    }
+    lateness
 }
 
 /// Runs something, and returns the CPU time that the process used between two instants.
 fn with_cpu<T>(begin: Instant, end: Instant, run: impl FnOnce() -> T) -> (T, Duration) {
-    let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
     std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            wait(begin);
-            let before = process_cpu();
-            wait(end);
-            process_cpu() - before
-        });
+        let watch = scope.spawn(|| own_cpu_between(begin, end));
         (run(), watch.join().expect("the thread does not panic"))
     })
 }
 
-fn figures<'a>(lateness: impl IntoIterator<Item = &'a u64>, cpu: Duration) -> Vec<(&'static str, f64)> {
-    let mut histogram = Histogram::<u64>::new(3).expect("three digits can be kept");
-    for &nanos in lateness {
-        histogram.record(nanos).expect("it grows by itself");
+/// Those that are early count as on time in the percentiles.
+fn figures(lateness: impl IntoIterator<Item = i64>, cpu: Duration) -> Metrics {
+    let (mut early, mut late) = (0, Vec::new());
+    for nanos in lateness {
+        early += usize::from(nanos < 0);
+        late.push(nanos.max(0) as u64);
     }
-    let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-    vec![
-        ("p50_us", micros(0.5)),
-        ("p99_us", micros(0.99)),
-        ("cpu_ns_per_fire", per_operation(cpu, (histogram.len() as usize).max(1))),
-    ]
+    let fires = late.len().max(1);
+    let histogram = histogram(&late);
+    let mut metrics: Metrics =
+        percentiles::known(&histogram).map(|(metric, quantile)| (metric, micros(&histogram, quantile))).collect();
+    metrics.push(("early_percent", 100.0 * early as f64 / fires as f64));
+    metrics.push(("cpu_ns_per_fire", per_operation(cpu, fires)));
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fire_before_its_deadline_is_counted_as_early_and_not_as_late() {
+        let figures = figures([-5_000, 1_000, 2_000, 3_000], Duration::from_nanos(400));
+        let value = |metric| figures.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value);
+        assert_eq!(value("early_percent"), Some(25.0));
+        assert_eq!(value("p50_us"), Some(1.0));
+        assert_eq!(value("cpu_ns_per_fire"), Some(100.0));
+    }
 }

@@ -1,8 +1,9 @@
 //! Tourbillon measured against other timers.
 //!
-//! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line. What each scenario
-//! does, and which systems take part, is in this crate's README.
+//! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line; `all` runs every scenario. What
+//! each scenario does, and which systems take part, is in this crate's README.
 
+mod all;
 mod churn;
 mod contend;
 mod cross;
@@ -11,16 +12,27 @@ mod harness;
 mod io;
 mod jobs;
 mod lateness;
+mod line;
+mod look;
+mod machine;
 mod memory;
+mod percentiles;
+mod plot;
+mod process;
 mod progress;
 mod queue;
 mod random;
 mod report;
 mod reset;
+mod results;
 mod systems;
+mod table;
+
+use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::harness::Pending;
 use crate::report::Report;
 
 /// Measures Tourbillon against other timers.
@@ -33,6 +45,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Scenario {
+    /// Every scenario, one after the other; with `--out` also as a folder with figures, tables and plots.
+    All(all::Options),
     /// The timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending.
     Queue(queue::Options),
     /// One thread arms and cancels sleeps, with up to a million others pending.
@@ -40,11 +54,11 @@ enum Scenario {
     /// Several threads of a runtime arm and cancel sleeps at the same time.
     Contend(contend::Options),
     /// One thread arms sleeps, another drops them.
-    Cross(cross::Options),
+    Cross(Pending),
     /// The deadline of a pending sleep is pushed later.
-    Reset(reset::Options),
+    Reset(Pending),
     /// CPU time a fire, when a million sleeps come due over two seconds.
-    Fire(fire::Options),
+    Fire(Pending),
     /// How late tasks run after their sleeps, and CPU time a fire.
     Lateness(lateness::Options),
     /// Servers on loopback: what timeouts cost them, how late their replies are, whether they are idle when they can be.
@@ -58,10 +72,12 @@ enum Scenario {
     #[command(hide = true)]
     JobsMemoryOf(jobs::Of),
     /// Resident bytes a pending sleep.
-    Memory(memory::Options),
+    Memory(Pending),
     /// What the scenario `memory` runs in a process of its own.
     #[command(hide = true)]
     MemoryOf(memory::Of),
+    /// Plots of figures that `--json` has printed, or `all --out` has written.
+    Plot(plot::Options),
 }
 
 /// What every scenario understands.
@@ -70,34 +86,46 @@ struct Common {
     /// Print one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Fewer or shorter rounds, and in `queue` fewer cases: less than 40 seconds.
+    /// Fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute a scenario.
     #[arg(long)]
     quick: bool,
 }
 
-fn main() {
+fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         eprintln!("warning: this is a debug build; its figures mean nothing (use --release)");
     }
-    match Cli::parse().scenario {
-        Scenario::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
-        Scenario::Churn(options) => report("churn", &options.choice.common, |report| churn::run(&options, report)),
-        Scenario::Contend(options) => {
-            report("contend", &options.choice.common, |report| contend::run(&options, report));
+    match run(Cli::parse().scenario) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
         }
-        Scenario::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
-        Scenario::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
-        Scenario::Fire(options) => report("fire", &options.choice.common, |report| fire::run(&options, report)),
-        Scenario::Jobs(options) => report("jobs", &options.choice.common, |report| jobs::run(&options, report)),
-        Scenario::JobsMemoryOf(of) => jobs::run_one(&of),
-        Scenario::Lateness(options) => {
-            report("lateness", &options.choice.common, |report| lateness::run(&options, report));
-        }
-        Scenario::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
-        Scenario::IoOf(of) => io::run_one(&of),
-        Scenario::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
-        Scenario::MemoryOf(of) => memory::run_one(&of),
     }
+}
+
+fn run(scenario: Scenario) -> Result<(), String> {
+    use Scenario as S;
+    match scenario {
+        S::All(options) => return all::run(&options),
+        S::Plot(options) => return plot::run(&options),
+        S::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
+        S::Churn(options) => report("churn", &options.pending.choice.common, |report| churn::run(&options, report)),
+        S::Contend(options) => {
+            report("contend", &options.pending.choice.common, |report| contend::run(&options, report))
+        }
+        S::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
+        S::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
+        S::Fire(options) => report("fire", &options.choice.common, |report| fire::run(&options, report)),
+        S::Jobs(options) => report("jobs", &options.choice.common, |report| jobs::run(&options, report)),
+        S::Lateness(options) => report("lateness", &options.choice.common, |report| lateness::run(&options, report)),
+        S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
+        S::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
+        S::IoOf(of) => io::run_one(&of),
+        S::JobsMemoryOf(of) => jobs::run_one(&of),
+        S::MemoryOf(of) => memory::run_one(&of),
+    }
+    Ok(())
 }
 
 /// Runs a scenario and prints what it found.
@@ -112,7 +140,11 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
-        super::Cli::command().debug_assert();
+    fn the_command_line_is_sound_and_has_every_scenario() {
+        let command = super::Cli::command();
+        command.clone().debug_assert();
+        for scenario in super::all::SCENARIOS {
+            assert!(command.find_subcommand(scenario).is_some(), "{scenario} is a subcommand");
+        }
     }
 }

@@ -1,28 +1,20 @@
 //! Scenario `memory`: what a pending sleep takes.
 //!
-//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`: no system
-//! finds memory that another has left.
+//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`, or a peer's
+//! program in C or C++: no system finds memory that another has left.
 
-use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Choice, Entry, WarmUp, arm, far_durations, measure};
+use crate::harness::{Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, measure};
+use crate::look::own_resident;
+use crate::process::Process;
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, pingora, tokio};
-
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Only these numbers of pending timers.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
-}
+use crate::systems::{Runtime, async_io, futures_timer, monoio, native, pingora, tokio};
 
 /// For the process that is measured.
 #[derive(clap::Args)]
@@ -31,8 +23,18 @@ pub(crate) struct Of {
     pending: usize,
 }
 
-const SYSTEMS: &[&str] =
-    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
+const SYSTEMS: &[&str] = &[
+    tourbillon::NAME,
+    tokio::CURRENT,
+    tokio::MULTI,
+    async_io::NAME,
+    futures_timer::NAME,
+    monoio::NAME,
+    pingora::NAME,
+    native::ASIO,
+    native::LIBUV,
+    native::LIBEVENT,
+];
 
 const PENDING: &[usize] = &[1_000_000];
 
@@ -43,12 +45,14 @@ const WORKERS: usize = 2;
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &Pending, report: &mut Report) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.numbers(PENDING);
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
-        let entries = SYSTEMS.iter().map(|&system| entry(system, pending)).collect();
+        let ours = SYSTEMS.iter().filter(|system| !native::NAMES.contains(system));
+        let mut entries: Vec<Entry> = ours.map(|&system| entry(system, pending)).collect();
+        entries.extend(native(pending, choice));
         measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
     }
 }
@@ -61,16 +65,20 @@ fn entry(system: &'static str, pending: usize) -> Entry {
     Entry { system, case: format!("pending={pending}"), start: Box::new(move || Box::new(round)) }
 }
 
+fn native(pending: usize, choice: &Choice) -> Vec<Entry> {
+    let (case, arguments) = (format!("pending={pending}"), vec![FAR.as_nanos() as usize, pending]);
+    let work = native::Work { scenario: "memory", case, arguments, process: native::Life::Round };
+    native::entries(choice, &work, move |answer| match answer[..] {
+        [grown, size] => vec![("resident_bytes", grown / pending as f64), ("size_of_sleep", size)],
+        _ => Vec::new(),
+    })
+}
+
 /// Runs this program again, with other arguments, and returns the numbers that it prints.
 pub(crate) fn in_a_process_of_its_own<const N: usize>(arguments: &[&str]) -> [f64; N] {
-    let program = std::env::current_exe().expect("this program has a path");
-    let output = Command::new(program).args(arguments).output().expect("this program can be run again");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().unwrap_or_else(|_| {
-        eprintln!("error: {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-        std::process::exit(1);
-    })
+    let mut process = Process::again(&arguments.join(" "), arguments);
+    let numbers = process.answer();
+    numbers.try_into().unwrap_or_else(|_| process.give_up("it printed something else"))
 }
 
 /// Measures one system in this process, and prints the two numbers.
@@ -96,17 +104,10 @@ async fn grow<F: Future>(sleep: impl Fn(Duration) -> F, pending: usize) -> (f64,
     // What starts with the first sleep is there already.
     drop(arm(&sleep, &durations[..durations.len().min(1)]).await);
     sleep(SETTLE).await;
-    let before = resident();
+    let before = own_resident();
     let sleeps = arm(&sleep, &durations).await;
     sleep(SETTLE).await;
-    let grown = resident().saturating_sub(before);
+    let grown = own_resident().saturating_sub(before);
     drop(sleeps);
     (grown as f64 / pending as f64, size_of::<F>())
-}
-
-/// The bytes of this process that are in memory.
-pub(crate) fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells how much memory a process has");
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number");
-    pages * rustix::param::page_size()
 }

@@ -1,13 +1,15 @@
-//! What a scenario found: printed as JSON lines as it comes, or as a table at the end.
+//! What a scenario found: printed as JSON lines as it comes, or as tables at the end.
 
-use std::collections::BTreeMap;
 use std::io::Write;
+
+use crate::line::Line;
+use crate::table::tables;
 
 /// Collects figures and prints them.
 pub(crate) struct Report {
     scenario: &'static str,
     json: bool,
-    figures: Vec<Figure>,
+    lines: Vec<Line>,
 }
 
 /// One measured number.
@@ -21,14 +23,22 @@ pub(crate) struct Figure {
 
 impl Report {
     pub(crate) fn new(scenario: &'static str, json: bool) -> Report {
-        Report { scenario, json, figures: Vec::new() }
+        Report { scenario, json, lines: Vec::new() }
     }
 
+    /// To two digits after the point.
     pub(crate) fn add(&mut self, figure: Figure) {
+        let line = Line {
+            scenario: self.scenario.to_owned(),
+            system: figure.system.to_owned(),
+            case: figure.case,
+            metric: figure.metric.to_owned(),
+            value: (100.0 * figure.value).round() / 100.0,
+        };
         if self.json {
-            print(&format!("{}\n", figure.to_json(self.scenario)));
+            print(&format!("{}\n", line.to_json()));
         }
-        self.figures.push(figure);
+        self.lines.push(line);
     }
 
     /// Adds how one figure stands to another of the same metric, in percent, if both are there. Each is that of a system in a case.
@@ -40,75 +50,30 @@ impl Report {
         that: (&'static str, &str),
     ) {
         let value = |of: (&str, &str)| {
-            let is_it = |figure: &&Figure| (figure.system, figure.case.as_str(), figure.metric) == (of.0, of.1, metric);
-            self.figures.iter().find(is_it).map(|figure| figure.value)
+            let is_it = |line: &&Line| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
+            self.lines.iter().find(is_it).map(|line| line.value)
         };
-        if let (Some(value), Some(base)) = (value(this), value(that)) {
+        if let (Some(value), Some(base)) = (value(this), value(that))
+            && base > 0.0
+        {
             let (system, case) = (this.0, this.1.to_owned());
             self.add(Figure { system, case, metric: name, value: 100.0 * value / base });
         }
     }
 
-    /// Prints the table, one row a case and one column a system.
+    /// Prints the tables, unless the lines are out already.
     pub(crate) fn finish(self) {
-        if self.json {
-            return;
+        if !self.json {
+            print(&tables(&self.lines));
         }
-        let mut metrics: Vec<&str> = Vec::new();
-        for figure in &self.figures {
-            if !metrics.contains(&figure.metric) {
-                metrics.push(figure.metric);
-            }
-        }
-        for metric in metrics {
-            self.print_table(metric);
-        }
-    }
-
-    fn print_table(&self, metric: &str) {
-        let (mut systems, mut cases): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
-        let mut cells = BTreeMap::new();
-        for figure in self.figures.iter().filter(|figure| figure.metric == metric) {
-            if !systems.contains(&figure.system) {
-                systems.push(figure.system);
-            }
-            if !cases.contains(&figure.case.as_str()) {
-                cases.push(&figure.case);
-            }
-            cells.insert((figure.case.as_str(), figure.system), figure.value);
-        }
-        let first = cases.iter().map(|case| case.len()).max().unwrap_or(0).max(metric.len());
-        let width = systems.iter().map(|system| system.len()).max().unwrap_or(0).max(8);
-        let mut table = format!("\n{metric:first$}");
-        systems.iter().for_each(|system| table += &format!("  {system:>width$}"));
-        for case in cases {
-            table += &format!("\n{case:first$}");
-            for system in &systems {
-                table += &match cells.get(&(case, *system)) {
-                    Some(value) => format!("  {value:>width$.1}"),
-                    None => format!("  {:>width$}", "-"),
-                };
-            }
-        }
-        print(&(table + "\n"));
     }
 }
 
 /// Prints to the standard output. When nobody reads it any more, there is nothing left to do.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
-    }
-}
-
-impl Figure {
-    fn to_json(&self, scenario: &str) -> String {
-        // None of the strings is the user's; none of them needs escaping.
-        format!(
-            r#"{{"scenario":"{scenario}","system":"{}","case":"{}","metric":"{}","value":{:.2}}}"#,
-            self.system, self.case, self.metric, self.value
-        )
     }
 }
 
@@ -124,24 +89,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_one_json_object_a_line() {
-        let figure = Figure { system: "wheel", case: "pop,pending=1000".into(), metric: "ns_per_op", value: 5.8 };
-        assert_eq!(
-            figure.to_json("queue"),
-            r#"{"scenario":"queue","system":"wheel","case":"pop,pending=1000","metric":"ns_per_op","value":5.80}"#
-        );
-    }
-
-    #[test]
     fn a_figure_in_percent_of_another_is_there_if_both_are() {
         let mut report = Report::new("io", false);
-        for (system, value) in [("ours", 97.0), ("theirs", 100.0)] {
+        for (system, value) in [("ours", 97.0), ("theirs", 100.0), ("nothing", 0.0)] {
             report.add(Figure { system, case: "echo".into(), metric: "rate", value });
         }
-        report.add_percent("percent", "rate", ("ours", "echo"), ("theirs", "echo"));
-        report.add_percent("percent", "rate", ("ours", "echo"), ("nobody's", "echo"));
-        let found: Vec<_> = report.figures.iter().filter(|figure| figure.metric == "percent").collect();
-        assert!(matches!(found[..], [figure] if (figure.system, figure.value) == ("ours", 97.0)));
+        for other in ["theirs", "nobody's", "nothing"] {
+            report.add_percent("percent", "rate", ("ours", "echo"), (other, "echo"));
+        }
+        let found: Vec<_> = report.lines.iter().filter(|line| line.metric == "percent").collect();
+        assert!(matches!(found[..], [line] if (&*line.system, line.value) == ("ours", 97.0)));
     }
 
     #[test]

@@ -3,24 +3,18 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Choice, Entry, FAR, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle};
+use crate::harness::{
+    Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle,
+};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, tokio};
+use crate::systems::{Runtime, async_io, native, tokio};
 
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-    /// Only these numbers of other pending timers.
-    #[arg(long, value_delimiter = ',')]
-    pending: Vec<usize>,
-}
-
-const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME];
+const SYSTEMS: &[&str] =
+    &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, native::ASIO, native::LIBUV, native::LIBEVENT];
 
 const PENDING: &[usize] = &[0, 100_000];
 
@@ -31,13 +25,15 @@ const STEP: Duration = Duration::from_micros(1);
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &Pending, report: &mut Report) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 500_000 };
-    let pending = if options.pending.is_empty() { PENDING } else { &options.pending };
+    let pending = options.numbers(PENDING);
     for &pending in pending {
-        measure_pending(entries(pending, operations), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        let mut entries = entries(pending, operations);
+        entries.extend(native(pending, operations, choice));
+        measure_pending(entries, choice, choice.rounds(9, 5), WarmUp::Yes, report);
     }
 }
 
@@ -52,6 +48,18 @@ fn entries(pending: usize, operations: usize) -> Vec<Entry> {
         entry(tokio::MULTI, multi, size, Into::into, |job| round(tokio::sleep, tokio::reset, job)),
         entry(async_io::NAME, || BlockOn, size, |it| it, |job| round(async_io::sleep, async_io::reset, job)),
     ]
+}
+
+fn native(pending: usize, operations: usize, choice: &Choice) -> Vec<Entry> {
+    let arguments = vec![FAR.as_nanos() as usize, pending, operations, STEP.as_nanos() as usize];
+    let work = native::Work { scenario: "reset", case: case(pending), arguments, process: native::Life::Case };
+    native::entries(choice, &work, move |answer| {
+        answer.first().map(|nanos| ("ns_per_op", nanos / operations as f64)).into_iter().collect()
+    })
+}
+
+fn case(pending: usize) -> String {
+    format!("pending={pending}")
 }
 
 /// What a round is to do. `I` is an instant as the system has it.
@@ -93,7 +101,7 @@ where
             vec![("ns_per_op", nanos)]
         }) as _
     };
-    Entry { system, case: format!("pending={pending}"), start: Box::new(start) }
+    Entry { system, case: case(pending), start: Box::new(start) }
 }
 
 async fn round<F: Future, I: Copy>(

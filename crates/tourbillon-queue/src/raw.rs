@@ -108,6 +108,14 @@ pub trait RawQueue<Id> {
     /// Takes out the first entry whose deadline is not after `now`.
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)>;
 
+    /// The deadline of what [`pop`](RawQueue::pop) at `now` would take out. Does the upkeep for that; after
+    /// [`settle`](RawQueue::settle) it costs little, unlike [`next_deadline`](RawQueue::next_deadline), which may have to look through
+    /// entries that are not due.
+    fn peek<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
+        let _ = entries;
+        self.next_deadline().filter(|deadline| *deadline <= now)
+    }
+
     /// Takes out all entries whose deadlines are not after `now`, in order, and returns how many they were.
     ///
     /// The same as calling [`pop`](RawQueue::pop) until there is none, and quicker. Should `sink` panic, what it has not

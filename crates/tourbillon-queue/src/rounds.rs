@@ -196,6 +196,23 @@ impl<Id> RawRounds<Id> {
         }
     }
 
+    /// The first that is due, brought up if need be: its deadline, and whether it is in the run.
+    fn find_front<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(u64, bool)> {
+        loop {
+            if let Some((deadline, is_in_run)) = self.first_opened() {
+                return (deadline <= now.as_nanos()).then_some((deadline, is_in_run));
+            }
+            match self.look(now.as_nanos() / self.tick, usize::MAX) {
+                Look::Earliest(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
+                _ => {
+                    // The tick that `now` is in stays closed: what is armed for the rest of it has its slot.
+                    self.opened = self.opened.max(now.as_nanos() / self.tick * self.tick);
+                    return None;
+                }
+            }
+        }
+    }
+
     /// The earliest deadline of all; or, if it takes looking at more than `most` timers to tell, a time before that.
     fn next(&self, most: usize) -> Option<Time> {
         // What has been opened is due before everything that has not.
@@ -279,25 +296,17 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
         self.next(GLANCE)
     }
 
+    fn peek<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
+        self.find_front(entries, now).map(|(deadline, _)| Time::from_nanos(deadline))
+    }
+
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
-        loop {
-            match self.first_opened() {
-                Some((deadline, _)) if deadline > now.as_nanos() => return None,
-                Some((_, true)) => {
-                    let (deadline, id) = self.blocks.pop_front_if(&mut self.run, |_| true)?;
-                    return Some((id, Time::from_nanos(deadline)));
-                }
-                Some((_, false)) => return self.late.pop(entries, now),
-                None => match self.look(now.as_nanos() / self.tick, usize::MAX) {
-                    Look::Earliest(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
-                    _ => {
-                        // The tick that `now` is in stays closed: what is armed for the rest of it has its slot.
-                        self.opened = self.opened.max(now.as_nanos() / self.tick * self.tick);
-                        return None;
-                    }
-                },
-            }
+        let (_, is_in_run) = self.find_front(entries, now)?;
+        if !is_in_run {
+            return self.late.pop(entries, now);
         }
+        let (deadline, id) = self.blocks.pop_front_if(&mut self.run, |_| true)?;
+        Some((id, Time::from_nanos(deadline)))
     }
 
     fn for_each(&self, mut show: impl FnMut(&Id)) {

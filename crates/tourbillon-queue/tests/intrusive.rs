@@ -86,6 +86,10 @@ where
             }
             7 => now = now + Span::from_nanos(random.below(300)),
             _ => {
+                if random.below(2) == 0 {
+                    let due = expected.next_deadline().filter(|deadline| *deadline <= now);
+                    assert_eq!(queue.peek(&mut Outside, now), due);
+                }
                 let first = queue.pop(&mut Outside, now);
                 if let Some((id, _)) = &first {
                     id.place.set(Place::NOWHERE);

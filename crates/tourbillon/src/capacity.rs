@@ -12,8 +12,15 @@ pub(crate) struct Capacity {
     held: AtomicUsize,
     /// Whether anybody waits for room.
     awaited: AtomicBool,
-    /// By the addresses of their parts: who asks twice waits once.
-    waiting: Mutex<HashMap<(usize, usize), Waker>>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// By the addresses of their parts: who asks twice waits once, and keeps its place.
+    wakers: HashMap<(usize, usize), (u64, Waker)>,
+    /// How many have come so far.
+    came: u64,
 }
 
 impl Capacity {
@@ -22,7 +29,7 @@ impl Capacity {
             most,
             held: AtomicUsize::new(0),
             awaited: AtomicBool::new(false),
-            waiting: Mutex::new(HashMap::new()),
+            waiting: Mutex::new(Waiting::default()),
         }
     }
 
@@ -49,18 +56,34 @@ impl Capacity {
         let before = {
             let mut waiting = lock(&self.waiting);
             self.awaited.store(true, Ordering::SeqCst);
-            waiting.insert(address, waker)
+            waiting.add(address, waker)
         };
         drop(before);
         // Room that was given back before `awaited` could be seen would be missed.
         self.take()
     }
 
-    /// All who wait, to be woken so that they try again. Who finds no room waits anew.
+    /// All who wait, to be woken so that they try again, in the order in which they came: in virtual time that makes a run
+    /// repeatable (B6). Who finds no room waits anew.
     #[must_use]
     pub(crate) fn take_waiting(&self) -> Vec<Waker> {
-        let mut waiting = lock(&self.waiting);
-        self.awaited.store(false, Ordering::SeqCst);
-        waiting.drain().map(|(_, waker)| waker).collect()
+        let mut waiting: Vec<_> = {
+            let mut waiting = lock(&self.waiting);
+            self.awaited.store(false, Ordering::SeqCst);
+            waiting.wakers.drain().map(|(_, waker)| waker).collect()
+        };
+        waiting.sort_unstable_by_key(|(came, _)| *came);
+        waiting.into_iter().map(|(_, waker)| waker).collect()
+    }
+}
+
+impl Waiting {
+    /// Gives the waker that was there before, to be dropped outside the lock.
+    fn add(&mut self, address: (usize, usize), waker: Waker) -> Option<Waker> {
+        self.came += 1;
+        let before = self.wakers.remove(&address);
+        let came = before.as_ref().map_or(self.came, |(came, _)| *came);
+        self.wakers.insert(address, (came, waker));
+        before.map(|(_, waker)| waker)
     }
 }

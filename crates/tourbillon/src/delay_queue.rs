@@ -71,8 +71,8 @@ use crate::time::instant::far_future;
 ///
 /// # Any deadline
 ///
-/// An item whose deadline has passed comes out at the next poll, in its order. An instant before the queue was made counts
-/// as the one at which it was made. With [`Duration::MAX`], or whatever else is more than some centuries away, an item
+/// An item whose deadline has passed comes out at the next poll, in its order. An instant before the beginning of the
+/// engine's clock counts as that beginning. With [`Duration::MAX`], or whatever else is more than some centuries away, an item
 /// never comes out and can only be removed.
 ///
 /// # After a shutdown
@@ -125,7 +125,8 @@ impl<T> DelayQueue<T> {
     #[must_use]
     pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
         let delay = Entry::until(far_future());
-        let origin = delay.now();
+        // Not from now: a clock that is set back would show times that all seem to be the first, and so to have come (P1).
+        let origin = Instant::from_std(delay.core().clock.std_of(Time::ZERO));
         DelayQueue {
             wheel: Wheel::new(),
             delay,
@@ -230,7 +231,9 @@ impl<T> DelayQueue<T> {
                     return Poll::Ready(None);
                 }
                 // The time came between the two looks at the clock.
-                Poll::Ready(_) => now = now.max(wakes_at),
+                Poll::Ready(_) if self.delay.is_past() => now = now.max(wakes_at),
+                // It had come, and then the clock was set back. What was inserted since then must wait for it.
+                Poll::Ready(_) => self.delay.disarm(),
             }
         }
     }

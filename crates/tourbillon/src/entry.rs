@@ -228,12 +228,18 @@ impl Entry {
     /// Pending, and woken when there may be room.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
+        // Nobody would come to let go of a waker that is left there now.
+        if self.core().is_closed() {
+            return self.ended(Outcome::Stopped);
+        }
         let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(waker));
+        if !has_room {
+            self.target = Target(self.target.0.map_addr(|address| address | WAITING));
+        }
         if self.core().is_closed() {
             return self.ended(Outcome::Stopped);
         }
         if !has_room {
-            self.target = Target(self.target.0.map_addr(|address| address | WAITING));
             return Poll::Pending;
         }
         match self.arm_with_room(Coming::New, waker.clone()) {
@@ -480,7 +486,7 @@ impl Entry {
     }
 
     /// Whether it is due now.
-    fn is_past(&self) -> bool {
+    pub(crate) fn is_past(&self) -> bool {
         self.due() <= self.core().clock.now()
     }
 

@@ -262,6 +262,17 @@ pub(crate) fn leave(core: &CoreRef, before: *const Home) {
     });
 }
 
+/// Exchanges all homes of this thread, and the current one, for those of a simulated thread.
+///
+/// # Safety
+/// `current` is null or points into `homes`, and nothing is inside the closures of this module.
+#[cfg(feature = "test-util")]
+#[expect(clippy::vec_box, reason = "a home does not move when others are added")]
+pub(crate) unsafe fn exchange(homes: &mut Vec<Box<Home>>, current: &mut *const Home) {
+    HOMES.with(|of_thread| std::mem::swap(&mut *of_thread.0.borrow_mut(), homes));
+    *current = CURRENT.replace(*current);
+}
+
 /// Whether the current home was entered, rather than being the default.
 #[cfg(feature = "test-util")]
 pub(crate) fn has_entered() -> bool {

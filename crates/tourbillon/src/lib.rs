@@ -171,6 +171,8 @@ mod queues;
 mod returns;
 pub mod scheduler;
 mod shard;
+#[cfg(feature = "test-util")]
+mod simulated;
 mod slab;
 mod slack;
 mod state;
@@ -195,6 +197,9 @@ pub use named::NamedTimers;
 pub use outcome::Outcome;
 pub use queues::QueueKind;
 pub use scheduler::Scheduler;
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use simulated::SimulatedThread;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
 #[doc(inline)]

@@ -81,8 +81,8 @@ impl Queue {
         on!(self, queue => queue.next_wakeup())
     }
 
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        on!(self, queue => queue.next_deadline())
+    pub(crate) fn peek(&mut self, locked: &mut Locked, now: Time) -> Option<Time> {
+        on!(self, queue => queue.peek(locked, now))
     }
 
     pub(crate) fn settle(&mut self, locked: &mut Locked, now: Time, steps: usize) -> Settled {

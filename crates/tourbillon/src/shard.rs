@@ -597,7 +597,7 @@ impl Inner {
                     return Settled::More;
                 }
             }
-            let (line, alone) = self.first();
+            let (line, alone) = self.first(&mut locked, now);
             let Some(node) = self.queues[line as usize].pop(&mut locked, now) else { return Settled::Done };
             let mut ready = [node; AHEAD];
             let mut count = 1;
@@ -618,14 +618,16 @@ impl Inner {
         }
     }
 
-    /// Which queue is next, and whether it is the only one with any timers.
-    fn first(&self) -> (Line, bool) {
+    /// Which queue is next, and whether it is the only one with any timers that are due.
+    fn first(&mut self, locked: &mut Locked, now: Time) -> (Line, bool) {
         if self.strict == 0 {
             return (Line::Relaxed, true);
         }
-        match (self.queues[0].next_deadline(), self.queues[1].next_deadline()) {
-            (None, _) => (Line::Strict, true),
-            (relaxed, strict) if relaxed < strict => (Line::Relaxed, false),
+        let [relaxed, strict] = &mut self.queues;
+        match (relaxed.peek(locked, now), strict.peek(locked, now)) {
+            (_, None) => (Line::Relaxed, true),
+            (None, Some(_)) => (Line::Strict, true),
+            (Some(relaxed), Some(strict)) if relaxed < strict => (Line::Relaxed, false),
             _ => (Line::Strict, false),
         }
     }

@@ -911,3 +911,31 @@ fn p8_b8_a_sleep_until_a_time_of_day_is_counted_from_what_is_left_or_by_the_wall
     let due = wall.turn().next.expect("one is pending").as_nanos();
     assert_eq!(u128::from(due), soon.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_nanos());
 }
+
+#[test]
+fn p7_a_sleep_that_finds_neither_room_nor_an_engine_leaves_no_waker_behind() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    engine.shutdown();
+    let (task, mut late) = (Task::new(), Box::pin(engine.sleep(ms(10))));
+    assert!(task.poll(late.as_mut()).is_ready());
+    drop(late);
+    assert_eq!(task.wakers_held(), 0);
+}
+
+#[test]
+fn b6_those_who_wait_for_room_are_woken_in_the_order_in_which_they_came() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    let log = Log::default();
+    let wakers: Vec<_> = (0..20).map(|name| log.waker(name)).collect();
+    let mut sleeps: Vec<_> = wakers.iter().map(|_| Box::pin(engine.sleep(ms(10)))).collect();
+    for _ in 0..2 {
+        // Who asks twice keeps its place.
+        for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
+            assert!(poll_with(sleep.as_mut(), waker).is_pending());
+        }
+    }
+    drop(takes_all_room);
+    assert_eq!(log.take(), (0..20).collect::<Vec<_>>());
+}

@@ -626,3 +626,40 @@ fn t11_a_queue_is_a_stream_of_what_has_expired() {
     let items: Vec<u64> = futures_lite::future::block_on(story.queue.map(Expired::into_inner).collect());
     assert_eq!(items, [1, 2, 3]);
 }
+
+#[test]
+fn p1_an_item_is_not_early_on_a_clock_that_was_set_back_to_before_the_queue_was_made() {
+    let engine = by_hand::manual();
+    let _entered = engine.enter();
+    let before = engine.clock().now();
+    engine.clock().advance(ms(50));
+    let (mut queue, task) = (DelayQueue::new(), Task::new());
+    engine.clock().set(before);
+    let key = queue.insert("foo", ms(20));
+    assert_eq!(queue.deadline(&key), Instant::now() + ms(20));
+    assert!(queue.poll_expired(&mut task.cx()).is_pending());
+    engine.advance(ms(19));
+    assert!(queue.poll_expired(&mut task.cx()).is_pending());
+    assert_eq!((engine.advance(ms(1)), task.wakes()), (1, 1));
+    assert!(queue.poll_expired(&mut task.cx()).is_ready());
+}
+
+#[test]
+fn p1_an_item_of_the_same_deadline_waits_for_it_after_the_clock_was_set_back() {
+    let engine = by_hand::manual();
+    let _entered = engine.enter();
+    let (mut queue, task) = (DelayQueue::new(), Task::new());
+    queue.insert("foo", ms(10));
+    assert!(queue.poll_expired(&mut task.cx()).is_pending());
+    let start = engine.clock().now();
+    // It is time; but before anybody asks, it is not.
+    assert_eq!(engine.advance(ms(10)), 1);
+    engine.clock().set(start);
+    queue.insert("bar", ms(10));
+    assert!(queue.poll_expired(&mut task.cx()).is_pending());
+    assert_eq!(engine.advance(ms(10)), 1);
+    for item in ["foo", "bar"] {
+        let Poll::Ready(Some(expired)) = queue.poll_expired(&mut task.cx()) else { panic!("it is time") };
+        assert_eq!(expired.into_inner(), item);
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::of::Service;
 use super::server::Server;
 use super::{OURS, cores, limits};
-use crate::harness::{Choice, Entry, WarmUp, measure, per_operation};
+use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
 use crate::random::Random;
 use crate::report::Report;
 use crate::systems::{clock_nanosleep, tokio};
@@ -74,7 +74,7 @@ fn entry(system: &'static str, work: Work) -> Entry {
 }
 
 /// With a server of its own: its memory is as it was at its start.
-fn round(system: &'static str, work: Work) -> Vec<(&'static str, f64)> {
+fn round(system: &'static str, work: Work) -> Metrics {
     let mut server = Server::start(system, Service::Delayed);
     cores::take_the_loads();
     clock_nanosleep::without_slack();

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use crate::percentiles::{histogram, micros};
 
 static LATE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
@@ -22,10 +22,6 @@ pub(super) fn reply(message: [u8; 8], due: Instant) {
 
 /// The median and the 99th percentile of the replies so far, in microseconds.
 pub(super) fn percentiles() -> (f64, f64) {
-    let mut histogram = Histogram::<u64>::new(3).expect("three digits can be kept");
-    for &late in LATE.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        histogram.record(late).expect("it grows by itself");
-    }
-    let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-    (micros(0.5), micros(0.99))
+    let histogram = histogram(&LATE.lock().unwrap_or_else(PoisonError::into_inner));
+    (micros(&histogram, 0.5), micros(&histogram, 0.99))
 }

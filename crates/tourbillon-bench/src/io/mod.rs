@@ -10,7 +10,6 @@ mod echo;
 mod idle;
 mod lateness;
 mod limits;
-mod look;
 mod of;
 mod server;
 mod systems;

@@ -7,7 +7,8 @@ use super::systems::{Plan, System};
 use super::tally::Tally;
 use super::{CronScheduler, Options, TokioTasks, Tourbillon};
 use crate::harness::{Entry, WarmUp, far_durations, measure};
-use crate::memory::{in_a_process_of_its_own, resident};
+use crate::look::own_resident;
+use crate::memory::in_a_process_of_its_own;
 use crate::random::Random;
 use crate::report::Report;
 
@@ -57,10 +58,10 @@ fn grow<S: System>(jobs: usize) -> (f64, usize) {
     // What starts with the first job is there already.
     system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);
-    let before = resident();
+    let before = own_resident();
     let the_users = system.schedule_all(&plans, tally);
     std::thread::sleep(SETTLE);
-    let grown = resident().saturating_sub(before);
+    let grown = own_resident().saturating_sub(before);
     // They were there before, and are still.
     drop(plans);
     (grown as f64 / jobs as f64, the_users)

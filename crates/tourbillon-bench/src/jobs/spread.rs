@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use super::systems::{Plan, System};
 use super::tally::Tally;
 use super::{CronScheduler, Options, TokioTasks, Tourbillon};
-use crate::harness::{Entry, WarmUp, measure, per_operation, process_cpu};
+use crate::harness::{Entry, Metrics, WarmUp, measure, per_operation};
+use crate::look::own_cpu_between;
+use crate::percentiles::micros;
 use crate::report::Report;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -53,7 +55,7 @@ fn entry<S: System>(size: Size) -> Entry {
 }
 
 /// Schedules all jobs and lets them run for a while; `None` if the first was due before all were scheduled.
-fn round<S: System>(size: Size, lead: Duration) -> Option<Vec<(&'static str, f64)>> {
+fn round<S: System>(size: Size, lead: Duration) -> Option<Metrics> {
     let mut system = S::new(size.jobs);
     let first = Instant::now() + lead;
     let begin = first + WARM_UP;
@@ -66,20 +68,11 @@ fn round<S: System>(size: Size, lead: Duration) -> Option<Vec<(&'static str, f64
     if Instant::now() > first {
         return None;
     }
-    let cpu = cpu_between(begin, end);
+    let cpu = own_cpu_between(begin, end);
     let due = size.jobs as u64 * u64::from(size.seconds);
     wait_for(due, tally);
     drop(system);
     Some(figures::<S>(tally, due, cpu, end - begin))
-}
-
-/// The CPU time that the process uses between two instants.
-fn cpu_between(begin: Instant, end: Instant) -> Duration {
-    let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
-    wait(begin);
-    let before = process_cpu();
-    wait(end);
-    process_cpu() - before
 }
 
 /// Waits until so many runs have happened, or until no more come.
@@ -94,19 +87,18 @@ fn wait_for(due: u64, tally: &Tally) {
     }
 }
 
-fn figures<S: System>(tally: &Tally, due: u64, cpu: Duration, time: Duration) -> Vec<(&'static str, f64)> {
+fn figures<S: System>(tally: &Tally, due: u64, cpu: Duration, time: Duration) -> Metrics {
     let lateness = tally.lateness();
     let runs = lateness.len();
     if runs != due {
         eprintln!("warning: {} has run {runs} times, and {due} runs were due", S::NAME);
     }
-    let micros = |nanos: u64| nanos as f64 / 1000.0;
     vec![
         ("runs", runs as f64),
         ("runs_due", due as f64),
-        ("p50_us", micros(lateness.value_at_quantile(0.5))),
-        ("p99_us", micros(lateness.value_at_quantile(0.99))),
-        ("max_us", micros(lateness.max())),
+        ("p50_us", micros(&lateness, 0.5)),
+        ("p99_us", micros(&lateness, 0.99)),
+        ("max_us", lateness.max() as f64 / 1000.0),
         ("cpu_ns_per_run", per_operation(cpu, (tally.happened() as usize).max(1))),
         ("cpu_percent", 100.0 * cpu.as_secs_f64() / time.as_secs_f64()),
     ]

@@ -6,6 +6,7 @@ pub(crate) mod async_io;
 pub(crate) mod clock_nanosleep;
 pub(crate) mod futures_timer;
 pub(crate) mod monoio;
+pub(crate) mod native;
 pub(crate) mod pingora;
 pub(crate) mod smol;
 pub(crate) mod tokio;

@@ -49,6 +49,11 @@ pub(crate) fn sleep_until_on(engine: &Engine) -> impl Fn(std::time::Instant) -> 
     move |deadline| engine.sleep_until(instant(deadline))
 }
 
+/// The same, of whatever engine the task that sleeps is on, with a slack.
+pub(crate) fn sleep_until_with(slack: Slack) -> impl Fn(std::time::Instant) -> Sleep + Send + use<> {
+    move |deadline| tourbillon::time::sleep_until(instant(deadline)).slack(slack)
+}
+
 pub(crate) fn instant(instant: std::time::Instant) -> Instant {
     Instant::from_std(instant)
 }

@@ -523,6 +523,14 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
         }
     }
 
+    fn peek<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
+        match self.find_front(entries, now.as_nanos(), usize::MAX) {
+            Front::Run(level) => self.runs[level].deadline(&self.blocks).map(Time::from_nanos),
+            Front::Late => self.late.next_deadline(),
+            Front::Idle | Front::Unsettled => None,
+        }
+    }
+
     #[inline]
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
         match self.pop_ready(entries, now) {

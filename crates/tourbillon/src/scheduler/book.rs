@@ -53,6 +53,8 @@ pub(super) struct Book<K> {
     pub(super) phase: Phase,
     /// Times before this are passed over: the scheduler had been stopped.
     since: Times,
+    /// Some job may have been planned since then for a time before that.
+    has_past: bool,
     /// What the clocks showed when somebody last looked.
     seen: Times,
     /// While it is drained: what was due before this is still to be put in line.
@@ -106,6 +108,7 @@ impl<K> Book<K> {
             wall_first: false,
             phase: Phase::Running,
             since: Times::ZERO,
+            has_past: false,
             seen: Times::ZERO,
             until: None,
             running: 0,
@@ -156,6 +159,7 @@ impl<K> Book<K> {
     pub(super) fn insert(&mut self, mut job: Job<K>) -> Key {
         let (hash, wants, is_wall, due) = (job.hash, job.wants(), job.timing.is_wall(), job.due);
         job.is_past = self.is_past(due, is_wall);
+        self.has_past |= job.is_past;
         let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job);
         if is_wall {
             self.wall.set(key, wants);
@@ -210,6 +214,7 @@ impl<K> Book<K> {
     pub(super) fn change_plan(&mut self, key: Key, plan: Plan, due: Time) -> Option<Timing> {
         let rules = self.rules;
         let is_past = self.is_past(due, plan.timing.is_wall());
+        self.has_past |= is_past;
         // From one clock to the other: it is on neither for a moment.
         self.unplace(key);
         let job = self.jobs.get_mut(key)?;
@@ -318,8 +323,19 @@ impl<K> Book<K> {
         if self.phase == Phase::Stopped {
             self.phase = Phase::Running;
             self.since = now;
+            self.forget_past();
             self.alerts += 1;
             self.bell = None;
+        }
+    }
+
+    /// What was planned before a start has no right to times before it. Few plans ever had: it is not looked for in vain.
+    fn forget_past(&mut self) {
+        if std::mem::take(&mut self.has_past) {
+            let keys: Vec<Key> = self.jobs.keys().collect();
+            for key in keys {
+                self.jobs.get_mut(key).into_iter().for_each(|job| job.is_past = false);
+            }
         }
     }
 

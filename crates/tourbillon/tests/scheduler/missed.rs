@@ -166,3 +166,21 @@ fn p5_more_times_than_a_count_can_tell_are_no_trouble() {
     let stats = story.scheduler.stats();
     assert_eq!((stats.runs, stats.missed, story.engine.stats().callback_panics), (3, u64::MAX, 0));
 }
+
+#[test]
+fn g5_a_past_first_time_before_a_stop_and_a_start_is_passed_over() {
+    for missed in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
+        let story = Story::new();
+        story.scheduler.stop();
+        story.pass(ms(20));
+        story.scheduler.start();
+        story.add("late", Plan::every(ms(10)).first_at(story.instant(ms(5))).missed(missed));
+        // Nobody has looked yet.
+        story.scheduler.stop();
+        story.pass(ms(30));
+        story.scheduler.start();
+        assert_eq!(story.scheduler.next_run("late"), Some(story.instant(ms(55))), "{missed:?}");
+        story.pass(ms(15));
+        assert_eq!(story.made_at_ms(), [("late", 55), ("late", 65)], "{missed:?}");
+    }
+}

@@ -1,5 +1,7 @@
-//! The servers, one file a system: how each reads, writes, waits and gives up waiting is its own way.
+//! The servers, one file a system: how each reads, writes, waits and gives up waiting is its own way. What they do with it is in
+//! `connection.rs`; only monoio, whose buffers are the kernel's meanwhile, says so itself.
 
+mod connection;
 mod monoio;
 mod smol;
 mod tokio;

@@ -2,14 +2,15 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use smol::future::or;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::TcpStream;
 use smol::{Async, LocalExecutor, Timer};
 
-use super::super::lateness;
-use super::{BUFFER, Service};
+use super::Service;
+use super::connection::{Connection, delayed, echo};
 
 pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
     let executor = LocalExecutor::new();
@@ -25,38 +26,29 @@ pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
     }))
 }
 
-/// Until the connection is closed.
-async fn echo(mut stream: TcpStream, service: Service) -> io::Result<()> {
-    let mut buffer = [0; BUFFER];
-    loop {
-        let read = stream.read(&mut buffer);
-        let length = match service.timeout() {
-            None => read.await?,
-            Some(time) => {
-                let silence = async {
-                    Timer::after(time).await;
-                    Err(io::ErrorKind::TimedOut.into())
-                };
-                match or(read, silence).await {
-                    Err(silent) if silent.kind() == io::ErrorKind::TimedOut => continue,
-                    length => length?,
-                }
-            }
-        };
-        if length == 0 {
-            return Ok(());
-        }
-        stream.write_all(&buffer[..length]).await?;
+impl Connection for TcpStream {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, buffer).await
     }
-}
 
-async fn delayed(mut stream: TcpStream) -> io::Result<()> {
-    loop {
-        let mut message = [0; 8];
-        stream.read_exact(&mut message).await?;
-        let due = lateness::due(message);
-        Timer::at(due).await;
-        lateness::reply(message, due);
-        stream.write_all(&message).await?;
+    async fn read_timed(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<Option<usize>> {
+        let read = async { AsyncReadExt::read(self, buffer).await.map(Some) };
+        let silence = async {
+            Timer::after(time).await;
+            Ok(None)
+        };
+        or(read, silence).await
+    }
+
+    async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        AsyncReadExt::read_exact(self, buffer).await
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        AsyncWriteExt::write_all(self, bytes).await
+    }
+
+    async fn sleep_until(deadline: Instant) {
+        Timer::at(deadline).await;
     }
 }

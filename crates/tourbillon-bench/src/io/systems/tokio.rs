@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
-use super::super::lateness;
-use super::{BUFFER, Service};
+use super::Service;
+use super::connection::{Connection, delayed, echo};
 
 pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -24,32 +25,27 @@ pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
     })
 }
 
-/// Until the connection is closed.
-async fn echo(mut stream: TcpStream, service: Service) -> io::Result<()> {
-    let mut buffer = [0; BUFFER];
-    loop {
-        let read = stream.read(&mut buffer);
-        let length = match service.timeout() {
-            None => read.await?,
-            Some(time) => match timeout(time, read).await {
-                Ok(length) => length?,
-                Err(_silent) => continue,
-            },
-        };
-        if length == 0 {
-            return Ok(());
-        }
-        stream.write_all(&buffer[..length]).await?;
+impl Connection for TcpStream {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        AsyncReadExt::read(self, buffer).await
     }
-}
 
-async fn delayed(mut stream: TcpStream) -> io::Result<()> {
-    loop {
-        let mut message = [0; 8];
-        stream.read_exact(&mut message).await?;
-        let due = lateness::due(message);
-        sleep_until(due.into()).await;
-        lateness::reply(message, due);
-        stream.write_all(&message).await?;
+    async fn read_timed(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<Option<usize>> {
+        match timeout(time, AsyncReadExt::read(self, buffer)).await {
+            Ok(length) => length.map(Some),
+            Err(_silent) => Ok(None),
+        }
+    }
+
+    async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        AsyncReadExt::read_exact(self, buffer).await.map(drop)
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        AsyncWriteExt::write_all(self, bytes).await
+    }
+
+    async fn sleep_until(deadline: Instant) {
+        sleep_until(deadline.into()).await;
     }
 }

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::time::{Instant, sleep_until};
 
-use super::super::lateness;
-use super::{BUFFER, Service};
+use super::Service;
+use super::connection::{Connection, delayed, echo};
 use crate::systems::tourbillon_rt::TourbillonRt;
 
 pub(super) fn serve(system: &str, listener: TcpListener, service: Service) -> io::Result<()> {
@@ -23,32 +24,27 @@ pub(super) fn serve(system: &str, listener: TcpListener, service: Service) -> io
     })
 }
 
-/// Until the connection is closed.
-async fn echo(stream: TcpStream, service: Service) -> io::Result<()> {
-    let mut buffer = [0; BUFFER];
-    loop {
-        let read = stream.read(&mut buffer);
-        let length = match service.timeout() {
-            None => read.await?,
-            Some(time) => match read.timeout(time).await {
-                Err(silent) if silent.kind() == io::ErrorKind::TimedOut => continue,
-                length => length?,
-            },
-        };
-        if length == 0 {
-            return Ok(());
-        }
-        stream.write_all(&buffer[..length]).await?;
+impl Connection for TcpStream {
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        TcpStream::read(self, buffer).await
     }
-}
 
-async fn delayed(stream: TcpStream) -> io::Result<()> {
-    loop {
-        let mut message = [0; 8];
-        stream.read_exact(&mut message).await?;
-        let due = lateness::due(message);
-        sleep_until(Instant::from_std(due)).await;
-        lateness::reply(message, due);
-        stream.write_all(&message).await?;
+    async fn read_timed(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<Option<usize>> {
+        match TcpStream::read(self, buffer).timeout(time).await {
+            Err(silent) if silent.kind() == io::ErrorKind::TimedOut => Ok(None),
+            length => length.map(Some),
+        }
+    }
+
+    async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        TcpStream::read_exact(self, buffer).await
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        TcpStream::write_all(self, bytes).await
+    }
+
+    async fn sleep_until(deadline: std::time::Instant) {
+        sleep_until(Instant::from_std(deadline)).await;
     }
 }

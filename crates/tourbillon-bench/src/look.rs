@@ -1,22 +1,24 @@
 //! What a process has used, seen from outside, so that looking does not wake it.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// What a process has used since it was started, and has now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// CPU time of its threads.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
     /// How often its threads have gone to sleep.
-    pub(super) sleeps: u64,
+    pub(crate) sleeps: u64,
     /// Bytes in memory.
-    pub(super) resident: usize,
+    pub(crate) resident: usize,
 }
 
 impl Look {
     /// At a process. What it does just now may be missing; what it has done before it went to sleep is not.
-    pub(super) fn at(process: u32) -> Look {
+    pub(crate) fn at(process: u32) -> Look {
         let mut look = Look { cpu: Duration::ZERO, sleeps: 0, resident: resident(process) };
         for thread in fs::read_dir(format!("/proc/{process}/task")).expect("the process lives").flatten() {
             // A thread that ends meanwhile does not count.
@@ -26,6 +28,26 @@ impl Look {
         }
         look
     }
+}
+
+/// The bytes of this process that are in memory.
+pub(crate) fn own_resident() -> usize {
+    resident(std::process::id())
+}
+
+/// The CPU time that this process has used.
+pub(crate) fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The CPU time that this process uses between two instants. Blocks the thread until the second.
+pub(crate) fn own_cpu_between(begin: Instant, end: Instant) -> Duration {
+    let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    wait(begin);
+    let before = own_cpu();
+    wait(end);
+    own_cpu() - before
 }
 
 /// From the first number of `schedstat`.

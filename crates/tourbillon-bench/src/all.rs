@@ -1,0 +1,115 @@
+//! Every scenario, one after the other, each in a process of its own: none finds what another has left, and none hides that
+//! another has failed.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::Common;
+use crate::line::Line;
+use crate::report::print;
+use crate::results;
+use crate::table::tables;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Also write figures, tables, plots and the machine's description to this folder.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// In this order.
+pub(crate) const SCENARIOS: [&str; 10] =
+    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io"];
+
+/// Runs all. An error says what failed; what did not is reported nevertheless.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let start = Instant::now();
+    let (mut lines, mut failed) = (Vec::new(), Vec::new());
+    for (number, scenario) in SCENARIOS.into_iter().enumerate() {
+        eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
+        let begin = Instant::now();
+        let (found, ended) = run_one(scenario, command(scenario, &options.common), options.common.json);
+        if !options.common.json {
+            print(&format!("\n== {scenario}\n{}", tables(&found)));
+        }
+        eprintln!("{scenario}: {:.0} s", begin.elapsed().as_secs_f64());
+        lines.extend(found);
+        failed.extend(ended.err());
+    }
+    eprintln!("all: {:.0} s", start.elapsed().as_secs_f64());
+    if let Some(folder) = &options.out {
+        results::write(folder, &lines)
+            .map_err(|error| format!("{} could not be written: {error}", folder.display()))?;
+        eprintln!("written to {}", folder.display());
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}
+
+/// This program again, with one scenario.
+fn command(scenario: &str, common: &Common) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args([scenario, "--json"]).args(common.quick.then_some("--quick"));
+    command
+}
+
+/// What a scenario found, and how it ended. Its progress and its errors are seen.
+fn run_one(scenario: &str, mut command: Command, json: bool) -> (Vec<Line>, Result<(), String>) {
+    let mut lines = Vec::new();
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return (lines, Err(format!("{scenario} could not be started: {error}"))),
+    };
+    let output = BufReader::new(child.stdout.take().expect("it was asked for"));
+    let mut wrong = None;
+    for text in output.lines().map_while(Result::ok) {
+        if json {
+            print(&format!("{text}\n"));
+        }
+        match Line::from_json(&text) {
+            Ok(line) => lines.push(line),
+            Err(error) => wrong = Some(format!("{scenario} printed what is no figure: {error}")),
+        }
+    }
+    let ended = match child.wait() {
+        Ok(status) if !status.success() => Err(format!("{scenario} failed: {status}")),
+        Err(error) => Err(format!("{scenario} failed: {error}")),
+        Ok(_) if lines.is_empty() => Err(format!("{scenario} found nothing")),
+        Ok(_) => wrong.map_or(Ok(()), Err),
+    };
+    (lines, ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> (Vec<Line>, Result<(), String>) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run_one("fire", command, false)
+    }
+
+    const LINE: &str =
+        r#"{"scenario":"fire","system":"ours","case":"pending=1","metric":"cpu_ns_per_fire","value":99}"#;
+
+    #[test]
+    fn a_scenario_that_ends_well_gives_its_figures() {
+        let (lines, ended) = shell(&format!("echo '{LINE}'; echo '{LINE}'"));
+        assert_eq!((lines.len(), ended), (2, Ok(())));
+    }
+
+    #[test]
+    fn a_scenario_that_fails_does_not_hide_and_keeps_what_it_found_before() {
+        let (lines, ended) = shell(&format!("echo '{LINE}'; exit 3"));
+        assert_eq!(lines.len(), 1);
+        assert!(ended.is_err_and(|why| why.starts_with("fire failed")));
+        assert!(shell("kill -9 $$").1.is_err(), "by a signal");
+        assert!(shell("true").1.is_err(), "without figures");
+        assert!(shell(&format!("echo '{LINE}'; echo nonsense")).1.is_err(), "with something else");
+    }
+}

@@ -1,0 +1,108 @@
+//! Where, when and with what a run was made.
+
+use std::fs;
+use std::process::Command;
+
+use crate::systems::native;
+
+/// The peers whose versions matter, as the registry names them.
+const PEERS: [&str; 10] = [
+    "async-io",
+    "futures-timer",
+    "hierarchical_hash_wheel_timer",
+    "monoio",
+    "nexus-timer",
+    "pingora-timeout",
+    "smol",
+    "tokio",
+    "tokio-cron-scheduler",
+    "tokio-util",
+];
+
+/// What this program was built with.
+const LOCK: &str = include_str!("../../../Cargo.lock");
+
+/// What is known, by name. What cannot be found out is "unknown".
+pub(crate) fn describe() -> Vec<(&'static str, String)> {
+    let or_unknown = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
+    let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let mut versions: Vec<String> =
+        PEERS.iter().filter_map(|name| Some(format!("{name} {}", version(LOCK, name)?))).collect();
+    versions.extend(native::versions());
+    vec![
+        ("date", jiff::Timestamp::now().strftime("%F %H:%M UTC").to_string()),
+        ("commit", or_unknown(commit())),
+        ("command", command()),
+        ("processor", or_unknown(read("/proc/cpuinfo").and_then(|text| field(&text, "model name")))),
+        ("cores", cores.to_string()),
+        ("memory", or_unknown(read("/proc/meminfo").and_then(|text| field(&text, "MemTotal")))),
+        ("kernel", or_unknown(read("/proc/sys/kernel/osrelease"))),
+        ("clock source", or_unknown(read("/sys/devices/system/clocksource/clocksource0/current_clocksource"))),
+        ("scheduling", or_unknown(read("/proc/self/stat").and_then(|stat| policy(&stat).map(str::to_owned)))),
+        ("compiler", or_unknown(output("rustc", &["--version"]))),
+        ("peers", versions.join(", ")),
+    ]
+}
+
+/// As one types it from the repository.
+fn command() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo run --release -p tourbillon-bench -- {}", arguments.join(" "))
+}
+
+/// With a word if there are changes that are not in it.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| output("git", &[&["-C", env!("CARGO_MANIFEST_DIR")], arguments].concat());
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changes.is_empty() { commit } else { format!("{commit}, with changes") })
+}
+
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The value of the first line `name : value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    let value = |line: &str| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim().to_owned());
+    text.lines().find_map(value)
+}
+
+/// How the kernel schedules this process. A run under `chrt` does not compare with one without.
+fn policy(stat: &str) -> Option<&'static str> {
+    // The name of the program comes second, in brackets, and may have spaces; the policy is number 41.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    Some(match after_name.split_whitespace().nth(41 - 3)? {
+        "0" => "normal",
+        "1" => "real-time (chrt -f)",
+        "2" => "real-time (chrt -r)",
+        _ => "other",
+    })
+}
+
+/// The version of a package in a lock file.
+fn version<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
+    let (_, after) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+    after.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_versions_are_found() {
+        assert_eq!(
+            field("processor : 0\nmodel name\t: A CPU\nmodel name\t: B\n", "model name").as_deref(),
+            Some("A CPU")
+        );
+        assert_eq!(field("processor : 0\n", "model name"), None);
+        assert_eq!(version("[[package]]\nname = \"a\"\nversion = \"1.2\"\nsource = \"x\"\n", "a"), Some("1.2"));
+        let stat = |policy| format!("7 (a b) S {}{policy} 0 0", "0 ".repeat(37));
+        assert_eq!((policy(&stat(0)), policy(&stat(1))), (Some("normal"), Some("real-time (chrt -f)")));
+        assert_eq!(policy("7 (a b) S"), None);
+        assert!(PEERS.iter().all(|name| version(LOCK, name).is_some()), "every peer is in the lock file");
+    }
+}

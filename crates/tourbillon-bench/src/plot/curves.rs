@@ -1,0 +1,71 @@
+//! Curves over an axis whose marks are given. Both axes are on a scale of logarithms.
+
+use plotters::prelude::*;
+
+use super::canvas::{Axis, INK, LEGEND, SIZE, chart, is_ours, legend, page, shade};
+
+/// What a plot shows.
+pub(super) struct Curves {
+    pub(super) title: String,
+    pub(super) across: &'static str,
+    pub(super) up: &'static str,
+    /// The marks of the axis, from left to right: where each is, and what it says.
+    pub(super) marks: Vec<(f64, String)>,
+    pub(super) curves: Vec<Curve>,
+}
+
+/// One of a plot's curves.
+pub(super) struct Curve {
+    name: String,
+    system: String,
+    points: Vec<(f64, f64)>,
+    colour: RGBColor,
+}
+
+impl Curve {
+    pub(super) fn new(name: &str, system: &str, points: Vec<(f64, f64)>) -> Curve {
+        Curve { name: name.to_owned(), system: system.to_owned(), points, colour: INK }
+    }
+}
+
+impl Curves {
+    pub(super) fn plot(mut self) -> super::Drawn {
+        for curve in 0..self.curves.len() {
+            let system = &self.curves[curve].system;
+            let before = self.curves[..curve].iter().filter(|other| other.system == *system).count();
+            self.curves[curve].colour = shade(system, before);
+        }
+        // In the legend as they are at the right: the highest first.
+        let end = |curve: &Curve| curve.points.last().map_or(0.0, |(_, y)| *y);
+        self.curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
+        page(|area| {
+            let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
+            let names: Vec<_> = self.curves.iter().map(|curve| (curve.name.clone(), curve.colour)).collect();
+            legend(&right, &names)?;
+            let (first, last) = self.ends();
+            let marks = self.marks.iter().map(|(at, _)| *at).collect();
+            let across = Axis { description: self.across, range: first..last, marks, say: &|at| self.mark(at) };
+            let heights = self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
+            let mut chart = chart(&left, &self.title, across, Axis::of(self.up, heights))?;
+            for curve in &self.curves {
+                let (colour, width) = (curve.colour, if is_ours(&curve.system) { 4 } else { 2 });
+                chart.draw_series(LineSeries::new(curve.points.iter().copied(), colour.stroke_width(width)))?;
+                chart.draw_series(curve.points.iter().map(|point| Circle::new(*point, width + 1, colour.filled())))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the axis begins and ends: a little beyond the marks.
+    fn ends(&self) -> (f64, f64) {
+        let (first, last) =
+            (self.marks.first().map_or(1.0, |(at, _)| *at), self.marks.last().map_or(10.0, |(at, _)| *at));
+        let more = (last / first).powf(0.025).max(1.1);
+        (first / more, last * more)
+    }
+
+    fn mark(&self, at: f64) -> String {
+        let near = |(mark, _): &&(f64, String)| (mark / at - 1.0).abs() < 1e-6;
+        self.marks.iter().find(near).map_or(String::new(), |(_, said)| said.clone())
+    }
+}

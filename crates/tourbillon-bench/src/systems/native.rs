@@ -1,0 +1,257 @@
+//! Asio, libuv and libevent: a C or C++ program each, compiled when it is first needed, that does the same work as the others.
+//!
+//! A program runs as a process of its own and is asked for one round at a time, so that its rounds take turns with those of all
+//! other systems. Where there is no compiler or no library, the system is left out, with a sentence that says what to install.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use crate::harness::{Choice, Entry, Metrics, Round};
+use crate::process::Process;
+
+pub(crate) const ASIO: &str = "asio";
+pub(crate) const LIBUV: &str = "libuv";
+pub(crate) const LIBEVENT: &str = "libevent";
+
+pub(crate) const NAMES: [&str; 3] = [ASIO, LIBUV, LIBEVENT];
+
+/// What a program is to do.
+pub(crate) struct Work {
+    pub(crate) scenario: &'static str,
+    pub(crate) case: String,
+    /// As `common.h` says.
+    pub(crate) arguments: Vec<usize>,
+    pub(crate) process: Life,
+}
+
+/// How long a program's process lives.
+#[derive(Clone, Copy)]
+pub(crate) enum Life {
+    /// For all rounds of a case: it sets the case up before the first.
+    Case,
+    /// For one round: nothing is left of the last.
+    Round,
+}
+
+/// A library, and how its program is compiled.
+struct Peer {
+    name: &'static str,
+    source: &'static str,
+    language: Language,
+    /// Without which there is nothing to compile.
+    header: &'static str,
+    link: &'static [&'static str],
+    /// The Debian package with the header.
+    package: &'static str,
+    /// The program, or `None` where it cannot be had.
+    program: OnceLock<Option<PathBuf>>,
+}
+
+#[derive(Clone, Copy)]
+enum Language {
+    C,
+    Cpp,
+}
+
+static PEERS: [Peer; 3] = [
+    Peer {
+        name: ASIO,
+        source: include_str!("../../native/asio.cpp"),
+        language: Language::Cpp,
+        header: "asio/io_context.hpp",
+        link: &[],
+        package: "libasio-dev",
+        program: OnceLock::new(),
+    },
+    Peer {
+        name: LIBUV,
+        source: include_str!("../../native/libuv.c"),
+        language: Language::C,
+        header: "uv.h",
+        link: &["-luv"],
+        package: "libuv1-dev",
+        program: OnceLock::new(),
+    },
+    Peer {
+        name: LIBEVENT,
+        source: include_str!("../../native/libevent.c"),
+        language: Language::C,
+        header: "event2/event.h",
+        link: &["-levent_core"],
+        package: "libevent-dev",
+        program: OnceLock::new(),
+    },
+];
+
+/// What all programs include.
+const COMMON: (&str, &str) = ("common.h", include_str!("../../native/common.h"));
+
+/// The entries of one case: of those of the three that were asked for and can be had here. `read` makes the metrics of what a
+/// round answers.
+pub(crate) fn entries(choice: &Choice, work: &Work, read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static) -> Vec<Entry> {
+    let wanted = PEERS.iter().filter(|peer| choice.wants(peer.name));
+    let entry = |peer: &'static Peer| {
+        let program = peer.program()?;
+        let arguments: Vec<String> = work.arguments.iter().map(ToString::to_string).collect();
+        let (scenario, life) = (work.scenario, work.process);
+        let process = move || {
+            let mut command = Command::new(program);
+            command.arg(scenario).args(&arguments);
+            Process::start(peer.name, command)
+        };
+        let start: Box<dyn FnOnce() -> Round> = match life {
+            Life::Case => Box::new(move || {
+                let mut process = process();
+                Box::new(move || read(process.ask()))
+            }),
+            Life::Round => Box::new(move || Box::new(move || read(process().ask()))),
+        };
+        Some(Entry { system: peer.name, case: work.case.clone(), start })
+    };
+    wanted.filter_map(entry).collect()
+}
+
+/// The name and the version of each library that is here.
+pub(crate) fn versions() -> Vec<String> {
+    let version = |peer: &'static Peer| Command::new(peer.program()?).arg("version").output().ok();
+    let versions = PEERS.iter().filter_map(version);
+    versions.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).collect()
+}
+
+impl Peer {
+    /// Compiled the first time. Where that is not possible, it is said once.
+    fn program(&'static self) -> Option<&'static Path> {
+        let program = self.program.get_or_init(|| match self.compile() {
+            Ok(program) => Some(program),
+            Err(Missing::Compiler(compiler, package)) => {
+                eprintln!("note: without {}: there is no `{compiler}` (Debian: apt install {package})", self.name);
+                None
+            }
+            Err(Missing::Header) => {
+                let Peer { name, header, package, .. } = self;
+                eprintln!("note: without {name}: there is no <{header}> (Debian: apt install {package})");
+                None
+            }
+            Err(Missing::Reason(why)) => {
+                eprintln!("error: the program of {} cannot be compiled: {why}", self.name);
+                std::process::exit(1);
+            }
+        });
+        program.as_deref()
+    }
+
+    /// One that was compiled from the same source before is used again.
+    fn compile(&self) -> Result<PathBuf, Missing> {
+        let (compiler, suffix, standard, package) = match self.language {
+            Language::C => ("cc", "c", "-std=gnu11", "gcc"),
+            Language::Cpp => ("c++", "cpp", "-std=c++17", "g++"),
+        };
+        let folder = folder()?;
+        let program = folder.join(format!("{}-{:016x}", self.name, self.fingerprint()));
+        if program.exists() {
+            return Ok(program);
+        }
+        if !preprocess(compiler, suffix, "").map_err(|_| Missing::Compiler(compiler, package))?.status.success() {
+            return Err(Missing::Compiler(compiler, package));
+        }
+        if !preprocess(compiler, suffix, &format!("#include <{}>\n", self.header))?.status.success() {
+            return Err(Missing::Header);
+        }
+        let source = folder.join(format!("{}.{suffix}", self.name));
+        std::fs::write(&source, self.source)?;
+        std::fs::write(folder.join(COMMON.0), COMMON.1)?;
+        // Under a name of its own until it is whole: others may do the same now.
+        let unfinished = folder.join(format!("{}-{}", self.name, std::process::id()));
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O2", "-DNDEBUG", "-pthread", "-o"]).arg(&unfinished).arg(&source).args(self.link);
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(Missing::Reason(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        std::fs::rename(&unfinished, &program)?;
+        Ok(program)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.source, COMMON.1, self.link).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Why there is no program.
+enum Missing {
+    /// Its name, and the Debian package that has it.
+    Compiler(&'static str, &'static str),
+    Header,
+    /// Something else, which is a fault.
+    Reason(String),
+}
+
+impl From<io::Error> for Missing {
+    fn from(error: io::Error) -> Missing {
+        Missing::Reason(error.to_string())
+    }
+}
+
+/// Beside this program, in the target folder; where nothing can be written there, in the one for temporary files.
+fn folder() -> io::Result<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("native")));
+    if let Some(folder) = beside
+        && std::fs::create_dir_all(&folder).is_ok()
+    {
+        return Ok(folder);
+    }
+    let folder = std::env::temp_dir().join(format!("tourbillon-bench-{}", rustix::process::getuid().as_raw()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Lets a compiler read some text, and nothing more.
+fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
+    let language = if suffix == "c" { "c" } else { "c++" };
+    let mut command = Command::new(compiler);
+    command.args(["-E", "-x", language, "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    // It reads all of it before it ends.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
+    child.wait_with_output()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one.
+    const SCENARIOS: [(&str, usize, &[&str]); 7] = [
+        ("churn", 2, &["60000000000", "10", "100", "0", "0"]),
+        ("churn", 2, &["60000000000", "10", "100", "5", "1"]),
+        ("reset", 2, &["60000000000", "10", "100", "1000"]),
+        ("fire", 2, &["100", "5000000", "5000000"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "0"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "1"]),
+        ("memory", 2, &["60000000000", "1000"]),
+    ];
+
+    #[test]
+    fn every_program_that_can_be_compiled_here_answers_round_by_round() {
+        for peer in &PEERS {
+            let Some(program) = peer.program() else { continue };
+            for (scenario, numbers, arguments) in SCENARIOS {
+                let mut command = Command::new(program);
+                command.arg(scenario).args(arguments);
+                let mut process = Process::start(peer.name, command);
+                for round in 0..2 {
+                    let answer = process.ask();
+                    assert!(answer.len() >= numbers, "{} {scenario}, round {round}: {answer:?}", peer.name);
+                    assert!(answer[0] > 0.0 || scenario == "memory", "{} {scenario}: {answer:?}", peer.name);
+                }
+            }
+        }
+        let here = PEERS.iter().filter(|peer| peer.program().is_some()).count();
+        assert_eq!(versions().len(), here, "each that is here tells its version");
+    }
+}

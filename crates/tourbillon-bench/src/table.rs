@@ -1,0 +1,69 @@
+//! Figures as text: a table for each metric, one row a case and one column a system.
+
+use std::collections::BTreeMap;
+
+use crate::line::Line;
+use crate::percentiles::is_detail;
+
+/// The tables of some figures of one scenario.
+pub(crate) fn tables(lines: &[Line]) -> String {
+    let metrics = in_order(lines.iter().map(|line| &*line.metric).filter(|metric| !is_detail(metric)));
+    metrics.into_iter().map(|metric| table(metric, lines)).collect()
+}
+
+/// What there is, each once, in the order in which it came.
+pub(crate) fn in_order<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+fn table(metric: &str, lines: &[Line]) -> String {
+    let lines: Vec<&Line> = lines.iter().filter(|line| line.metric == metric).collect();
+    let systems = in_order(lines.iter().map(|line| &*line.system));
+    let cases = in_order(lines.iter().map(|line| &*line.case));
+    let cells: BTreeMap<_, _> = lines.iter().map(|line| ((&*line.case, &*line.system), line.value)).collect();
+    let first = cases.iter().map(|case| case.len()).max().unwrap_or(0).max(metric.len());
+    let width = systems.iter().map(|system| system.len()).max().unwrap_or(0).max(8);
+    let mut table = format!("\n{metric:first$}");
+    systems.iter().for_each(|system| table += &format!("  {system:>width$}"));
+    for case in cases {
+        table += &format!("\n{case:first$}");
+        for system in &systems {
+            table += &match cells.get(&(case, *system)) {
+                Some(value) => format!("  {value:>width$.1}"),
+                None => format!("  {:>width$}", "-"),
+            };
+        }
+    }
+    table + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::lines;
+
+    #[test]
+    fn a_metric_has_a_table_with_a_row_a_case_and_a_column_a_system() {
+        let lines = lines(concat!(
+            r#"{"scenario":"churn","system":"ours","case":"pending=0","metric":"ns_per_op","value":30.04}"#,
+            "\n",
+            r#"{"scenario":"churn","system":"theirs","case":"pending=0","metric":"ns_per_op","value":300}"#,
+            "\n",
+            r#"{"scenario":"churn","system":"theirs","case":"pending=1","metric":"ns_per_op","value":301}"#,
+            "\n",
+            r#"{"scenario":"churn","system":"theirs","case":"pending=1","metric":"p10_us","value":7}"#,
+        ));
+        let expected = "
+ns_per_op      ours    theirs
+pending=0      30.0     300.0
+pending=1         -     301.0
+";
+        assert_eq!(tables(&lines.expect("all are lines")), expected, "and none for what is a detail");
+    }
+}

@@ -1,0 +1,62 @@
+//! The command as a user types it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_tourbillon-bench")).args(arguments).output();
+    output.expect("the program can be run")
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+/// A scenario that takes a moment, with one system.
+const SHORT: [&str; 8] = ["churn", "--quick", "--rounds", "1", "--pending", "0,10", "--system", "tokio-current"];
+
+#[test]
+fn json_lines_parse_and_can_be_plotted() {
+    let output = bench(&[&SHORT[..], &["--json"]].concat());
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("every line is an object");
+        assert_eq!((&line["scenario"], &line["system"]), (&"churn".into(), &"tokio-current".into()));
+        assert!(line["case"].is_string() && line["metric"].is_string() && line["value"].is_f64());
+    }
+    let folder = folder("plotted");
+    let file = folder.join("figures.jsonl");
+    fs::write(&file, text).expect("a file can be written");
+    let (file, to) = (file.display().to_string(), folder.display().to_string());
+    assert!(bench(&["plot", &file, "--to", &to]).status.success());
+    let plot = fs::read_to_string(folder.join("churn.svg")).expect("the plot is there");
+    assert!(plot.starts_with("<svg") && plot.contains("tokio-current"));
+}
+
+#[test]
+fn a_table_has_a_row_a_case_and_a_column_a_system() {
+    let output = bench(&SHORT);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["ns_per_op", "tokio-current", "pending=10,driver=turned"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_and_not_a_silence() {
+    let file = folder("nothing").join("nothing.jsonl");
+    fs::write(&file, "nonsense\n").expect("a file can be written");
+    let errors: [&[&str]; 3] =
+        [&["plot", &file.display().to_string()], &["plot", "/no/such/file"], &["churn", "--system", "nobody"]];
+    for arguments in errors {
+        let output = bench(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("error: "), "{arguments:?}");
+    }
+}

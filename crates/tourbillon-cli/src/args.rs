@@ -1,0 +1,160 @@
+//! What can be said on the command line, and what is said of what cannot be.
+
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::check::Promise;
+use crate::clock::nanos;
+use crate::machine;
+use crate::text;
+
+/// Timers that keep their promises, checked on your own machine.
+#[derive(Parser)]
+#[command(name = "tourbillon", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) check: CheckOptions,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Arms timers of every kind, and counts whether they keep their promises. This is what runs if nothing is said.
+    Check(CheckOptions),
+    /// What this machine offers to timers.
+    Info(InfoOptions),
+}
+
+#[derive(Args, Clone)]
+pub(crate) struct CheckOptions {
+    /// How long to check.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = lasts)]
+    pub(crate) lasts: Duration,
+    /// Sleeps pending at a time.
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = timers)]
+    pub(crate) timers: usize,
+    /// Threads that arm sleeps; one for each core by default, and at least two.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
+    /// Decides what is armed, when, and by which thread. A new one each time by default.
+    #[arg(long, value_name = "N", value_parser = seed)]
+    seed: Option<u64>,
+    /// Plant a fault that breaks this promise, P1 to P11, to see that it is found.
+    #[arg(long = "break", value_name = "PROMISE", value_parser = str::parse::<Promise>)]
+    pub(crate) broken: Option<Promise>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct InfoOptions {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const SHORTEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MOST_TIMERS: usize = 10_000_000;
+const MOST_THREADS: usize = 1_024;
+/// What a pending sleep takes here, with its waker and what is noted of it.
+const BYTES_A_TIMER: u64 = 320;
+
+impl CheckOptions {
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| machine::cores().max(2))
+    }
+
+    /// Not the same twice if nobody chose it.
+    pub(crate) fn seed(&self) -> u64 {
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.seed.unwrap_or_else(|| nanos(now()) % 1_000_000_000)
+    }
+}
+
+fn lasts(text: &str) -> Result<Duration, String> {
+    let lasts = duration(text)?;
+    if (SHORTEST..=LONGEST).contains(&lasts) {
+        return Ok(lasts);
+    }
+    Err("a check lasts from 200ms to 24h; ten seconds tell a lot".to_owned())
+}
+
+/// A number with a unit: `500ms`, `10s`, `2m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is a number with a unit: 500ms, 10s, 2m, 1h".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| "a time is a number with a unit: 500ms, 10s, 2m, 1h".to_owned())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| "that is longer than can be counted".to_owned())
+}
+
+fn timers(text: &str) -> Result<usize, String> {
+    let timers = number(text, "timers", MOST_TIMERS)?;
+    let needed = timers as u64 * BYTES_A_TIMER;
+    match machine::available_memory() {
+        Some(available) if needed > available / 2 => Err(format!(
+            "so many take some {}, and this machine has {} to give",
+            text::bytes(needed),
+            text::bytes(available)
+        )),
+        _ => Ok(timers),
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    number(text, "threads", MOST_THREADS)
+}
+
+/// From one up.
+fn number(text: &str, what: &str, most: usize) -> Result<usize, String> {
+    let limits = || format!("there must be 1 to {} {what}", text::count(most as u64));
+    let number: usize = text.replace(['_', ','], "").parse().map_err(|_| limits())?;
+    if (1..=most).contains(&number) { Ok(number) } else { Err(limits()) }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a seed is a whole number, as a run prints it".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_limits() {
+        assert_eq!(lasts("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(lasts("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(lasts("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(lasts("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["0s", "10", "", "s", "-1s", "1e99h", "1.2.3s", "25h", "99999999999999999999999h"] {
+            assert!(lasts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_limits() {
+        assert_eq!(timers("1_000"), Ok(1_000));
+        assert_eq!(threads("2"), Ok(2));
+        for bad in ["0", "-1", "many", "1.5", "100000000000000000000"] {
+            assert!(timers(bad).is_err() && threads(bad).is_err(), "{bad}");
+        }
+        assert!(timers("10000001").is_err() && threads("1025").is_err());
+    }
+
+    #[test]
+    fn nothing_said_is_check_and_flags_need_no_subcommand() {
+        let cli =
+            Cli::try_parse_from(["tourbillon", "--for", "2s", "--seed", "7"]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(cli.command.is_none() && cli.check.lasts == Duration::from_secs(2) && cli.check.seed() == 7);
+    }
+}

@@ -1,0 +1,122 @@
+//! The surface `DelayQueue`: items that are inserted, moved, removed, and come out when they have expired, each once.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::Engine;
+use tourbillon::delay_queue::{DelayQueue, Key};
+
+use super::audit::Findings;
+use super::promise::Promise;
+use super::stage::Stage;
+use super::tally::Tally;
+use crate::clock::{monotonic, nanos};
+use crate::random::Random;
+
+/// Items at a time.
+const ITEMS: usize = 1_000;
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// An item that is in the queue.
+struct Item {
+    key: Key,
+    due: u64,
+}
+
+struct Told(Sender<()>);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        // Whoever is gone needs no telling.
+        let _ = self.0.send(());
+    }
+}
+
+struct Keeper {
+    queue: DelayQueue<usize>,
+    items: Vec<Option<Item>>,
+    random: Random,
+    tally: Tally,
+}
+
+/// Runs as long as the load does.
+pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+    let _entered = engine.enter();
+    let (tell, told) = channel();
+    let waker = Waker::from(Arc::new(Told(tell)));
+    let mut keeper = Keeper {
+        queue: DelayQueue::new(),
+        items: (0..ITEMS).map(|_| None).collect(),
+        random: stage.random("delay queue", 0),
+        tally: Tally::new("delay queue"),
+    };
+    (0..ITEMS).for_each(|item| keeper.insert(item));
+    while stage.is_on() {
+        while let Poll::Ready(Some(expired)) = keeper.queue.poll_expired(&mut Context::from_waker(&waker)) {
+            keeper.came(*expired.get_ref());
+            keeper.disturb();
+            if !stage.is_on() {
+                break;
+            }
+        }
+        let _ = told.recv_timeout(Duration::from_millis(5));
+    }
+    keeper.finish()
+}
+
+impl Keeper {
+    fn insert(&mut self, item: usize) {
+        let duration = self.random.duration(LONGEST);
+        let due = monotonic() + nanos(duration);
+        let key = self.queue.insert(item, duration);
+        self.items[item] = Some(Item { key, due });
+        self.tally.armed += 1;
+    }
+
+    /// An item came out of the queue.
+    fn came(&mut self, item: usize) {
+        let seen = monotonic();
+        match self.items[item].take() {
+            Some(Item { due, .. }) => {
+                self.tally.check(due, seen);
+                self.tally.fired += 1;
+            }
+            None => self.tally.complain(Promise::P2, "delay queue: an item came that was not in it any more"),
+        }
+        self.insert(item);
+    }
+
+    /// Removes or moves another.
+    fn disturb(&mut self) {
+        let other = self.random.below(ITEMS as u64) as usize;
+        let Some(Item { key, due }) = &mut self.items[other] else { return };
+        match self.random.below(8) {
+            0 => {
+                // It is in the queue as far as we know, so its key must be good.
+                match self.queue.try_remove(key) {
+                    Some(_) => self.tally.cancelled += 1,
+                    None => self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be removed"),
+                }
+                self.items[other] = None;
+                self.insert(other);
+            }
+            1 => {
+                let duration = self.random.duration(LONGEST);
+                *due = monotonic() + nanos(duration);
+                if self.queue.try_reset(key, duration).is_none() {
+                    self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be moved");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Findings {
+        self.tally.cancelled += self.queue.len() as u64;
+        self.queue.clear();
+        self.tally.balance();
+        Findings { tallies: vec![self.tally], ..Findings::default() }
+    }
+}

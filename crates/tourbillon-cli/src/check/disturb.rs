@@ -1,0 +1,90 @@
+//! What a thread does to other timers while its own fire: it cancels, moves, hands over, and arms for nothing.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tourbillon::time::Sleep;
+
+use super::sleeper::Sleeper;
+use crate::clock::{instant_of, nanos};
+
+impl Sleeper<'_> {
+    /// Does something to other timers, now and then.
+    pub(super) fn disturb(&mut self) {
+        let other = self.random.below(self.slots.len() as u64) as usize;
+        match self.random.below(64) {
+            0..6 => self.cancel(other),
+            6..10 if self.plan.moves => self.move_deadline(other),
+            10..12 => self.hand_over(other),
+            12 => (0..64).for_each(|_| self.churn()),
+            _ => {}
+        }
+    }
+
+    fn cancel(&mut self, index: usize) {
+        if self.release(index) {
+            self.arm(index);
+        }
+    }
+
+    /// Counts a sleep that is about to be dropped. Whether it has fired and nobody has seen it yet is for the engine to know.
+    fn release(&mut self, index: usize) -> bool {
+        let slot = &mut self.slots[index];
+        if !slot.is_armed {
+            return false;
+        }
+        if slot.sleep.is_elapsed() {
+            self.settle(index);
+        } else {
+            slot.clear();
+            self.tally.cancelled += 1;
+        }
+        true
+    }
+
+    /// Earlier or later.
+    fn move_deadline(&mut self, index: usize) {
+        let duration = self.pace.duration(&mut self.random) + Duration::from_millis(1);
+        let slot = &mut self.slots[index];
+        if !slot.is_armed || slot.sleep.is_elapsed() {
+            return;
+        }
+        self.moves += 1;
+        slot.due = self.plan.source.now() + nanos(duration);
+        slot.was_moved = true;
+        slot.sleep.as_mut().reset(instant_of(slot.due));
+        // In case it had just fired: it waits again from the next poll on.
+        if slot.poll().is_ready() {
+            self.settle(index);
+            self.arm(index);
+        }
+    }
+
+    /// Lets another thread drop it.
+    fn hand_over(&mut self, index: usize) {
+        if self.release(index) {
+            let fresh = Box::pin(self.plan.engine.sleep(Duration::ZERO));
+            let armed = std::mem::replace(&mut self.slots[index].sleep, fresh);
+            // The neighbour takes them until it ends; after that they are dropped here.
+            let _ = self.neighbour.send(armed);
+            self.arm(index);
+        }
+    }
+
+    /// Armed and cancelled at once: the usual life of a timer.
+    fn churn(&mut self) {
+        let mut sleep = pin!(self.plan.engine.sleep(Duration::from_secs(30)));
+        if sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.tally.armed += 1;
+            self.tally.cancelled += 1;
+        }
+    }
+}
+
+/// Every second one moves house to this thread before it is dropped.
+pub(super) fn drop_elsewhere(place: usize, mut sleep: Pin<Box<Sleep>>) {
+    if place.is_multiple_of(2) {
+        let _ = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+}

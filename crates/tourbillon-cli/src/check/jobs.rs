@@ -1,0 +1,214 @@
+//! The surface `Scheduler`: jobs under keys, that run once or some times, are removed, or panic.
+
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use tourbillon::Engine;
+use tourbillon::scheduler::{Plan, Run, Scheduler, Shutdown};
+
+use super::audit::Findings;
+use super::promise::Promise;
+use super::stage::Stage;
+use super::tally::Tally;
+use crate::clock::{monotonic, nanos};
+use crate::random::Random;
+use crate::text::{count, many};
+
+/// Who schedules jobs that run once, and keeps the books.
+struct Clerk<'a> {
+    scheduler: &'a Scheduler<u64>,
+    log: Arc<Log>,
+    random: Random,
+    /// Jobs of late, by age.
+    jobs: VecDeque<Job>,
+    next_key: u64,
+    tally: Tally,
+}
+
+struct Job {
+    key: u64,
+    /// Shared with the job's closure: as long as there is that, the job is not over.
+    runs: Arc<AtomicU64>,
+    was_removed: bool,
+}
+
+/// What runs have to say.
+#[derive(Default)]
+struct Log {
+    checked: AtomicU64,
+    early: AtomicU64,
+    panics: AtomicU64,
+    /// Runs of repeating jobs.
+    repeats: AtomicU64,
+}
+
+const LONGEST: Duration = Duration::from_millis(100);
+/// Jobs that repeat, and how often.
+const REPEATING: u64 = 16;
+const TIMES: u64 = 10;
+/// Of so many of the last jobs one is removed now and then.
+const RECENT: usize = 64;
+
+/// Runs as long as the load does; jobs that are left are stopped.
+pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+    let mut findings = Findings::default();
+    let Ok(scheduler) = Scheduler::builder().engine(engine).threads(2).build() else {
+        findings.skipped.push("jobs: the system refused the scheduler's threads".into());
+        return findings;
+    };
+    let log = Arc::new(Log::default());
+    repeat(&scheduler, &log);
+    let mut clerk = Clerk::new(stage, &scheduler, &log);
+    while stage.is_on() {
+        (0..16).for_each(|_| clerk.schedule());
+        clerk.fold(RECENT);
+        thread::sleep(Duration::from_millis(2));
+    }
+    check_repeats(stage, &log, &mut findings);
+    findings.tallies.push(clerk.finish(stage));
+    let panics = log.panics.load(SeqCst);
+    findings.counted(Promise::P6, format!("{} contained", many(panics, "panicking job")));
+    let reported = scheduler.stats().failed;
+    findings.expect(reported == panics, Promise::P6, || {
+        format!("jobs: {} panicked, {} were reported", count(panics), count(reported))
+    });
+    findings
+}
+
+/// Jobs with a number of runs; the first run of each panics.
+fn repeat(scheduler: &Scheduler<u64>, log: &Arc<Log>) {
+    for key in 0..REPEATING {
+        let interval = Duration::from_micros(500 + 100 * key);
+        let (log, before) = (Arc::clone(log), monotonic());
+        let job = move |run: &Run<u64>| {
+            log.began(before + run.number() * nanos(interval));
+            log.repeats.fetch_add(1, SeqCst);
+            if run.number() == 1 {
+                log.panics.fetch_add(1, SeqCst);
+                // Unlike `panic!`, without a word on the terminal.
+                resume_unwind(Box::new("planned"));
+            }
+        };
+        // A job that is refused is missed below.
+        let _ = scheduler.schedule(key, Plan::every(interval).times(TIMES), job);
+    }
+}
+
+/// Each has all its runs, the panic notwithstanding.
+fn check_repeats(stage: &Stage, log: &Log, findings: &mut Findings) {
+    let all = REPEATING * TIMES;
+    stage.reference.patience().wait_for_all(all, || log.repeats.load(SeqCst));
+    let made = log.repeats.load(SeqCst);
+    findings.expect(made == all, Promise::P6, || {
+        format!("jobs: {} of {} runs were made by jobs that had panicked once", count(made), count(all))
+    });
+}
+
+impl<'a> Clerk<'a> {
+    fn new(stage: &Stage, scheduler: &'a Scheduler<u64>, log: &Arc<Log>) -> Clerk<'a> {
+        Clerk {
+            scheduler,
+            log: Arc::clone(log),
+            random: stage.random("jobs", 0),
+            jobs: VecDeque::new(),
+            next_key: REPEATING,
+            tally: Tally::new("jobs"),
+        }
+    }
+
+    /// One more, and perhaps one less.
+    fn schedule(&mut self) {
+        let duration = self.random.duration(LONGEST);
+        let (key, due, runs) = (self.next_key, monotonic() + nanos(duration), Arc::new(AtomicU64::new(0)));
+        let begin = {
+            let (log, runs) = (Arc::clone(&self.log), Arc::clone(&runs));
+            move || {
+                log.began(due);
+                runs.fetch_add(1, SeqCst);
+            }
+        };
+        self.next_key += 1;
+        // Every fourth is a future.
+        let plan = Plan::once(duration);
+        let refused = if key % 4 == 0 {
+            let job = move |_: Run<u64>| {
+                begin();
+                std::future::ready(())
+            };
+            self.scheduler.schedule_async(key, plan, job).err().map(|error| error.kind)
+        } else {
+            self.scheduler.schedule(key, plan, move |_: &Run<u64>| begin()).err().map(|error| error.kind)
+        };
+        match refused {
+            None => {
+                self.tally.armed += 1;
+                self.jobs.push_back(Job { key, runs, was_removed: false });
+            }
+            Some(why) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {why}")),
+        }
+        if self.random.once_in(4) && !self.jobs.is_empty() {
+            let place = self.random.below(self.jobs.len() as u64) as usize;
+            let job = &mut self.jobs[place];
+            job.was_removed |= self.scheduler.remove(&job.key);
+        }
+    }
+
+    /// Writes down the oldest jobs that are over, but for so many.
+    fn fold(&mut self, keep: usize) {
+        while self.jobs.len() > keep && Arc::strong_count(&self.jobs[0].runs) == 1 {
+            let Some(job) = self.jobs.pop_front() else { return };
+            match (job.runs.load(SeqCst), job.was_removed) {
+                (0, true) => self.tally.cancelled += 1,
+                (0, false) => self.tally.stopped += 1,
+                (runs, _) => {
+                    self.tally.fired += 1;
+                    if runs > 1 {
+                        self.tally.complain(Promise::P2, format!("jobs: one that was to run once ran {runs} times"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(mut self, stage: &Stage) -> Tally {
+        // No run begins any more, and those that have begun come to their end.
+        self.scheduler.stop();
+        stage.reference.patience().wait_for(|| self.scheduler.stats().running == 0);
+        let left = self.scheduler.len() as u64;
+        if !self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5)) {
+            self.tally.complain(Promise::P2, "jobs: the scheduler did not end");
+        }
+        // What is left of them is dropped outside every lock, so it may take a moment.
+        let in_use = || self.jobs.iter().filter(|job| Arc::strong_count(&job.runs) > 1).count() as u64;
+        stage.reference.patience().wait_for_all(0, in_use);
+        self.fold(0);
+        let mut tally = self.tally;
+        if tally.stopped != left {
+            let [stopped, left] = [tally.stopped, left].map(count);
+            tally.complain(
+                Promise::P2,
+                format!("jobs: {left} were left at the end, and {stopped} had neither run nor been removed"),
+            );
+        }
+        tally.checked = self.log.checked.load(SeqCst);
+        tally.early = self.log.early.load(SeqCst);
+        if tally.early > 0 {
+            tally.complain(Promise::P1, format!("jobs: {} began early", many(tally.early, "run")));
+        }
+        tally.balance();
+        tally
+    }
+}
+
+impl Log {
+    fn began(&self, due: u64) {
+        self.checked.fetch_add(1, SeqCst);
+        if monotonic() < due {
+            self.early.fetch_add(1, SeqCst);
+        }
+    }
+}

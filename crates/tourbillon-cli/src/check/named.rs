@@ -1,0 +1,69 @@
+//! The surface `NamedTimers`: many under a name, cancelled by that name with an exact count.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
+
+use tourbillon::{Engine, NamedTimers};
+
+use super::audit::Findings;
+use super::calls::Calls;
+use super::promise::Promise;
+use super::stage::Stage;
+use crate::clock::{monotonic, nanos};
+
+const NAMES: u64 = 64;
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// Runs as long as the load does; what is left is stopped.
+pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+    let calls = Calls::new(stage, "named timers");
+    let timers = NamedTimers::on(engine);
+    thread::scope(|scope| {
+        scope.spawn(|| start(stage, &timers, &calls));
+        scope.spawn(|| cancel(stage, &timers, &calls));
+    });
+    let stopped = timers.stop() as u64;
+    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
+    let mut tally = calls.close();
+    if tally.stopped != stopped {
+        let what = format!("named timers: stop said {stopped}, and {} callbacks were told so", tally.stopped);
+        tally.complain(Promise::P2, what);
+    }
+    Findings { tallies: vec![tally], ..Findings::default() }
+}
+
+fn start(stage: &Stage, timers: &NamedTimers, calls: &std::sync::Arc<Calls>) {
+    let mut random = stage.random("named timers", 0);
+    while stage.is_on() {
+        for _ in 0..64 {
+            let name = name(random.below(NAMES));
+            if random.once_in(16) {
+                // Created, never started: it leaves nothing behind.
+                drop(timers.create(&name));
+                continue;
+            }
+            let duration = random.duration(LONGEST);
+            let ticket = calls.ticket(monotonic() + nanos(duration));
+            let started = timers.start(&name, duration, move |outcome| ticket.tell(outcome));
+            if let Err(error) = started {
+                calls.with(|tally| tally.complain(Promise::P6, format!("named timers: one was refused: {error}")));
+            }
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn cancel(stage: &Stage, timers: &NamedTimers, calls: &Calls) {
+    let mut random = stage.random("named timers", 1);
+    while stage.is_on() {
+        let name = name(random.below(NAMES));
+        let most = if random.once_in(2) { usize::MAX } else { random.below(8) as usize };
+        calls.cancelled(timers.cancel_up_to(&name, most));
+        thread::sleep(random.duration(Duration::from_millis(2)));
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("session-{number}")
+}

@@ -1,0 +1,47 @@
+//! How far the check is: a bar on the terminal, and nothing where there is none.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::stage::Stage;
+use crate::clock::{monotonic, nanos};
+
+/// Takes the bar away when it is dropped. The stage must be over by then.
+pub(crate) struct Shown(Option<JoinHandle<()>>);
+
+const STEPS: u64 = 1_000;
+
+/// Moves with time until the stage is over. The check ends when it ends, so the bar waits just before its own end.
+pub(crate) fn show(stage: &Arc<Stage>, wanted: bool) -> Shown {
+    if !wanted || !std::io::stderr().is_terminal() {
+        return Shown(None);
+    }
+    let bar = ProgressBar::new(STEPS);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}  {elapsed}") {
+        bar.set_style(style);
+    }
+    let stage = Arc::clone(stage);
+    let start = monotonic();
+    Shown(Some(thread::spawn(move || {
+        while !stage.is_over() {
+            let passed = STEPS * (monotonic() - start) / nanos(stage.lasts).max(1);
+            bar.set_position(passed.min(STEPS - 1));
+            bar.set_message(stage.now_at());
+            thread::sleep(Duration::from_millis(50));
+        }
+        bar.finish_and_clear();
+    })))
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // It has nothing to say.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The promises, by their ids.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A promise of the design.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Promise {
+    P1,
+    P2,
+    P3,
+    P4,
+    P5,
+    P6,
+    P7,
+    P8,
+    P9,
+    P10,
+    P11,
+}
+
+impl Promise {
+    pub(crate) const ALL: [Promise; 11] = [
+        Promise::P1,
+        Promise::P2,
+        Promise::P3,
+        Promise::P4,
+        Promise::P5,
+        Promise::P6,
+        Promise::P7,
+        Promise::P8,
+        Promise::P9,
+        Promise::P10,
+        Promise::P11,
+    ];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Promise::P1 => "never early",
+            Promise::P2 => "one outcome",
+            Promise::P3 => "order",
+            Promise::P4 => "bounded lateness",
+            Promise::P5 => "no cliffs",
+            Promise::P6 => "no panics",
+            Promise::P7 => "bounded resources",
+            Promise::P8 => "named clocks",
+            Promise::P9 => "idle is free",
+            Promise::P10 => "nothing under a lock",
+            Promise::P11 => "blocked executors",
+        }
+    }
+
+    /// What `--break` plants.
+    pub(crate) fn fault(self) -> &'static str {
+        match self {
+            Promise::P1 => "one timer in a hundred is given less time than the audit was told",
+            Promise::P2 => "one callback in a hundred reports its outcome twice",
+            Promise::P3 => "some timers are given each other's deadlines",
+            Promise::P4 => "the driver oversleeps once",
+            Promise::P5 => "durations are cut to 32 bits of milliseconds",
+            Promise::P6 => "a panic in a callback ends the thread that drives",
+            Promise::P7 => "one cancelled timer in ten is never given back",
+            Promise::P8 => "whoever asks for the wall clock is given the monotonic one",
+            Promise::P9 => "something makes the driver wake up each millisecond",
+            Promise::P10 => "callbacks are called under the lock that arming takes",
+            Promise::P11 => "the executor's own thread drives the timers",
+        }
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl FromStr for Promise {
+    type Err = String;
+
+    fn from_str(id: &str) -> Result<Promise, String> {
+        let found = Promise::ALL.into_iter().find(|promise| promise.to_string().eq_ignore_ascii_case(id));
+        found.ok_or_else(|| "the promises are P1 to P11".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_are_known_by_their_ids_in_either_case() {
+        for promise in Promise::ALL {
+            assert_eq!(promise.to_string().to_lowercase().parse(), Ok(promise));
+        }
+        assert_eq!("P10".parse(), Ok(Promise::P10));
+        assert!("P12".parse::<Promise>().is_err() && "".parse::<Promise>().is_err());
+    }
+}

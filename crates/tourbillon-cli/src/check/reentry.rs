@@ -1,0 +1,148 @@
+//! P10: callbacks, wakers and destructors may do whatever they like, and are not called inside the call that arms.
+//!
+//! All of them arm, cancel, count and set timers of the same engine from where they are called. Under a lock of the engine's that would
+//! never come back, and the watch that is kept on every part of the check would say so.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::{Engine, NamedTimers, Timer};
+
+use super::audit::Findings;
+use super::outside::{Go, build, driven, turn_all};
+use super::promise::Promise;
+use super::stage::Stage;
+use crate::text::count;
+
+/// What the user's code does, wherever it is called.
+struct Meddler {
+    engine: Engine,
+    timer: Timer,
+    named: NamedTimers,
+    /// The fault: a lock that is held while callbacks are called, and taken to arm.
+    gate: Option<Arc<Mutex<()>>>,
+    called: AtomicU64,
+    dropped: AtomicU64,
+    /// Called while this thread was arming.
+    inside: AtomicU64,
+}
+
+/// Meddles when it is woken, and when it is dropped.
+struct Bell(Arc<Meddler>);
+
+thread_local! {
+    static IS_ARMING: Cell<bool> = const { Cell::new(false) };
+}
+
+const EACH: u64 = 300;
+const LONGEST: Duration = Duration::from_millis(20);
+const FAR: Duration = Duration::from_secs(3600);
+
+pub(crate) fn run(stage: &Stage) -> Findings {
+    let meddler = Meddler::new(stage);
+    let mut random = stage.random("reentry", 0);
+    let (mut sleeps, mut timers) = (Vec::new(), Vec::new());
+    for _ in 0..EACH {
+        let duration = random.duration(LONGEST);
+        let waker = Waker::from(Arc::new(Bell(Arc::clone(&meddler))));
+        let mut sleep = Box::pin(meddler.engine.sleep(duration));
+        let poll = meddler.arming(|| sleep.as_mut().poll(&mut Context::from_waker(&waker)));
+        if poll.is_ready() {
+            meddler.called.fetch_add(1, SeqCst);
+        }
+        sleeps.push(sleep);
+        let timer = Timer::on(&meddler.engine);
+        timer.expires_after(duration);
+        let [fired, cancelled] = [(); 2].map(|()| Bell(Arc::clone(&meddler)));
+        meddler.arming(|| {
+            timer.on_expiry(move |_| fired.0.meddle());
+            timer.on_expiry(move |_| drop(cancelled)).cancel();
+        });
+        timers.push(timer);
+        let bell = Bell(Arc::clone(&meddler));
+        let started = meddler.arming(|| meddler.named.start("name", duration, move |_| bell.0.meddle()));
+        if started.is_err() {
+            meddler.called.fetch_add(1, SeqCst);
+        }
+    }
+    let all = stage.reference.patience().wait_for_all(3 * EACH, || meddler.called.load(SeqCst));
+    drop((sleeps, timers));
+    meddler.report(all)
+}
+
+impl Meddler {
+    fn new(stage: &Stage) -> Arc<Meddler> {
+        let gate = stage.breaks(Promise::P10).then(|| Arc::new(Mutex::new(())));
+        let engine = match gate.clone() {
+            None => build(Engine::builder()),
+            Some(gate) => driven(Engine::builder(), move |engine| {
+                let _held = gate.lock().unwrap_or_else(PoisonError::into_inner);
+                turn_all(engine);
+                Go::On
+            }),
+        };
+        let (timer, named) = (Timer::on(&engine), NamedTimers::on(&engine));
+        let [called, dropped, inside] = [(); 3].map(|()| AtomicU64::new(0));
+        Arc::new(Meddler { engine, timer, named, gate, called, dropped, inside })
+    }
+
+    /// Arms something: nothing of the user's is to be called in it.
+    fn arming<T>(&self, arm: impl FnOnce() -> T) -> T {
+        let _held = self.gate.as_ref().map(|gate| gate.lock().unwrap_or_else(PoisonError::into_inner));
+        let before = IS_ARMING.replace(true);
+        let result = arm();
+        IS_ARMING.set(before);
+        result
+    }
+
+    /// Called as a callback or a waker.
+    fn meddle(&self) {
+        self.called.fetch_add(1, SeqCst);
+        self.inside.fetch_add(u64::from(IS_ARMING.get()), SeqCst);
+        self.touch_all();
+    }
+
+    /// Arms, sets, starts, counts and cancels.
+    fn touch_all(&self) {
+        let mut sleep = Box::pin(self.engine.sleep(FAR));
+        let _ = self.arming(|| sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        self.timer.expires_after(FAR);
+        let wait = self.arming(|| self.timer.on_expiry(|_| ()));
+        let _ = self.arming(|| self.named.start("inner", FAR, |_| ()));
+        self.named.cancel("inner");
+        wait.cancel();
+        drop(sleep);
+        let _ = self.engine.stats();
+    }
+
+    fn report(&self, all: bool) -> Findings {
+        let mut findings = Findings::default();
+        let [called, dropped, inside] = [&self.called, &self.dropped, &self.inside].map(|number| number.load(SeqCst));
+        findings.expect(all, Promise::P10, || format!("only {} of {} were called", count(called), count(3 * EACH)));
+        findings.expect(inside == 0, Promise::P10, || format!("{} were called inside a call that arms", count(inside)));
+        let what = format!(
+            "{} callbacks and wakers and {} destructors armed, cancelled and counted from inside, none stuck",
+            count(called),
+            count(dropped)
+        );
+        findings.counted(Promise::P10, what);
+        self.engine.shutdown();
+        findings
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.meddle();
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, SeqCst);
+        self.0.touch_all();
+    }
+}

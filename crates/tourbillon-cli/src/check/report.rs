@@ -1,0 +1,200 @@
+//! What is printed at the end: a table for people, or one JSON object for programs.
+
+use hdrhistogram::Histogram;
+
+use super::audit::{Audit, Row};
+use super::draw;
+use super::stage::Stage;
+use super::tally::Tally;
+use crate::args::CheckOptions;
+use crate::json::Json;
+use crate::machine::Usage;
+use crate::text::{Paint, bytes, count, duration, many};
+
+pub(crate) struct Report<'a> {
+    pub(crate) audit: &'a Audit,
+    pub(crate) stage: &'a Stage,
+    pub(crate) options: &'a CheckOptions,
+    pub(crate) used: Usage,
+}
+
+/// So many complaints of a promise are printed; all of them are counted.
+const SHOWN: usize = 4;
+
+impl Report<'_> {
+    pub(crate) fn print(&self) {
+        let text = if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) };
+        // Whoever has closed the pipe does not want to read it.
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+
+    fn table(&self, paint: Paint) -> String {
+        let mut lines = vec![String::new()];
+        for row in self.audit.rows() {
+            lines.extend(row_lines(row, paint));
+        }
+        lines.push(String::new());
+        lines.extend(self.surfaces(paint));
+        lines.extend(self.lateness(paint));
+        lines.extend(self.footer(paint));
+        lines.join("\n")
+    }
+
+    /// The ledger of each surface.
+    fn surfaces(&self, paint: Paint) -> Vec<String> {
+        let head = format!("{:28}{:>13}{:>13}{:>13}{:>11}", "surface", "armed", "fired", "cancelled", "stopped");
+        let line = |tally: &Tally| {
+            let [armed, fired, cancelled, stopped] =
+                [tally.armed, tally.fired, tally.cancelled, tally.stopped].map(count);
+            format!("{:28}{armed:>13}{fired:>13}{cancelled:>13}{stopped:>11}", tally.surface)
+        };
+        let total = Tally { surface: "all".into(), ..self.audit.total() };
+        let mut lines = vec![paint.strong(&head)];
+        lines.extend(self.audit.surfaces.iter().map(line));
+        lines.extend([paint.strong(&line(&total)), String::new()]);
+        lines
+    }
+
+    fn lateness(&self, paint: Paint) -> Vec<String> {
+        let total = self.audit.total();
+        let mut lines =
+            vec![paint.strong("lateness under load (adaptive slack), from the deadline to the call of the waker")];
+        lines.extend(draw::lines(&total.lateness, paint));
+        lines.push(format!("  {}", draw::quantiles(&total.lateness)));
+        lines.push(format!("alone, exact: {}", draw::quantiles(&self.audit.quiet)));
+        let floor = self.stage.reference.oversleep();
+        lines.push(format!("a thread that just sleeps, meanwhile: {}", draw::quantiles(&floor)));
+        lines.push(String::new());
+        lines
+    }
+
+    fn footer(&self, paint: Paint) -> Vec<String> {
+        let used = &self.used;
+        let threads = many(self.stage.threads as u64, "thread");
+        let mut lines = vec![
+            format!("back ends: {}   clocks: {}", list(&self.audit.backends), list(&self.audit.clocks)),
+            format!(
+                "{} of CPU time in {}, {} of memory at most; {} pending at a time on {threads}; seed {}",
+                duration(used.cpu),
+                duration(used.wall),
+                bytes(used.memory),
+                many(self.stage.timers as u64, "timer"),
+                self.stage.seed
+            ),
+        ];
+        lines.extend(self.audit.skipped.iter().map(|what| paint.faint(&format!("not checked: {what}"))));
+        if let Some(promise) = self.stage.broken() {
+            lines.push(format!("planted with --break {promise}: {}", promise.fault()));
+        }
+        if self.audit.is_kept() {
+            lines.push(paint.good("All promises kept."));
+        } else {
+            lines.push(paint.bad("A promise is broken."));
+            lines.push(format!("The same plan again: {}", self.command()));
+            lines.push(
+                "(The seed decides what is armed, when and by which thread; when threads run is up to the machine.)"
+                    .into(),
+            );
+        }
+        lines
+    }
+
+    /// What to type to have the same plan again.
+    fn command(&self) -> String {
+        let stage = self.stage;
+        let broken = stage.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
+        let millis = stage.lasts.as_millis();
+        format!(
+            "tourbillon check --seed {} --for {millis}ms --timers {} --threads {}{broken}",
+            stage.seed, stage.timers, stage.threads
+        )
+    }
+
+    fn json(&self) -> Json {
+        let (audit, stage, used) = (self.audit, self.stage, &self.used);
+        let total = audit.total();
+        Json::Object(vec![
+            ("command", "check".into()),
+            ("kept", audit.is_kept().into()),
+            ("seed", stage.seed.into()),
+            ("repeat", self.command().into()),
+            ("planted", stage.broken().map(|promise| promise.to_string()).into()),
+            ("timers", stage.timers.into()),
+            ("threads", stage.threads.into()),
+            ("promises", audit.rows().iter().map(row_json).collect()),
+            ("surfaces", audit.surfaces.iter().map(tally_json).collect()),
+            ("fires_checked", total.checked.into()),
+            ("early", total.early.into()),
+            ("lateness_under_load", histogram_json(&total.lateness)),
+            ("lateness_alone", histogram_json(&audit.quiet)),
+            ("sleeping_thread", histogram_json(&stage.reference.oversleep())),
+            ("backends", audit.backends.iter().map(String::as_str).collect()),
+            ("clocks", audit.clocks.iter().map(String::as_str).collect()),
+            ("not_checked", audit.skipped.iter().map(String::as_str).collect()),
+            ("cpu_ns", crate::clock::nanos(used.cpu).into()),
+            ("wall_ns", crate::clock::nanos(used.wall).into()),
+            ("memory_bytes", used.memory.into()),
+        ])
+    }
+}
+
+fn row_lines(row: &Row, paint: Paint) -> Vec<String> {
+    let head = format!("{:4} {:21}", row.promise.to_string(), row.promise.title());
+    if row.broken.is_empty() {
+        let (verdict, counted) = match row.counted.is_empty() {
+            true => (paint.faint("skipped"), "not checked here".to_owned()),
+            false => (paint.good("kept   "), row.counted.join("; ")),
+        };
+        return vec![format!("{head} {verdict}  {counted}")];
+    }
+    let indent = " ".repeat(36);
+    let mut lines = vec![format!("{} {}  {}", paint.strong(&head), paint.bad("BROKEN "), row.broken[0])];
+    lines.extend(row.broken.iter().skip(1).take(SHOWN - 1).map(|what| format!("{indent}{what}")));
+    if row.broken.len() > SHOWN {
+        lines.push(format!("{indent}and {} more", count((row.broken.len() - SHOWN) as u64)));
+    }
+    lines.extend(row.counted.iter().map(|what| format!("{indent}{what}")));
+    lines
+}
+
+fn row_json(row: &Row) -> Json {
+    Json::Object(vec![
+        ("id", row.promise.to_string().into()),
+        ("title", row.promise.title().into()),
+        ("kept", row.broken.is_empty().into()),
+        ("checked", (!row.counted.is_empty() || !row.broken.is_empty()).into()),
+        ("counted", row.counted.iter().map(String::as_str).collect()),
+        ("broken", row.broken.iter().map(String::as_str).collect()),
+    ])
+}
+
+fn tally_json(tally: &Tally) -> Json {
+    Json::Object(vec![
+        ("name", tally.surface.as_str().into()),
+        ("armed", tally.armed.into()),
+        ("fired", tally.fired.into()),
+        ("cancelled", tally.cancelled.into()),
+        ("stopped", tally.stopped.into()),
+        ("checked", tally.checked.into()),
+        ("early", tally.early.into()),
+    ])
+}
+
+fn histogram_json(histogram: &Histogram<u64>) -> Json {
+    let at = |quantile| Json::from(histogram.value_at_quantile(quantile));
+    let bucket =
+        |bucket: &draw::Bucket| Json::Object(vec![("below_ns", bucket.up_to.into()), ("count", bucket.count.into())]);
+    Json::Object(vec![
+        ("count", histogram.len().into()),
+        ("p50_ns", at(0.5)),
+        ("p99_ns", at(0.99)),
+        ("p99_9_ns", at(0.999)),
+        ("max_ns", histogram.max().into()),
+        ("buckets", draw::buckets(histogram).iter().map(bucket).collect()),
+    ])
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

@@ -1,0 +1,101 @@
+//! The surface `sleep`: threads that keep many pending each ([`sleeper`](super::sleeper)), on one engine, whose own counts are compared with
+//! theirs at the end.
+
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use tourbillon::Engine;
+
+use super::audit::Findings;
+use super::promise::Promise;
+use super::sleeper::Sleeper;
+use super::stage::Stage;
+use super::tally::Tally;
+use crate::clock::Source;
+use crate::text::count;
+
+/// What is to be done on one engine.
+pub(crate) struct Plan {
+    pub(crate) surface: &'static str,
+    pub(crate) engine: Engine,
+    /// The clock that it follows.
+    pub(crate) source: Source,
+    pub(crate) threads: usize,
+    pub(crate) timers: usize,
+    pub(crate) slacks: Slacks,
+    /// Deadlines are moved, too. Then the engine may have armed a timer anew that had fired just before, so that its own count can
+    /// be higher than ours.
+    pub(crate) moves: bool,
+}
+
+/// How late the timers of an engine may be on purpose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slacks {
+    /// The default.
+    Adaptive,
+    /// Some of each kind.
+    Mixed,
+}
+
+/// Runs as long as the load does, and shuts the engine down at the end.
+pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
+    let meeting = Barrier::new(plan.threads);
+    let (mut outboxes, mut inboxes): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
+    // Each gives to the next.
+    outboxes.rotate_left(1);
+    let done: Vec<(Tally, u64)> = thread::scope(|scope| {
+        let start = |(thread, (inbox, neighbour))| {
+            let meeting = &meeting;
+            scope.spawn(move || Sleeper::new(stage, plan, thread, inbox, neighbour).run(meeting))
+        };
+        let threads: Vec<_> = inboxes.drain(..).zip(outboxes.drain(..)).enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a sleeper does not panic")).collect()
+    });
+    let mut total = Tally::new(plan.surface);
+    let moves = done.iter().map(|(_, moves)| moves).sum();
+    done.iter().for_each(|(tally, _)| total.add(tally));
+    total.balance();
+    compare(&mut total, plan, moves);
+    Findings { tallies: vec![total], ..Findings::default() }
+}
+
+/// The engine's own counts must be ours.
+fn compare(total: &mut Tally, plan: &Plan, moves: u64) {
+    let stats = plan.engine.stats();
+    let ended = stats.fired + stats.cancelled + stats.stopped;
+    let most = if plan.moves { total.armed + moves } else { total.armed };
+    let alike = stats.armed == ended
+        && stats.pending == 0
+        && stats.stopped == total.stopped
+        && (total.armed..=most).contains(&stats.armed)
+        && stats.fired >= total.fired;
+    if !alike {
+        let [armed, fired, cancelled, stopped, pending] =
+            [stats.armed, stats.fired, stats.cancelled, stats.stopped, stats.pending].map(count);
+        let engine = format!(
+            "{armed} armed, {fired} fired, {cancelled} cancelled, {stopped} stopped, {pending} pending, after {} moves",
+            count(moves)
+        );
+        let ours = total.equation();
+        total.complain(Promise::P2, format!("{}: the engine says {engine}; we saw {ours}", plan.surface));
+    }
+}
+
+/// A share of the timers for an engine that is not the main one.
+pub(crate) fn few(timers: usize) -> usize {
+    (timers / 100).clamp(1, 2_000)
+}
+
+/// The plan of the main engine, in as many threads as were asked for.
+pub(crate) fn main_plan(stage: &Stage, engine: Engine) -> Plan {
+    Plan {
+        surface: "sleeps",
+        engine,
+        source: Source::Monotonic,
+        threads: stage.threads,
+        timers: stage.timers,
+        slacks: Slacks::Adaptive,
+        moves: true,
+    }
+}

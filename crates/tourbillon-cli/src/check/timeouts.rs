@@ -1,0 +1,123 @@
+//! The surfaces `timeout`, `Deadline` and `interval`: tasks that wait for what never comes, or comes first.
+
+use std::cell::RefCell;
+use std::future::pending;
+use std::pin::pin;
+use std::time::Duration;
+
+use tourbillon::time::{Deadline, Instant, MissedTickBehavior, interval, sleep, timeout, try_timeout};
+use tourbillon::{Engine, Outcome};
+
+use super::audit::Findings;
+use super::stage::Stage;
+use super::tally::Tally;
+use super::tasks::{Task, run_all};
+use crate::clock::{monotonic, nanos};
+use crate::random::Random;
+
+/// Tasks of each of the three.
+const TASKS: usize = 16;
+const LONGEST: Duration = Duration::from_millis(20);
+/// Longer than a run: it is cancelled.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+const MISSED: [MissedTickBehavior; 3] =
+    [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip];
+
+/// Runs as long as the load does.
+pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+    let _entered = engine.enter();
+    let [timeouts, deadlines, intervals] =
+        ["timeouts", "deadline scopes", "intervals"].map(|surface| RefCell::new(Tally::new(surface)));
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    for task in 0..TASKS {
+        let random = |surface| stage.random(surface, task);
+        tasks.push(Box::pin(with_timeouts(stage, &timeouts, random("timeouts"))));
+        tasks.push(Box::pin(with_deadlines(stage, &deadlines, random("deadlines"))));
+        tasks.push(Box::pin(with_intervals(stage, &intervals, random("intervals"), MISSED[task % MISSED.len()])));
+    }
+    run_all(tasks);
+    let tallies = [timeouts, deadlines, intervals].map(RefCell::into_inner);
+    Findings { tallies: tallies.into_iter().map(balanced).collect(), ..Findings::default() }
+}
+
+fn balanced(mut tally: Tally) -> Tally {
+    tally.balance();
+    tally
+}
+
+async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
+    while stage.is_on() {
+        let duration = random.duration(LONGEST);
+        let before = monotonic();
+        match random.below(5) {
+            0 => {
+                let _ = timeout(duration, pending::<()>()).await;
+                fired(tally, before + nanos(duration));
+            }
+            1 => {
+                // What comes first: the timeout is cancelled.
+                if timeout(FAR, sleep(duration)).await.is_ok() {
+                    fired(tally, before + nanos(duration));
+                    ended(tally, Outcome::Cancelled);
+                }
+            }
+            2 => {
+                let mut longer = pin!(timeout(duration, pending::<()>()));
+                longer.as_mut().extend(duration);
+                let _ = longer.await;
+                fired(tally, before + 2 * nanos(duration));
+            }
+            3 => {
+                let mut moved = pin!(timeout(FAR, pending::<()>()));
+                moved.as_mut().disarm();
+                moved.as_mut().reset(Instant::now() + duration);
+                let _ = moved.await;
+                fired(tally, before + nanos(duration));
+            }
+            _ => {
+                // Dropped before its time.
+                if try_timeout(FAR, sleep(duration)).is_ok() {
+                    ended(tally, Outcome::Cancelled);
+                }
+            }
+        }
+    }
+}
+
+async fn with_deadlines(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
+    while stage.is_on() {
+        let [outer, inner] = [(); 2].map(|()| random.duration(LONGEST));
+        let before = monotonic();
+        // The inner one never outlives the outer one, whatever it asks for.
+        let nested = async { Deadline::after(inner).scope(pending::<()>()).await };
+        let _ = Deadline::after(outer).scope(nested).await;
+        fired(tally, before + nanos(outer.min(inner)));
+    }
+}
+
+async fn with_intervals(stage: &Stage, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
+    while stage.is_on() {
+        let period = random.duration(LONGEST) + Duration::from_micros(100);
+        let before = monotonic();
+        let mut interval = interval(period);
+        interval.set_missed_tick_behavior(missed);
+        // The n-th tick is not before n periods have passed, whatever was missed.
+        for tick in 0..8 {
+            interval.tick().await;
+            fired(tally, before + tick * nanos(period));
+        }
+        // One more is waited for by nobody.
+        interval.reset_after(FAR);
+    }
+}
+
+fn fired(tally: &RefCell<Tally>, due: u64) {
+    tally.borrow_mut().check(due, monotonic());
+    ended(tally, Outcome::Fired);
+}
+
+fn ended(tally: &RefCell<Tally>, outcome: Outcome) {
+    let mut tally = tally.borrow_mut();
+    tally.armed += 1;
+    tally.count(outcome);
+}

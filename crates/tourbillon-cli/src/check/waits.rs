@@ -1,0 +1,99 @@
+//! Waits for a `Timer` or a named timer, as a future and with the thread blocked. Whoever cancels one knows what it is told.
+
+use std::cell::RefCell;
+use std::thread;
+use std::time::Duration;
+
+use tourbillon::{Engine, NamedTimers, Outcome, Timer};
+
+use super::audit::Findings;
+use super::promise::Promise;
+use super::stage::Stage;
+use super::tally::Tally;
+use super::tasks::{Task, run_all};
+use crate::clock::{monotonic, nanos};
+use crate::random::Random;
+
+const TASKS: usize = 16;
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Runs as long as the load does.
+pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+    let blocking = thread::scope(|scope| {
+        let blocking = scope.spawn(|| blocked(stage, engine));
+        let tally = RefCell::new(Tally::new("waits"));
+        let named = NamedTimers::on(engine);
+        let mut tasks: Vec<Task<'_>> = Vec::new();
+        for task in 0..TASKS {
+            tasks.push(Box::pin(for_timers(stage, engine, &tally, stage.random("waits", task))));
+            tasks.push(Box::pin(for_named(stage, &named, &tally, stage.random("named waits", task))));
+        }
+        run_all(tasks);
+        // Nothing is left under any name.
+        if !named.is_empty() {
+            tally.borrow_mut().complain(Promise::P2, format!("waits: {} named timers are left over", named.len()));
+        }
+        [Some(tally.into_inner()), blocking.join().ok()]
+    });
+    let mut total = Tally::new("waits");
+    blocking.iter().flatten().for_each(|tally| total.add(tally));
+    total.balance();
+    Findings { tallies: vec![total], ..Findings::default() }
+}
+
+async fn for_timers(stage: &Stage, engine: &Engine, tally: &RefCell<Tally>, mut random: Random) {
+    let timer = Timer::on(engine);
+    while stage.is_on() {
+        let duration = random.duration(LONGEST);
+        let due = monotonic() + nanos(duration);
+        timer.expires_after(duration);
+        let wait = timer.wait();
+        // One wait was begun, so a cancel that is not too late counts one.
+        let cancelled = if random.once_in(4) { timer.cancel() } else { 0 };
+        let outcome = wait.await;
+        ended(&mut tally.borrow_mut(), due, cancelled, outcome);
+    }
+}
+
+async fn for_named(stage: &Stage, timers: &NamedTimers, tally: &RefCell<Tally>, mut random: Random) {
+    let name = random.next().to_string();
+    while stage.is_on() {
+        let duration = random.duration(LONGEST);
+        let due = monotonic() + nanos(duration);
+        let Ok(wait) = timers.create(&name).wait(duration) else {
+            tally.borrow_mut().complain(Promise::P6, "waits: a named timer was refused");
+            return;
+        };
+        let cancelled = if random.once_in(4) { timers.cancel(&name) } else { 0 };
+        let outcome = wait.await;
+        ended(&mut tally.borrow_mut(), due, cancelled, outcome);
+    }
+}
+
+/// The same, one after the other, on a thread that waits.
+fn blocked(stage: &Stage, engine: &Engine) -> Tally {
+    let mut random = stage.random("blocking waits", 0);
+    let mut tally = Tally::new("waits");
+    let timer = Timer::on(engine);
+    while stage.is_on() {
+        let duration = random.duration(LONGEST);
+        let due = monotonic() + nanos(duration);
+        timer.expires_after(duration);
+        ended(&mut tally, due, 0, timer.wait_blocking());
+    }
+    tally
+}
+
+/// The outcome is what the cancel said it would be.
+fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
+    let seen = monotonic();
+    tally.armed += 1;
+    tally.count(outcome);
+    if outcome == Outcome::Fired {
+        tally.check(due, seen);
+    }
+    let expected = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
+    if outcome != expected || cancelled > 1 {
+        tally.complain(Promise::P2, format!("waits: a cancel said {cancelled}, and the wait was told {outcome:?}"));
+    }
+}

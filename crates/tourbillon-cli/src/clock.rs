@@ -1,0 +1,103 @@
+//! The independent clock: the kernel's, read directly and never through the engine that is checked.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant as StdInstant};
+
+use tourbillon::time::Instant;
+
+/// A clock of the kernel. Readings are in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    Monotonic,
+    #[cfg(target_os = "linux")]
+    Boot,
+    #[cfg(target_os = "linux")]
+    Wall,
+}
+
+/// One moment, as the standard library calls it and as the independent clock does. The standard library does not tell its number, so
+/// the moment is known to lie between two readings. Where it is needed, the side is taken that makes no timer look early that is not.
+struct Anchor {
+    std: StdInstant,
+    /// The reading just before.
+    floor: u64,
+}
+
+impl Source {
+    #[cfg(target_os = "linux")]
+    #[inline(always)]
+    pub(crate) fn now(self) -> u64 {
+        use rustix::time::{ClockId, clock_gettime};
+        let time = clock_gettime(match self {
+            Source::Monotonic => ClockId::Monotonic,
+            Source::Boot => ClockId::Boottime,
+            Source::Wall => ClockId::Realtime,
+        });
+        // None of them is negative on a machine whose clock was set after 1970.
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    /// On other systems there is the standard library's.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn now(self) -> u64 {
+        static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
+        (1 << 60) + nanos(ORIGIN.get_or_init(StdInstant::now).elapsed())
+    }
+}
+
+impl Anchor {
+    /// The closest of some attempts.
+    fn get() -> &'static Anchor {
+        static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+        ANCHOR.get_or_init(|| {
+            let attempt = |_| {
+                let (floor, std) = (monotonic(), StdInstant::now());
+                (monotonic() - floor, Anchor { std, floor })
+            };
+            let closest = (0..100).map(attempt).min_by_key(|(gap, _)| *gap);
+            closest.map_or_else(|| Anchor { std: StdInstant::now(), floor: 0 }, |(_, anchor)| anchor)
+        })
+    }
+}
+
+/// A reading of the monotonic clock.
+#[inline(always)]
+pub(crate) fn monotonic() -> u64 {
+    Source::Monotonic.now()
+}
+
+/// The instant of a reading of the monotonic clock, or some ten nanoseconds later: what is due then must not fire before the reading.
+pub(crate) fn instant_of(reading: u64) -> Instant {
+    let anchor = Anchor::get();
+    let std = if reading >= anchor.floor {
+        anchor.std + Duration::from_nanos(reading - anchor.floor)
+    } else {
+        anchor.std.checked_sub(Duration::from_nanos(anchor.floor - reading)).unwrap_or(anchor.std)
+    };
+    Instant::from_std(std)
+}
+
+/// The nanoseconds of a duration; those of a very long one are as many as there can be.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_the_instant_of_a_reading_is_not_before_it_and_hardly_after() {
+        let reading = monotonic() + 50_000_000;
+        let wait = instant_of(reading).into_std().saturating_duration_since(StdInstant::now());
+        std::thread::sleep(wait);
+        assert!(monotonic() >= reading);
+        let (earlier, later) = (instant_of(reading), instant_of(reading + 1_000));
+        assert_eq!(later - earlier, Duration::from_micros(1));
+    }
+
+    #[test]
+    fn very_long_durations_are_as_long_as_can_be() {
+        assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+}

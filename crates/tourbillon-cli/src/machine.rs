@@ -1,0 +1,66 @@
+//! What this process has used, and what the machine has.
+
+use std::time::Duration;
+
+use crate::clock::monotonic;
+
+/// CPU time, time and memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
+    pub(crate) wall: Duration,
+    /// The most that was resident so far, in bytes.
+    pub(crate) memory: u64,
+}
+
+impl Usage {
+    pub(crate) fn now() -> Usage {
+        let wall = Duration::from_nanos(monotonic());
+        Usage { cpu: cpu(), wall, memory: memory() }
+    }
+
+    pub(crate) fn since(self, before: &Usage) -> Usage {
+        Usage {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            wall: self.wall.saturating_sub(before.wall),
+            memory: self.memory,
+        }
+    }
+}
+
+/// How many threads can run at once.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Bytes that new programs can have; `None` where that is not known.
+pub(crate) fn available_memory() -> Option<u64> {
+    kibibytes_of("/proc/meminfo", "MemAvailable:")
+}
+
+/// Bytes that there are.
+pub(crate) fn whole_memory() -> Option<u64> {
+    kibibytes_of("/proc/meminfo", "MemTotal:")
+}
+
+#[cfg(target_os = "linux")]
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cpu() -> Duration {
+    Duration::ZERO
+}
+
+fn memory() -> u64 {
+    kibibytes_of("/proc/self/status", "VmHWM:").unwrap_or(0)
+}
+
+/// A line "Name:   123 kB" of a file of the kernel's.
+fn kibibytes_of(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}

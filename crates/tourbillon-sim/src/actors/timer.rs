@@ -1,0 +1,257 @@
+//! Timers as objects: an expiry, and waits that are futures or callbacks.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tourbillon::Outcome;
+use tourbillon::timer::{Timer, Wait, WaitHandle};
+
+use super::{MOST, manner_of_callback, manner_of_waker};
+use crate::breakage::Break;
+use crate::hub::{Id, Manner};
+use crate::model::{SeenBy, State};
+use crate::plan::{Setup, after};
+use crate::random::Random;
+use crate::stage::Stage;
+
+/// What can be done with a timer.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// A new one.
+    New,
+    /// It is set, which cancels its waits.
+    Set { which: usize, thread: usize, after: Duration },
+    /// A callback waits.
+    Call { which: usize, thread: usize, manner: Manner },
+    /// A future waits.
+    Wait { which: usize, thread: usize, manner: Manner },
+    /// All waits are cancelled.
+    Cancel { which: usize, thread: usize },
+    /// The oldest is.
+    CancelOne { which: usize, thread: usize },
+    /// This one is: by its handle, or by dropping the future.
+    CancelThis { which: usize, thread: usize, wait: usize },
+    /// The timer is dropped.
+    Drop { which: usize, thread: usize },
+}
+
+/// One timer.
+pub struct Actor {
+    timer: Timer,
+    /// `None`: it was never set, which counts as expired.
+    expiry: Option<u64>,
+    waits: Vec<Waiting>,
+}
+
+struct Waiting {
+    id: Id,
+    way: Way,
+}
+
+enum Way {
+    Future(Pin<Box<Wait>>, Waker),
+    Call(WaitHandle),
+}
+
+impl Op {
+    /// Any.
+    pub fn random(random: &mut Random, setup: &Setup) -> Op {
+        let (which, thread, wait) = (random.index(4), random.index(setup.threads), random.index(MOST));
+        match random.below(20) {
+            0 => Op::New,
+            1..5 => Op::Set { which, thread, after: after(random, setup.scale) },
+            5..10 => Op::Call { which, thread, manner: manner_of_callback(random) },
+            10..14 => Op::Wait { which, thread, manner: manner_of_waker(random) },
+            14 => Op::Cancel { which, thread },
+            15..17 => Op::CancelOne { which, thread },
+            17..19 => Op::CancelThis { which, thread, wait },
+            _ => Op::Drop { which, thread },
+        }
+    }
+}
+
+/// Does it.
+pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
+    let (which, thread) = match op {
+        Op::New => (usize::MAX, 0),
+        Op::Set { which, thread, .. }
+        | Op::Call { which, thread, .. }
+        | Op::Wait { which, thread, .. }
+        | Op::Cancel { which, thread }
+        | Op::CancelOne { which, thread }
+        | Op::CancelThis { which, thread, .. }
+        | Op::Drop { which, thread } => (which, thread),
+    };
+    if actors.is_empty() || (which == usize::MAX && actors.len() < 4) {
+        actors.push(Actor { timer: Timer::on(&stage.engine), expiry: None, waits: Vec::new() });
+    }
+    let index = which % actors.len();
+    let actor = &mut actors[index];
+    let pending = actor.waits.iter().filter(|wait| is_pending(wait, stage)).count();
+    match op {
+        Op::New => {}
+        Op::Set { after, .. } => {
+            let given = Break::shorten(stage.broken, after);
+            let count = stage.threads.on(thread, || actor.timer.expires_after(given));
+            stage.model.same("P2", "waits that setting a timer cancelled", count, pending);
+            actor.expiry = Some(stage.due_after(after));
+            cancel_first(actor, stage, usize::MAX);
+        }
+        Op::Call { manner, .. } => call(actor, stage, thread, manner),
+        Op::Wait { manner, .. } => wait(actor, stage, thread, manner),
+        Op::Cancel { .. } => {
+            let count = stage.threads.on(thread, || actor.timer.cancel());
+            stage.model.same("P2", "waits that were cancelled", count, pending);
+            cancel_first(actor, stage, usize::MAX);
+        }
+        Op::CancelOne { .. } => {
+            let was_one = stage.threads.on(thread, || actor.timer.cancel_one());
+            stage.model.same("P2", "whether a wait was cancelled", was_one, pending > 0);
+            cancel_first(actor, stage, 1);
+        }
+        Op::CancelThis { wait, .. } => cancel_this(actor, stage, thread, wait),
+        Op::Drop { .. } => {
+            let actor = actors.swap_remove(index);
+            drop_one(actor, stage, thread);
+        }
+    }
+}
+
+/// Polls the wait that was woken.
+pub fn wake(actors: &mut [Actor], stage: &mut Stage, id: Id, thread: usize) -> bool {
+    for actor in actors {
+        let found = actor.waits.iter().position(|wait| wait.id == id);
+        if let Some(index) = found {
+            poll(actor, stage, index, thread);
+            return true;
+        }
+    }
+    false
+}
+
+/// Callbacks that have been called need not be kept; and of the others it can be asked whether they wait.
+pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
+    for actor in actors {
+        actor.waits.retain(|wait| {
+            let Way::Call(handle) = &wait.way else { return true };
+            let Some(item) = stage.model.get(wait.id) else { return false };
+            let (state, signals) = (item.state, item.signals);
+            let is_pending = handle.is_pending();
+            match state {
+                State::Pending if is_pending => stage.model.still_pending(wait.id),
+                // It has ended, and its callback waits to be called. After a shutdown that will say how.
+                State::Pending if !stage.model.closed => stage.model.end(wait.id, Outcome::Fired),
+                State::Ended(_) => stage.model.same("P2", "a wait that has ended is pending", is_pending, false),
+                _ => {}
+            }
+            if signals > 0 {
+                stage.model.forget(wait.id);
+            }
+            signals == 0
+        });
+    }
+}
+
+/// Ends all of them.
+pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
+    for (thread, actor) in actors.drain(..).enumerate() {
+        drop_one(actor, stage, thread);
+    }
+}
+
+fn begin(actor: &Actor, stage: &mut Stage, surface: &'static str, seen_by: SeenBy) -> Id {
+    let id = stage.model.add(surface, seen_by);
+    stage.model.set(id, actor.expiry.unwrap_or(0), stage.setup.slack.grid());
+    stage.model.pend(id, None);
+    id
+}
+
+fn call(actor: &mut Actor, stage: &mut Stage, thread: usize, manner: Manner) {
+    if actor.waits.len() >= MOST / 2 {
+        return;
+    }
+    let id = begin(actor, stage, "callback", SeenBy::Calling);
+    let callback = stage.hub.callback(id, manner);
+    let handle = stage.threads.on(thread, || actor.timer.on_expiry(callback));
+    actor.waits.push(Waiting { id, way: Way::Call(handle) });
+}
+
+fn wait(actor: &mut Actor, stage: &mut Stage, thread: usize, manner: Manner) {
+    if actor.waits.len() >= MOST / 2 {
+        return;
+    }
+    let id = begin(actor, stage, "wait", SeenBy::Waking);
+    let waker = stage.waker(id, manner);
+    let wait = stage.threads.on(thread, || Box::pin(actor.timer.wait()));
+    actor.waits.push(Waiting { id, way: Way::Future(wait, waker) });
+    poll(actor, stage, actor.waits.len() - 1, thread);
+}
+
+fn poll(actor: &mut Actor, stage: &mut Stage, index: usize, thread: usize) {
+    let Waiting { id, way: Way::Future(wait, waker) } = &mut actor.waits[index] else { return };
+    let id = *id;
+    stage.ready.remove(&id);
+    let polled = stage.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(waker)));
+    match (polled, stage.model.get(id).map(|item| item.state)) {
+        (Poll::Pending, _) => return stage.model.still_pending(id),
+        (Poll::Ready(outcome), Some(State::Ended(before))) => {
+            stage.model.same("P2", "the outcome of a wait", outcome, before);
+        }
+        (Poll::Ready(Outcome::Cancelled), _) => {
+            stage.model.violate("P2", format!("wait {id} was cancelled, and nobody did that"));
+        }
+        (Poll::Ready(outcome), _) => stage.model.end(id, outcome),
+    }
+    stage.model.forget(id);
+    let ended = actor.waits.remove(index);
+    stage.threads.on(thread, || drop(ended));
+}
+
+fn cancel_this(actor: &mut Actor, stage: &mut Stage, thread: usize, wait: usize) {
+    let Some(index) = wait.checked_rem(actor.waits.len()) else { return };
+    let is_pending = is_pending(&actor.waits[index], stage);
+    let id = actor.waits[index].id;
+    if let Way::Call(handle) = &actor.waits[index].way {
+        let was_pending = stage.threads.on(thread, || handle.cancel());
+        stage.model.same("P2", "whether this wait was cancelled", was_pending, is_pending);
+        if is_pending {
+            stage.model.cancel(id);
+        }
+        return;
+    }
+    let dropped = actor.waits.remove(index);
+    stage.ready.remove(&id);
+    stage.model.forget(id);
+    stage.threads.on(thread, || drop(dropped));
+}
+
+/// The model hears that the oldest so many were cancelled.
+fn cancel_first(actor: &Actor, stage: &mut Stage, most: usize) {
+    let pending: Vec<Id> = actor.waits.iter().filter(|wait| is_pending(wait, stage)).map(|wait| wait.id).collect();
+    pending.into_iter().take(most).for_each(|id| stage.model.cancel(id));
+}
+
+/// Whether a wait has not ended: a future that has was woken.
+fn is_pending(wait: &Waiting, stage: &Stage) -> bool {
+    stage.model.get(wait.id).is_some_and(|item| item.state == State::Pending && item.signals == 0)
+}
+
+fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
+    cancel_first(&actor, stage, usize::MAX);
+    let Actor { timer, waits, .. } = actor;
+    stage.threads.on(thread, || drop(timer));
+    for Waiting { id, way } in waits {
+        match way {
+            // The model keeps it until it has been called.
+            Way::Call(_) => {}
+            Way::Future(mut wait, waker) => {
+                let polled = stage.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(&waker)));
+                stage.model.same("P2", "a wait of a timer that is gone", polled.is_ready(), true);
+                stage.ready.remove(&id);
+                stage.model.forget(id);
+            }
+        }
+    }
+}

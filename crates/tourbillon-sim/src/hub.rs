@@ -1,0 +1,239 @@
+//! Where everything that the engine does to its users is written down: wakes, callbacks, runs of jobs, destructors.
+//!
+//! Wakers, callbacks and jobs are the simulation's own, so what it knows of the engine is what a user would know. Each may
+//! also misbehave: see [`Manner`].
+
+use std::any::Any;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::{Clock, Engine, Outcome};
+
+/// What is told to the simulation, by a number of its own.
+pub type Id = u32;
+
+/// What the engine did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// To whom.
+    pub id: Id,
+    /// What the clock showed.
+    pub clock: u64,
+    /// What it was.
+    pub what: What,
+}
+
+/// See [`Event`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A waker was woken.
+    Woken,
+    /// A callback was called.
+    Told(Outcome),
+    /// A job was run: its number, and when it was due.
+    Ran(u64, u64),
+}
+
+/// How something of the user's behaves when the engine calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Manner {
+    /// As it should.
+    #[default]
+    Good,
+    /// It panics.
+    Panics,
+    /// What it owns panics when it is dropped.
+    PanicsInDrop,
+    /// It asks the engine for its figures, and arms and drops a timer there.
+    Nosy,
+    /// It turns the engine.
+    Turns,
+}
+
+/// What all of a world's wakers, callbacks and jobs share.
+pub struct Hub {
+    clock: Clock,
+    events: Mutex<Vec<Event>>,
+    /// While the world lasts: what is in the engine must not keep it.
+    engine: Mutex<Option<Engine>>,
+    /// How many wakers, callbacks and jobs there are.
+    live: AtomicI64,
+    /// How many wakers have panicked, on purpose.
+    pub waker_panics: AtomicU64,
+    /// How many callbacks have.
+    pub callback_panics: AtomicU64,
+    /// How many destructors have.
+    pub drop_panics: AtomicU64,
+    /// How often it was called back into the engine.
+    pub reentries: AtomicU64,
+}
+
+/// The payload of a panic that is on purpose.
+pub struct Planted;
+
+/// Counts how many there are of it, and may panic in the end.
+pub struct Live {
+    hub: Arc<Hub>,
+    panics: bool,
+}
+
+/// A waker of one item of the model.
+pub struct Ticket {
+    id: Id,
+    manner: Manner,
+    live: Live,
+}
+
+impl Hub {
+    /// With nothing written yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Arc<Hub> {
+        Arc::new(Hub {
+            clock,
+            events: Mutex::default(),
+            engine: Mutex::default(),
+            live: AtomicI64::new(0),
+            waker_panics: AtomicU64::new(0),
+            callback_panics: AtomicU64::new(0),
+            drop_panics: AtomicU64::new(0),
+            reentries: AtomicU64::new(0),
+        })
+    }
+
+    /// What its clock shows.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    /// What was written since this was last asked.
+    #[must_use]
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+
+    /// How many events wait to be taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.events).len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives it the engine, or takes it away.
+    pub fn set_engine(&self, engine: Option<Engine>) {
+        let before = std::mem::replace(&mut *lock(&self.engine), engine);
+        drop(before);
+    }
+
+    /// How many things of ours the engine has, or we have.
+    #[must_use]
+    pub fn live(&self) -> i64 {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    /// Something to put in a closure, that is counted.
+    #[must_use]
+    pub fn alive(self: &Arc<Self>, manner: Manner) -> Live {
+        self.live.fetch_add(1, Ordering::SeqCst);
+        Live { hub: Arc::clone(self), panics: manner == Manner::PanicsInDrop }
+    }
+
+    /// What a waker for this item is made of.
+    #[must_use]
+    pub fn ticket(self: &Arc<Self>, id: Id, manner: Manner) -> Arc<Ticket> {
+        // A waker is dropped by whoever holds it, user or engine: its destructor is well-mannered.
+        Arc::new(Ticket { id, manner, live: self.alive(Manner::Good) })
+    }
+
+    /// A waker for this item.
+    #[must_use]
+    pub fn waker(self: &Arc<Self>, id: Id, manner: Manner) -> Waker {
+        Waker::from(self.ticket(id, manner))
+    }
+
+    /// A callback for this item.
+    pub fn callback(self: &Arc<Self>, id: Id, manner: Manner) -> impl FnOnce(Outcome) + Send + 'static {
+        let live = self.alive(manner);
+        move |outcome| {
+            live.hub.write(id, What::Told(outcome));
+            if matches!(manner, Manner::Panics | Manner::PanicsInDrop) {
+                live.hub.callback_panics.fetch_add(1, Ordering::SeqCst);
+            }
+            live.hub.behave(manner);
+        }
+    }
+
+    /// Writes down what happened just now.
+    pub fn write(&self, id: Id, what: What) {
+        let event = Event { id, clock: self.now(), what };
+        lock(&self.events).push(event);
+    }
+
+    /// Does what the manner says, panics in destructors aside.
+    pub fn behave(&self, manner: Manner) {
+        let engine = lock(&self.engine).clone();
+        match (manner, engine) {
+            (Manner::Panics, _) => resume_unwind(Box::new(Planted)),
+            (Manner::Nosy, Some(engine)) => {
+                self.reentries.fetch_add(1, Ordering::SeqCst);
+                let stats = engine.stats();
+                assert!(stats.pending <= stats.armed);
+                let mut sleep = std::pin::pin!(engine.sleep(Duration::from_nanos(1 + stats.armed % 1000)));
+                let _armed: Poll<()> = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            }
+            (Manner::Turns, Some(engine)) => {
+                self.reentries.fetch_add(1, Ordering::SeqCst);
+                engine.turn();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Wake for Ticket {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let hub = &self.live.hub;
+        hub.write(self.id, What::Woken);
+        if self.manner == Manner::Panics {
+            hub.waker_panics.fetch_add(1, Ordering::SeqCst);
+        }
+        hub.behave(self.manner);
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.hub.live.fetch_sub(1, Ordering::SeqCst);
+        if self.panics && !std::thread::panicking() {
+            self.hub.drop_panics.fetch_add(1, Ordering::SeqCst);
+            resume_unwind(Box::new(Planted));
+        }
+    }
+}
+
+/// What a panic says; nothing, if it was on purpose.
+#[must_use]
+pub fn message_of(payload: &(dyn Any + Send)) -> Option<String> {
+    if payload.is::<Planted>() {
+        return None;
+    }
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).or_else(|| Some("something that is not text".to_owned()))
+}
+
+/// What it guards is a list: a panic in between leaves it whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

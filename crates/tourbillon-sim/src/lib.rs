@@ -1,0 +1,33 @@
+//! A deterministic simulation of Tourbillon: threads, executors, drivers, clocks and faults, all from one seed, compared after
+//! every step with a model of the promises.
+//!
+//! ```text
+//!     seed --> Plan { setup, steps } --> World --- steps --> actors --- use ---> tourbillon
+//!                    ^                     |                                        |  wakes, calls, runs
+//!                    |                     v                                        v
+//!                 shrink <--- fails --- Model <---------- what was seen ----------- Hub
+//! ```
+//!
+//! - [`plan`]: what a world is made of and what happens in it, known beforehand
+//! - [`world`]: takes the steps, and compares after each
+//! - [`actors`]: who uses the engine, a file for each surface
+//! - [`hub`]: what the engine did to its users, who may misbehave
+//! - [`model`]: what the promises allow to be seen; deliberately naive
+//! - [`breakage`]: faults planted between the two, to see that they are found
+//! - [`shrink`]: makes a plan that fails short
+//! - [`report`]: says how, and how to run it again
+
+#[expect(missing_docs, reason = "the fields of an operation are what their names say")]
+pub mod actors;
+pub mod breakage;
+pub mod hub;
+pub mod model;
+pub mod plan;
+pub mod random;
+pub mod report;
+pub mod shrink;
+pub mod stage;
+pub mod threads;
+pub mod totals;
+pub mod trace;
+pub mod world;

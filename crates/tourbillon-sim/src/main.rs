@@ -1,0 +1,141 @@
+//! Runs worlds from seeds until the time is up or a promise is broken.
+//!
+//!     cargo run --release -p tourbillon-sim -- --for 60s
+//!
+//! The README says what the options are for.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use tourbillon_sim::breakage::Break;
+use tourbillon_sim::plan::Plan;
+use tourbillon_sim::random::Random;
+use tourbillon_sim::totals::Totals;
+use tourbillon_sim::{report, shrink, world};
+
+/// Simulates Tourbillon, and compares it with its promises after every step.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    /// For how long: 500ms, 60s, 10m, 2h.
+    #[arg(long = "for", value_parser = duration, default_value = "10s")]
+    time: Duration,
+    /// This seed alone, once; without it, seeds from a fresh one on.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Steps a world.
+    #[arg(long, default_value_t = 400)]
+    steps: usize,
+    /// Of a seed's steps these alone, by number.
+    #[arg(long, value_delimiter = ',', requires = "seed")]
+    keep: Option<Vec<usize>>,
+    /// Plants a fault, P1 to P7, to see that it is found.
+    #[arg(long = "break")]
+    broken: Option<Break>,
+    /// Prints the steps of a seed, and does not run them.
+    #[arg(long, requires = "seed")]
+    show: bool,
+    /// Prints one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A step that takes longer than this hangs: something was called under a lock.
+const HANGS: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // What panics in an engine is reported with its seed; what panics on purpose is not reported at all.
+    std::panic::set_hook(Box::new(|_| {}));
+    let first = cli.seed.unwrap_or_else(fresh_seed);
+    let bar = progress(cli.time);
+    let current = watch(first);
+    let (start, mut totals) = (Instant::now(), Totals::default());
+    let mut seeds = Random::new(first);
+    let mut failed = None;
+    for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
+        current.store(seed, Ordering::SeqCst);
+        let plan = Plan::new(seed, cli.steps);
+        let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
+        if cli.show {
+            println!("{}", report::list(&plan));
+            return ExitCode::SUCCESS;
+        }
+        let ran = world::run(&plan, cli.broken);
+        totals += &ran.totals;
+        if cli.seed.is_some() {
+            eprintln!("all that happened: {:016x}", ran.hash);
+        }
+        if let Some(failure) = ran.failure {
+            bar.finish_and_clear();
+            let shrunk = shrink::shrink(&plan, cli.broken, failure);
+            eprintln!("{}", report::failure(&shrunk, cli.steps, cli.broken));
+            failed = Some(seed);
+            break;
+        }
+        bar.set_position((start.elapsed().as_millis() as u64).min(cli.time.as_millis() as u64));
+        bar.set_message(format!("{} runs, {} steps, {:.0} years", totals.runs, totals.steps, totals.years()));
+        if cli.seed.is_some() || start.elapsed() >= cli.time {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    if cli.json {
+        println!("{}", report::json(&totals, start.elapsed(), failed));
+    } else {
+        println!("first seed {first}\n{}", report::table(&totals, start.elapsed()));
+    }
+    if failed.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Ends the process, with the seed, if a world does not end.
+fn watch(first: u64) -> Arc<AtomicU64> {
+    let current = Arc::new(AtomicU64::new(first));
+    let watched = Arc::clone(&current);
+    std::thread::spawn(move || {
+        let mut last = None;
+        loop {
+            std::thread::sleep(HANGS);
+            let seed = watched.load(Ordering::SeqCst);
+            if last.replace(seed) == Some(seed) {
+                eprintln!("seed {seed} hangs");
+                std::process::exit(2);
+            }
+        }
+    });
+    current
+}
+
+fn fresh_seed() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// A bar on the terminal; nothing where there is none.
+fn progress(time: Duration) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(time.as_millis() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {elapsed}  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// `500ms`, `60s`, `10m`, `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` does not begin with a number"))?;
+    match &text[digits.len()..] {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        "h" => Ok(Duration::from_secs(number.saturating_mul(3600))),
+        unit => Err(format!("`{unit}` is none of ms, s, m, h")),
+    }
+}

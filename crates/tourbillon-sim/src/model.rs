@@ -1,0 +1,424 @@
+//! The reference: a list of timers with deadlines and states, and what the promises allow to be seen of each.
+//!
+//! It is naive on purpose. It has no queue, no shards and no locks; it looks at every timer whenever anything happens. It
+//! does not foretell what the engine does. It knows what the engine *may* do (a timer may fire once the clock has shown its
+//! deadline) and what it *must* have done (what was due when the engine was turned has fired), and says which promise an
+//! observation breaks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tourbillon::Outcome;
+
+use crate::hub::Id;
+
+/// Deadlines from here on are never: the engine keeps the last 2^36 nanoseconds for itself.
+pub const LAST: u64 = u64::MAX << 36;
+
+/// The deadline that never comes.
+pub const NEVER: u64 = u64::MAX;
+
+/// Which promise is broken, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The promise.
+    pub promise: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+/// All that the model knows.
+#[derive(Debug)]
+pub struct Model {
+    /// What the clock shows.
+    pub clock: u64,
+    /// Whether the engine was shut down.
+    pub closed: bool,
+    /// How many timers the engine may hold. With a limit timers may wait for room, and be late.
+    pub capacity: Option<usize>,
+    items: BTreeMap<Id, Item>,
+    next: Id,
+    violations: Vec<Violation>,
+    /// How many observations were compared.
+    pub checks: u64,
+    /// How many timers ended, by outcome.
+    pub fired: u64,
+    /// See `fired`.
+    pub cancelled: u64,
+    /// See `fired`.
+    pub stopped: u64,
+}
+
+/// One timer.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// What it is a timer of.
+    pub surface: &'static str,
+    /// Not before this.
+    pub deadline: u64,
+    /// A turn at this time or later fires it: the deadline and the slack.
+    pub due: u64,
+    /// The clock has shown the deadline since it was set.
+    pub reached: bool,
+    /// The engine was turned when it was due, or shut down: it has to have ended.
+    pub must: bool,
+    /// Where it is in its life.
+    pub state: State,
+    /// How it is observed.
+    pub seen_by: SeenBy,
+    /// How often it was told or woken since it was armed.
+    pub signals: u32,
+    /// Where and when it was armed, for the order; `None` if it was moved since.
+    pub place: Option<Place>,
+}
+
+/// Where a timer stands in the order of its shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Which shard.
+    pub shard: usize,
+    /// Which line of it: timers that share wake-ups are in one, all others in the second. Equal deadlines are in order
+    /// within a line.
+    pub strict: bool,
+    /// The how-manieth it was.
+    pub number: u64,
+}
+
+/// The life of a timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not armed.
+    Idle,
+    /// Armed, as far as is known.
+    Pending,
+    /// It is over, as its handle or a cancel has said.
+    Ended(Outcome),
+}
+
+/// How the end of a timer shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeenBy {
+    /// It can be asked.
+    Asking,
+    /// Its waker is woken.
+    Waking,
+    /// Its callback is called.
+    Calling,
+}
+
+impl Model {
+    /// Without timers.
+    #[must_use]
+    pub fn new(clock: u64, capacity: Option<usize>) -> Model {
+        Model {
+            clock,
+            closed: false,
+            capacity,
+            items: BTreeMap::new(),
+            next: 0,
+            violations: Vec::new(),
+            checks: 0,
+            fired: 0,
+            cancelled: 0,
+            stopped: 0,
+        }
+    }
+
+    /// A timer that is not armed.
+    pub fn add(&mut self, surface: &'static str, seen_by: SeenBy) -> Id {
+        self.next += 1;
+        let item = Item {
+            surface,
+            deadline: NEVER,
+            due: NEVER,
+            reached: false,
+            must: false,
+            state: State::Idle,
+            seen_by,
+            signals: 0,
+            place: None,
+        };
+        self.items.insert(self.next, item);
+        self.next
+    }
+
+    /// It is gone, and nobody will hear of it again.
+    pub fn forget(&mut self, id: Id) {
+        self.items.remove(&id);
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn get(&self, id: Id) -> Option<&Item> {
+        self.items.get(&id)
+    }
+
+    /// All that is known.
+    pub fn items(&self) -> impl Iterator<Item = (Id, &Item)> {
+        self.items.iter().map(|(id, item)| (*id, item))
+    }
+
+    /// Whether it is armed and has not ended.
+    #[must_use]
+    pub fn is_pending(&self, id: Id) -> bool {
+        self.items.get(&id).is_some_and(|item| item.state == State::Pending)
+    }
+
+    /// Gives a timer a deadline, and says how late it may be. Whatever it was told before is of the past.
+    pub fn set(&mut self, id: Id, deadline: u64, grid: u64) {
+        let clock = self.clock;
+        if let Some(item) = self.items.get_mut(&id) {
+            item.deadline = if deadline < LAST { deadline } else { NEVER };
+            item.due = round_up(item.deadline, grid);
+            item.reached = item.deadline <= clock;
+            item.must = false;
+        }
+    }
+
+    /// The same for a deadline that is kept as it is, also if the engine has no word for it.
+    pub fn set_as_is(&mut self, id: Id, deadline: u64) {
+        let clock = self.clock;
+        if let Some(item) = self.items.get_mut(&id) {
+            (item.deadline, item.due, item.must) = (deadline, deadline, false);
+            item.reached = deadline <= clock && deadline != NEVER;
+        }
+    }
+
+    /// It is armed, or waits for room.
+    pub fn pend(&mut self, id: Id, place: Option<Place>) {
+        let closed = self.closed;
+        if let Some(item) = self.items.get_mut(&id) {
+            (item.state, item.signals, item.place, item.must) = (State::Pending, 0, place, closed);
+        }
+    }
+
+    /// It was moved: it has no place in the order of arming any more.
+    pub fn moved(&mut self, id: Id) {
+        if let Some(item) = self.items.get_mut(&id) {
+            item.place = None;
+        }
+    }
+
+    /// It is not armed any more, and nobody is told.
+    pub fn idle(&mut self, id: Id) {
+        if let Some(item) = self.items.get_mut(&id) {
+            (item.state, item.must, item.place, item.signals) = (State::Idle, false, None, 0);
+        }
+    }
+
+    /// The clock shows this.
+    pub fn clock_shows(&mut self, clock: u64) {
+        self.clock = clock;
+        for item in self.items.values_mut() {
+            item.reached |= item.deadline <= clock;
+        }
+    }
+
+    /// The engine was turned at this time until there was nothing more to do.
+    pub fn swept(&mut self, clock: u64) {
+        for item in self.items.values_mut().filter(|item| item.state == State::Pending) {
+            item.must |= item.due <= clock && clock != NEVER;
+        }
+    }
+
+    /// The engine was shut down.
+    pub fn close(&mut self) {
+        self.closed = true;
+        for item in self.items.values_mut().filter(|item| item.state == State::Pending) {
+            item.must = true;
+        }
+    }
+
+    /// Somebody cancelled it, and was told so.
+    pub fn cancel(&mut self, id: Id) {
+        self.end(id, Outcome::Cancelled);
+    }
+
+    /// Somebody stopped it, and not with the engine.
+    pub fn stop(&mut self, id: Id) {
+        if let Some(item) = self.items.get_mut(&id) {
+            item.state = State::Ended(Outcome::Stopped);
+            self.stopped += 1;
+        }
+    }
+
+    /// It was seen to have ended like this.
+    pub fn end(&mut self, id: Id, outcome: Outcome) {
+        self.checks += 1;
+        let (closed, clock) = (self.closed, self.clock);
+        let Some(item) = self.items.get_mut(&id) else {
+            return self.violate("P2", format!("timer {id} is gone, and ended as {outcome:?}"));
+        };
+        let before = std::mem::replace(&mut item.state, State::Ended(outcome));
+        let item = item.clone();
+        match outcome {
+            Outcome::Fired => self.fired += 1,
+            Outcome::Cancelled => self.cancelled += 1,
+            _ => self.stopped += 1,
+        }
+        let name = format!("{} {id}", item.surface);
+        match (before, outcome) {
+            (State::Ended(before), _) => {
+                self.violate("P2", format!("{name} ended as {outcome:?} after it had ended as {before:?}"));
+            }
+            (_, Outcome::Fired) if !item.reached => {
+                let (deadline, early) = (item.deadline, item.deadline.saturating_sub(clock));
+                self.violate("P1", format!("{name} fired {early} ns before its deadline {deadline}"));
+            }
+            (_, Outcome::Stopped) if !closed => {
+                self.violate("P2", format!("{name} was stopped, and the engine was not"));
+            }
+            _ => {}
+        }
+    }
+
+    /// It was seen not to have ended.
+    pub fn still_pending(&mut self, id: Id) {
+        self.checks += 1;
+        let Some(item) = self.items.get(&id).cloned() else { return };
+        let name = format!("{} {id}", item.surface);
+        match item.state {
+            State::Ended(outcome) => self.violate("P2", format!("{name} is pending, and had ended as {outcome:?}")),
+            _ if item.must && self.closed => self.violate("P6", format!("{name} is pending after the shutdown")),
+            _ if item.must && self.capacity.is_none() => {
+                self.violate("P4", format!("{name} was due at {} and turned, and is pending", item.due));
+            }
+            _ => {}
+        }
+    }
+
+    /// Its waker was woken. With `is_exact` a timer is woken for its end only.
+    pub fn woken(&mut self, id: Id, clock: u64, is_exact: bool) {
+        self.checks += 1;
+        let closed = self.closed;
+        let Some(item) = self.items.get_mut(&id) else { return };
+        item.signals += 1;
+        let item = item.clone();
+        if !is_exact {
+            return;
+        }
+        let name = format!("{} {id}", item.surface);
+        if item.signals > 1 {
+            self.violate("P2", format!("{name} was woken {} times", item.signals));
+        }
+        if item.state == State::Pending && clock < item.deadline && !closed {
+            self.violate("P1", format!("{name} was woken {} ns before its deadline", item.deadline - clock));
+        }
+    }
+
+    /// Its callback was called.
+    pub fn told(&mut self, id: Id, outcome: Outcome, clock: u64) {
+        self.checks += 1;
+        let Some(item) = self.items.get_mut(&id) else {
+            return self.violate("P2", format!("callback {id} was called, and nobody waits with it"));
+        };
+        item.signals += 1;
+        let item = item.clone();
+        let name = format!("{} {id}", item.surface);
+        if item.signals > 1 {
+            return self.violate("P2", format!("{name} was told {} times, now {outcome:?}", item.signals));
+        }
+        match item.state {
+            State::Ended(before) if before == outcome => {}
+            State::Ended(before) => {
+                self.violate("P2", format!("{name} was told {outcome:?} and had ended as {before:?}"))
+            }
+            _ => {
+                if outcome == Outcome::Fired && clock < item.deadline {
+                    self.violate("P1", format!("{name} was told {} ns before its deadline", item.deadline - clock));
+                }
+                if outcome == Outcome::Cancelled {
+                    self.violate("P2", format!("{name} was told that it was cancelled, and nobody did that"));
+                }
+                self.end(id, outcome);
+            }
+        }
+    }
+
+    /// After a step: whoever must have heard by now has. With `calls_made` also those whose callbacks had waited.
+    pub fn check(&mut self, calls_made: bool) {
+        let lost: Vec<String> = self
+            .items
+            .iter()
+            .filter(|(_, item)| match (item.seen_by, item.state) {
+                (SeenBy::Waking, State::Pending) => item.must && item.signals == 0,
+                (SeenBy::Calling, State::Pending) => item.must && calls_made,
+                (SeenBy::Calling, State::Ended(_)) => item.signals == 0 && calls_made,
+                _ => false,
+            })
+            .filter(|_| self.capacity.is_none() || self.closed)
+            .map(|(id, item)| format!("{} {id} was due at {} and heard nothing: {item:?}", item.surface, item.due))
+            .collect();
+        self.checks += self.items.len() as u64;
+        let promise = if self.closed { "P6" } else { "P4" };
+        lost.into_iter().for_each(|what| self.violate(promise, what));
+    }
+
+    /// With room for all, nothing that is due is pending.
+    pub fn check_with_room(&mut self) {
+        let clock = self.clock;
+        // An item of a queue comes out when the queue is polled, which may be never.
+        let late = |item: &&Item| {
+            item.state == State::Pending && item.due <= clock && item.due != NEVER && item.surface != "item"
+        };
+        let late: Vec<String> = self.items.values().filter(late).map(|item| format!("{item:?}")).collect();
+        self.checks += self.items.len() as u64;
+        for item in late {
+            self.violate("P4", format!("at {clock} there was room, and this is late: {item}"));
+        }
+    }
+
+    /// The order in which timers of one shard were woken in one sweep.
+    pub fn check_order(&mut self, woken: &[Id]) {
+        let mut last: BTreeMap<usize, (Id, u64, Place)> = BTreeMap::new();
+        for id in woken {
+            // One that ended in its own poll was found to be past there, whoever is before it in the queue.
+            let found = self.items.get(id).filter(|item| item.state == State::Pending);
+            let Some((due, place)) = found.and_then(|item| Some((item.due, item.place?))) else { continue };
+            if let Some((before, its_due, its)) = last.insert(place.shard, (*id, due, place)) {
+                self.checks += 1;
+                let is_tie_broken = due == its_due && its.strict == place.strict && its.number > place.number;
+                if its_due > due || is_tie_broken {
+                    self.violate("P3", format!("{before} (due {its_due}) was woken before {id} (due {due})"));
+                }
+            }
+        }
+    }
+
+    /// A promise is broken.
+    pub fn violate(&mut self, promise: &'static str, what: String) {
+        self.violations.push(Violation { promise, what });
+    }
+
+    /// Compares, and says which promise is broken if the two differ.
+    pub fn same<T: PartialEq + fmt::Debug>(&mut self, promise: &'static str, what: &str, seen: T, expected: T) {
+        self.checks += 1;
+        if seen != expected {
+            self.violate(promise, format!("{what}: {seen:?}, and should be {expected:?}"));
+        }
+    }
+
+    /// The first promise that was broken.
+    #[must_use]
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violations.first()
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.what)
+    }
+}
+
+/// Slack rounds up to a multiple of the grid; what cannot be represented is never.
+#[must_use]
+pub fn round_up(deadline: u64, grid: u64) -> u64 {
+    deadline.checked_next_multiple_of(grid.max(1)).unwrap_or(NEVER)
+}
+
+/// The grid of a slack: the largest power of two that is not more.
+#[must_use]
+pub fn grid_of(most: u64) -> u64 {
+    if most == 0 { 1 } else { 1 << most.ilog2().min(62) }
+}

@@ -1,0 +1,251 @@
+//! A plan: what a world is made of and what happens in it, all of it from one seed and known beforehand.
+//!
+//! So a run can be repeated, and repeated without some of its steps: each step says what it wants done with things by number,
+//! and finds something to do it with whatever was done before it.
+
+use std::time::Duration;
+
+use tourbillon::{QueueKind, Slack};
+
+use crate::actors::{delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::model::{LAST, NEVER, grid_of};
+use crate::random::Random;
+
+/// A world and what happens in it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where all of it is from.
+    pub seed: u64,
+    /// What the world is made of.
+    pub setup: Setup,
+    /// What happens, with the number that each step had before any was taken out.
+    pub steps: Vec<(usize, Step)>,
+}
+
+/// What a world is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// How many threads.
+    pub threads: usize,
+    /// How many of them turn their own shard.
+    pub workers: usize,
+    /// How many shards.
+    pub shards: usize,
+    /// How shards keep their timers.
+    pub queue: QueueKind,
+    /// How late timers may be that do not say so themselves.
+    pub slack: SlackOf,
+    /// How many timers there can be.
+    pub capacity: Option<usize>,
+    /// What the clock shows in the beginning.
+    pub start: u64,
+    /// Usual durations are less than this.
+    pub scale: u64,
+}
+
+/// Slack, in a form that can be printed and asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlackOf {
+    /// See [`Slack`].
+    Adaptive,
+    /// See [`Slack`].
+    Exact,
+    /// See [`Slack`].
+    Upto(u64),
+    /// See [`Slack`].
+    Precise,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Time passes, and nobody turns the engine: a stall.
+    Jump(u64),
+    /// The clock is set back.
+    Back(u64),
+    /// Time passes, and each timer fires in its time.
+    Advance(u64),
+    /// The engine is turned once.
+    Turn,
+    /// A thread that has its own shard turns that.
+    Work(usize),
+    /// All turn until there is nothing more to do.
+    Sweep,
+    /// An executor polls one of those that were woken.
+    Poll(usize),
+    /// All turn and poll until nothing happens any more.
+    Settle,
+    /// The engine is shut down.
+    Shutdown,
+    /// See [`sleep`].
+    Sleep(sleep::Op),
+    /// See [`timeout`].
+    Timeout(timeout::Op),
+    /// See [`interval`].
+    Interval(interval::Op),
+    /// See [`scope`].
+    Scope(scope::Op),
+    /// See [`delay_queue`].
+    DelayQueue(delay_queue::Op),
+    /// See [`timer`].
+    Timer(timer::Op),
+    /// See [`named`].
+    Named(named::Op),
+    /// See [`scheduler`].
+    Scheduler(scheduler::Op),
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// So many nanoseconds has a year.
+pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
+
+impl Plan {
+    /// The plan of this seed, with so many steps.
+    #[must_use]
+    pub fn new(seed: u64, steps: usize) -> Plan {
+        let mut random = Random::new(seed);
+        let setup = Setup::random(&mut random);
+        let surfaces = 1 + random.below(255);
+        // Few worlds end early: what comes after a shutdown is soon seen.
+        let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
+        let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
+        let step = |number| {
+            let step = if number == ends_at { Step::Shutdown } else { Step::random(&mut random, &setup, surfaces) };
+            (number, step)
+        };
+        let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
+        Plan { seed, setup, steps: (0..last).map(step).collect() }
+    }
+
+    /// The same with these steps only, by their numbers.
+    #[must_use]
+    pub fn only(&self, keep: &[usize]) -> Plan {
+        let steps = self.steps.iter().filter(|(number, _)| keep.contains(number)).copied().collect();
+        Plan { seed: self.seed, setup: self.setup, steps }
+    }
+}
+
+impl Setup {
+    fn random(random: &mut Random) -> Setup {
+        let threads = 1 + random.index(4);
+        let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, 3600 * SECOND, YEAR / 12, YEAR, 60 * YEAR]);
+        let starts = [
+            0,
+            1,
+            SECOND,
+            (1 << 32) * 1_000_000 - scale.min(1 << 40),
+            (1 << 36) * 1_000_000,
+            100 * YEAR,
+            584 * YEAR - scale.min(YEAR),
+            LAST - scale.min(LAST),
+            NEVER - 1 - scale.min(LAST),
+        ];
+        let tick = Duration::from_nanos((scale / random.one_of(&[1, 16, 256])).max(1));
+        let queues = [
+            QueueKind::Wheel,
+            QueueKind::Wheel,
+            QueueKind::Heap,
+            QueueKind::ListTree,
+            QueueKind::Rounds { tick, slots: random.one_of(&[1, 8, 64]) },
+        ];
+        let queue = random.one_of(&queues);
+        let has_workers = random.one_in(5);
+        let shards = if has_workers { threads + 1 } else { 1 + random.index(threads) };
+        Setup {
+            threads,
+            workers: if has_workers { random.index(threads + 1) } else { 0 },
+            shards,
+            queue,
+            slack: SlackOf::random(random, scale),
+            capacity: random.one_in(4).then(|| 1 + random.index(12)),
+            start: if random.one_in(3) { random.one_of(&starts) } else { SECOND + random.below(YEAR) },
+            scale,
+        }
+    }
+}
+
+impl SlackOf {
+    /// Any.
+    pub fn random(random: &mut Random, scale: u64) -> SlackOf {
+        let most = random.below(scale.saturating_mul(2)).max(1);
+        random.one_of(&[SlackOf::Adaptive, SlackOf::Adaptive, SlackOf::Exact, SlackOf::Upto(most), SlackOf::Precise])
+    }
+
+    /// As the engine calls it.
+    #[must_use]
+    pub fn slack(self) -> Slack {
+        match self {
+            SlackOf::Adaptive => Slack::adaptive(),
+            SlackOf::Exact => Slack::exact(),
+            SlackOf::Upto(most) => Slack::upto(Duration::from_nanos(most)),
+            SlackOf::Precise => Slack::precise(),
+        }
+    }
+
+    /// To what deadlines are rounded up.
+    #[must_use]
+    pub fn grid(self) -> u64 {
+        if let SlackOf::Upto(most) = self { grid_of(most) } else { 1 }
+    }
+
+    /// Whether its timers ask for wake-ups of their own.
+    #[must_use]
+    pub fn is_strict(self) -> bool {
+        self != SlackOf::Adaptive
+    }
+}
+
+impl Step {
+    /// Any, of the surfaces whose bits are set.
+    fn random(random: &mut Random, setup: &Setup, surfaces: u64) -> Step {
+        if random.one_in(2) {
+            return Step::of_time(random, setup);
+        }
+        loop {
+            let surface = random.below(8);
+            if surfaces >> surface & 1 == 0 {
+                continue;
+            }
+            return match surface {
+                0 => Step::Sleep(sleep::Op::random(random, setup)),
+                1 => Step::Timeout(timeout::Op::random(random, setup)),
+                2 => Step::Interval(interval::Op::random(random, setup)),
+                3 => Step::Scope(scope::Op::random(random, setup)),
+                4 => Step::DelayQueue(delay_queue::Op::random(random, setup)),
+                5 => Step::Timer(timer::Op::random(random, setup)),
+                6 => Step::Named(named::Op::random(random, setup)),
+                _ => Step::Scheduler(scheduler::Op::random(random, setup)),
+            };
+        }
+    }
+
+    fn of_time(random: &mut Random, setup: &Setup) -> Step {
+        match random.below(20) {
+            0..4 => Step::Poll(random.index(8)),
+            4..6 => Step::Jump(span(random, setup.scale)),
+            6 => Step::Back(span(random, setup.scale)),
+            7..11 => Step::Advance(span(random, setup.scale)),
+            11..13 => Step::Turn,
+            13 => Step::Work(random.index(setup.threads)),
+            14..18 => Step::Sweep,
+            _ => Step::Settle,
+        }
+    }
+}
+
+/// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
+/// or almost nothing, or far too much.
+pub fn span(random: &mut Random, scale: u64) -> u64 {
+    match random.below(32) {
+        0..2 => 0,
+        2 => 1,
+        3 => random.any() >> random.below(64),
+        4..20 => (scale / 8).max(1) * random.below(12),
+        _ => random.below(scale),
+    }
+}
+
+/// After how long something is due; now and then never.
+pub fn after(random: &mut Random, scale: u64) -> Duration {
+    if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, scale)) }
+}

@@ -1,0 +1,142 @@
+//! What all actors of a world play on: the engine, its threads, the clock, the hub and the model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tourbillon::time::Instant;
+use tourbillon::{Clock, Driver, Engine, Time};
+
+use crate::breakage::Break;
+use crate::hub::{Hub, Id, Manner};
+use crate::model::{LAST, Model, NEVER, Place};
+use crate::plan::Setup;
+use crate::threads::Threads;
+use crate::totals::Totals;
+
+/// See the module.
+pub struct Stage {
+    /// What the world is made of.
+    pub setup: Setup,
+    /// Where the engine's doings are written down.
+    pub hub: Arc<Hub>,
+    /// What it is all about.
+    pub engine: Engine,
+    /// Who acts.
+    pub threads: Threads,
+    /// What may be seen.
+    pub model: Model,
+    /// Who was woken and was not polled yet.
+    pub ready: BTreeSet<Id>,
+    /// What happened so far.
+    pub totals: Totals,
+    /// The fault that is planted, if any.
+    pub broken: Option<Break>,
+    /// The same moment on the clock and as an instant.
+    pub base: (Instant, u64),
+    numbers: u64,
+}
+
+impl Stage {
+    /// An empty one.
+    #[must_use]
+    pub fn new(setup: Setup, broken: Option<Break>) -> Stage {
+        let clock = Clock::manual();
+        clock.set(Time::from_nanos(setup.start));
+        let hub = Hub::new(clock.clone());
+        let mut builder = Engine::builder().clock(clock).driver(Driver::external()).shards(setup.shards);
+        builder = builder.queue(setup.queue).slack(setup.slack.slack());
+        if let Some(capacity) = setup.capacity {
+            builder = builder.capacity(capacity);
+        }
+        let engine = builder.build().expect("every setup that is planned can be built");
+        hub.set_engine(Some(engine.clone()));
+        let mut threads = Threads::new(&engine, setup.threads, setup.workers, setup.shards);
+        let base = (threads.on(0, Instant::now), setup.start);
+        Stage {
+            setup,
+            hub,
+            engine,
+            threads,
+            model: Model::new(setup.start, setup.capacity),
+            ready: BTreeSet::new(),
+            totals: Totals::default(),
+            broken,
+            base,
+            numbers: 0,
+        }
+    }
+
+    /// What the clock shows.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.hub.now()
+    }
+
+    /// When something is due that is due after so long.
+    #[must_use]
+    pub fn due_after(&self, after: Duration) -> u64 {
+        add(self.now(), after)
+    }
+
+    /// As the clock says it.
+    #[must_use]
+    pub fn time_of(&self, instant: Instant) -> u64 {
+        match instant.checked_duration_since(self.base.0) {
+            Some(after) => add_as_is(self.base.1, after),
+            None => {
+                let before = u64::try_from((self.base.0 - instant).as_nanos()).unwrap_or(u64::MAX);
+                self.base.1.saturating_sub(before)
+            }
+        }
+    }
+
+    /// As an instant.
+    #[must_use]
+    pub fn instant_of(&self, time: u64) -> Instant {
+        if time >= LAST {
+            self.base.0 + Duration::MAX
+        } else if time >= self.base.1 {
+            self.base.0 + Duration::from_nanos(time - self.base.1)
+        } else {
+            self.base.0 - Duration::from_nanos(self.base.1 - time)
+        }
+    }
+
+    /// A waker for this item.
+    #[must_use]
+    pub fn waker(&self, id: Id, manner: Manner) -> Waker {
+        self.hub.waker(id, manner)
+    }
+
+    /// The next place in the order of this thread's shard.
+    pub fn place(&mut self, thread: usize, strict: bool) -> Option<Place> {
+        self.numbers += 1;
+        Some(Place { shard: self.threads.shard_of(thread), strict, number: self.numbers })
+    }
+
+    /// Whether a timer of the engine is woken for its end alone: not, if it may be woken because there is room for it.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.setup.capacity.is_none()
+    }
+}
+
+/// A moment so long after another, as an engine knows it: its last moments are never.
+#[must_use]
+pub fn add(time: u64, after: Duration) -> u64 {
+    known(add_as_is(time, after))
+}
+
+/// A moment so long after another; never, if the clock has no number for it.
+#[must_use]
+pub fn add_as_is(time: u64, after: Duration) -> u64 {
+    u64::try_from(u128::from(time) + after.as_nanos()).unwrap_or(NEVER)
+}
+
+/// A moment as an engine knows it.
+#[must_use]
+pub fn known(time: u64) -> u64 {
+    if time < LAST { time } else { NEVER }
+}

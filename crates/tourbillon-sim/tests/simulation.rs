@@ -1,0 +1,82 @@
+//! A few seconds of simulation, and that it would find what is wrong.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tourbillon_sim::breakage::{ALL, Break};
+use tourbillon_sim::plan::Plan;
+use tourbillon_sim::random::Random;
+use tourbillon_sim::totals::Totals;
+use tourbillon_sim::{report, shrink, world};
+
+const STEPS: usize = 400;
+
+/// Runs the world of this seed, and says how to run it again if it breaks a promise.
+fn run(seed: u64) -> (Totals, u64) {
+    let plan = Plan::new(seed, STEPS);
+    let ran = world::run(&plan, None);
+    if let Some(failure) = ran.failure {
+        let shrunk = shrink::shrink(&plan, None, failure);
+        panic!("{}", report::failure(&shrunk, STEPS, None));
+    }
+    (ran.totals, ran.hash)
+}
+
+#[test]
+fn p1_to_p7_hold_in_the_worlds_of_fixed_seeds() {
+    (0..500).for_each(|seed| _ = run(seed));
+}
+
+#[test]
+fn p1_to_p7_hold_in_worlds_that_nobody_has_seen_before() {
+    let first = match std::env::var("TOURBILLON_SEED") {
+        Ok(text) => text.parse().expect("TOURBILLON_SEED is a number"),
+        Err(_) => SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64),
+    };
+    println!("to repeat this: TOURBILLON_SEED={first}");
+    let (mut random, mut totals, start) = (Random::new(first), Totals::default(), Instant::now());
+    while start.elapsed() < Duration::from_secs(3) {
+        totals += &run(random.any()).0;
+    }
+    println!("{}", report::table(&totals, start.elapsed()));
+    assert!(totals.fires > 0 && totals.cancels > 0 && totals.stops > 0 && totals.jobs > 0, "nothing happened");
+}
+
+#[test]
+fn b6_one_seed_is_one_run_to_the_last_wake() {
+    for seed in 1000..1200 {
+        let (before, after) = (run(seed), run(seed));
+        assert_eq!(before, after, "seed {seed}");
+    }
+}
+
+/// Runs worlds until one breaks a promise, and gives it in as few steps as can be.
+fn find(broken: Break) -> shrink::Shrunk {
+    let found = (0..2000).find_map(|seed| {
+        let plan = Plan::new(seed, STEPS);
+        let failure = world::run(&plan, Some(broken)).failure?;
+        Some(shrink::shrink(&plan, Some(broken), failure))
+    });
+    found.unwrap_or_else(|| panic!("{broken:?} was not found in 2000 worlds"))
+}
+
+#[test]
+fn every_fault_that_is_planted_is_found_and_shrunk() {
+    for broken in ALL {
+        let shrunk = find(broken);
+        println!("{}\n", report::failure(&shrunk, STEPS, Some(broken)));
+        let most = if broken == Break::P6 { 100 } else { 12 };
+        assert!(shrunk.plan.steps.len() <= most, "{broken:?} takes {} steps", shrunk.plan.steps.len());
+        // What is printed fails again.
+        let keep: Vec<usize> = shrunk.plan.steps.iter().map(|(number, _)| *number).collect();
+        let again = world::run(&Plan::new(shrunk.plan.seed, STEPS).only(&keep), Some(broken));
+        assert_eq!(again.failure.map(|failure| failure.violation), Some(shrunk.failure.violation));
+    }
+}
+
+#[test]
+fn p5_some_worlds_are_a_hundred_years_old_and_some_near_the_end_of_their_clock() {
+    let starts: Vec<u64> = (0..500).map(|seed| Plan::new(seed, 0).setup.start).collect();
+    let year = tourbillon_sim::plan::YEAR;
+    assert!(starts.iter().any(|start| *start >= 100 * year && *start < 101 * year));
+    assert!(starts.iter().any(|start| *start > u64::MAX - 100 * year / 1000));
+}
