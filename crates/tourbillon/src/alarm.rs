@@ -2,7 +2,8 @@
 //!
 //! On Linux it is a timer of the kernel (timerfd) on the engine's own clock. Whoever arms an earlier timer sets it
 //! earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again. Elsewhere, and
-//! where no file descriptor is to be had, it is a condition variable.
+//! where no file descriptor is to be had, it is a condition variable. That hears nothing of a clock that is set or of a suspend, so a
+//! driver that waits on it for a clock that may jump looks at the clock every [`LOOK`].
 
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ enum Bell {
     /// Nobody waits: an engine that is turned by its user, who may want to be told.
     Call(Box<dyn Fn() + Send + Sync>),
 }
+
+/// How late a timer can be, without a timer of the kernel, because its clock has jumped.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Alarm {
     /// For a driver that [waits](Alarm::wait) on a thread.
@@ -111,6 +115,8 @@ impl Alarm {
             Bell::Condvar(condvar) => {
                 let set = lock(&self.set);
                 let rest = Duration::from(set.at - clock.now());
+                let may_jump = !clock.is_steady() && !set.at.is_never();
+                let rest = if may_jump { rest.min(LOOK) } else { rest };
                 if !rest.is_zero() {
                     drop(condvar.wait_timeout(set, rest));
                 }
@@ -203,6 +209,35 @@ mod timer {
         #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only event loops watch it"))]
         pub(super) fn fd(&self) -> BorrowedFd<'_> {
             self.fd.as_fd()
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use tourbillon_queue::Span;
+
+    use super::*;
+
+    /// What is waited for an hour may be due at once, if the clock is set or the machine was suspended; a condition variable
+    /// hears nothing of either.
+    #[test]
+    fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
+        let (send, receive) = channel();
+        for clock in [Clock::wall(), Clock::boot()] {
+            let alarm = Alarm::with(Bell::Condvar(Condvar::new()));
+            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600)), Set::Done);
+            let send = send.clone();
+            thread::spawn(move || {
+                alarm.wait(&clock);
+                send.send(())
+            });
+        }
+        for _ in 0..2 {
+            assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(()), "it waits without looking");
         }
     }
 }

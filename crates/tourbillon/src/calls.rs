@@ -13,7 +13,8 @@
 //!   is none. So a callback that blocks delays other callbacks, and no timer (P4, P11).
 //! - Turned from outside: whoever turns, after the round. A turn makes the calls that waited when it began, so that a callback
 //!   that arms again cannot keep it for ever.
-//! - If the system has no thread to give: the driver, after its round.
+//! - If the system has no thread to give: the driver, after its round. It asks for one each time before, so that callbacks delay
+//!   timers for no longer than need be.
 //! - Shutdown makes those that are left if no thread does. What is posted afterwards gets a thread of its own, whoever turned the
 //!   engine before, since nobody may come to turn it any more. Only if the system refuses that too are the calls made by
 //!   who posts them, as the last thing that it does: late and in the wrong place, but made.
@@ -46,6 +47,9 @@ pub(crate) struct Calls {
     /// Whether there ever was a call. Engines without any pay no more than a look at this.
     used: AtomicBool,
     panics: AtomicU64,
+    /// As if the system had no thread to give.
+    #[cfg(all(test, not(loom)))]
+    is_refused: AtomicBool,
 }
 
 struct Line {
@@ -117,6 +121,17 @@ impl Core {
         are_drivers && !line.waiting.is_empty() && !line.in_the_making
     }
 
+    /// By a driver that [has calls](Core::has_calls), of its own engine: there was no thread for them. If there is one now, it makes them.
+    pub(crate) fn make_calls_or_start_thread(&self) {
+        if lock(&self.calls.line).try_again() {
+            if thread::spawn(self.to_ref()).is_ok() {
+                return;
+            }
+            lock(&self.calls.line).thread = Thread::Refused;
+        }
+        self.make_calls();
+    }
+
     /// Makes the calls that wait, on this thread, unless somebody makes calls already; in a closed engine also those that come in
     /// meanwhile.
     pub(crate) fn make_calls(&self) {
@@ -147,6 +162,12 @@ impl Core {
             Thread::Asleep => self.calls.posted.notify_one(),
             Thread::None | Thread::Refused => self.make_calls(),
         }
+    }
+
+    /// As if the system had refused a thread before.
+    #[cfg(all(test, loom))]
+    pub(crate) fn refuse_thread_for_calls(&self) {
+        lock(&self.calls.line).thread = Thread::Refused;
     }
 
     /// How many callbacks have panicked.
@@ -186,6 +207,8 @@ impl Calls {
             posted: Condvar::new(),
             used: AtomicBool::new(false),
             panics: AtomicU64::new(0),
+            #[cfg(all(test, not(loom)))]
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -225,6 +248,15 @@ impl Line {
         if made.capacity() <= KEPT {
             self.spare = made;
         }
+    }
+
+    /// Whether it is time to ask for a thread once more. From now on there is one, unless the caller takes that back.
+    fn try_again(&mut self) -> bool {
+        let is_time = self.thread == Thread::Refused && !self.in_the_making;
+        if is_time {
+            self.thread = Thread::Awake;
+        }
+        is_time
     }
 
     fn tell(&mut self, is_external: bool) -> Tell {
@@ -281,7 +313,7 @@ mod thread {
     #[cfg(not(loom))]
     pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
         #[cfg(test)]
-        super::tests::may_start_threads()?;
+        core.calls.may_start_threads()?;
         let thread = std::thread::Builder::new().name("tourbillon-calls".into());
         thread.spawn(move || run(&core)).map(drop)
     }
@@ -295,20 +327,24 @@ mod thread {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::cell::Cell;
     use std::io;
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::{self, Receiver};
     use std::thread::{self, ThreadId};
     use std::time::Duration;
 
+    use super::Calls;
     use crate::{Engine, Outcome, Timer};
 
-    thread_local! {
-        static MAY_START: Cell<bool> = const { Cell::new(true) };
+    impl Calls {
+        pub(super) fn may_start_threads(&self) -> io::Result<()> {
+            if self.is_refused.load(Ordering::SeqCst) { Err(io::Error::other("no more threads")) } else { Ok(()) }
+        }
     }
 
-    pub(super) fn may_start_threads() -> io::Result<()> {
-        if MAY_START.get() { Ok(()) } else { Err(io::Error::other("no more threads")) }
+    /// From now on threads for calls are refused to this engine, or not.
+    fn refuse_threads(engine: &Engine, is_refused: bool) {
+        engine.core().calls.is_refused.store(is_refused, Ordering::SeqCst);
     }
 
     /// What a callback of this timer is told, and on which thread.
@@ -320,8 +356,8 @@ mod tests {
 
     #[test]
     fn p6_without_a_thread_for_them_the_driver_calls_and_goes_on_firing() {
-        MAY_START.set(false);
         let engine = Engine::builder().build().unwrap();
+        refuse_threads(&engine, true);
         let timer = Timer::on(&engine);
         let here = thread::current().id();
         for after in [0, 0, 1, 1, 0] {
@@ -329,13 +365,26 @@ mod tests {
             let (outcome, on) = outcome_of(&timer).recv().unwrap();
             assert!(outcome == Outcome::Fired && on != here);
         }
-        MAY_START.set(true);
+    }
+
+    #[test]
+    fn p4_p6_a_driver_that_had_to_call_gives_the_calls_to_a_thread_as_soon_as_there_is_one() {
+        let engine = Engine::builder().build().unwrap();
+        refuse_threads(&engine, true);
+        let timer = Timer::on(&engine);
+        let driver = outcome_of(&timer).recv().unwrap().1;
+        assert_eq!(outcome_of(&timer).recv().unwrap().1, driver);
+        refuse_threads(&engine, false);
+        let thread = outcome_of(&timer).recv().unwrap().1;
+        assert_ne!(thread, driver);
+        refuse_threads(&engine, true);
+        assert_eq!(outcome_of(&timer).recv().unwrap().1, thread, "it stays");
     }
 
     #[test]
     fn d28_without_a_thread_for_them_shutdown_calls_and_after_it_who_posts() {
-        MAY_START.set(false);
         let engine = Engine::builder().build().unwrap();
+        refuse_threads(&engine, true);
         let timer = Timer::on(&engine);
         outcome_of(&timer).recv().unwrap();
         timer.expires_after(Duration::MAX);
@@ -344,7 +393,7 @@ mod tests {
         assert_eq!(stopped.recv().unwrap().0, Outcome::Stopped);
         let after = outcome_of(&timer);
         assert_eq!(after.try_recv(), Ok((Outcome::Stopped, thread::current().id())));
-        MAY_START.set(true);
+        refuse_threads(&engine, false);
         assert_ne!(outcome_of(&timer).recv().unwrap().1, thread::current().id());
     }
 }

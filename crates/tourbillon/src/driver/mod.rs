@@ -254,8 +254,7 @@ impl Wheelwork {
         }
         self.in_batches = round.more;
         if self.core.has_calls() {
-            // There is no thread for them.
-            self.core.make_calls();
+            self.core.make_calls_or_start_thread();
         }
         if round.more {
             return Next::More;

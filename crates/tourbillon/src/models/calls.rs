@@ -79,6 +79,29 @@ fn d28_no_call_is_lost_by_a_thread_that_ends() {
 }
 
 #[test]
+fn d28_no_call_is_lost_between_a_driver_that_had_to_call_and_a_thread_that_is_to_be_had_again() {
+    explore_up_to(3, || {
+        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
+        core.refuse_thread_for_calls();
+        made.post(&core);
+        let other = {
+            let (core, made) = (core.clone(), made.clone());
+            thread::spawn(move || {
+                made.post(&core);
+                core.shut_down();
+            })
+        };
+        // The driver, which looks for calls before it sleeps and before it ends.
+        if core.has_calls() {
+            core.make_calls_or_start_thread();
+        }
+        other.join().unwrap();
+        made.wait_for(2);
+        assert_eq!(made.count(), 2);
+    });
+}
+
+#[test]
 fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
     explore_up_to(3, || {
         let (core, made) = (core(Driver::external(), Clock::manual()), Made::default());

@@ -1,0 +1,131 @@
+//! Timers are armed faster than they can be fired.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tourbillon::time::Sleep;
+use tourbillon::{ArmError, Engine};
+
+use crate::apart::{Child, part_of, report};
+use crate::by_hand::{eventually, ms, poll_with, waker};
+use crate::kilobytes;
+use crate::ledger::Ledger;
+
+const THREADS: usize = 3;
+
+/// How it rains.
+#[derive(Clone, Copy)]
+struct Flood {
+    lasts: Duration,
+    /// What it costs to wake somebody.
+    waking: Duration,
+    capacity: Option<usize>,
+}
+
+/// What one thread has done.
+#[derive(Default)]
+struct Armed {
+    armed: u64,
+    /// Those that were past, or had fired, before they could be given a waker.
+    fired_at_once: u64,
+    refused: u64,
+}
+
+#[test]
+fn p2_p4_p7_armed_faster_than_they_can_fire_timers_are_refused_at_capacity_and_none_is_lost() {
+    let test = "flood::p2_p4_p7_armed_faster_than_they_can_fire_timers_are_refused_at_capacity_and_none_is_lost";
+    let flood = Flood { lasts: ms(2000), waking: Duration::from_micros(2), capacity: Some(300_000) };
+    match part_of(test) {
+        None => Child::play(test, "is flooded").succeeds(),
+        Some(_) => assert!(flood.rains() > 0, "nothing was refused: it was no flood"),
+    }
+}
+
+#[test]
+fn p2_p4_armed_as_fast_as_can_be_without_a_capacity_timers_are_late_and_none_is_lost() {
+    let test = "flood::p2_p4_armed_as_fast_as_can_be_without_a_capacity_timers_are_late_and_none_is_lost";
+    let flood = Flood { lasts: ms(700), waking: Duration::ZERO, capacity: None };
+    match part_of(test) {
+        None => Child::play(test, "is flooded").succeeds(),
+        Some(_) => assert_eq!(flood.rains(), 0),
+    }
+}
+
+impl Flood {
+    /// Threads arm timers of a millisecond as fast as they can. Says how many were refused.
+    fn rains(self) -> u64 {
+        let Flood { lasts, waking, capacity } = self;
+        let builder = Engine::builder();
+        let builder = if let Some(capacity) = capacity { builder.capacity(capacity) } else { builder };
+        let engine = builder.build().unwrap();
+        let woken = Arc::new(AtomicU64::new(0));
+        let counts = waker({
+            let woken = Arc::clone(&woken);
+            move || {
+                let start = Instant::now();
+                while start.elapsed() < waking {}
+                woken.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let (is_over, before, mut most) = (AtomicBool::new(false), kilobytes("VmHWM"), 0);
+        let threads: Vec<_> = thread::scope(|scope| {
+            let arm = || arm_all_the_time(&engine, &counts, &is_over);
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(arm)).collect();
+            let start = Instant::now();
+            while start.elapsed() < lasts {
+                most = most.max(engine.stats().pending);
+                thread::sleep(ms(10));
+            }
+            is_over.store(true, Ordering::SeqCst);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let total = |of: fn(&Armed) -> u64| threads.iter().map(of).sum::<u64>();
+        let (armed, at_once, refused) = (total(|t| t.armed), total(|t| t.fired_at_once), total(|t| t.refused));
+        let stats = engine.stats();
+        assert_eq!((stats.fired, stats.pending), (stats.armed, 0), "{stats:?}");
+        // Some were past before they could be armed, because their thread had lost its processor.
+        assert!((armed - at_once..=armed).contains(&stats.armed), "{armed} asked for; {stats:?}");
+        eventually("each that fired was woken", || woken.load(Ordering::SeqCst) + at_once == armed);
+        assert!(capacity.is_none_or(|capacity| most <= capacity as u64), "{most} pending at once");
+        report(&format!(
+            "{THREADS} threads armed {armed} timers of 1 ms in {lasts:?}, {waking:?} to wake one, {refused} were refused; {most} pending at \
+             once, {} kB more; late by {:?} at most, half of them by no more than {:?}; 0 lost",
+            kilobytes("VmHWM").saturating_sub(before),
+            stats.lateness.max(),
+            stats.lateness.quantile(0.5),
+        ));
+        let mut after = Ledger::new(&engine);
+        let late_batches = after.recovers();
+        after.balance(&format!("after the flood, {late_batches} late batches"));
+        refused
+    }
+}
+
+/// Arms one after the other, and then waits until each of its own has fired.
+fn arm_all_the_time(engine: &Engine, waker: &Waker, is_over: &AtomicBool) -> Armed {
+    let mut done = Armed::default();
+    let mut held: VecDeque<std::pin::Pin<Box<Sleep>>> = VecDeque::new();
+    while !is_over.load(Ordering::Relaxed) {
+        match engine.try_sleep(ms(1)) {
+            Ok(sleep) => {
+                let mut sleep = Box::pin(sleep);
+                done.armed += 1;
+                done.fired_at_once += u64::from(poll_with(sleep.as_mut(), waker).is_ready());
+                held.push_back(sleep);
+            }
+            Err(full) => {
+                assert!(matches!(full, ArmError::Full { .. }), "{full}");
+                done.refused += 1;
+            }
+        }
+        while held.front().is_some_and(|sleep| sleep.is_elapsed()) {
+            held.pop_front();
+        }
+    }
+    eventually("all that it has armed fire", || held.iter().all(|sleep| sleep.is_elapsed()));
+    done
+}

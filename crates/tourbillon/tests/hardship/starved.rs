@@ -1,0 +1,61 @@
+//! Threads that never rest take all processors, and the driver's thread has the lowest priority of all.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use tourbillon::Engine;
+
+use crate::apart::{Child, part_of, report};
+use crate::by_hand::{eventually, ms};
+use crate::ledger::Ledger;
+
+const FAMINE: Duration = Duration::from_millis(1000);
+/// For each processor.
+const BUSY: usize = 8;
+
+#[test]
+fn p1_p2_p4_where_all_processors_are_taken_timers_are_late_but_none_is_lost() {
+    let test = "starved::p1_p2_p4_where_all_processors_are_taken_timers_are_late_but_none_is_lost";
+    match part_of(test) {
+        None => Child::play(test, "starves").succeeds(),
+        Some(_) => starves(),
+    }
+}
+
+fn starves() {
+    let engine = Engine::builder().build().unwrap();
+    let mut ledger = Ledger::new(&engine);
+    eventually("there is a driver", || crate::driver_threads().len() == 1);
+    let driver = Pid::from_raw(crate::driver_threads()[0]);
+    let before = getpriority_process(driver).unwrap();
+    setpriority_process(driver, 19).unwrap();
+
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    let threads = BUSY * thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let start = Instant::now();
+        while start.elapsed() < FAMINE {
+            (0..50).for_each(|number| _ = ledger.arm(Duration::from_micros(400 * number)));
+            ledger.cancel_some();
+            ledger.forget_fired();
+            thread::sleep(ms(2));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(rounds.into_inner() > threads as u64, "nobody was busy");
+    // Not everybody may. Then it has to recover with what it has.
+    let restored = setpriority_process(driver, before).is_ok();
+    ledger.all_fire();
+    let (hungry, late_batches) = (ledger.armed(), ledger.recovers());
+    report(&format!("{hungry} timers armed beside {threads} busy threads, driver at nice 19 (restored: {restored})"));
+    ledger.balance(&format!("starved for {FAMINE:?}, {late_batches} late batches"));
+}
