@@ -87,6 +87,8 @@ pub mod adapters;
 mod backend;
 mod clock;
 mod io;
+#[cfg(all(test, loom))]
+mod models;
 pub mod net;
 mod reactor;
 mod runtime;

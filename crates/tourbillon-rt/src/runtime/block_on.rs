@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -11,6 +10,7 @@ use super::guests::Sitting;
 use super::seat::Seat;
 use super::worker::{Role, Worker};
 use super::{Handle, budget, context};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Wakes a future that is run on a seat.
 struct OnSeat {

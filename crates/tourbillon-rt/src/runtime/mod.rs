@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `worker.rs` | the loop of a thread that runs tasks: the order of one turn is there |
 //! | `seat.rs` | what other threads know of such a thread |
-//! | `shared.rs` | the global queue, who sleeps, who is called |
+//! | `shared.rs` | the global queue, and who has ended |
+//! | `sleepers.rs` | who sleeps, and who is called for a task |
 //! | `monitor.rs` | what becomes of a worker that is blocked by its task |
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
+//! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
 //! | `budget.rs` | how much a task may do before others get a turn |
@@ -18,10 +20,14 @@ pub(crate) mod budget;
 pub(crate) mod context;
 mod event_loop;
 mod guests;
+#[cfg(all(test, loom))]
+mod models;
 mod monitor;
 mod registry;
 mod seat;
 mod shared;
+mod sleepers;
+mod work;
 mod worker;
 
 use std::fmt;
@@ -43,7 +49,7 @@ use self::seat::Seat;
 use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
-use crate::sync::contain;
+use crate::sync::{contain, unblock};
 use crate::task::{JoinError, JoinHandle};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
@@ -332,7 +338,7 @@ impl Handle {
         T: Send + 'static,
     {
         let handle = self.clone();
-        let task = blocking::unblock(move || {
+        let task = unblock(move || {
             let _entered = handle.enter();
             catch(f).map_err(JoinError::Panicked)
         });
@@ -404,7 +410,7 @@ where
 {
     match Handle::current() {
         Ok(handle) => handle.spawn_blocking(f),
-        Err(_) => JoinHandle::new(blocking::unblock(move || catch(f).map_err(JoinError::Panicked)), None),
+        Err(_) => JoinHandle::new(unblock(move || catch(f).map_err(JoinError::Panicked)), None),
     }
 }
 

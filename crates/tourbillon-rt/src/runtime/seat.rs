@@ -1,16 +1,14 @@
 //! What other threads know of one that runs tasks: how to wake it, what can be stolen from it, whether it gets on.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_task::Runnable;
-use crossbeam_deque::Stealer;
 use tourbillon::StandIn;
 
 use super::registry::Registry;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::lock;
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lock};
 
 pub(crate) struct Seat {
     pub(super) reactor: Arc<Reactor>,

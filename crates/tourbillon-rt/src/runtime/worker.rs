@@ -21,19 +21,19 @@ use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_task::Runnable;
-use crossbeam_deque::{Steal, Worker as Queue};
+use crossbeam_deque::Steal;
 use tourbillon::{Span, Time};
 
 use super::context;
 use super::registry::catch;
 use super::seat::{FallingAsleep, Seat};
 use super::shared::Shared;
+use super::sleepers::Woken;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::{contain, dispose};
+use crate::sync::{Queue, contain, dispose};
 
 /// So many tasks are run before timers and sockets get their turn.
 const TASKS: u32 = 64;
@@ -167,7 +167,7 @@ impl Worker {
         for ran in 0..most {
             let Some(runnable) = self.next_task() else { return ran };
             if ran == ENOUGH && !self.queue.is_empty() {
-                self.shared.call_for_help();
+                self.shared.sleepers.call_for_help();
             }
             let step = self.seat.step();
             // What a task throws it has caught itself; this is for what a handler of an event loop throws.
@@ -248,7 +248,7 @@ impl Worker {
             return;
         }
         if self.runs_all_tasks() {
-            self.shared.add_sleeper(&self.seat);
+            self.shared.sleepers.add(&self.seat);
         }
         if self.has_task() || (self.runs_all_tasks() && self.shared.is_stopping()) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
@@ -257,11 +257,11 @@ impl Worker {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         self.seat.wake_up();
-        if self.runs_all_tasks() && self.shared.remove_sleeper(&self.seat) {
+        if self.runs_all_tasks() && self.shared.sleepers.remove(&self.seat) == Woken::ToSearch {
             let found = self.has_task() || self.steal();
-            self.shared.searching.fetch_sub(1, Ordering::SeqCst);
+            self.shared.sleepers.has_searched();
             if found && !self.shared.injector.is_empty() {
-                self.shared.call_for_help();
+                self.shared.sleepers.call_for_help();
             }
         }
         if self.shared.is_watched {
