@@ -1,7 +1,6 @@
 //! Timers on workers: never early, dropped anywhere, beside I/O, and nothing while nothing is due (F3, F4, P1, P9, D9, D26).
 
-mod backends;
-mod harness;
+mod support;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,8 +9,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use backends::{eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair};
-use harness::{Random, sleeps_and_cpu, soon};
+use support::{Random, eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair, sleeps_and_cpu, soon};
 use tourbillon_rt::time::{self, Instant, Sleep};
 use tourbillon_rt::{Runtime, spawn};
 
@@ -127,7 +125,7 @@ fn f4_a_timer_that_is_armed_while_all_workers_sleep_fires() {
                 futures_lite::future::block_on(time::sleep(Duration::from_micros(300)));
                 sender.send(()).unwrap();
             }
-            receiver.recv_timeout(harness::LONG).unwrap();
+            receiver.recv_timeout(support::LONG).unwrap();
         }
     });
 }

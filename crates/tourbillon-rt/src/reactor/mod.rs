@@ -208,24 +208,20 @@ impl Reactor {
         *lock(&self.owner) == Some(current_thread().id())
     }
 
-    /// Waits, and wakes who waits for what happened.
+    /// Waits until something has happened. Who is to hear of it is told by [`dispatch`](Reactor::dispatch).
     pub(crate) fn wait(&self, until: Option<Time>, batch: &mut Batch) -> io::Result<()> {
         let doubted = self.ask_doubted(&mut batch.events);
-        let waited = if batch.events.is_empty() {
+        if batch.events.is_empty() {
             self.selector.wait([until, doubted].into_iter().flatten().min(), &mut batch.events)
         } else {
             self.selector.reap(&mut batch.events)
-        };
-        self.dispatch(batch);
-        waited
+        }
     }
 
     /// The same for what has happened already.
     pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
         let _later = self.ask_doubted(&mut batch.events);
-        let reaped = self.selector.reap(&mut batch.events);
-        self.dispatch(batch);
-        reaped
+        self.selector.reap(&mut batch.events)
     }
 
     /// The same for the owner, who does not come.
@@ -300,7 +296,8 @@ impl Reactor {
         self.selector.remove(token, fd);
     }
 
-    fn dispatch(&self, batch: &mut Batch) {
+    /// Wakes who waits for what has happened.
+    pub(crate) fn dispatch(&self, batch: &mut Batch) {
         let Batch { events, concerned, wakers } = batch;
         if events.is_empty() {
             return;

@@ -144,26 +144,24 @@ impl Selector for OwnRing {
 
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
         self.with_ring(|ring| {
-            ring.watch_bell(&self.bell)?;
-            self.see_to_removals(ring)?;
-            let waited = ring.wait(until);
-            if ring.ring.completion().len() >= PREPARED {
-                ring.catch_up()?;
-            }
+            let prepared = ring.watch_bell(&self.bell).and_then(|()| self.see_to_removals(ring));
+            let waited = prepared.and_then(|()| ring.wait(until));
+            let is_behind = ring.ring.completion().len() >= PREPARED;
+            let caught_up = if is_behind { ring.catch_up() } else { Ok(()) };
+            // Also if something went wrong: they may be what is in the way.
             let _its_own = ring.take(events);
-            waited
+            waited.and(caught_up)
         })
     }
 
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()> {
         self.with_ring(|ring| {
-            self.see_to_removals(ring)?;
-            if !ring.ring.submission().is_empty() {
-                ring.submit()?;
-            }
+            let seen_to = self.see_to_removals(ring);
+            let is_submitted = ring.ring.submission().is_empty();
+            let submitted = if is_submitted { Ok(()) } else { ring.submit() };
             let caught_up = ring.catch_up();
             let _its_own = ring.take(events);
-            caught_up
+            seen_to.and(submitted).and(caught_up)
         })
     }
 

@@ -160,6 +160,8 @@ impl Runtime {
     ///
     /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within
     /// another `block_on`, or a task, it blocks that one, and no other task runs on this thread meanwhile; its own timers and sockets are served.
+    /// Within a waker that a thread of the runtime calls, it has timers, and tasks if there is another thread to run them; I/O that has
+    /// to wait gives [`NoRuntime`].
     ///
     /// # Panics
     /// With what the future panics.
@@ -169,6 +171,9 @@ impl Runtime {
 
     /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
     /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
+    ///
+    /// A task that blocks its worker beyond that ends at its next await. Until the last of those workers has ended the runtime's timers
+    /// go on: otherwise a loop over `sleep` would never wait, and so never end.
     ///
     /// From within one of its own tasks nobody is waited for.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
@@ -192,23 +197,30 @@ impl Runtime {
             shared.finish();
             return 0;
         }
-        let mut blocked = 0;
+        let mut blocked = Vec::new();
         for (thread, seat) in threads.into_iter().zip(&shared.seats) {
             match until {
-                Some(until) if is_blocked(&thread, seat, until) => blocked += 1,
+                Some(until) if is_blocked(&thread, seat, until) => blocked.push(seat),
                 // A worker does not panic.
                 _ => _ = thread.join(),
             }
         }
         shared.finish();
+        if !blocked.is_empty() {
+            // The last of them ends the timers. Meanwhile nobody looks after them any more: others are not to rely on them.
+            for seat in &blocked {
+                seat.leave_timers();
+                seat.reactor.evict();
+            }
+            return blocked.len();
+        }
         shared.end_timers();
         let monitor = self.monitor.take();
         // It holds the descriptors of all. (It may be the one that drops us, in somebody's waker.)
-        if let Some(monitor) = monitor.filter(|monitor| blocked == 0 && monitor.thread().id() != thread::current().id())
-        {
+        if let Some(monitor) = monitor.filter(|monitor| monitor.thread().id() != thread::current().id()) {
             let _ = monitor.join();
         }
-        blocked
+        0
     }
 }
 

@@ -142,11 +142,16 @@ impl Seat {
         drop(before);
     }
 
-    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
-    pub(super) fn stand_in(&self, batch: &mut Batch) {
+    /// Its timers are left to the driver, until it turns them again.
+    pub(super) fn leave_timers(&self) {
         if let Some(stand_in) = &*lock(&self.stand_in) {
             stand_in.take_over();
         }
+    }
+
+    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
+    pub(super) fn stand_in(&self, batch: &mut Batch) {
+        self.leave_timers();
         // The owner will see for itself what is wrong with its reactor.
         let _ = self.reactor.reap_for_owner(batch);
     }

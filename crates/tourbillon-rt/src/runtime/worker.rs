@@ -225,12 +225,24 @@ impl Worker {
 
     /// Fires what is due, up to a batch.
     pub(super) fn turn_timers(&self) -> Fired {
+        let _step = self.seat.step();
         let turn = self.turning.borrow_mut().timers.as_mut().map(tourbillon::Worker::turn);
         turn.map_or(Fired { count: 0, more: false }, |turn| Fired { count: turn.fired as u32, more: turn.more })
     }
 
     pub(super) fn reap(&self) {
-        let _ = self.seat.reactor.reap(&mut self.turning.borrow_mut().batch);
+        self.reap_into(&mut self.turning.borrow_mut().batch);
+    }
+
+    fn reap_into(&self, batch: &mut Batch) {
+        let _ = self.seat.reactor.reap(batch);
+        self.dispatch(batch);
+    }
+
+    /// Wakers are the user's. One that blocks is stood in for as a task is that does.
+    fn dispatch(&self, batch: &mut Batch) {
+        let _step = self.seat.step();
+        self.seat.reactor.dispatch(batch);
     }
 
     /// Sleeps until there is something to do, or that time at most.
@@ -239,13 +251,11 @@ impl Worker {
         let next = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
         let until = [next, most].into_iter().flatten().min();
         if until.is_some_and(|until| until - clock::now() <= SHORT) {
-            let _ = self.seat.reactor.reap(&mut turning.batch);
-            return;
+            return self.reap_into(&mut turning.batch);
         }
         if self.seat.fall_asleep() == FallingAsleep::Called {
             // Also who calls itself all the time hears of its sockets.
-            let _ = self.seat.reactor.reap(&mut turning.batch);
-            return;
+            return self.reap_into(&mut turning.batch);
         }
         if self.runs_all_tasks() {
             self.shared.sleepers.add(&self.seat);
@@ -267,6 +277,8 @@ impl Worker {
         if self.shared.is_watched {
             self.shared.monitor.watch();
         }
+        // By who is awake: nobody is to call somebody who is inside of a waker for a sleeper.
+        self.dispatch(&mut turning.batch);
     }
 
     /// At the runtime's end: whether there is nothing left to run. Tasks that run only here are to end, too.
