@@ -157,9 +157,9 @@ fn f10_a_task_from_outside_is_run_by_one_of_two_and_nobody_is_left_searching() {
     });
 }
 
-/// Fails without the fences; and if `call_for_help` takes who searches already for somebody who will find all there is.
+/// Fails without either of the two fences.
 #[test]
-fn f10_two_tasks_from_outside_are_both_run_though_only_one_calls_for_more_than_help() {
+fn f10_two_tasks_from_outside_are_both_run() {
     explore_up_to(2, || {
         let (crew, seat) = (Crew::new(), seat());
         let theirs = Arc::clone(&crew);
