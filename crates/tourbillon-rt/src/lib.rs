@@ -58,10 +58,12 @@
 //! # What it does not do
 //! - Virtual time: `time::pause` and `time::advance` do nothing to timers that are made within the runtime, whose workers
 //!   follow the kernel's clock. Test what is on virtual time under another executor.
-//! - Without workers (`workers(0)`) nobody stands in for a thread that blocks within [`Runtime::block_on`]: tasks that wait for its
-//!   sockets wait for it.
+//! - Without workers (`workers(0)`) nobody stands in for a thread that blocks within [`Runtime::block_on`]: tasks that it has woken, and
+//!   those that wait for its sockets and timers, wait for it. What another thread in `block_on` has begun goes on.
 //! - [`EventLoop::poll`] calls what has been posted. A timer's handler is posted by the driver when the timer fires: a moment after its
 //!   expiry.
+//! - A copy of the process (`fork`) has no threads that would run its tasks: the child must not use the runtime, nor drop it. The
+//!   parent's goes on.
 //!
 //! # Features
 //! None is on by default.
@@ -86,6 +88,8 @@ pub mod adapters;
 mod backend;
 mod clock;
 mod io;
+#[cfg(all(test, loom))]
+mod models;
 pub mod net;
 mod reactor;
 mod runtime;

@@ -1,11 +1,41 @@
-//! Locks that a panic does not poison, and panics that go no further.
+//! What threads share, from the standard library or, in a model check (`--cfg loom`), from loom; locks that a panic does not
+//! poison, and panics that go no further.
+
+#[cfg(loom)]
+mod modelled;
+#[cfg(loom)]
+mod queues;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+#[cfg(loom)]
+pub(crate) use self::{
+    modelled::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize},
+    queues::{Injector, Queue, Stealer},
+};
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::atomic::{Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::{ThreadId, current as current_thread},
+};
+
+#[cfg(not(loom))]
+pub(crate) use crossbeam_deque::{Injector, Stealer, Worker as Queue};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::{ThreadId, current as current_thread},
+};
+
+#[cfg(not(loom))]
+pub(crate) use blocking::unblock;
 
 /// Nothing of the user's runs under a lock of ours, so a panic under one is none that left it half done.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -21,4 +51,10 @@ pub(crate) fn dispose(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }
+}
+
+/// The crate `blocking` has models of its own behind the same flag, and does not build with them. Ours need no such threads.
+#[cfg(loom)]
+pub(crate) fn unblock<T>(_: impl FnOnce() -> T + Send + 'static) -> async_task::Task<T> {
+    unimplemented!("no model does that")
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use async_task::FallibleTask;
 
 use crate::runtime::Control;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///

@@ -1,14 +1,14 @@
 //! Other crates' traits, on both back ends.
 
-mod backends;
+mod support;
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use backends::{everywhere, ms, pair};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
+use support::{everywhere, ms, pair};
 use tourbillon_rt::adapters::hyper::RuntimeExecutor;
 use tourbillon_rt::{spawn, time};
 

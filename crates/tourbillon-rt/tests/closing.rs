@@ -1,14 +1,15 @@
 //! A connection that is closed is closed for its peer, too, whoever closes it and whatever its worker does.
 
-mod backends;
+mod support;
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use backends::{ms, on_each_backend_with};
+use support::{everywhere, kind, ms, on_each_backend_with, pair};
 use tourbillon_rt::net::{TcpListener, TcpStream};
+use tourbillon_rt::spawn;
 
 /// A stream, and its peer that waits for no more than some seconds.
 fn stream_and_peer() -> (TcpStream, StdStream) {
@@ -21,7 +22,7 @@ fn stream_and_peer() -> (TcpStream, StdStream) {
 /// Has the runtime's worker watch it.
 async fn register(stream: &TcpStream) {
     let read = stream.read(&mut [0; 1]).timeout(ms(1)).await;
-    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 #[test]
@@ -33,6 +34,50 @@ fn a_stream_that_another_thread_drops_is_closed_though_its_worker_sleeps() {
             runtime.block_on(runtime.spawn(async move { register(&its_clone).await })).unwrap();
             drop(stream);
             assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_stream_is_closed_for_its_peer_at_once() {
+    everywhere(|| async {
+        for _ in 0..200 {
+            let (a, b) = pair().await;
+            let reader = spawn(async move { a.read(&mut [0; 1]).await });
+            // It is registered, and its poll keeps it open in the kernel, unless that is removed.
+            assert!(b.read(&mut [0; 1]).timeout(Duration::from_micros(100)).await.is_err());
+            drop(b);
+            assert_eq!(reader.await.unwrap().unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
+    everywhere(|| async {
+        for _ in 0..100 {
+            let mut pairs = Vec::new();
+            for _ in 0..10 {
+                let (a, b) = pair().await;
+                // It is registered from here on.
+                assert!(a.read(&mut [0; 1]).timeout(Duration::ZERO).await.is_err());
+                pairs.push((a, b));
+            }
+            let tasks: Vec<_> = pairs
+                .into_iter()
+                .map(|(a, b)| {
+                    drop(spawn(async move { drop(a) }));
+                    spawn(async move {
+                        let _ = b.write(b"something").await;
+                        // The end, or a reset: what was written has not been read.
+                        let end = b.read(&mut [0; 1]).timeout(Duration::from_secs(20)).await;
+                        assert!(end.as_ref().is_ok_and(|count| *count == 0) || kind(end) == ErrorKind::ConnectionReset);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
         }
     });
 }

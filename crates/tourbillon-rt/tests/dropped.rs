@@ -3,8 +3,7 @@
 //!
 //! `scripts/memcheck` runs this file under valgrind, with fewer operations: `TOURBILLON_DROPS`.
 
-mod backends;
-mod harness;
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
@@ -18,9 +17,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use backends::{on_each_backend_with, pair};
-use harness::{
-    Counted, Random, alone, bytes_from, counted, descriptors, expect_bytes, give_way, watched_by_the_kernel,
+use support::{
+    Counted, Random, alone, bytes_from, counted, descriptors, expect_bytes, give_way, on_each_backend_with, pair,
+    watched_by_the_kernel,
 };
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::Instant;
@@ -158,7 +157,7 @@ impl Breaker {
 
     /// Waits until whoever drops has nothing left to drop, and nobody has a waker.
     async fn expect_no_wakers(&self) {
-        harness::until("all wakers are gone", || Arc::strong_count(&self.counted) == 2).await;
+        support::until("all wakers are gone", || Arc::strong_count(&self.counted) == 2).await;
     }
 }
 
@@ -225,7 +224,7 @@ impl Stream {
     async fn finish(mut self) {
         let mut buffer = [0; 4096];
         while self.read < self.written {
-            let count = harness::soon("the rest", self.b.read(&mut buffer)).await.unwrap();
+            let count = support::soon("the rest", self.b.read(&mut buffer)).await.unwrap();
             assert_ne!(count, 0);
             expect_bytes(&buffer[..count], self.read);
             self.read += count as u64;
@@ -268,7 +267,7 @@ impl Whole {
         match breaker.breaks(writes).await {
             Some(Done::Wrote(count)) => {
                 let mut bytes = vec![0; count];
-                harness::soon("what was written", self.b.read_exact(&mut bytes)).await.unwrap();
+                support::soon("what was written", self.b.read_exact(&mut bytes)).await.unwrap();
                 expect_bytes(&bytes, self.place);
                 self.place += count as u64;
             }
@@ -296,7 +295,7 @@ impl Whole {
         match breaker.breaks(reads).await {
             Some(Done::Read(bytes)) => {
                 let mut left = vec![0; sent - bytes.len()];
-                harness::soon("what is left", self.b.read_exact(&mut left)).await.unwrap();
+                support::soon("what is left", self.b.read_exact(&mut left)).await.unwrap();
                 expect_bytes(&[bytes, left].concat(), self.place);
                 self.place += sent as u64;
             }
@@ -315,7 +314,7 @@ impl Whole {
         self.a.shutdown(Shutdown::Write).unwrap();
         let (mut bytes, mut buffer) = (Vec::new(), vec![0; 50_000]);
         loop {
-            match harness::soon("the rest", self.b.read(&mut buffer)).await.unwrap() {
+            match support::soon("the rest", self.b.read(&mut buffer)).await.unwrap() {
                 0 => break,
                 count => bytes.extend_from_slice(&buffer[..count]),
             }
@@ -410,7 +409,7 @@ impl Connections {
                 Box::pin(async move { done(limit.of(listener.accept()).await, |(stream, _)| Done::Accepted(stream)) });
             let accepted = match breaker.breaks(accepts).await {
                 Some(Done::Accepted(stream)) => Some(stream),
-                _ if connects => Some(harness::soon("accept", self.listener.accept()).await.unwrap().0),
+                _ if connects => Some(support::soon("accept", self.listener.accept()).await.unwrap().0),
                 _ => None,
             };
             assert_eq!(

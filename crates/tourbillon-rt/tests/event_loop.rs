@@ -1,6 +1,6 @@
 //! The event loop (A9), on both back ends.
 
-mod backends;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backends::{eventually, ms, on_each_backend};
+use support::{eventually, ms, on_each_backend};
 use tourbillon::Outcome;
 use tourbillon_rt::{EventLoop, time};
 
@@ -234,7 +234,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
         let tasks: Vec<_> = (0..50)
             .map(|_| {
                 events.spawn(async {
-                    let (a, b) = backends::pair().await;
+                    let (a, b) = support::pair().await;
                     let reader = tourbillon_rt::spawn(async move { a.read_exact(&mut [0; 1]).await.unwrap() });
                     time::sleep(ms(20)).await;
                     b.write_all(b"x").await.unwrap();
@@ -257,7 +257,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
 fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_without_need() {
     on_each_loop(|events| {
         let task = events.spawn(async {
-            let (a, b) = backends::pair().await;
+            let (a, b) = support::pair().await;
             let reader = tourbillon_rt::spawn(async move { a.read(&mut [0; 8]).await.unwrap() });
             time::sleep(ms(30)).await;
             b.write_all(b"x").await.unwrap();
@@ -271,7 +271,7 @@ fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_witho
         assert_eq!(futures_lite::future::block_on(task).unwrap(), 1);
         assert_eq!(events.poll(), 0);
         let waits = events.spawn(async {
-            let (a, _b) = backends::pair().await;
+            let (a, _b) = support::pair().await;
             a.read(&mut [0; 8]).await
         });
         while events.poll() > 0 {}

@@ -1,6 +1,6 @@
 //! Time limits of I/O, and futures dropped at every await point, on both back ends (F8, D5 to D7, D11).
 
-mod backends;
+mod support;
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use backends::{everywhere, kind, ms, on_each_backend_with, pair};
+use support::{everywhere, kind, ms, pair};
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::{self, Instant};
 use tourbillon_rt::{Incomplete, spawn};
@@ -260,68 +260,5 @@ fn a_stream_is_read_and_written_at_the_same_time_by_two_tasks() {
         for reader in readers {
             assert_eq!(reader.await.unwrap(), 3 << 20);
         }
-    });
-}
-
-#[test]
-fn a_dropped_stream_is_closed_for_its_peer_at_once() {
-    everywhere(|| async {
-        for _ in 0..200 {
-            let (a, b) = pair().await;
-            let reader = spawn(async move { a.read(&mut [0; 1]).await });
-            // It is registered, and its poll keeps it open in the kernel, unless that is removed.
-            assert!(b.read(&mut [0; 1]).timeout(Duration::from_micros(100)).await.is_err());
-            drop(b);
-            assert_eq!(reader.await.unwrap().unwrap(), 0);
-        }
-    });
-}
-
-#[test]
-fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
-    everywhere(|| async {
-        for _ in 0..100 {
-            let mut pairs = Vec::new();
-            for _ in 0..10 {
-                let (a, b) = pair().await;
-                // It is registered from here on.
-                assert!(a.read(&mut [0; 1]).timeout(Duration::ZERO).await.is_err());
-                pairs.push((a, b));
-            }
-            let tasks: Vec<_> = pairs
-                .into_iter()
-                .map(|(a, b)| {
-                    drop(spawn(async move { drop(a) }));
-                    spawn(async move {
-                        let _ = b.write(b"something").await;
-                        // The end, or a reset: what was written has not been read.
-                        let end = b.read(&mut [0; 1]).timeout(Duration::from_secs(20)).await;
-                        assert!(end.as_ref().is_ok_and(|count| *count == 0) || kind(end) == ErrorKind::ConnectionReset);
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-        }
-    });
-}
-
-#[test]
-fn a_listener_that_is_dropped_frees_its_address() {
-    on_each_backend_with(2, |runtime| {
-        runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap();
-            assert_eq!(kind(TcpListener::bind(address)), ErrorKind::AddrInUse);
-            assert_eq!(kind(listener.accept().timeout(ms(1)).await), ErrorKind::TimedOut);
-            drop(listener);
-            // With io_uring the kernel lets go of it when the worker next looks.
-            let give_up = Instant::now() + Duration::from_secs(20);
-            while TcpListener::bind(address).is_err() {
-                assert!(Instant::now() < give_up);
-                time::sleep(ms(1)).await;
-            }
-        });
     });
 }

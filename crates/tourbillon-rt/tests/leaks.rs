@@ -1,15 +1,22 @@
 //! What is left of file descriptors and threads, counted: so one test, in a process of its own.
 
-mod backends;
+mod support;
 
 use std::time::Duration;
 
-use backends::{eventually, ms, on_each_backend, pair};
+use support::{eventually, ms, on_each_backend, pair, threads_named};
 use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::{EventLoop, Runtime, spawn, time};
 
 fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()
+}
+
+/// How many reactors the process has, by their descriptors.
+fn reactors() -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    links.filter(|link| ["eventpoll", "io_uring"].iter().any(|kind| link.to_string_lossy().contains(kind))).count()
 }
 
 #[test]
@@ -49,17 +56,25 @@ fn p7_runtimes_come_and_go_under_load_and_leave_no_descriptor_and_no_thread() {
         // Drivers end by themselves, soon; and so do monitors if their runtime was dropped by one of its threads.
         eventually("descriptors are closed", || count("/proc/self/fd") <= descriptors);
         eventually("threads have ended", || count("/proc/self/task") <= threads);
-        // Who has dropped a runtime has its descriptors back. (Not those of the driver, which ends by itself.)
+        // Who has dropped a runtime has the descriptors of its reactors back. (Not those of the driver, which ends by itself.)
         let once = || {
-            let runtime = Runtime::builder().backend(backend).workers(1).build().unwrap();
-            runtime.block_on(async { time::sleep(ms(1)).await });
+            let runtime = Runtime::builder().backend(backend).workers(1).thread_name("short").build().unwrap();
+            runtime.block_on(async {
+                let (a, b) = pair().await;
+                let reads = spawn(async move { a.read(&mut [0; 4]).await.unwrap() });
+                time::sleep(ms(1)).await;
+                b.write_all(b"x").await.unwrap();
+                assert_eq!(reads.await.unwrap(), 1);
+            });
         };
         once();
         std::thread::sleep(ms(100));
-        let descriptors = count("/proc/self/fd");
-        for _ in 0..100 {
+        let (descriptors, reactors_before) = (count("/proc/self/fd"), reactors());
+        for _ in 0..250 {
             once();
-            assert!(count("/proc/self/fd") <= descriptors + 1);
+            assert_eq!(reactors(), reactors_before);
         }
+        eventually("all descriptors are closed", || count("/proc/self/fd") <= descriptors);
+        eventually("all threads have ended", || threads_named("short").is_empty());
     });
 }

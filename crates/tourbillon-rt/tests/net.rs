@@ -1,7 +1,6 @@
 //! TCP and UDP as users meet them: every operation, options, peers that misbehave (F11).
 
-mod backends;
-mod harness;
+mod support;
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, ToSocketAddrs};
@@ -10,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use backends::{everywhere, kind, ms, on_each_backend_with, pair};
-use harness::{Random, bytes_from, expect_bytes, soon, until};
+use support::{Random, bytes_from, everywhere, expect_bytes, kind, ms, on_each_backend_with, pair, soon, until};
 use tourbillon_rt::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Incomplete, spawn, time};
 

@@ -1,6 +1,6 @@
 //! Tasks, workers, shutdown, on both back ends (F3, F10).
 
-mod backends;
+mod support;
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backends::{eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair};
+use support::{eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair};
 use tourbillon::Outcome;
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Backend, Handle, JoinError, Runtime, spawn, spawn_blocking, spawn_local, time};

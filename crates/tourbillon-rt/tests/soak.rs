@@ -1,130 +1,224 @@
-//! Some seconds of everything at once: random limits, resets, drops, aborts; and every byte accounted for.
+//! Some seconds of connections that end in every way: bytes received are bytes sent, or an error says that they are not (F8, D5, D6).
 
-mod backends;
+mod support;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use backends::{ms, on_each_backend_with, pair};
+use support::{Random, bytes_from, eventually, expect_bytes, ms, on_each_backend_with, pair, soon};
 use tourbillon_rt::net::TcpStream;
-use tourbillon_rt::{spawn, time};
+use tourbillon_rt::{Incomplete, spawn, time};
 
-/// A number after the other, from a seed (SplitMix64).
-struct Random(u64);
+/// How a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// The writer has written all it wanted and says so.
+    Orderly,
+    /// The writer resets it.
+    WriterResets,
+    /// The reader resets it.
+    ReaderResets,
+    /// Whoever writes is aborted in the middle of an operation; the connection is closed, not reset.
+    Aborted,
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// What one side knows at the end: the bytes, and the error if there was one.
+type Account = (u64, Option<ErrorKind>);
+
+fn how_far(error: &io::Error) -> usize {
+    error.get_ref().and_then(|error| error.downcast_ref::<Incomplete>()).map_or(0, |incomplete| incomplete.done)
+}
+
+/// One operation of any kind, with a limit that often passes, or dropped. So many bytes, and the error that is no time limit.
+async fn write_some(stream: &TcpStream, random: &mut Random, place: u64) -> (usize, Option<ErrorKind>) {
+    let bytes = bytes_from(place, 1 + random.below(20_000) as usize);
+    let limit = Duration::from_micros(random.below(300));
+    let written = match random.below(4) {
+        0 => {
+            // Polled once and dropped.
+            let mut write = pin!(stream.write(&bytes));
+            match std::future::poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await {
+                Poll::Ready(written) => written,
+                Poll::Pending => Ok(0),
+            }
+        }
+        1 => {
+            let (first, second) = bytes.split_at(bytes.len() / 3);
+            stream.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]).timeout(limit).await
+        }
+        2 => match stream.write_all(&bytes).timeout(limit).await {
+            Ok(()) => Ok(bytes.len()),
+            // Also with the error it says how far it came.
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(how_far(&error)),
+            Err(error) => return (how_far(&error), Some(error.kind())),
+        },
+        _ => stream.write(&bytes).deadline(time::Instant::now() + limit).await,
+    };
+    passing(written).map_or_else(|kind| (0, Some(kind)), |count| (count, None))
+}
+
+/// What a read has given. The system tells of a reset once: who gets it with the last bytes hears of it then.
+enum Got {
+    Bytes(usize),
+    TheEnd,
+    Error(usize, ErrorKind),
+}
+
+async fn read_some(stream: &TcpStream, random: &mut Random, buffer: &mut [u8]) -> Got {
+    let room = 1 + random.below(buffer.len() as u64) as usize;
+    let (buffer, limit) = (&mut buffer[..room], Duration::from_micros(random.below(300)));
+    let read = match random.below(4) {
+        0 => {
+            let (first, second) = buffer.split_at_mut(room / 3);
+            stream.read_vectored(&mut [IoSliceMut::new(first), IoSliceMut::new(second)]).timeout(limit).await
+        }
+        1 => match stream.read_exact(buffer).timeout(limit).await {
+            Ok(()) => return Got::Bytes(room),
+            Err(error) if error.kind() == ErrorKind::TimedOut => return Got::Bytes(how_far(&error)),
+            // The end comes again.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof && how_far(&error) > 0 => {
+                return Got::Bytes(how_far(&error));
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => return Got::Error(how_far(&error), error.kind()),
+        },
+        2 => match stream.peek(buffer).timeout(limit).await {
+            Ok(count) if count > 0 => return Got::Bytes(0),
+            peeked => peeked,
+        },
+        _ => stream.read(buffer).timeout(limit).await,
+    };
+    match read {
+        Ok(0) => Got::TheEnd,
+        read => passing(read).map_or_else(|kind| Got::Error(0, kind), Got::Bytes),
     }
+}
 
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+/// A time limit is no error: nothing has been moved.
+fn passing(result: io::Result<usize>) -> Result<usize, ErrorKind> {
+    match result {
+        Ok(count) => Ok(count),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(0),
+        Err(error) => Err(error.kind()),
     }
 }
 
-fn seed() -> u64 {
-    let given = std::env::var("TOURBILLON_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-    });
-    println!("TOURBILLON_SEED={seed}");
-    seed
-}
-
-/// The byte at that place of every stream.
-fn byte(at: u64) -> u8 {
-    (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
-}
-
-/// Writes for a while, with limits that often pass. How many bytes went.
-async fn write(stream: TcpStream, mut random: Random, rounds: u64) -> u64 {
+async fn writer(stream: TcpStream, mut random: Random, end: End, rounds: u64) -> Account {
     let mut sent = 0;
-    for _ in 0..rounds {
-        let length = 1 + random.below(20_000);
-        let bytes: Vec<u8> = (sent..sent + length).map(byte).collect();
-        let limit = Duration::from_micros(random.below(300));
-        if random.below(4) == 0 {
-            // Dropped before it has succeeded: then it has written nothing.
-            let mut write = std::pin::pin!(stream.write(&bytes));
-            let done = std::future::poll_fn(|context| std::task::Poll::Ready(write.as_mut().poll(context))).await;
-            if let std::task::Poll::Ready(count) = done {
-                sent += count.unwrap() as u64;
-            }
-            continue;
+    for round in 0.. {
+        // Who waits for a reset goes on until it comes.
+        if round >= rounds && end != End::ReaderResets {
+            break;
         }
-        match stream.write(&bytes).timeout(limit).await {
-            Ok(count) => sent += count as u64,
-            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+        let (count, error) = write_some(&stream, &mut random, sent).await;
+        sent += count as u64;
+        if error.is_some() {
+            return (sent, error);
         }
     }
-    sent
+    match end {
+        End::WriterResets => stream.set_linger(Some(Duration::ZERO)).unwrap(),
+        _ => stream.shutdown(Shutdown::Write).unwrap(),
+    }
+    (sent, None)
 }
 
-/// Reads until the end, with limits that often pass. How many bytes came, each of which was the right one.
-async fn read(stream: TcpStream, mut random: Random) -> u64 {
-    let mut received = 0;
-    let mut buffer = vec![0; 30_000];
-    loop {
-        let room = 1 + random.below(30_000) as usize;
-        match stream.read(&mut buffer[..room]).timeout(Duration::from_micros(random.below(500))).await {
-            Ok(0) => return received,
-            Ok(count) => {
-                for (offset, got) in buffer[..count].iter().enumerate() {
-                    assert_eq!(*got, byte(received + offset as u64));
-                }
-                received += count as u64;
-            }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+async fn reader(stream: TcpStream, mut random: Random, end: End, rounds: u64) -> Account {
+    let (mut received, mut buffer) = (0, vec![0; 30_000]);
+    for round in 0.. {
+        if round >= rounds && end == End::ReaderResets {
+            stream.set_linger(Some(Duration::ZERO)).unwrap();
+            break;
         }
-        if random.below(50) == 0 {
-            time::sleep(Duration::from_micros(random.below(1000))).await;
+        let (count, error) = match read_some(&stream, &mut random, &mut buffer).await {
+            Got::Bytes(count) => (count, None),
+            Got::TheEnd => break,
+            Got::Error(count, kind) => (count, Some(kind)),
+        };
+        expect_bytes(&buffer[..count], received);
+        received += count as u64;
+        if error.is_some() {
+            return (received, error);
         }
     }
+    (received, None)
+}
+
+async fn connection(mut random: Random) -> (End, u64) {
+    let end = [End::Orderly, End::WriterResets, End::ReaderResets, End::Aborted][random.below(4) as usize];
+    let (a, b) = pair().await;
+    a.set_send_buffer_size(16_384).unwrap();
+    let (writes, reads) = (random.split(), random.split());
+    let rounds = 20 + random.below(200);
+    let reads = spawn(reader(b, reads, end, rounds));
+    let writes = spawn(writer(a, writes, end, rounds));
+    if end == End::Aborted {
+        time::sleep(Duration::from_micros(random.below(5000))).await;
+        writes.abort();
+    }
+    let written = soon("the writer", writes).await;
+    let (received, read_error) = soon("the reader", reads).await.unwrap();
+    match (end, written) {
+        (End::Orderly, Ok((sent, None))) => assert_eq!((received, read_error), (sent, None)),
+        (End::WriterResets, Ok((sent, None))) => {
+            assert!(received <= sent);
+            assert_eq!(read_error, Some(ErrorKind::ConnectionReset), "the end would be a lie");
+        }
+        (End::ReaderResets, Ok((sent, Some(kind)))) => {
+            assert!(received <= sent && read_error.is_none());
+            assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
+        }
+        // It had come to its end before; or it says that it was aborted, and what it has written has come in order.
+        (End::Aborted, Ok((sent, None))) => assert_eq!((received, read_error), (sent, None)),
+        (End::Aborted, Err(error)) => assert!(error.is_cancelled() && read_error.is_none(), "{error}, {read_error:?}"),
+        other => panic!("{other:?}, {received} received, {read_error:?}"),
+    }
+    (end, received)
 }
 
 #[test]
-fn f8_d5_bytes_sent_are_bytes_received_under_random_limits_drops_and_moves() {
-    let seed = seed();
+fn f8_d5_bytes_received_are_bytes_sent_or_an_error_says_so_however_a_connection_ends() {
     on_each_backend_with(2, |runtime| {
-        let mut random = Random(seed);
-        let total = Arc::new(AtomicU64::new(0));
-        let tasks: Vec<_> = (0..40)
+        let mut random = Random::new();
+        let until = Instant::now() + Duration::from_millis(1500);
+        let tasks: Vec<_> = (0..20)
             .map(|_| {
-                let (ours, theirs) = (Random(random.next()), Random(random.next()));
-                let (rounds, total) = (100 + random.below(300), Arc::clone(&total));
+                let mut random = random.split();
                 runtime.spawn(async move {
-                    let (a, b) = pair().await;
-                    a.set_send_buffer_size(16_384).unwrap();
-                    let reader = spawn(read(b, theirs));
-                    let sent = spawn(write(a, ours, rounds)).await.unwrap();
-                    assert_eq!(reader.await.unwrap(), sent);
-                    total.fetch_add(sent, Ordering::Relaxed);
+                    let mut ends = Vec::new();
+                    while Instant::now() < until {
+                        ends.push(connection(random.split()).await);
+                    }
+                    ends
                 })
             })
             .collect();
+        let mut ends = Vec::new();
         runtime.block_on(async {
             for task in tasks {
-                task.await.unwrap();
+                ends.extend(task.await.unwrap());
             }
         });
-        assert!(total.load(Ordering::Relaxed) > 0);
+        let bytes: u64 = ends.iter().map(|(_, bytes)| bytes).sum();
+        println!("{} connections, {bytes} bytes", ends.len());
+        for end in [End::Orderly, End::WriterResets, End::ReaderResets, End::Aborted] {
+            assert!(ends.iter().any(|(seen, _)| *seen == end), "{end:?} has not been tried");
+        }
     });
 }
 
 #[test]
 fn resets_and_aborts_at_random_leave_the_runtime_whole() {
-    let seed = seed();
     on_each_backend_with(2, |runtime| {
-        let mut random = Random(seed);
+        let mut random = Random::new();
         let ended = Arc::new(AtomicUsize::new(0));
         for _ in 0..300 {
-            let (mut random, ended) = (Random(random.next()), Arc::clone(&ended));
+            let (mut random, ended) = (random.split(), Arc::clone(&ended));
             drop(runtime.spawn(async move {
                 let (a, b) = pair().await;
                 let reads = spawn({
@@ -144,7 +238,7 @@ fn resets_and_aborts_at_random_leave_the_runtime_whole() {
                 ended.fetch_add(1, Ordering::SeqCst);
             }));
         }
-        backends::eventually("all have ended", || ended.load(Ordering::SeqCst) == 300);
+        eventually("all have ended", || ended.load(Ordering::SeqCst) == 300);
         runtime.block_on(async {
             let (a, b) = pair().await;
             a.write_all(b"fine").await.unwrap();

@@ -1,7 +1,6 @@
 //! Tasks where it gets difficult: blocked threads, nested runtimes, foreign threads, shutdown in the middle (F10, D11, D41, D44).
 
-mod backends;
-mod harness;
+mod support;
 
 use std::future::{Future, pending};
 use std::panic::resume_unwind;
@@ -12,8 +11,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use backends::{eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair};
-use harness::{LONG, give_way, in_time, soon, until};
+use support::{
+    LONG, eventually, everywhere, give_way, in_time, ms, on_each_backend, on_each_backend_with, pair, soon, until,
+};
 use tourbillon::Outcome;
 use tourbillon_rt::net::{TcpListener, UdpSocket};
 use tourbillon_rt::{Backend, Handle, JoinHandle, Runtime, spawn, spawn_blocking, spawn_local, time};
@@ -109,6 +109,70 @@ fn a_block_on_within_a_task_of_the_same_runtime_has_timers_tasks_and_sockets() {
                     })
                 });
                 assert_eq!(runtime.block_on(task).unwrap(), 2);
+            });
+        }
+    });
+}
+
+/// A waker that blocks on a future: inside of whoever wakes it.
+struct Blocks<F>(Mutex<Option<F>>);
+
+impl<F: FnOnce() + Send + 'static> Wake for Blocks<F> {
+    fn wake(self: Arc<Self>) {
+        if let Some(blocks) = self.0.lock().unwrap().take() {
+            blocks();
+        }
+    }
+}
+
+#[test]
+fn p6_a_block_on_within_a_waker_has_timers_and_tasks_of_others_and_says_that_it_has_no_sockets() {
+    on_each_backend(|backend| {
+        for workers in [0, 1, 2] {
+            in_time("block_on within a waker", move || {
+                let runtime = Arc::new(runtime(backend, workers));
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let address = socket.local_addr().unwrap();
+                let times = Arc::new(AtomicUsize::new(0));
+                let waker = || {
+                    let (runtime, times) = (Arc::clone(&runtime), Arc::clone(&times));
+                    let blocks = move || {
+                        runtime.block_on(async {
+                            time::sleep(ms(1)).await;
+                            let timed_out = time::timeout(ms(1), std::future::pending::<()>()).await;
+                            assert!(timed_out.is_err());
+                            // There has to be somebody else to run it.
+                            if workers == 2 {
+                                assert_eq!(spawn(async { 5 }).await.unwrap(), 5);
+                            }
+                            assert!(spawn_local(async {}).await.is_err());
+                            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                            let received = socket.recv(&mut [0; 1]).await;
+                            assert_eq!(received.unwrap_err().kind(), std::io::ErrorKind::NotConnected);
+                        });
+                        times.fetch_add(1, Ordering::SeqCst);
+                    };
+                    Waker::from(Arc::new(Blocks(Mutex::new(Some(blocks)))))
+                };
+                // Woken in a turn of the timers, and by what happens to a socket.
+                let (of_timer, of_socket) = (waker(), waker());
+                let waits = async move {
+                    let mut sleep = Box::pin(time::sleep(ms(1)));
+                    assert!(sleep.as_mut().poll(&mut Context::from_waker(&of_timer)).is_pending());
+                    let mut buffer = [0; 1];
+                    let mut receives = pin!(socket.recv(&mut buffer));
+                    assert!(receives.as_mut().poll(&mut Context::from_waker(&of_socket)).is_pending());
+                    drop((of_timer, of_socket));
+                    std::future::pending::<()>().await;
+                };
+                runtime.block_on(async {
+                    let waits = spawn(waits);
+                    until("the timer's waker has blocked", || times.load(Ordering::SeqCst) == 1).await;
+                    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", address).unwrap();
+                    until("the socket's waker has blocked", || times.load(Ordering::SeqCst) == 2).await;
+                    waits.abort();
+                    assert!(waits.await.is_err());
+                });
             });
         }
     });
@@ -300,6 +364,62 @@ fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() 
 }
 
 #[test]
+fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
+    on_each_backend(|backend| {
+        for by_timer in [false, true] {
+            in_time("a waker that blocks", move || {
+                let runtime = runtime(backend, 2);
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let address = socket.local_addr().unwrap();
+                let (begun, has_begun) = mpsc::channel();
+                let (polled, is_polled) = mpsc::channel();
+                let (release, released) = mpsc::channel::<()>();
+                let blocks = move || {
+                    begun.send(()).unwrap();
+                    let _ = released.recv();
+                };
+                let waker = Waker::from(Arc::new(Blocks(Mutex::new(Some(blocks)))));
+                // On either worker, so also on the one that will be blocked.
+                let others: Vec<_> = (0..40)
+                    .map(|_| {
+                        runtime.spawn(async move {
+                            let (a, b) = pair().await;
+                            let echo = spawn(async move { soon("a read", b.read(&mut [0; 1])).await.unwrap() });
+                            soon("a sleep", time::sleep(ms(60))).await;
+                            a.write_all(b"x").await.unwrap();
+                            assert_eq!(echo.await.unwrap(), 1);
+                        })
+                    })
+                    .collect();
+                let waits = runtime.spawn(async move {
+                    let (mut sleep, mut buffer) = (Box::pin(time::sleep(ms(5))), [0; 1]);
+                    let mut receives = pin!(socket.recv(&mut buffer));
+                    let is_pending = if by_timer {
+                        sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+                    } else {
+                        receives.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+                    };
+                    assert!(is_pending);
+                    polled.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                });
+                is_polled.recv_timeout(LONG).unwrap();
+                std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", address).unwrap();
+                has_begun.recv_timeout(LONG).unwrap();
+                runtime.block_on(async {
+                    for other in others {
+                        other.await.unwrap();
+                    }
+                });
+                drop(release);
+                waits.abort();
+                assert!(runtime.block_on(waits).is_err());
+            });
+        }
+    });
+}
+
+#[test]
 fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
     on_each_backend(|backend| {
         in_time("blocked in block_on", move || {
@@ -325,6 +445,45 @@ fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
                 futures_lite::future::block_on(b.write_all(b"x")).unwrap();
                 eventually("both have ended, though this thread is blocked", || done.load(Ordering::SeqCst) == 2);
             });
+        });
+    });
+}
+
+#[test]
+fn without_workers_a_thread_that_blocks_in_block_on_delays_what_waits_for_it_and_nothing_else() {
+    on_each_backend(|backend| {
+        in_time("two threads in block_on", move || {
+            let runtime = Arc::new(runtime(backend, 0));
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let address = socket.local_addr().unwrap();
+            let (begun, has_begun) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let blocked = {
+                let runtime = Arc::clone(&runtime);
+                thread::spawn(move || {
+                    runtime.block_on(async {
+                        let its = spawn(async move { soon("a datagram", socket.recv(&mut [0; 8])).await.unwrap() });
+                        time::sleep(ms(1)).await;
+                        begun.send(()).unwrap();
+                        assert!(released.recv().is_err());
+                        its.await.unwrap()
+                    })
+                })
+            };
+            has_begun.recv().unwrap();
+            runtime.block_on(async {
+                for _ in 0..20 {
+                    let (a, b) = pair().await;
+                    let reads = spawn(async move { soon("a read", a.read(&mut [0; 8])).await.unwrap() });
+                    time::sleep(ms(1)).await;
+                    b.write_all(b"four").await.unwrap();
+                    assert_eq!(soon("the reader", reads).await.unwrap(), 4);
+                    assert!(b.read(&mut [0; 1]).timeout(ms(1)).await.is_ok_and(|count| count == 0));
+                }
+            });
+            std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"late", address).unwrap();
+            drop(release);
+            assert_eq!(blocked.join().unwrap(), 4, "nothing is lost");
         });
     });
 }
@@ -817,6 +976,40 @@ fn d41_shutdown_lets_local_tasks_finish_too_and_counts_those_that_do_not() {
 }
 
 #[test]
+fn d41_a_task_that_was_blocked_beyond_shutdown_and_sleeps_in_a_loop_ends_and_does_not_spin() {
+    on_each_backend(|backend| {
+        in_time("a loop of sleeps", move || {
+            let runtime = Runtime::builder().backend(backend).workers(1).thread_name("loops").build().unwrap();
+            let (begun, has_begun) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let dropped = Arc::new(AtomicUsize::new(0));
+            let holds = Dropped(Arc::clone(&dropped));
+            drop(runtime.spawn(async move {
+                let _holds = holds;
+                begun.send(()).unwrap();
+                let _ = released.recv();
+                // With timers that are stopped none of these would wait.
+                loop {
+                    time::sleep(ms(1)).await;
+                }
+            }));
+            has_begun.recv().unwrap();
+            let engine = runtime.engine().clone();
+            let shutdown = runtime.shutdown_timeout(ms(20));
+            assert_eq!((shutdown.aborted, shutdown.blocked), (1, 1));
+            drop(release);
+            eventually("the task has ended", || dropped.load(Ordering::SeqCst) == 1);
+            eventually("its worker has ended", || support::threads_named("loops").is_empty());
+            // With the last worker the timers end.
+            let _entered = engine.enter();
+            let mut sleep = pin!(time::sleep(LONG));
+            futures_lite::future::block_on(sleep.as_mut());
+            assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+        });
+    });
+}
+
+#[test]
 fn d41_shutdown_with_each_extreme_of_its_time() {
     on_each_backend(|backend| {
         in_time("extremes", move || {
@@ -828,33 +1021,6 @@ fn d41_shutdown_with_each_extreme_of_its_time() {
                     assert_eq!(runtime.shutdown_timeout(time).blocked, 0, "{time:?}, {workers} workers");
                 }
             }
-        });
-    });
-}
-
-#[test]
-fn a_thousand_runtimes_one_after_the_other_leave_nothing_behind() {
-    // Of all tests in this process only others' own threads and descriptors come and go: so it is in one of its own.
-    harness::in_a_child("a_thousand_runtimes_one_after_the_other_leave_nothing_behind", &[], || {
-        on_each_backend(|backend| {
-            let settled = || {
-                // The thread that watches ends by itself.
-                thread::sleep(ms(50));
-                (harness::descriptors(), harness::threads_named("short").len())
-            };
-            let once = || {
-                let runtime = Runtime::builder().backend(backend).workers(1).thread_name("short").build().unwrap();
-                runtime.block_on(async {
-                    let (a, b) = pair().await;
-                    let reads = spawn(async move { a.read(&mut [0; 4]).await.unwrap() });
-                    b.write_all(b"x").await.unwrap();
-                    assert_eq!(reads.await.unwrap(), 1);
-                });
-            };
-            once();
-            let before = settled();
-            (0..250).for_each(|_| once());
-            assert_eq!(settled(), before);
         });
     });
 }

@@ -1,10 +1,10 @@
 //! Connections, on both back ends (F11).
 
-mod backends;
+mod support;
 
-use backends::{everywhere, kind, ms, on_each_backend_with, pair};
 use std::io::ErrorKind;
 use std::net::Shutdown;
+use support::{everywhere, kind, ms, on_each_backend_with, pair};
 use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::spawn;
 

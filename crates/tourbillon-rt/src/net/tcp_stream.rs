@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+#[cfg(any(feature = "futures-io", feature = "hyper"))]
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::connect::{Connect, ConnectTo};
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
-use crate::reactor::{Direction, Progress, Source, Waiter};
+#[cfg(any(feature = "futures-io", feature = "hyper"))]
+use crate::reactor::Waiter;
+use crate::reactor::{Direction, Progress, Source};
 
 type Std = std::net::TcpStream;
 

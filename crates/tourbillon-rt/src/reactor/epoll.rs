@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{
@@ -16,7 +15,7 @@ use tourbillon::Time;
 
 use super::bell::Bell;
 use super::{Event, Heard, Ready, Selector, StoodIn, Token};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 pub(crate) struct Epoll {
     epoll: OwnedFd,

@@ -52,6 +52,9 @@
 mod bell;
 mod doubts;
 mod epoll;
+mod left;
+#[cfg(all(test, loom))]
+pub(crate) mod models;
 mod own_ring;
 mod readiness;
 mod source;
@@ -60,10 +63,8 @@ mod uring;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
-use std::thread::{self, ThreadId};
 
 use rustix::event::PollFlags;
 use tourbillon::Time;
@@ -77,7 +78,7 @@ pub(crate) use self::uring::Uring;
 use self::doubts::Doubts;
 use self::readiness::Readiness;
 use self::table::Table;
-use crate::sync::lock;
+use crate::sync::{AtomicBool, Mutex, Ordering, ThreadId, current_thread, lock};
 
 /// The back end of one worker. The module says what it must provide.
 pub(crate) trait Selector: Send + Sync {
@@ -174,7 +175,7 @@ impl Reactor {
     /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
     pub(crate) fn adopt(&self) {
         self.is_attended.store(true, Ordering::SeqCst);
-        let this = thread::current().id();
+        let this = current_thread().id();
         let before = lock(&self.owner).replace(this);
         if before != Some(this) {
             self.evict();
@@ -204,27 +205,23 @@ impl Reactor {
 
     /// Whether the calling thread is the owner, or was the last.
     pub(crate) fn is_adopted(&self) -> bool {
-        *lock(&self.owner) == Some(thread::current().id())
+        *lock(&self.owner) == Some(current_thread().id())
     }
 
-    /// Waits, and wakes who waits for what happened.
+    /// Waits until something has happened. Who is to hear of it is told by [`dispatch`](Reactor::dispatch).
     pub(crate) fn wait(&self, until: Option<Time>, batch: &mut Batch) -> io::Result<()> {
         let doubted = self.ask_doubted(&mut batch.events);
-        let waited = if batch.events.is_empty() {
+        if batch.events.is_empty() {
             self.selector.wait([until, doubted].into_iter().flatten().min(), &mut batch.events)
         } else {
             self.selector.reap(&mut batch.events)
-        };
-        self.dispatch(batch);
-        waited
+        }
     }
 
     /// The same for what has happened already.
     pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
         let _later = self.ask_doubted(&mut batch.events);
-        let reaped = self.selector.reap(&mut batch.events);
-        self.dispatch(batch);
-        reaped
+        self.selector.reap(&mut batch.events)
     }
 
     /// The same for the owner, who does not come.
@@ -299,7 +296,8 @@ impl Reactor {
         self.selector.remove(token, fd);
     }
 
-    fn dispatch(&self, batch: &mut Batch) {
+    /// Wakes who waits for what has happened.
+    pub(crate) fn dispatch(&self, batch: &mut Batch) {
         let Batch { events, concerned, wakers } = batch;
         if events.is_empty() {
             return;

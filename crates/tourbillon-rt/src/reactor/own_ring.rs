@@ -24,8 +24,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, TryLockError};
-use std::thread::{self, ThreadId};
+use std::sync::TryLockError;
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, squeue, types};
@@ -34,15 +33,16 @@ use rustix::io::Errno;
 use tourbillon::Time;
 
 use super::bell::Bell;
+use super::left::{Left, Overdue, Removal};
 use super::uring::{COMPLETIONS, SOCKET, end, is_harmless, ready, require, unsupported, watch};
 use super::{Event, Heard, Selector, StoodIn, Token};
 use crate::clock;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 pub(crate) struct OwnRing {
     /// The owner's. `None`: it has been taken away, or the system refused one.
     ring: Mutex<Option<Ring>>,
-    left: Mutex<Left>,
+    left: Left,
     /// A new poll hears at once that it was rung before.
     bell: Bell,
 }
@@ -51,15 +51,6 @@ struct Ring {
     ring: IoUring,
     /// The bell is to be watched, anew.
     bell_ended: bool,
-}
-
-/// What others have left for the owner.
-#[derive(Default)]
-struct Left {
-    owner: Option<ThreadId>,
-    removals: Vec<Token>,
-    /// Who stands in has seen them before.
-    are_overdue: bool,
 }
 
 const BELL: Token = Token::reserved(1);
@@ -84,7 +75,7 @@ impl OwnRing {
     }
 
     fn disabled() -> io::Result<OwnRing> {
-        Ok(OwnRing { ring: Mutex::new(Some(Ring::disabled()?)), left: Mutex::default(), bell: Bell::new()? })
+        Ok(OwnRing { ring: Mutex::new(Some(Ring::disabled()?)), left: Left::default(), bell: Bell::new()? })
     }
 
     /// Rings the bell and looks for the answer.
@@ -114,13 +105,7 @@ impl OwnRing {
 
     /// By the owner: what others have left.
     fn see_to_removals(&self, ring: &mut Ring) -> io::Result<()> {
-        let mut left = lock(&self.left);
-        left.are_overdue = false;
-        while let Some(token) = left.removals.last() {
-            ring.push(&end(*token))?;
-            left.removals.pop();
-        }
-        Ok(())
+        self.left.see_to(|token| ring.push(&end(token)))
     }
 }
 
@@ -130,8 +115,7 @@ impl Selector for OwnRing {
     }
 
     fn adopt(&self) {
-        let this = thread::current().id();
-        let before = lock(&self.left).owner.replace(this);
+        let before = self.left.adopt();
         let mut ring = lock(&self.ring);
         // It is bound to the thread that enables it. If it was another's, or cannot be had, the first use makes a new one.
         let is_ours = before.is_none() && ring.as_ref().is_some_and(|ring| ring.enable().is_ok());
@@ -148,13 +132,9 @@ impl Selector for OwnRing {
     }
 
     fn remove(&self, token: Token, _fd: BorrowedFd<'_>) {
-        let mut left = lock(&self.left);
-        if left.owner != Some(thread::current().id()) {
-            left.removals.push(token);
-            drop(left);
+        if self.left.remove(token) == Removal::IsLeft {
             return self.wake();
         }
-        drop(left);
         // With a ring that has been taken away the poll has ended.
         if let Some(ring) = &mut *lock(&self.ring) {
             // What cannot be given to the kernel now stays in the queue, and goes with the next wait.
@@ -164,26 +144,24 @@ impl Selector for OwnRing {
 
     fn wait(&self, until: Option<Time>, events: &mut Vec<Event>) -> io::Result<()> {
         self.with_ring(|ring| {
-            ring.watch_bell(&self.bell)?;
-            self.see_to_removals(ring)?;
-            let waited = ring.wait(until);
-            if ring.ring.completion().len() >= PREPARED {
-                ring.catch_up()?;
-            }
+            let prepared = ring.watch_bell(&self.bell).and_then(|()| self.see_to_removals(ring));
+            let waited = prepared.and_then(|()| ring.wait(until));
+            let is_behind = ring.ring.completion().len() >= PREPARED;
+            let caught_up = if is_behind { ring.catch_up() } else { Ok(()) };
+            // Also if something went wrong: they may be what is in the way.
             let _its_own = ring.take(events);
-            waited
+            waited.and(caught_up)
         })
     }
 
     fn reap(&self, events: &mut Vec<Event>) -> io::Result<()> {
         self.with_ring(|ring| {
-            self.see_to_removals(ring)?;
-            if !ring.ring.submission().is_empty() {
-                ring.submit()?;
-            }
+            let seen_to = self.see_to_removals(ring);
+            let is_submitted = ring.ring.submission().is_empty();
+            let submitted = if is_submitted { Ok(()) } else { ring.submit() };
             let caught_up = ring.catch_up();
             let _its_own = ring.take(events);
-            caught_up
+            seen_to.and(submitted).and(caught_up)
         })
     }
 
@@ -193,13 +171,13 @@ impl Selector for OwnRing {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(StoodIn::Told),
         };
-        let mut left = lock(&self.left);
-        if left.removals.is_empty() || !std::mem::replace(&mut left.are_overdue, true) {
-            return Ok(StoodIn::AskSockets);
+        match self.left.look_for_owner() {
+            Overdue::No => Ok(StoodIn::AskSockets),
+            Overdue::Yes => {
+                *ring = None;
+                Ok(StoodIn::LetGo)
+            }
         }
-        left.removals.clear();
-        *ring = None;
-        Ok(StoodIn::LetGo)
     }
 
     fn wake(&self) {
@@ -295,6 +273,7 @@ mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::{UnixDatagram, UnixStream};
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use tourbillon::Span;
 

@@ -19,15 +19,14 @@
 //! Who waits looks at the word under the lock and leaves its waker there; an event changes the word first and takes the
 //! wakers under the lock afterwards. So either the waiter sees the event, or the event finds the waker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::event::PollFlags;
 
 use super::{Reactor, Token};
 use crate::runtime::context;
-use crate::sync::lock;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {

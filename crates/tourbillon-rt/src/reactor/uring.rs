@@ -17,7 +17,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use tourbillon::Time;
 use super::bell::Bell;
 use super::{Event, Heard, Ready, Selector, StoodIn, Token};
 use crate::clock;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 pub(crate) struct Uring {
     ring: IoUring,

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -11,6 +10,7 @@ use super::guests::Sitting;
 use super::seat::Seat;
 use super::worker::{Role, Worker};
 use super::{Handle, budget, context};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Wakes a future that is run on a seat.
 struct OnSeat {
@@ -26,12 +26,14 @@ struct Parked {
 
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     let shared = handle.shared();
-    if let Some(worker) = context::seat_of(shared)
-        && let Some(_lent) = worker.lend()
-    {
-        let _guard = context::enter_seat(&worker);
-        let _engine = shared.engine.enter();
-        return on_a_seat(&worker, future);
+    if let Some(worker) = context::seat_of(shared) {
+        if let Some(_lent) = worker.lend() {
+            let _guard = context::enter_seat(&worker);
+            let _engine = shared.engine.enter();
+            return on_a_seat(&worker, future);
+        }
+        // It does not get to its timers before this has ended.
+        worker.seat().leave_timers();
     }
     let role = if shared.has_workers() { Role::Local } else { Role::Worker };
     match Sitting::new(shared, role) {
@@ -61,7 +63,8 @@ fn on_a_seat<F: Future>(worker: &Worker, future: F) -> F::Output {
 
 /// Without a reactor: with no descriptors left, or inside of a waker, where the seat's own is in use.
 fn parked<F: Future>(handle: &Handle, future: F) -> F::Output {
-    let _entered = handle.enter();
+    let _guard = context::enter_without_seat(handle);
+    let _engine = handle.shared().engine.enter();
     let mut future = pin!(future);
     let woken = Arc::new(Parked { is_woken: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&woken));

@@ -22,8 +22,10 @@ pub struct NoRuntime(());
 enum Inside {
     /// It runs tasks and turns a reactor.
     Seat(Rc<Worker>),
-    /// It can spawn; it has no reactor.
+    /// It can spawn; it has no reactor but that of a seat that it may have.
     Handle(Handle),
+    /// It can spawn; the reactor of its seat, if it has one, is not to be used.
+    NoSeat(Handle),
 }
 
 thread_local! {
@@ -58,6 +60,10 @@ pub(super) fn enter_handle(handle: &Handle) -> Guard {
     enter(Inside::Handle(handle.clone()))
 }
 
+pub(super) fn enter_without_seat(handle: &Handle) -> Guard {
+    enter(Inside::NoSeat(handle.clone()))
+}
+
 fn enter(inside: Inside) -> Guard {
     let number = LAST_GUARD.get() + 1;
     LAST_GUARD.set(number);
@@ -69,11 +75,13 @@ fn enter(inside: Inside) -> Guard {
 pub(super) fn seat() -> Option<Rc<Worker>> {
     let seat = ENTERED.try_with(|entered| match entered.borrow().split_last()? {
         ((_, Inside::Seat(worker)), _) => Some(Rc::clone(worker)),
+        ((_, Inside::NoSeat(_)), _) => None,
         // It was sitting there before: it still does.
         ((_, Inside::Handle(handle)), before) => before.iter().rev().find_map(|(_, inside)| match inside {
-            Inside::Seat(worker) if worker.shared().is_same(handle.shared()) => Some(Rc::clone(worker)),
+            Inside::Seat(worker) if worker.shared().is_same(handle.shared()) => Some(Some(Rc::clone(worker))),
+            Inside::NoSeat(other) if other.shared().is_same(handle.shared()) => Some(None),
             _ => None,
-        }),
+        })?,
     });
     seat.ok().flatten()
 }
@@ -103,7 +111,7 @@ pub(super) fn has_seat() -> bool {
 pub(super) fn handle() -> Result<Handle, NoRuntime> {
     let handle = ENTERED.try_with(|entered| match &entered.borrow().last()?.1 {
         Inside::Seat(worker) => Some(Handle::of(worker.shared())),
-        Inside::Handle(handle) => Some(handle.clone()),
+        Inside::Handle(handle) | Inside::NoSeat(handle) => Some(handle.clone()),
     });
     handle.ok().flatten().ok_or(NoRuntime(()))
 }

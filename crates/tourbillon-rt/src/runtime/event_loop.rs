@@ -9,7 +9,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use tourbillon::{Engine, Outcome, Span, Time, Timer};
 
 use super::guests::Sitting;
 use super::shared::Shared;
+use super::work::{Rest, Work};
 use super::worker::Role;
 use super::{Handle, Runtime, context};
 use crate::backend::{Backend, BuildError};
@@ -62,17 +62,12 @@ pub struct EventLoop {
 /// Keeps an [`EventLoop`] running as long as it lives.
 pub struct WorkGuard {
     work: Arc<Work>,
+    shared: Arc<Shared>,
 }
 
 struct Inner {
     runtime: Runtime,
     work: Arc<Work>,
-}
-
-struct Work {
-    count: AtomicUsize,
-    is_stopped: AtomicBool,
-    shared: Arc<Shared>,
 }
 
 /// A handler that is called when this is dropped: by who runs the loop, or with the loop (D28).
@@ -104,9 +99,7 @@ impl EventLoop {
     /// Also if that back end cannot be had.
     pub fn with_backend(backend: Backend) -> Result<EventLoop, BuildError> {
         let runtime = Runtime::builder().workers(0).has_guests().backend(backend).build()?;
-        let shared = Arc::clone(runtime.handle().shared());
-        let work = Arc::new(Work { count: AtomicUsize::new(0), is_stopped: AtomicBool::new(false), shared });
-        Ok(EventLoop { inner: Arc::new(Inner { runtime, work }) })
+        Ok(EventLoop { inner: Arc::new(Inner { runtime, work: Arc::default() }) })
     }
 
     /// Calls handlers until there is no work any more, or the loop is [stopped](EventLoop::stop). Returns how many; each time that a
@@ -165,19 +158,19 @@ impl EventLoop {
     /// Makes all who run the loop return, after the handlers that they are in. From then on nobody runs it, until it is
     /// [restarted](EventLoop::restart).
     pub fn stop(&self) {
-        self.inner.work.is_stopped.store(true, Ordering::SeqCst);
-        self.inner.work.shared.call_all();
+        self.inner.work.stop();
+        self.handle().shared().call_all();
     }
 
     /// Whether it has been stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.inner.work.is_stopped.load(Ordering::SeqCst)
+        self.inner.work.is_stopped()
     }
 
     /// Lets it be run again. (After it has run out of work, that is not needed.)
     pub fn restart(&self) {
-        self.inner.work.is_stopped.store(false, Ordering::SeqCst);
+        self.inner.work.restart();
     }
 
     /// Work that keeps the loop running until the guard is dropped.
@@ -198,7 +191,8 @@ impl EventLoop {
     /// ```
     #[must_use = "the loop may end when the guard is dropped"]
     pub fn work_guard(&self) -> WorkGuard {
-        self.inner.work.guard()
+        self.inner.work.begin();
+        WorkGuard { work: Arc::clone(&self.inner.work), shared: Arc::clone(self.handle().shared()) }
     }
 
     /// Has a handler called by who runs the loop.
@@ -291,7 +285,7 @@ impl EventLoop {
             if more || worker.has_task() {
                 continue;
             }
-            if !limit.waits || work.count.load(Ordering::SeqCst) == 0 {
+            if !limit.waits || work.count() == 0 {
                 break;
             }
             if called < limit.handlers {
@@ -319,17 +313,10 @@ impl<F: FnOnce(Outcome)> Drop for Told<F> {
     }
 }
 
-impl Work {
-    fn guard(self: &Arc<Self>) -> WorkGuard {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        WorkGuard { work: Arc::clone(self) }
-    }
-}
-
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        if self.work.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.work.shared.call_all();
+        if self.work.end() == Rest::None {
+            self.shared.call_all();
         }
     }
 }
@@ -338,7 +325,7 @@ impl fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventLoop")
             .field("backend", &self.backend())
-            .field("work", &self.inner.work.count.load(Ordering::SeqCst))
+            .field("work", &self.inner.work.count())
             .field("is_stopped", &self.is_stopped())
             .finish_non_exhaustive()
     }

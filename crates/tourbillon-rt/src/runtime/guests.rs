@@ -13,14 +13,14 @@
 
 use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::context;
 use super::seat::Seat;
 use super::shared::Shared;
 use super::worker::{Role, Spare, Worker};
 use crate::reactor::Reactor;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Who sits where.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Guests {
         Some(seats.empty.remove(index))
     }
 
-    fn sit_down(&self, seat: &Arc<Seat>) {
+    pub(super) fn sit_down(&self, seat: &Arc<Seat>) {
         let reactors = {
             let mut seats = lock(&self.0);
             seats.taken.push(Arc::clone(seat));
@@ -75,7 +75,7 @@ impl Guests {
     }
 
     /// Whether somebody else goes on working decides what becomes of the sockets.
-    fn stand_up(&self, seat: &Arc<Seat>, spare: Option<Spare>, has_workers: bool) {
+    pub(super) fn stand_up(&self, seat: &Arc<Seat>, spare: Option<Spare>, has_workers: bool) {
         let others_work = {
             let mut seats = lock(&self.0);
             seats.taken.retain(|taken| !Arc::ptr_eq(taken, seat));

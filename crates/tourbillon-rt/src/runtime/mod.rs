@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `worker.rs` | the loop of a thread that runs tasks: the order of one turn is there |
 //! | `seat.rs` | what other threads know of such a thread |
-//! | `shared.rs` | the global queue, who sleeps, who is called |
+//! | `shared.rs` | the global queue, and who has ended |
+//! | `sleepers.rs` | who sleeps, and who is called for a task |
 //! | `monitor.rs` | what becomes of a worker that is blocked by its task |
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
+//! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
 //! | `budget.rs` | how much a task may do before others get a turn |
@@ -18,10 +20,14 @@ pub(crate) mod budget;
 pub(crate) mod context;
 mod event_loop;
 mod guests;
+#[cfg(all(test, loom))]
+mod models;
 mod monitor;
 mod registry;
 mod seat;
 mod shared;
+mod sleepers;
+mod work;
 mod worker;
 
 use std::fmt;
@@ -43,7 +49,7 @@ use self::seat::Seat;
 use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
-use crate::sync::contain;
+use crate::sync::{contain, unblock};
 use crate::task::{JoinError, JoinHandle};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
@@ -172,6 +178,8 @@ impl Runtime {
     ///
     /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within
     /// another `block_on`, or a task, it blocks that one, and no other task runs on this thread meanwhile; its own timers and sockets are served.
+    /// Within a waker that a thread of the runtime calls, it has timers, and tasks if there is another thread to run them; I/O that has
+    /// to wait gives [`NoRuntime`].
     ///
     /// # Panics
     /// With what the future panics.
@@ -181,6 +189,9 @@ impl Runtime {
 
     /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
     /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
+    ///
+    /// A task that blocks its worker beyond that ends at its next await. Until the last of those workers has ended the runtime's timers
+    /// go on: otherwise a loop over `sleep` would never wait, and so never end.
     ///
     /// From within one of its own tasks nobody is waited for.
     ///
@@ -214,23 +225,30 @@ impl Runtime {
             shared.finish();
             return 0;
         }
-        let mut blocked = 0;
+        let mut blocked = Vec::new();
         for (thread, seat) in threads.into_iter().zip(&shared.seats) {
             match until {
-                Some(until) if is_blocked(&thread, seat, until) => blocked += 1,
+                Some(until) if is_blocked(&thread, seat, until) => blocked.push(seat),
                 // A worker does not panic.
                 _ => _ = thread.join(),
             }
         }
         shared.finish();
+        if !blocked.is_empty() {
+            // The last of them ends the timers. Meanwhile nobody looks after them any more: others are not to rely on them.
+            for seat in &blocked {
+                seat.leave_timers();
+                seat.reactor.evict();
+            }
+            return blocked.len();
+        }
         shared.end_timers();
         let monitor = self.monitor.take();
         // It holds the descriptors of all. (It may be the one that drops us, in somebody's waker.)
-        if let Some(monitor) = monitor.filter(|monitor| blocked == 0 && monitor.thread().id() != thread::current().id())
-        {
+        if let Some(monitor) = monitor.filter(|monitor| monitor.thread().id() != thread::current().id()) {
             let _ = monitor.join();
         }
-        blocked
+        0
     }
 }
 
@@ -360,7 +378,7 @@ impl Handle {
         T: Send + 'static,
     {
         let handle = self.clone();
-        let task = blocking::unblock(move || {
+        let task = unblock(move || {
             let _entered = handle.enter();
             catch(f).map_err(JoinError::Panicked)
         });
@@ -439,7 +457,7 @@ where
 {
     match Handle::current() {
         Ok(handle) => handle.spawn_blocking(f),
-        Err(_) => JoinHandle::new(blocking::unblock(move || catch(f).map_err(JoinError::Panicked)), None),
+        Err(_) => JoinHandle::new(unblock(move || catch(f).map_err(JoinError::Panicked)), None),
     }
 }
 

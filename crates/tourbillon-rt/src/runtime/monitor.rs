@@ -11,7 +11,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,24 +20,29 @@ use rustix::time::{
 
 use super::shared::Shared;
 use crate::reactor::Batch;
+use crate::sync::{AtomicBool, Ordering};
 
 /// Who has not got on for so long is blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
     alarm: OwnedFd,
-    is_watching: AtomicBool,
+    watching: Watching,
 }
+
+/// Whether the alarm is set, or will be by who looks just now.
+#[derive(Default)]
+pub(crate) struct Watching(AtomicBool);
 
 impl Monitor {
     pub(super) fn new() -> io::Result<Monitor> {
         let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-        Ok(Monitor { alarm, is_watching: AtomicBool::new(false) })
+        Ok(Monitor { alarm, watching: Watching::default() })
     }
 
     /// By a worker that has woken up: from now on it may be blocked.
     pub(super) fn watch(&self) {
-        if !self.is_watching.load(Ordering::SeqCst) && !self.is_watching.swap(true, Ordering::SeqCst) {
+        if self.watching.begin() {
             self.set(PERIOD);
         }
     }
@@ -46,16 +50,6 @@ impl Monitor {
     /// Lets the thread end.
     pub(super) fn end(&self) {
         self.set(Duration::from_nanos(1));
-    }
-
-    /// Whether to look again. If not, the next worker that wakes up sets the alarm; and if one has just done so, that was it.
-    fn goes_on(&self, all_sleep: impl Fn() -> bool) -> bool {
-        if !all_sleep() {
-            return true;
-        }
-        self.is_watching.store(false, Ordering::SeqCst);
-        // Who woke up before that has found us watching.
-        !all_sleep() && !self.is_watching.swap(true, Ordering::SeqCst)
     }
 
     fn set(&self, after: Duration) {
@@ -76,6 +70,24 @@ impl Monitor {
     }
 }
 
+impl Watching {
+    /// By who has woken up: whether it is to set the alarm.
+    pub(crate) fn begin(&self) -> bool {
+        !self.0.load(Ordering::SeqCst) && !self.0.swap(true, Ordering::SeqCst)
+    }
+
+    /// By who has looked: whether it is to set the alarm again. If not, the next worker that wakes up does; and if one has just done so,
+    /// that was it.
+    pub(crate) fn goes_on(&self, all_sleep: impl Fn() -> bool) -> bool {
+        if !all_sleep() {
+            return true;
+        }
+        self.0.store(false, Ordering::SeqCst);
+        // Who woke up before that has found us watching.
+        !all_sleep() && !self.0.swap(true, Ordering::SeqCst)
+    }
+}
+
 /// The thread. It ends when the runtime does.
 pub(super) fn run(shared: &Shared) {
     let monitor = &shared.monitor;
@@ -89,10 +101,11 @@ pub(super) fn run(shared: &Shared) {
         for seat in stuck {
             seat.stand_in(&mut batch);
             if !seat.stealer.is_empty() {
-                shared.call_for_help();
+                shared.sleepers.call_for_help();
             }
         }
-        if monitor.goes_on(|| shared.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_asleep()))) {
+        if monitor.watching.goes_on(|| shared.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_asleep())))
+        {
             monitor.set(PERIOD);
         }
     }

@@ -3,15 +3,14 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
 use super::budget;
-use crate::sync::{contain, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, contain, lock};
 use crate::task::{JoinError, Panic};
 
 /// What a handle and its task share.

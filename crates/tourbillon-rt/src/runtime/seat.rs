@@ -1,16 +1,14 @@
 //! What other threads know of one that runs tasks: how to wake it, what can be stolen from it, whether it gets on.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_task::Runnable;
-use crossbeam_deque::Stealer;
 use tourbillon::StandIn;
 
 use super::registry::Registry;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::lock;
+use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lock};
 
 pub(crate) struct Seat {
     pub(super) reactor: Arc<Reactor>,
@@ -144,11 +142,16 @@ impl Seat {
         drop(before);
     }
 
-    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
-    pub(super) fn stand_in(&self, batch: &mut Batch) {
+    /// Its timers are left to the driver, until it turns them again.
+    pub(super) fn leave_timers(&self) {
         if let Some(stand_in) = &*lock(&self.stand_in) {
             stand_in.take_over();
         }
+    }
+
+    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
+    pub(super) fn stand_in(&self, batch: &mut Batch) {
+        self.leave_timers();
         // The owner will see for itself what is wrong with its reactor.
         let _ = self.reactor.reap_for_owner(batch);
     }

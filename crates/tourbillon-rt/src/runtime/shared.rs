@@ -4,20 +4,13 @@
 //!
 //! A task that is woken on a worker goes to that worker's own queue, and nobody is called: the worker will get to it. If it
 //! has run a handful of tasks and still has some, it calls one of those who sleep, who steals half of them; a wake-up costs as
-//! much as tens of short tasks. A new task, and one that is woken from outside, calls somebody at once.
-//!
-//! # No call is missed
-//!
-//! Who sends a task puts it into the queue and then looks for a sleeper; who goes to sleep enters itself among the sleepers
-//! and then looks at the queue. With a sequentially consistent fence between the two on both sides, one of the two sees the other.
+//! much as tens of short tasks. A new task, and one that is woken from outside, calls somebody at once. See [`Sleepers`].
 
 use std::iter;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_task::Runnable;
-use crossbeam_deque::Injector;
 use tourbillon::Engine;
 
 use super::context;
@@ -25,9 +18,10 @@ use super::guests::Guests;
 use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
+use super::sleepers::Sleepers;
 use super::worker::Spare;
 use crate::backend::Backend;
-use crate::sync::{contain, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Injector, Ordering, contain};
 
 pub(crate) struct Shared {
     pub(super) backend: Backend,
@@ -41,10 +35,7 @@ pub(crate) struct Shared {
     pub(super) is_watched: bool,
     pub(super) tasks: Arc<Registry>,
     pub(super) monitor: Monitor,
-    sleepers: Mutex<Vec<Arc<Seat>>>,
-    sleeping: AtomicUsize,
-    /// How many were called and have not found a task yet.
-    pub(super) searching: AtomicUsize,
+    pub(super) sleepers: Sleepers,
     /// So many workers have not ended.
     working: AtomicUsize,
     /// No new tasks.
@@ -72,9 +63,7 @@ impl Shared {
             is_watched,
             tasks: Arc::default(),
             monitor,
-            sleepers: Mutex::default(),
-            sleeping: AtomicUsize::new(0),
-            searching: AtomicUsize::new(0),
+            sleepers: Sleepers::default(),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -111,45 +100,20 @@ impl Shared {
         match elsewhere {
             Some(runnable) => {
                 self.injector.push(runnable);
-                self.call_one();
+                self.sleepers.call_one();
                 if self.is_stopped() {
                     self.drain();
                 }
             }
-            None if is_new => self.call_for_help(),
+            None if is_new => self.sleepers.call_for_help(),
             None => {}
-        }
-    }
-
-    /// Wakes one who sleeps, unless somebody is looking for work already.
-    pub(super) fn call_for_help(&self) {
-        if self.sleeping.load(Ordering::SeqCst) > 0 && self.searching.load(Ordering::SeqCst) == 0 {
-            self.call_one();
-        }
-    }
-
-    /// Wakes one who sleeps.
-    fn call_one(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let sleeper = {
-            let mut sleepers = lock(&self.sleepers);
-            let sleeper = sleepers.pop();
-            self.sleeping.store(sleepers.len(), Ordering::SeqCst);
-            sleeper
-        };
-        if let Some(seat) = sleeper {
-            self.searching.fetch_add(1, Ordering::SeqCst);
-            seat.call();
         }
     }
 
     /// Wakes one who sleeps, if there is something in the global queue.
     pub(super) fn call_if_tasks(&self) {
         if !self.injector.is_empty() {
-            self.call_one();
+            self.sleepers.call_one();
         }
     }
 
@@ -161,24 +125,6 @@ impl Shared {
     /// Of workers and guests. Nothing of the user's is to be done with them: guests wait meanwhile.
     pub(super) fn all_seats<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<Seat>>) -> R) -> R {
         self.guests.with(|guests| f(&mut self.seats.iter().chain(guests)))
-    }
-
-    /// By who is about to sleep.
-    pub(super) fn add_sleeper(&self, seat: &Arc<Seat>) {
-        let mut sleepers = lock(&self.sleepers);
-        sleepers.push(Arc::clone(seat));
-        self.sleeping.store(sleepers.len(), Ordering::SeqCst);
-        drop(sleepers);
-        fence(Ordering::SeqCst);
-    }
-
-    /// By who has slept. Whether it was called to look for work.
-    pub(super) fn remove_sleeper(&self, seat: &Arc<Seat>) -> bool {
-        let mut sleepers = lock(&self.sleepers);
-        let before = sleepers.len();
-        sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, seat));
-        self.sleeping.store(sleepers.len(), Ordering::SeqCst);
-        sleepers.len() == before
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -21,20 +21,20 @@ use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_task::Runnable;
-use crossbeam_deque::{Steal, Worker as Queue};
+use crossbeam_deque::Steal;
 use tourbillon::{Span, Time};
 
 use super::context;
 use super::registry::catch;
 use super::seat::{FallingAsleep, Seat};
 use super::shared::Shared;
+use super::sleepers::Woken;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::{contain, dispose};
+use crate::sync::{Queue, contain, dispose};
 
 /// So many tasks are run before timers and sockets get their turn.
 const TASKS: u32 = 64;
@@ -165,7 +165,7 @@ impl Worker {
         for ran in 0..most {
             let Some(runnable) = self.next_task() else { return ran };
             if ran == ENOUGH && !self.queue.is_empty() {
-                self.shared.call_for_help();
+                self.shared.sleepers.call_for_help();
             }
             let step = self.seat.step();
             // What a task throws it has caught itself; this is for what a handler of an event loop throws.
@@ -223,12 +223,24 @@ impl Worker {
 
     /// Fires what is due, up to a batch.
     pub(super) fn turn_timers(&self) -> Fired {
+        let _step = self.seat.step();
         let turn = self.turning.borrow_mut().timers.as_mut().map(tourbillon::Worker::turn);
         turn.map_or(Fired { count: 0, more: false }, |turn| Fired { count: turn.fired as u32, more: turn.more })
     }
 
     pub(super) fn reap(&self) {
-        let _ = self.seat.reactor.reap(&mut self.turning.borrow_mut().batch);
+        self.reap_into(&mut self.turning.borrow_mut().batch);
+    }
+
+    fn reap_into(&self, batch: &mut Batch) {
+        let _ = self.seat.reactor.reap(batch);
+        self.dispatch(batch);
+    }
+
+    /// Wakers are the user's. One that blocks is stood in for as a task is that does.
+    fn dispatch(&self, batch: &mut Batch) {
+        let _step = self.seat.step();
+        self.seat.reactor.dispatch(batch);
     }
 
     /// Sleeps until there is something to do, or that time at most.
@@ -238,16 +250,14 @@ impl Worker {
         let too_short = turning.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
         let until = [next, most].into_iter().flatten().min();
         if until.is_some_and(|until| until - clock::now() <= Span::from(too_short)) {
-            let _ = self.seat.reactor.reap(&mut turning.batch);
-            return;
+            return self.reap_into(&mut turning.batch);
         }
         if self.seat.fall_asleep() == FallingAsleep::Called {
             // Also who calls itself all the time hears of its sockets.
-            let _ = self.seat.reactor.reap(&mut turning.batch);
-            return;
+            return self.reap_into(&mut turning.batch);
         }
         if self.runs_all_tasks() {
-            self.shared.add_sleeper(&self.seat);
+            self.shared.sleepers.add(&self.seat);
         }
         if self.has_task() || (self.runs_all_tasks() && self.shared.is_stopping()) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
@@ -256,16 +266,18 @@ impl Worker {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.seat.wake_up();
-        if self.runs_all_tasks() && self.shared.remove_sleeper(&self.seat) {
+        if self.runs_all_tasks() && self.shared.sleepers.remove(&self.seat) == Woken::ToSearch {
             let found = self.has_task() || self.steal();
-            self.shared.searching.fetch_sub(1, Ordering::SeqCst);
+            self.shared.sleepers.has_searched();
             if found && !self.shared.injector.is_empty() {
-                self.shared.call_for_help();
+                self.shared.sleepers.call_for_help();
             }
         }
         if self.shared.is_watched {
             self.shared.monitor.watch();
         }
+        // By who is awake: nobody is to call somebody who is inside of a waker for a sleeper.
+        self.dispatch(&mut turning.batch);
     }
 
     /// At the runtime's end: whether there is nothing left to run. Tasks that run only here are to end, too.

@@ -1,19 +1,19 @@
-//! What a process can run into: no io_uring, no descriptors, signals, a completion queue that is full. Each in a process of its own.
+//! What the system may do to a process: refuse io_uring, run out of descriptors, interrupt every call, copy it. Each is done to a child
+//! that runs one test of this file; the machine's own settings stay as they are.
 
-mod backends;
-mod harness;
+mod support;
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backends::{kind, ms, on_each_backend, pair};
-use harness::{bytes_from, expect_bytes, in_a_child, in_time, sleeps_and_cpu, soon, threads_named};
+use support::{
+    bytes_from, expect_bytes, in_a_child, in_time, is_a_child, kind, ms, on_each_backend, pair, refuse, sleeps_and_cpu,
+    soon, threads_named, until, watched_by_the_kernel,
+};
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Backend, BuildError, EventLoop, Runtime, spawn, time};
 
@@ -35,27 +35,6 @@ async fn everything() {
 
 // --- io_uring that is refused ---
 
-/// From now on, for this thread and those that it starts, this system call gives this error.
-fn refuse(call: libc::c_long, errno: i32) {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let if_equal =
-        |k: u32| libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf: 1, k };
-    let mut filter = [
-        // The number of the call is what `seccomp_data` begins with.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        if_equal(call as u32),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno as u32),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: both take numbers, and a program that outlives the call.
-    let installed = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-    };
-    assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
-}
-
 #[test]
 fn where_io_uring_is_forbidden_auto_takes_epoll_and_uring_is_an_error_that_says_why() {
     in_a_child("where_io_uring_is_forbidden_auto_takes_epoll_and_uring_is_an_error_that_says_why", &[], || {
@@ -63,19 +42,17 @@ fn where_io_uring_is_forbidden_auto_takes_epoll_and_uring_is_an_error_that_says_
         for errno in [libc::EPERM, libc::ENOSYS] {
             let refused = thread::spawn(move || {
                 refuse(libc::SYS_io_uring_setup, errno);
+                assert_eq!(Runtime::new().unwrap().backend(), Backend::Epoll);
                 let runtime = Runtime::builder().workers(2).build().unwrap();
                 assert_eq!(runtime.backend(), Backend::Epoll);
                 runtime.block_on(everything());
                 runtime.block_on(runtime.spawn(everything())).unwrap();
                 assert_eq!(EventLoop::new().unwrap().backend(), Backend::Epoll);
-                match Runtime::builder().backend(Backend::Uring).build() {
-                    Err(BuildError::Refused { backend: Backend::Uring, why }) => {
-                        assert_eq!(why.raw_os_error(), Some(errno), "{why}");
-                    }
-                    other => panic!("{other:?}"),
-                }
-                let error = EventLoop::with_backend(Backend::Uring).unwrap_err();
-                assert!(error.to_string().contains("io_uring"), "{error}");
+                let error = Runtime::builder().backend(Backend::Uring).build().unwrap_err();
+                let BuildError::Refused { backend: Backend::Uring, why } = &error else { panic!("{error:?}") };
+                assert_eq!(why.raw_os_error(), Some(errno), "{why}");
+                assert!(error.to_string().starts_with("the back end io_uring cannot be had: "), "{error}");
+                assert!(EventLoop::with_backend(Backend::Uring).is_err());
             });
             refused.join().unwrap();
         }
@@ -127,7 +104,7 @@ fn the_environment_variable_chooses_the_back_end_whatever_the_builder_says() {
                 }
             }
         });
-        if std::env::var_os("TOURBILLON_TEST_CHILD").is_some() {
+        if is_a_child() {
             return;
         }
     }
@@ -173,6 +150,7 @@ fn out_of_descriptors_accept_and_connect_are_errors_nothing_spins_and_all_goes_o
                     assert!(is_out_of_descriptors(listener.accept().timeout(ms(1)).await));
                 }
                 assert!(is_out_of_descriptors(UdpSocket::bind(LOCAL)));
+                assert!(is_out_of_descriptors(TcpListener::bind(LOCAL)));
                 (listener, client)
             }))
             .unwrap();
@@ -284,55 +262,56 @@ fn signals_that_interrupt_every_system_call_lose_nothing_and_make_nothing_early(
     });
 }
 
-// --- a completion queue that is full ---
+// --- a copy of the process ---
 
 #[test]
-fn d7_more_sockets_in_one_turn_than_a_completion_queue_holds_are_all_watched() {
-    in_a_child("d7_more_sockets_in_one_turn_than_a_completion_queue_holds_are_all_watched", &[], || {
+fn a_process_that_forks_goes_on_and_its_child_that_does_not_use_the_runtime_disturbs_nobody() {
+    in_a_child("a_process_that_forks_goes_on_and_its_child_that_does_not_use_the_runtime_disturbs_nobody", &[], || {
         on_each_backend(|backend| {
-            let runtime = Runtime::builder().backend(backend).workers(0).build().unwrap();
-            in_time("a full completion queue", move || {
-                runtime.block_on(async {
-                    // Each is ready to write as soon as it is registered: a completion. Of all of them before anybody looks.
-                    let sockets: Vec<Arc<UdpSocket>> =
-                        (0..5000).map(|_| Arc::new(UdpSocket::bind(LOCAL).unwrap())).collect();
-                    std::future::poll_fn(|context| {
-                        for socket in &sockets {
-                            assert!(pin!(socket.recv(&mut [0; 8])).poll(context).is_pending());
-                        }
-                        Poll::Ready(())
-                    })
-                    .await;
-                    let received = Arc::new(AtomicUsize::new(0));
-                    let tasks: Vec<_> = sockets
-                        .iter()
-                        .map(|socket| {
-                            let (socket, received) = (Arc::clone(socket), Arc::clone(&received));
-                            spawn(async move {
-                                let mut buffer = [0; 8];
-                                for _ in 0..3 {
-                                    assert_eq!(soon("a datagram", socket.recv(&mut buffer)).await.unwrap(), 1);
-                                    received.fetch_add(1, Ordering::SeqCst);
-                                }
-                            })
-                        })
-                        .collect();
-                    let sender = std::net::UdpSocket::bind(LOCAL).unwrap();
-                    for round in 1..=3 {
-                        // Blocking, so that again all become ready before anybody looks.
-                        time::sleep(ms(1)).await;
-                        for socket in &sockets {
-                            sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
-                        }
-                        harness::until("all have received", || received.load(Ordering::SeqCst) == round * 5000).await;
-                    }
-                    for task in tasks {
-                        task.await.unwrap();
-                    }
-                });
-            });
+            for workers in [0, 2] {
+                let runtime =
+                    Runtime::builder().backend(backend).workers(workers).thread_name("forks").build().unwrap();
+                in_time("a process that forks", move || runtime.block_on(fork_and_go_on()));
+            }
         });
     });
+}
+
+/// Sockets and timers from before go on, new ones work, and what is closed here is let go of though the child has a copy.
+async fn fork_and_go_on() {
+    let (a, b) = pair().await;
+    let (start, wanted) = (Instant::now(), ms(30));
+    let waits = spawn(async move {
+        let mut buffer = [0; 4];
+        soon("a read from before", a.read_exact(&mut buffer)).await.unwrap();
+        a
+    });
+    let sleeps = spawn(async move { time::sleep(wanted).await });
+    time::sleep(ms(1)).await;
+    // SAFETY: the child calls nothing but what a signal handler may call.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        loop {
+            // SAFETY: it waits until it is killed.
+            unsafe { libc::pause() };
+        }
+    }
+    everything().await;
+    b.write_all(b"four").await.unwrap();
+    let a = waits.await.unwrap();
+    sleeps.await.unwrap();
+    assert!(start.elapsed() >= wanted, "early");
+    // The child keeps the connection open; who writes into it is no concern of ours any more.
+    assert_eq!(kind(a.read(&mut [0; 1]).timeout(ms(1)).await), ErrorKind::TimedOut);
+    let watched = watched_by_the_kernel();
+    drop(a);
+    until("it is not watched any more", || watched_by_the_kernel() < watched).await;
+    // SAFETY: it is our child, and not waited for yet.
+    let killed = unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
+    assert_eq!(killed, (0, child));
+    assert_eq!(soon("the end, now that all copies are closed", b.read(&mut [0; 1])).await.unwrap(), 0);
+    everything().await;
 }
 
 #[test]
@@ -341,7 +320,7 @@ fn a_child_that_fails_is_a_failure_here() {
     let failed = std::panic::catch_unwind(|| {
         in_a_child("a_child_that_fails_is_a_failure_here", &[], || panic!("as it should"));
     });
-    if std::env::var_os("TOURBILLON_TEST_CHILD").is_some() {
+    if is_a_child() {
         return failed.unwrap();
     }
     assert!(failed.is_err());

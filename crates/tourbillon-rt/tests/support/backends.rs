@@ -1,11 +1,7 @@
-//! What the tests of this crate share.
-
-#![allow(dead_code, reason = "each test file uses a part of it")]
+//! Tests on each back end, and connections for them.
 
 use std::future::Future;
-use std::io;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::{Backend, BuildError, Runtime};
@@ -57,22 +53,4 @@ pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let (server, peer) = listener.accept().unwrap();
     assert_eq!(peer, client.local_addr().unwrap());
     (TcpStream::from_std(client).unwrap(), TcpStream::from_std(server).unwrap())
-}
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// The kind of the error.
-pub(crate) fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
-    result.err().expect("it is an error").kind()
-}
-
-/// Waits for something that other threads do.
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = std::time::Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }

@@ -1,0 +1,113 @@
+//! Queues with the face of those of `crossbeam-deque`, which loom cannot see into.
+//!
+//! They promise less: whether one is empty is told by a number that is read and written without any order. Who relies on more than
+//! that has to see to it with fences, as with the real ones.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossbeam_deque::Steal;
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+
+use super::lock;
+
+pub(crate) struct Injector<T>(Shelf<T>);
+
+pub(crate) struct Queue<T>(Arc<Shelf<T>>);
+
+pub(crate) struct Stealer<T>(Arc<Shelf<T>>);
+
+struct Shelf<T> {
+    tasks: Mutex<VecDeque<T>>,
+    len: AtomicUsize,
+}
+
+impl<T> Shelf<T> {
+    fn new() -> Shelf<T> {
+        Shelf { tasks: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
+    }
+
+    fn push(&self, task: T) {
+        let mut tasks = lock(&self.tasks);
+        tasks.push_back(task);
+        self.len.store(tasks.len(), Ordering::Relaxed);
+    }
+
+    fn pop(&self) -> Option<T> {
+        let mut tasks = lock(&self.tasks);
+        let task = tasks.pop_front();
+        self.len.store(tasks.len(), Ordering::Relaxed);
+        task
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    fn steal(&self) -> Steal<T> {
+        self.pop().map_or(Steal::Empty, Steal::Success)
+    }
+}
+
+impl<T> Injector<T> {
+    pub(crate) fn new() -> Injector<T> {
+        Injector(Shelf::new())
+    }
+
+    pub(crate) fn push(&self, task: T) {
+        self.0.push(task);
+    }
+
+    pub(crate) fn steal(&self) -> Steal<T> {
+        self.0.steal()
+    }
+
+    pub(crate) fn steal_batch_and_pop(&self, _: &Queue<T>) -> Steal<T> {
+        self.0.steal()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new_fifo() -> Queue<T> {
+        Queue(Arc::new(Shelf::new()))
+    }
+
+    pub(crate) fn stealer(&self) -> Stealer<T> {
+        Stealer(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn push(&self, task: T) {
+        self.0.push(task);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.pop()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+}
+
+impl<T> Stealer<T> {
+    pub(crate) fn steal(&self) -> Steal<T> {
+        self.0.steal()
+    }
+
+    pub(crate) fn steal_batch_and_pop(&self, _: &Queue<T>) -> Steal<T> {
+        self.0.steal()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+}

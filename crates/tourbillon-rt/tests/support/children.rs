@@ -1,0 +1,48 @@
+//! Tests in a process of their own, for what a process has but once: limits, filters, signals, the environment.
+
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use super::LONG;
+
+/// Says to the test that it is the child.
+const CHILD: &str = "TOURBILLON_TEST_CHILD";
+
+/// Whether this is such a process.
+pub(crate) fn is_a_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs a part of the test with this name in a process of its own.
+pub(crate) fn in_a_child(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some_and(|name| name == test) {
+        return part();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, test)
+        .env_remove("TOURBILLON_BACKEND");
+    command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let id = child.id();
+    let (sender, receiver) = mpsc::channel();
+    let waits = thread::spawn(move || _ = sender.send(child.wait_with_output()));
+    let Ok(output) = receiver.recv_timeout(2 * LONG) else {
+        // SAFETY: it is our child, and not waited for yet.
+        unsafe { libc::kill(id as i32, libc::SIGKILL) };
+        waits.join().unwrap();
+        panic!("{test}: the child hangs");
+    };
+    let output = output.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && out.contains("1 passed"),
+        "{test}, in the child: {}\n{out}\n{err}",
+        output.status
+    );
+    for line in out.lines().filter(|line| line.starts_with("NOT TESTED")) {
+        println!("{line}");
+    }
+}
