@@ -40,6 +40,12 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
+/// How many operations a random test makes: what the variable `TOURBILLON_OPERATIONS` says, else `usual`. Few, where each is slow
+/// (under an interpreter) or the test is run a thousand times.
+pub(crate) fn operations(usual: u64) -> u64 {
+    std::env::var("TOURBILLON_OPERATIONS").map_or(usual, |text| text.parse().expect("TOURBILLON_OPERATIONS is a number"))
+}
+
 /// One operation on a queue; `arbitrary` numbers pick timers and times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
