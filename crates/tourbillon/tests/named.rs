@@ -63,7 +63,11 @@ fn p7_there_are_never_more_timers_than_may_be_and_what_ends_makes_room() {
     let full = ArmError::Full { capacity: 2 };
     assert_eq!(timers.start("c", ms(1), told.callback(2)), Err(full));
     let refused = timers.create("d");
-    assert_eq!((timers.len(), timers.count("c"), timers.count("d")), (2, 0, 0), "no name of those that were refused is kept");
+    assert_eq!(
+        (timers.len(), timers.count("c"), timers.count("d")),
+        (2, 0, 0),
+        "no name of those that were refused is kept"
+    );
     assert_eq!(refused.start(ms(1), told.callback(3)), Err(full));
     // To start one that is there takes no more room; what has fired or is dropped gives its own back.
     created.start(ms(2), told.callback(4)).unwrap();
