@@ -28,7 +28,7 @@ impl Sleeps {
     pub(crate) fn apply(&mut self, world: &World, op: Op) {
         match op.what % 12 {
             0..3 => self.add(One::polled(world, op)),
-            3 => self.add(One::new(world.engine.sleep(op.delay()).slack(slack(op.pick)))),
+            3 => self.add(One::new(world.engine.sleep(op.delay()).slack(slack(op.pick % 3)))),
             4 => match world.engine.try_sleep(op.delay()) {
                 Ok(sleep) => self.add(One::new(sleep)),
                 Err(ArmError::Stopped) => assert!(world.is_closed()),

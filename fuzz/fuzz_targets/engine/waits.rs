@@ -95,8 +95,8 @@ impl Waits {
                 _ => assert!(one.ended == Some(Ended::ByItself) && world.is_closed()),
             }
         }
-        let is_due = self.expiry.is_none_or(|due| due <= world.now());
-        let is_late = |one: &One| one.ended.is_none() && (world.is_closed() || is_due && world.is_exact());
+        let is_due = self.expiry.map_or(world.is_exact(), |due| world.must_be_over(due));
+        let is_late = |one: &One| one.ended.is_none() && (world.is_closed() || is_due);
         assert!(!self.waits.iter().any(is_late), "late");
     }
 
