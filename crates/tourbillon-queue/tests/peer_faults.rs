@@ -342,6 +342,28 @@ fn d26_timers_armed_while_a_crowd_in_a_crowd_is_made_ready_are_not_lost() {
 }
 
 #[test]
+fn d26_a_crowd_armed_before_one_that_is_being_made_ready_comes_out_first_and_in_order() {
+    let mut queue = Wheel::new();
+    // Two slots of level 1, whose items have to be sorted; the second is in the middle of its upkeep when the first fills.
+    let deadline = |slot: u64, number: u64| at(64 * slot + 63 - number % 64);
+    for number in 0..20_000 {
+        queue.insert(deadline(10, number), number);
+    }
+    assert_eq!(queue.settle(at(64 * 11), 64), Settled::More);
+    for number in 20_000..40_000 {
+        queue.insert(deadline(5, number), number);
+    }
+    queue.check().unwrap();
+    let mut previous = None;
+    let count = queue.expire(at(64 * 11), |timer| {
+        assert!(previous < Some((timer.deadline, timer.value)), "by deadline, equal ones as they were armed");
+        previous = Some((timer.deadline, timer.value));
+    });
+    assert_eq!(count, 40_000);
+    queue.check().unwrap();
+}
+
+#[test]
 fn d26_a_crowd_that_is_cancelled_while_it_is_made_ready_hides_nobody() {
     let width = 64u64.pow(5);
     let mut queue = Wheel::new();

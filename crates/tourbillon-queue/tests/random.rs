@@ -3,9 +3,10 @@
 
 mod support;
 
-use support::{Op, Pair, Random, seed};
+use support::{Op, Pair, Random, operations, seed};
 use tourbillon_queue::{Heap, ListTree, Naive, Rounds, Span, Time, TimerQueue, Wheel};
 
+/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
 const OPERATIONS: u64 = 10_000_000;
 /// After so many operations the queues begin anew, at another time.
 const EPISODE: u64 = 5_000;
@@ -37,7 +38,7 @@ fn random_op(random: &mut Random) -> Op {
 
 fn against_the_naive_one<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
     let seed = seed();
-    for episode in 0..OPERATIONS / EPISODE {
+    for episode in 0..operations(OPERATIONS).div_ceil(EPISODE) {
         let mut random = Random::new(seed ^ episode);
         let mut pair = Pair::new(new(), Naive::new());
         if episode % 3 != 0 {
@@ -85,7 +86,7 @@ fn p3_rounds_of_odd_shapes_answer_like_the_naive_queue() {
     for (tick, slots) in [(1, 1), (1, 7), (7, 3), (1_000_000, 65), (u64::MAX, 2), (u64::MAX / 3, 130)] {
         let mut random = Random::new(seed);
         let mut pair = Pair::new(Rounds::with_slots(Span::from_nanos(tick), slots).unwrap(), Naive::new());
-        for _ in 0..20_000 {
+        for _ in 0..operations(OPERATIONS) / 500 {
             pair.apply(random_op(&mut random));
             if pair.len() > 80 {
                 pair.cancel(random.next());
@@ -98,7 +99,8 @@ fn p3_rounds_of_odd_shapes_answer_like_the_naive_queue() {
 /// Many timers, crowded slots, and settling in small steps in between.
 fn in_a_crowd<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
     let seed = seed();
-    // How many, spread over how much time; the last two bunch them on few instants.
+    // How many, spread over how much time; the last two bunch them on few instants. Fewer, if fewer operations are asked for.
+    let share = OPERATIONS.div_ceil(operations(OPERATIONS).max(1));
     for (episode, (count, spread)) in
         [(60_000, 1 << 22), (60_000, 1 << 34), (200_000, 1 << 31), (60_000, 1000), (60_000, 3)].into_iter().enumerate()
     {
@@ -107,7 +109,7 @@ fn in_a_crowd<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
         let start = Time::from_nanos(random.next() >> 20);
         pair.now = start;
         pair.expire(0, start);
-        for _ in 0..count {
+        for _ in 0..count / share {
             pair.arm(start + Span::from_nanos(random.below(spread)));
         }
         pair.check();
@@ -160,7 +162,7 @@ fn p3_rounds_answers_like_the_heap_in_a_crowd() {
 #[test]
 fn p3_wheel_answers_like_the_naive_queue_in_the_middle_of_splits() {
     let seed = seed();
-    for episode in 0..4_000 {
+    for episode in 0..operations(OPERATIONS).div_ceil(2_500) {
         let mut random = Random::new(seed ^ episode);
         let mut pair = Pair::new(Wheel::new(), Naive::new());
         let width = 1 << (6 * (2 + random.below(4)));

@@ -13,6 +13,7 @@
 //! of references that are in stock or in use, so it cannot reach zero while any is.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::ptr::{NonNull, null};
 use std::time::Duration;
 
@@ -46,14 +47,16 @@ pub(crate) struct Home {
 thread_local! {
     /// The current home. It points into `HOMES`, or is null.
     static CURRENT: Cell<*const Home> = const { Cell::new(null()) };
-    /// All homes of this thread, in boxes: they do not move.
+    /// All homes of this thread.
     static HOMES: Homes = const { Homes(RefCell::new(Vec::new())) };
 }
 
-#[expect(clippy::vec_box, reason = "a home does not move when others are added")]
-struct Homes(RefCell<Vec<Box<Home>>>);
+struct Homes(RefCell<Vec<Kept>>);
 
-type Gone = Vec<Box<Home>>;
+/// A home, which does not move when this does. (It is what a box is, but to move a box is to say that nobody else points into it.)
+struct Kept(NonNull<Home>);
+
+type Gone = Vec<Kept>;
 
 impl Home {
     fn new(core: CoreRef) -> Home {
@@ -164,6 +167,32 @@ impl Drop for Home {
     }
 }
 
+impl Kept {
+    fn new(home: Home) -> Kept {
+        Kept(NonNull::from(Box::leak(Box::new(home))))
+    }
+
+    fn as_ptr(&self) -> *const Home {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for Kept {
+    type Target = Home;
+
+    fn deref(&self) -> &Home {
+        // SAFETY: it is there until `drop`, and nobody has it by `&mut`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: it came from a box, in `new`, and goes once. Nobody points to it any more, or uses what points to it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 impl Drop for Homes {
     fn drop(&mut self) {
         // From here on the thread has no home; entries that go later find none.
@@ -175,7 +204,7 @@ impl Drop for Homes {
 #[inline(always)]
 fn current<'a>() -> Option<&'a Home> {
     let home = CURRENT.with(Cell::get);
-    // SAFETY: it points to a box in `HOMES` of this thread, and is changed before that box goes. The reference does not
+    // SAFETY: it points to a home in `HOMES` of this thread, and is changed before that goes. The reference does not
     // leave the calls below, which do not end the thread and do not remove the current home.
     unsafe { home.as_ref() }
 }
@@ -310,9 +339,7 @@ fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
 #[cold]
 #[inline(never)]
 fn with_other_owner<R>(shard: NonNull<Shard>, f: impl FnOnce(Option<&Home>) -> R) -> R {
-    let find = |homes: &Homes| {
-        homes.0.borrow().iter().find(|home| home.owns(shard)).map(|home| std::ptr::from_ref::<Home>(home))
-    };
+    let find = |homes: &Homes| homes.0.borrow().iter().find(|home| home.owns(shard)).map(Kept::as_ptr);
     let found = HOMES.try_with(find).ok().flatten();
     // SAFETY: as in `with_other`.
     f(found.map(|home| unsafe { &*home }))
@@ -323,12 +350,12 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
     HOMES
         .try_with(|homes| {
             if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core) {
-                return std::ptr::from_ref::<Home>(home);
+                return home.as_ptr();
             }
             // SAFETY: the caller holds a reference.
             let core = unsafe { CoreRef::another(core) };
-            let home = Box::new(Home::new(core));
-            let pointer = std::ptr::from_ref::<Home>(&home);
+            let home = Kept::new(Home::new(core));
+            let pointer = home.as_ptr();
             let gone = homes.add(home);
             drop(gone);
             pointer
@@ -340,10 +367,10 @@ impl Homes {
     /// Adds a home, and takes out those in engines that have been shut down and that no guard needs. They are the caller's to
     /// drop: with the last of an engine go things of its user's.
     #[must_use]
-    fn add(&self, home: Box<Home>) -> Gone {
+    fn add(&self, home: Kept) -> Gone {
         let current = CURRENT.with(Cell::get);
-        let unused = |home: &mut Box<Home>| {
-            let kept = home.entered.get() + home.awaited.get() > 0 || std::ptr::eq(&**home, current);
+        let unused = |home: &mut Kept| {
+            let kept = home.entered.get() + home.awaited.get() > 0 || home.as_ptr() == current;
             home.core.is_closed() && !kept
         };
         let mut homes = self.0.borrow_mut();

@@ -58,7 +58,8 @@ use crate::waiter::{self, Answer, Waiter};
 /// is of in any way: also cancel them all, or start as many again.
 ///
 /// # Names
-/// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it.
+/// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it. How many timers there
+/// can be is [for you to say](NamedTimers::at_most); how long a name may be as well, before it comes here.
 #[derive(Clone)]
 pub struct NamedTimers {
     owner: Arc<Owner>,
@@ -117,18 +118,40 @@ impl NamedTimers {
         NamedTimers::on_core(engine.core().clone())
     }
 
+    /// Without any timers yet, on this engine, and never more than `most` at a time: where others choose the names, so that they cannot
+    /// take all memory. To start one more is [`ArmError::Full`]; those that are created and not started count.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{ArmError, Engine, NamedTimers};
+    ///
+    /// let timers = NamedTimers::at_most(1, &Engine::current());
+    /// timers.start("a", Duration::from_secs(60), |_| ())?;
+    /// let full = timers.start("b", Duration::from_secs(60), |_| ());
+    /// assert_eq!(full, Err(ArmError::Full { capacity: 1 }));
+    /// # Ok::<(), ArmError>(())
+    /// ```
+    #[must_use]
+    pub fn at_most(most: usize, engine: &Engine) -> NamedTimers {
+        NamedTimers::with_most(engine.core().clone(), most)
+    }
+
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
+        NamedTimers::with_most(core, usize::MAX)
+    }
+
+    fn with_most(core: CoreRef, most: usize) -> NamedTimers {
         let shared = Arc::new_cyclic(|shared| Shared {
             bell: Bell::of(shared, &core, Shared::ring),
             core,
-            state: Mutex::new(State::new()),
+            state: Mutex::new(State::new(most)),
         });
         NamedTimers { owner: Arc::new(Owner { shared }) }
     }
 
     /// A timer under this name, to be started later. Until then it can be cancelled, and it counts.
     ///
-    /// When the timers were stopped, or there are as many as there can be (a billion), starting it says so.
+    /// When the timers were stopped, or there are as many as there can be (a billion, or [fewer](NamedTimers::at_most)), starting it says so.
     ///
     /// ```
     /// use std::time::Duration;

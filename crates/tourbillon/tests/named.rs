@@ -55,6 +55,36 @@ fn w4_many_timers_of_one_name_each_fire_at_their_time() {
 }
 
 #[test]
+fn p7_there_are_never_more_timers_than_may_be_and_what_ends_makes_room() {
+    let (engine, told) = (manual(), Outcomes::default());
+    let timers = NamedTimers::at_most(2, &engine);
+    timers.start("a", ms(1), told.callback(1)).unwrap();
+    let created = timers.create("b");
+    let full = ArmError::Full { capacity: 2 };
+    assert_eq!(timers.start("c", ms(1), told.callback(2)), Err(full));
+    let refused = timers.create("d");
+    assert_eq!(
+        (timers.len(), timers.count("c"), timers.count("d")),
+        (2, 0, 0),
+        "no name of those that were refused is kept"
+    );
+    assert_eq!(refused.start(ms(1), told.callback(3)), Err(full));
+    // To start one that is there takes no more room; what has fired or is dropped gives its own back.
+    created.start(ms(2), told.callback(4)).unwrap();
+    engine.advance(ms(1));
+    timers.start("e", ms(1), told.callback(5)).unwrap();
+    assert_eq!(timers.start("f", ms(1), told.callback(6)), Err(full));
+    assert_eq!(timers.cancel("e"), 1);
+    timers.start("g", ms(1), told.callback(7)).unwrap();
+    engine.advance(ms(1));
+    let told = told.take();
+    assert_eq!(told.len(), 4);
+    assert!(told.starts_with(&[(1, Outcome::Fired), (5, Outcome::Cancelled)]), "{told:?}");
+    let nothing = NamedTimers::at_most(0, &engine).start("h", ms(1), |_| ());
+    assert_eq!(nothing, Err(ArmError::Full { capacity: 0 }));
+}
+
+#[test]
 fn w4_cancel_ends_all_of_a_name_and_says_how_many() {
     let (engine, told) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);

@@ -40,6 +40,13 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
+/// How many operations a random test makes: what the variable `TOURBILLON_OPERATIONS` says, else `usual`. Few, where each is slow
+/// (under an interpreter) or the test is run a thousand times.
+pub(crate) fn operations(usual: u64) -> u64 {
+    std::env::var("TOURBILLON_OPERATIONS")
+        .map_or(usual, |text| text.parse().expect("TOURBILLON_OPERATIONS is a number"))
+}
+
 /// One operation on a queue; `arbitrary` numbers pick timers and times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
@@ -161,8 +168,12 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
         }
     }
 
-    /// Pops up to `limit` timers from both queues.
+    /// Takes up to `limit` timers out of both queues; all of them, every other time, by one call.
     pub(crate) fn expire(&mut self, limit: usize, now: Time) {
+        if limit == usize::MAX && self.armed.is_multiple_of(2) {
+            self.expire_all(now);
+            return;
+        }
         let mut popped = Vec::new();
         while popped.len() < limit {
             let (tested, oracle) = (self.tested.pop(now), self.oracle.pop(now));
@@ -177,6 +188,20 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
             self.live.retain(|keys| popped.binary_search(keys).is_err());
             self.stale.append(&mut popped);
         }
+    }
+
+    fn expire_all(&mut self, now: Time) {
+        let (mut tested, mut oracle) = (Vec::new(), Vec::new());
+        let counts =
+            (self.tested.expire(now, |timer| tested.push(timer)), self.oracle.expire(now, |timer| oracle.push(timer)));
+        assert_eq!(counts, (tested.len(), oracle.len()));
+        let answer = |timer: &tourbillon_queue::Expired<u64>| (timer.deadline, timer.value);
+        assert!(tested.iter().map(answer).eq(oracle.iter().map(answer)), "{tested:?}, not {oracle:?}");
+        assert!(tested.iter().all(|timer| timer.deadline <= now), "early");
+        let mut keys: Vec<_> = tested.iter().zip(&oracle).map(|(tested, oracle)| (tested.key, oracle.key)).collect();
+        keys.sort_unstable();
+        self.live.retain(|pair| keys.binary_search(pair).is_err());
+        self.stale.append(&mut keys);
     }
 
     /// A key that has been used up is refused by everything.

@@ -22,6 +22,8 @@ pub(super) struct State {
     /// By the numbers in `names`; some are free.
     lines: Vec<Line>,
     free: Vec<u32>,
+    /// There are never more timers than this.
+    most: usize,
     /// How many timers have been created.
     pub(super) created: u64,
     /// How many are started and pending.
@@ -85,8 +87,9 @@ const STEPS: usize = 1024;
 const KEPT: usize = 1024;
 
 impl State {
-    pub(super) fn new() -> State {
+    pub(super) fn new(most: usize) -> State {
         State {
+            most: most.min(agenda::MOST),
             agenda: Agenda::new(),
             names: HashMap::new(),
             lines: Vec::new(),
@@ -109,8 +112,8 @@ impl State {
         waiter: Option<Waiter>,
         due: Time,
     ) -> Result<Key, (ArmError, Option<Waiter>)> {
-        if self.agenda.is_full() {
-            return Err((ArmError::Full { capacity: agenda::MOST }, waiter));
+        if self.agenda.len() >= self.most || self.agenda.is_full() {
+            return Err((ArmError::Full { capacity: self.most }, waiter));
         }
         self.pending += usize::from(waiter.is_some());
         let line = self.line(name);
