@@ -54,7 +54,7 @@ thread_local! {
 struct Homes(RefCell<Vec<Kept>>);
 
 /// A home, which does not move when this does. (It is what a box is, but to move a box is to say that nobody else points into it.)
-struct Kept(NonNull<Home>);
+pub(crate) struct Kept(NonNull<Home>);
 
 type Gone = Vec<Kept>;
 
@@ -296,8 +296,7 @@ pub(crate) fn leave(core: &CoreRef, before: *const Home) {
 /// # Safety
 /// `current` is null or points into `homes`, and nothing is inside the closures of this module.
 #[cfg(feature = "test-util")]
-#[expect(clippy::vec_box, reason = "a home does not move when others are added")]
-pub(crate) unsafe fn exchange(homes: &mut Vec<Box<Home>>, current: &mut *const Home) {
+pub(crate) unsafe fn exchange(homes: &mut Vec<Kept>, current: &mut *const Home) {
     HOMES.with(|of_thread| std::mem::swap(&mut *of_thread.0.borrow_mut(), homes));
     *current = CURRENT.replace(*current);
 }

@@ -7,12 +7,11 @@
 use std::fmt;
 use std::ptr::null;
 
-use crate::home::{self, Home};
+use crate::home::{self, Home, Kept};
 
 /// A thread as the engine sees it, without one of the system's.
 pub struct SimulatedThread {
-    #[expect(clippy::vec_box, reason = "a home does not move when others are added")]
-    homes: Vec<Box<Home>>,
+    homes: Vec<Kept>,
     current: *const Home,
 }
 
