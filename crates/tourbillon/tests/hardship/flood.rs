@@ -90,7 +90,9 @@ impl Flood {
         // Some were past before they could be armed, because their thread had lost its processor.
         assert!((armed - at_once..=armed).contains(&stats.armed), "{armed} asked for; {stats:?}");
         eventually("each that fired was woken", || woken.load(Ordering::SeqCst) + at_once == armed);
-        assert!(capacity.is_none_or(|capacity| most <= capacity as u64), "{most} pending at once");
+        // They are counted one shard after the other, while timers go from one to another.
+        let is_bounded = capacity.is_none_or(|capacity| most <= (capacity + capacity / 10) as u64);
+        assert!(is_bounded, "{most} pending at once");
         report(&format!(
             "{THREADS} threads armed {armed} timers of 1 ms in {lasts:?}, {waking:?} to wake one, {refused} were refused; {most} pending at \
              once, {} kB more; late by {:?} at most, half of them by no more than {:?}; 0 lost",
