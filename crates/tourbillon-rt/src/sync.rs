@@ -2,8 +2,6 @@
 //! poison, and panics that go no further.
 
 #[cfg(loom)]
-mod modelled;
-#[cfg(loom)]
 mod queues;
 
 use std::any::Any;
@@ -11,16 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
 #[cfg(loom)]
-pub(crate) use self::{
-    modelled::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize},
-    queues::{Injector, Queue, Stealer},
-};
+pub(crate) use self::queues::{Injector, Queue, Stealer};
 #[cfg(loom)]
 pub(crate) use loom::{
     sync::atomic::{Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{ThreadId, current as current_thread},
 };
+#[cfg(loom)]
+pub(crate) use tourbillon::modelled::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
 #[cfg(not(loom))]
 pub(crate) use crossbeam_deque::{Injector, Stealer, Worker as Queue};
@@ -56,5 +53,5 @@ pub(crate) fn dispose(payload: Box<dyn Any + Send>) {
 /// The crate `blocking` has models of its own behind the same flag, and does not build with them. Ours need no such threads.
 #[cfg(loom)]
 pub(crate) fn unblock<T>(_: impl FnOnce() -> T + Send + 'static) -> async_task::Task<T> {
-    unimplemented!("no model does that")
+    unreachable!("no model runs what blocks")
 }

@@ -202,6 +202,9 @@ pub use scheduler::Scheduler;
 pub use simulated::SimulatedThread;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use sync::modelled;
 #[doc(inline)]
 pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.

@@ -10,8 +10,16 @@ pub mod sleep;
 pub mod timeout;
 pub mod timer;
 
-use crate::hub::Manner;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tourbillon::Outcome;
+
+use crate::hub::{Id, Manner};
+use crate::model::State;
 use crate::random::Random;
+use crate::stage::Stage;
 
 /// At most so many of a kind are there at a time: the model looks at all of them after every step.
 pub const MOST: usize = 24;
@@ -34,4 +42,32 @@ pub fn manner_of_callback(random: &mut Random) -> Manner {
         2 => Manner::PanicsInDrop,
         _ => Manner::Good,
     }
+}
+
+/// Polls a wait of which the model knows how it may end, and forgets it there if it has.
+pub fn poll_wait(
+    stage: &mut Stage,
+    thread: usize,
+    id: Id,
+    what: &str,
+    wait: Pin<&mut impl Future<Output = Outcome>>,
+    waker: &Waker,
+) -> Poll<()> {
+    stage.ready.remove(&id);
+    let polled = stage.threads.on(thread, || wait.poll(&mut Context::from_waker(waker)));
+    match (polled, stage.model.get(id).map(|item| item.state)) {
+        (Poll::Pending, _) => {
+            stage.model.still_pending(id);
+            return Poll::Pending;
+        }
+        (Poll::Ready(outcome), Some(State::Ended(before))) => {
+            stage.model.same("P2", &format!("the outcome of a {what}"), outcome, before);
+        }
+        (Poll::Ready(Outcome::Cancelled), _) => {
+            stage.model.violate("P2", format!("{what} {id} was cancelled, and nobody did that"));
+        }
+        (Poll::Ready(outcome), _) => stage.model.end(id, outcome),
+    }
+    stage.model.forget(id);
+    Poll::Ready(())
 }

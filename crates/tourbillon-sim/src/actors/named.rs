@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tourbillon::Outcome;
 use tourbillon::named::{NamedTimer, NamedTimers, NamedWait};
 
-use super::{MOST, manner_of_callback};
+use super::{MOST, manner_of_callback, poll_wait};
 use crate::hub::{Id, Manner};
 use crate::model::{SeenBy, State};
 use crate::plan::{Setup, after};
@@ -259,19 +259,9 @@ fn add(stage: &mut Stage, surface: &'static str, seen_by: SeenBy, after: Duratio
 fn poll(actor: &mut Actor, stage: &mut Stage, index: usize, thread: usize) {
     let One { id, way: Way::Future(wait, waker), .. } = &mut actor.list[index] else { return };
     let id = *id;
-    stage.ready.remove(&id);
-    let polled = stage.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(waker)));
-    match (polled, stage.model.get(id).map(|item| item.state)) {
-        (Poll::Pending, _) => return stage.model.still_pending(id),
-        (Poll::Ready(outcome), Some(State::Ended(before))) => {
-            stage.model.same("P2", "the outcome of a named wait", outcome, before);
-        }
-        (Poll::Ready(Outcome::Cancelled), _) => {
-            stage.model.violate("P2", format!("named wait {id} was cancelled, and nobody did that"));
-        }
-        (Poll::Ready(outcome), _) => stage.model.end(id, outcome),
+    if poll_wait(stage, thread, id, "named wait", wait.as_mut(), waker).is_pending() {
+        return;
     }
-    stage.model.forget(id);
     let ended = actor.list.remove(index);
     stage.threads.on(thread, || drop(ended));
 }

@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tourbillon::Outcome;
 use tourbillon::timer::{Timer, Wait, WaitHandle};
 
-use super::{MOST, manner_of_callback, manner_of_waker};
+use super::{MOST, manner_of_callback, manner_of_waker, poll_wait};
 use crate::breakage::Break;
 use crate::hub::{Id, Manner};
 use crate::model::{SeenBy, State};
@@ -192,19 +192,9 @@ fn wait(actor: &mut Actor, stage: &mut Stage, thread: usize, manner: Manner) {
 fn poll(actor: &mut Actor, stage: &mut Stage, index: usize, thread: usize) {
     let Waiting { id, way: Way::Future(wait, waker) } = &mut actor.waits[index] else { return };
     let id = *id;
-    stage.ready.remove(&id);
-    let polled = stage.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(waker)));
-    match (polled, stage.model.get(id).map(|item| item.state)) {
-        (Poll::Pending, _) => return stage.model.still_pending(id),
-        (Poll::Ready(outcome), Some(State::Ended(before))) => {
-            stage.model.same("P2", "the outcome of a wait", outcome, before);
-        }
-        (Poll::Ready(Outcome::Cancelled), _) => {
-            stage.model.violate("P2", format!("wait {id} was cancelled, and nobody did that"));
-        }
-        (Poll::Ready(outcome), _) => stage.model.end(id, outcome),
+    if poll_wait(stage, thread, id, "wait", wait.as_mut(), waker).is_pending() {
+        return;
     }
-    stage.model.forget(id);
     let ended = actor.waits.remove(index);
     stage.threads.on(thread, || drop(ended));
 }

@@ -4,6 +4,8 @@
 //! every order in which threads can take their steps, and that order can serve as the single order of all `SeqCst` accesses. So
 //! a `SeqCst` load waits for the newest value if that was stored by `SeqCst`, and otherwise takes what loom chooses: the
 //! models notice when either of the two is weakened.
+//!
+//! Public for the models of `tourbillon-rt`, and in a model check alone.
 
 use std::cell::Cell;
 
@@ -12,7 +14,7 @@ use loom::thread::yield_now;
 
 macro_rules! atomic {
     ($name:ident, $value:ty, $($modify:ident: $modified:expr),*) => {
-        pub(crate) struct $name {
+        pub struct $name {
             word: loom::sync::atomic::$name,
             /// The value that was stored last, if that was by `SeqCst`.
             newest: Cell<Option<$value>>,
@@ -30,11 +32,11 @@ macro_rules! atomic {
 
         #[allow(dead_code, reason = "all have the same methods")]
         impl $name {
-            pub(crate) fn new(value: $value) -> $name {
+            pub fn new(value: $value) -> $name {
                 $name { word: loom::sync::atomic::$name::new(value), newest: Cell::new(None) }
             }
 
-            pub(crate) fn load(&self, ordering: Ordering) -> $value {
+            pub fn load(&self, ordering: Ordering) -> $value {
                 loop {
                     let value = self.word.load(ordering);
                     match self.newest.get() {
@@ -45,18 +47,18 @@ macro_rules! atomic {
                 }
             }
 
-            pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+            pub fn store(&self, value: $value, ordering: Ordering) {
                 self.word.store(value, ordering);
                 self.stored(value, ordering);
             }
 
-            pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+            pub fn swap(&self, value: $value, ordering: Ordering) -> $value {
                 let before = self.word.swap(value, ordering);
                 self.stored(value, ordering);
                 before
             }
 
-            pub(crate) fn compare_exchange(
+            pub fn compare_exchange(
                 &self,
                 from: $value,
                 to: $value,
@@ -70,7 +72,17 @@ macro_rules! atomic {
                 result
             }
 
-            pub(crate) fn fetch_update(
+            pub fn compare_exchange_weak(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(from, to, success, failure)
+            }
+
+            pub fn fetch_update(
                 &self,
                 success: Ordering,
                 failure: Ordering,
@@ -87,7 +99,7 @@ macro_rules! atomic {
             }
 
             $(
-                pub(crate) fn $modify(&self, value: $value, ordering: Ordering) -> $value {
+                pub fn $modify(&self, value: $value, ordering: Ordering) -> $value {
                     let before = self.word.$modify(value, ordering);
                     let modified: fn($value, $value) -> $value = $modified;
                     self.stored(modified(before, value), ordering);
@@ -105,4 +117,4 @@ macro_rules! atomic {
 atomic!(AtomicBool, bool,);
 atomic!(AtomicU8, u8,);
 atomic!(AtomicU64, u64, fetch_and: |before, value| before & value, fetch_or: |before, value| before | value);
-atomic!(AtomicUsize, usize, fetch_add: usize::wrapping_add, fetch_sub: usize::wrapping_sub);
+atomic!(AtomicUsize, usize, fetch_add: usize::wrapping_add, fetch_sub: |before, value| before - value);
