@@ -7,6 +7,8 @@
 //!
 //! Public for the models of `tourbillon-rt`, and in a model check alone.
 
+#![allow(missing_docs, reason = "the methods are those of the standard library's atomics")]
+
 use std::cell::Cell;
 
 use loom::sync::atomic::Ordering;
