@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tourbillon::Outcome;
-use tourbillon::time::{Instant, Sleep, sleep, sleep_until};
+use tourbillon::time::{Instant, Sleep, sleep_until};
 
 use crate::reactor::{Direction, Progress, Source, Waiter};
 
@@ -107,9 +107,17 @@ impl<O: Operation> Future for Io<O> {
         if let Poll::Ready(result) = this.operation.poll(context) {
             return Poll::Ready(result);
         }
-        if this.timer.is_none() {
-            let Some(timer) = timer(*this.after, *this.at) else { return Poll::Pending };
-            this.timer.set(Some(timer));
+        match (&*this.timer, *this.after, *this.at) {
+            (None, None, None) => return Poll::Pending,
+            (None, Some(after), None) => {
+                let (timer, poll) = Sleep::polled(after, context);
+                this.timer.set(Some(timer));
+                if poll.is_pending() {
+                    return Poll::Pending;
+                }
+            }
+            (None, after, Some(at)) => this.timer.set(Some(sleep_until(first(after, at)))),
+            (Some(_), ..) => {}
         }
         let Some(mut timer) = this.timer.as_mut().as_pin_mut() else { return Poll::Pending };
         if timer.as_mut().poll(context).is_pending() {
@@ -123,16 +131,9 @@ impl<O: Operation> Future for Io<O> {
     }
 }
 
-fn timer(after: Option<Duration>, at: Option<Instant>) -> Option<Sleep> {
-    match (after, at) {
-        (None, None) => None,
-        (Some(after), None) => Some(sleep(after)),
-        (None, Some(at)) => Some(sleep_until(at)),
-        (Some(after), Some(at)) => {
-            let first = Instant::now().checked_add(after).map_or(at, |after| after.min(at));
-            Some(sleep_until(first))
-        }
-    }
+/// When the time is over of an operation that has to be done by `at`, and `after` that time from now.
+fn first(after: Option<Duration>, at: Instant) -> Instant {
+    after.and_then(|after| Instant::now().checked_add(after)).map_or(at, |after| after.min(at))
 }
 
 /// An operation that is tried on a socket until it does not block.

@@ -214,6 +214,39 @@ impl Entry {
         self.arm_with_room(Coming::New, waker.clone())
     }
 
+    /// One that is due in `duration` from now on the current engine, and has been polled: [`after`](Entry::after) and [`poll`](Entry::poll)
+    /// in one visit to the thread's home.
+    #[inline(always)]
+    pub(crate) fn polled(duration: Duration, context: &mut Context<'_>) -> (Entry, Poll<Outcome>) {
+        let mut waker = Some(context.waker().clone());
+        let armed = home::with_current(|home| {
+            let core = home.core();
+            // There is room for certain, and it is not past.
+            if core.capacity.is_some() || duration.is_zero() {
+                return None;
+            }
+            let deadline = core.deadline(home.deadline(duration));
+            let mut refused = None;
+            // SAFETY: a home knows how its thread stands to its shard.
+            let arm = unsafe {
+                home.shard().arm(home.access(), Coming::New, deadline, core.mode, waker.take()?, &mut refused)
+            };
+            waker = refused;
+            // From here on the entry keeps the core.
+            arm.node.map(|node| (Entry { target: Target::node(node, false), deadline }, arm.wish, home.take_ref()))
+        });
+        let Some((entry, wish, _kept)) = armed else {
+            drop(waker);
+            let mut entry = Entry::after(duration);
+            let poll = entry.poll(context);
+            return (entry, poll);
+        };
+        if wish == Wish::Earliest {
+            entry.tell();
+        }
+        (entry, Poll::Pending)
+    }
+
     /// Arms it before it is polled, so that whoever makes it learns if that cannot be.
     ///
     /// # Errors

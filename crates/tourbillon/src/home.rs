@@ -23,8 +23,12 @@ use crate::clock::Ahead;
 use crate::core::{Core, CoreRef};
 use crate::shard::{Access, Shard};
 
-/// A duration that may start some microseconds late.
+/// A duration that may start some microseconds late: a four-hundredth of it, or less.
 const LONG: Duration = Duration::from_millis(2);
+
+/// A duration that may start so many times as late: a three-thousandth of it, or less.
+const VERY_LONG: Duration = Duration::from_millis(256);
+const TIMES: u64 = 16;
 
 /// So many references are taken from the core at a time.
 const STOCK: usize = 1024;
@@ -114,8 +118,11 @@ impl Home {
     /// When a timer of this duration is due that starts now.
     #[inline(always)]
     pub(crate) fn deadline(&self, duration: Duration) -> Time {
-        // A long one may start some microseconds late.
-        let now = if duration >= LONG && self.core.clock.is_steady() { self.ahead.now() } else { self.now() };
+        let now = if duration >= LONG && self.core.clock.is_steady() {
+            self.ahead.now(if duration >= VERY_LONG { TIMES } else { 1 })
+        } else {
+            self.now()
+        };
         now + Span::from(duration)
     }
 

@@ -7,7 +7,7 @@
 //!     +--------------+      the address   | waker                           16   |
 //!     | node | node  |                    | place in the queue               4   |
 //!     | node | ...   |                    | mode: slack                      1   |
-//!     +--------------+                    | place among the young            1   |
+//!     +--------------+                    | place among the young            2   |
 //!                                         +--------------------------------------+
 //! ```
 //!
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     place: Cell<Place>,
     mode: Cell<Mode>,
     /// One more than its place among the young; zero if it is not one of them.
-    young: Cell<u8>,
+    young: Cell<u16>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
@@ -161,14 +161,14 @@ impl NodeRef {
     /// # Safety
     /// The caller holds the shard's lock.
     #[inline(always)]
-    pub(crate) unsafe fn young(self) -> Option<u8> {
+    pub(crate) unsafe fn young(self) -> Option<u16> {
         self.node().young.get().checked_sub(1)
     }
 
     /// # Safety
     /// The caller holds the shard's lock.
     #[inline(always)]
-    pub(crate) unsafe fn set_young(self, place: Option<u8>) {
+    pub(crate) unsafe fn set_young(self, place: Option<u16>) {
         self.node().young.set(place.map_or(0, |place| place + 1));
     }
 

@@ -40,6 +40,12 @@ const AHEAD: usize = if cfg!(loom) { 2 } else { 16 };
 /// So many entries may one visit move within a queue.
 const STEPS: usize = 4096;
 
+/// Who turns a shard of its own need not visit it as long as nothing is due for so long.
+///
+/// A visit also makes the shard's wishes exact again after cancels. So one that is left out may cost a wake-up for nothing: at most one in
+/// this time.
+const QUIET: Span = Span::from_nanos(1_000_000_000);
+
 #[repr(align(128))]
 pub(crate) struct Shard {
     inner: Biased<Inner>,
@@ -188,6 +194,11 @@ impl Shard {
 
     pub(crate) fn wants(&self) -> &Wants {
         &self.wants
+    }
+
+    /// Whether a visit at `now` would do nothing that cannot wait.
+    pub(crate) fn is_quiet(&self, now: Time) -> bool {
+        self.wants.next(now) > now + QUIET && self.returns.0.is_empty()
     }
 
     /// Whether its own thread turns it, rather than the engine's driver.
@@ -490,7 +501,7 @@ impl Inner {
     #[cold]
     #[inline(never)]
     fn settle_young(&mut self) {
-        for node in self.young.take() {
+        while let Some(node) = self.young.pop() {
             // SAFETY: under the lock.
             unsafe { node.set_young(None) };
             // Whoever is not armed any more is on its way home, and needs no place.

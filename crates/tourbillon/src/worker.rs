@@ -26,7 +26,7 @@ use crate::Engine;
 use crate::driver::{Pace, SPACE, Turn, too_short};
 use crate::engine::Entered;
 use crate::home;
-use crate::shard::{Access, BATCH, Notify, Shard};
+use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 
 /// The shard of the calling thread, in the hands of that thread: [`Engine::worker`].
 ///
@@ -99,6 +99,9 @@ impl Worker {
         let core = self.entered.engine().core();
         let (visit, now) = home::with(core.as_ptr(), |home| {
             let now = home.now();
+            if !self.in_batches && home.shard().is_quiet(now) {
+                return (Visit::default(), now);
+            }
             // SAFETY: a home knows how its thread stands to its shard.
             let visit = unsafe { home.shard().visit(home.access(), now, &mut self.batch) };
             (visit, now)
@@ -117,7 +120,9 @@ impl Worker {
     /// never.
     #[must_use]
     pub fn next_turn(&self) -> Option<Time> {
-        self.next_turn_after(home::with(self.entered.engine().core().as_ptr(), |home| home.now()))
+        let clock = &self.entered.engine().core().clock;
+        // A steady clock need not be asked.
+        self.next_turn_after(if clock.is_steady() { Time::NEVER } else { clock.now() })
     }
 
     /// How long the thread may wait before it has to [`turn`](Worker::turn): what it arms counts at once. `None`: for ever.

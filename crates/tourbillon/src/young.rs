@@ -1,58 +1,134 @@
 //! The timers armed last, before they are placed in the queue.
 //!
 //! Most timers are cancelled, and most of those soon: the answer comes, the lock is taken, the stream has data. So a newly armed
-//! timer first waits in a short line. If it is cancelled there, the queue never hears of it. When the line is full, or the
+//! timer first waits in a line. If it is cancelled there, the queue never hears of it. When the line is full, or the
 //! shard is visited, those that are left in it are placed, in the order in which they were armed.
 //!
 //! ```text
-//!     arm ---> [ a | - | c | d |   |   ]  ---- full, or a visit ---->  the queue
-//!                    |
-//!                 cancelled: a hole; holes at the end are taken back at once
+//!     the queue  <--- full, or a visit ---  [ a | - | c | d ]  <--- arm
+//!                                                 |
+//!                                              cancelled: a hole; holes at either end are taken back at once
 //! ```
+//!
+//! The line is a ring. So who cancels in the order of arming, a server whose clients take turns, gets along without the queue, and so
+//! does who cancels in the reverse order.
 
 use crate::node::NodeRef;
 
-/// How many can wait.
-pub(crate) const YOUNG: usize = if cfg!(loom) { 2 } else { 64 };
+/// How many can wait: as many as a busy thread has requests under way, and no more than its cache has room for.
+pub(crate) const YOUNG: usize = if cfg!(loom) { 2 } else { 256 };
 
 pub(crate) struct Young {
-    line: [Option<NodeRef>; YOUNG],
-    /// How many places are taken, holes included. The last of them is not a hole.
-    len: usize,
+    ring: [Option<NodeRef>; YOUNG],
+    /// Where the line begins and where it ends, counted from the first timer ever. The places in between are taken, holes
+    /// included; its first and its last are not holes.
+    begin: u32,
+    end: u32,
 }
 
-const _: () = assert!(YOUNG <= u8::MAX as usize, "a node keeps its place in the line in a byte");
+const _: () = assert!(YOUNG.is_power_of_two(), "counts wrap around, and their places in the ring with them");
 
 impl Young {
     pub(crate) const fn new() -> Young {
-        Young { line: [None; YOUNG], len: 0 }
+        Young { ring: [None; YOUNG], begin: 0, end: 0 }
     }
 
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.len == YOUNG
+        self.end.wrapping_sub(self.begin) == YOUNG as u32
     }
 
     /// Lines up a node. There must be room. Returns its place, for [`remove`](Young::remove).
     #[inline(always)]
-    pub(crate) fn push(&mut self, node: NodeRef) -> u8 {
-        let place = self.len;
-        self.line[place] = Some(node);
-        self.len += 1;
-        place as u8
+    pub(crate) fn push(&mut self, node: NodeRef) -> u16 {
+        debug_assert!(!self.is_full());
+        let place = place(self.end);
+        self.ring[place] = Some(node);
+        self.end = self.end.wrapping_add(1);
+        place as u16
     }
 
     #[inline(always)]
-    pub(crate) fn remove(&mut self, place: u8) {
-        self.line[usize::from(place)] = None;
-        while self.len > 0 && self.line[self.len - 1].is_none() {
-            self.len -= 1;
+    pub(crate) fn remove(&mut self, at: u16) {
+        self.ring[usize::from(at) % YOUNG] = None;
+        while self.begin != self.end && self.ring[place(self.end.wrapping_sub(1))].is_none() {
+            self.end = self.end.wrapping_sub(1);
+        }
+        while self.begin != self.end && self.ring[place(self.begin)].is_none() {
+            self.begin = self.begin.wrapping_add(1);
         }
     }
 
-    /// Empties the line, oldest first.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = NodeRef> + use<> {
-        let Young { line, len } = std::mem::replace(self, Young::new());
-        line.into_iter().take(len).flatten()
+    /// Takes out the one that has waited longest.
+    pub(crate) fn pop(&mut self) -> Option<NodeRef> {
+        let oldest = self.ring[place(self.begin)]?;
+        self.remove(place(self.begin) as u16);
+        Some(oldest)
+    }
+}
+
+#[inline(always)]
+fn place(count: u32) -> usize {
+    count as usize % YOUNG
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::node::Node;
+
+    #[test]
+    fn p3_in_whatever_order_some_are_cancelled_the_others_come_out_in_the_order_of_arming() {
+        let nodes: Vec<Node> = (0..8 * YOUNG).map(|_| Node::new()).collect();
+        // SAFETY: nobody looks into them here.
+        let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index % nodes.len()])) };
+        let (mut young, mut model) = (Young::new(), VecDeque::new());
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut below = |most: usize| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) as usize % most
+        };
+        let mut full = 0;
+        for count in 0..200_000 {
+            if young.is_full() {
+                full += 1;
+                (0..1 + below(YOUNG)).for_each(|_| {
+                    assert_eq!(
+                        young.pop().map(NodeRef::as_ptr),
+                        model.pop_front().map(|(node, _)| NodeRef::as_ptr(node))
+                    );
+                });
+                continue;
+            }
+            match below(20) {
+                0..=10 => model.push_back((node(count), young.push(node(count)))),
+                11..=15 if !model.is_empty() => young.remove(model.pop_front().unwrap().1),
+                16..=17 if !model.is_empty() => young.remove(model.pop_back().unwrap().1),
+                18 if !model.is_empty() => young.remove(model.remove(below(model.len())).unwrap().1),
+                _ => assert_eq!(young.pop().is_some(), model.pop_front().is_some()),
+            }
+        }
+        assert!(full > 10, "it was never full");
+        while let Some(oldest) = young.pop() {
+            assert_eq!(Some(oldest.as_ptr()), model.pop_front().map(|(node, _)| node.as_ptr()));
+        }
+        assert!(model.is_empty());
+    }
+
+    #[test]
+    fn as_many_as_it_holds_can_be_cancelled_in_turn_for_ever() {
+        let nodes: Vec<Node> = (0..YOUNG).map(|_| Node::new()).collect();
+        // SAFETY: nobody looks into them here.
+        let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index])) };
+        let mut young = Young::new();
+        let mut places: VecDeque<_> = (0..YOUNG).map(|index| young.push(node(index))).collect();
+        for count in 0..10 * YOUNG {
+            young.remove(places.pop_front().unwrap());
+            assert!(!young.is_full());
+            places.push_back(young.push(node(count % YOUNG)));
+        }
     }
 }

@@ -451,6 +451,50 @@ fn d44_p11_a_driver_that_sleeps_fires_the_timers_of_a_blocked_worker() {
 }
 
 #[test]
+fn p9_of_a_near_timer_that_was_cancelled_a_workers_turn_leaves_no_wish() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let far = armed(ms(60_000), &Task::new());
+    drop(armed(ms(900), &Task::new()));
+    assert_eq!(worker.turn().next, Some(engine.clock().now() + ms(60_000).into()));
+    drop(far);
+}
+
+#[test]
+fn p9_a_far_timer_that_was_cancelled_costs_a_worker_one_look_at_most() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let (task, last) = (Task::new(), engine.clock().now() + ms(60_000).into());
+    let sleep = armed(ms(60_000), &task);
+    // Each is cancelled before the next turn, as by a server that gets its answers.
+    for _ in 0..1000 {
+        drop(armed(ms(30_000), &Task::new()));
+        engine.clock().advance(ms(1));
+        assert_eq!(worker.turn().fired, 0);
+    }
+    let mut looks = 0;
+    while let Some(left) = worker.time_left() {
+        engine.clock().advance(left);
+        looks += 1;
+        if worker.turn().fired == 1 {
+            break;
+        }
+    }
+    assert_eq!((engine.clock().now(), task.wakes(), looks), (last, 1, 2));
+    drop(sleep);
+}
+
+#[test]
+fn p2_what_was_cancelled_elsewhere_is_free_after_a_workers_turn_however_far_the_others_are() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let sleeps: Vec<_> = (0..100).map(|_| armed(years(1), &Task::new())).collect();
+    thread::scope(|scope| scope.spawn(|| drop(sleeps)).join().unwrap());
+    assert_eq!(worker.turn().next, None);
+    assert_eq!(engine.stats().cancelled, 100);
+}
+
+#[test]
 fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_come_thick() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();

@@ -128,6 +128,14 @@ impl Sleep {
         Sleep { entry, pinned: PhantomPinned }
     }
 
+    /// For runtimes: [`sleep`], polled for the first time, at a lower price than both.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn polled(duration: Duration, context: &mut Context<'_>) -> (Sleep, Poll<()>) {
+        let (entry, poll) = Entry::polled(duration, context);
+        (Sleep::from_entry(entry), poll.map(|_| ()))
+    }
+
     /// When it is due.
     #[must_use]
     pub fn deadline(&self) -> Instant {
