@@ -129,6 +129,7 @@ fn seed(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn times_have_units_and_limits() {
@@ -138,6 +139,45 @@ mod tests {
         assert_eq!(lasts("2m"), Ok(Duration::from_secs(120)));
         for bad in ["0s", "10", "", "s", "-1s", "1e99h", "1.2.3s", "25h", "99999999999999999999999h"] {
             assert!(lasts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn p6_any_text_is_a_time_within_the_limits_or_is_refused() {
+        let seed = Random::of(SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos), "times", 0).next();
+        println!("seed {seed}");
+        let mut random = Random::of(seed, "times", 0);
+        let parts = [
+            "0", "1", "7", "59", "24", "500", ".", "-", "+", "e", "E9", "inf", "NaN", " ", "_", "ms", "s", "m", "min",
+            "h", "é", "\u{0}", "９",
+        ];
+        let mut times = 0;
+        for _ in 0..200_000 {
+            let text: String = (0..random.below(6)).map(|_| parts[random.below(parts.len() as u64) as usize]).collect();
+            let Ok(time) = lasts(&text) else { continue };
+            assert!((SHORTEST..=LONGEST).contains(&time), "{text:?} is {time:?}");
+            assert!(text.starts_with(|c: char| c.is_ascii_digit() || c == '.'), "{text:?} is no number");
+            times += 1;
+        }
+        assert!(times > 100, "only {times} were times: this tests nothing");
+    }
+
+    #[test]
+    fn a_time_is_what_it_says() {
+        let seed = Random::of(SystemTime::UNIX_EPOCH.elapsed().map_or(0, nanos), "sayings", 0).next();
+        println!("seed {seed}");
+        let mut random = Random::of(seed, "sayings", 0);
+        for _ in 0..10_000 {
+            let millis = 200 + random.below(1_000_000);
+            let exact = Duration::from_millis(millis);
+            assert_eq!(lasts(&format!("{millis}ms")).map(|time| time.as_millis()), Ok(exact.as_millis()));
+            assert_eq!(
+                lasts(&format!("{}.{:03}s", millis / 1000, millis % 1000)).map(|time| time.as_millis()),
+                Ok(exact.as_millis())
+            );
+            let minutes = 1 + random.below(24 * 60);
+            assert_eq!(lasts(&format!("{minutes}m")), Ok(Duration::from_secs(60 * minutes)));
+            assert_eq!(lasts(&format!("{minutes}min")), lasts(&format!("{minutes}m")));
         }
     }
 

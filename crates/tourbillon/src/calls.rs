@@ -391,8 +391,10 @@ mod tests {
         let stopped = outcome_of(&timer);
         engine.shutdown();
         assert_eq!(stopped.recv().unwrap().0, Outcome::Stopped);
-        let after = outcome_of(&timer);
-        assert_eq!(after.try_recv(), Ok((Outcome::Stopped, thread::current().id())));
+        // The driver may have made that call and be about to leave. What is posted meanwhile it makes as well.
+        let here = (Outcome::Stopped, thread::current().id());
+        let after = || outcome_of(&timer).recv().unwrap();
+        assert!((0..1000).any(|_| after() == here), "who posts has never called");
         refuse_threads(&engine, false);
         assert_ne!(outcome_of(&timer).recv().unwrap().1, thread::current().id());
     }

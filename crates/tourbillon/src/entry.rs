@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+use crate::capacity::{Standing, Ticket};
 use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
 use crate::home::{self, Home};
@@ -36,6 +37,7 @@ use crate::time::Instant;
 /// Two words, and no more: those travel in registers.
 pub(crate) struct Entry {
     target: Target,
+    /// While it waits for room, the number of its ticket: see [`Entry::standing`].
     deadline: Time,
 }
 
@@ -57,7 +59,7 @@ enum Phase {
     Stopped = 3,
 }
 
-/// An idle entry that has left its waker with the engine's capacity.
+/// An idle entry that stands in the line of those who wait for room, where its waker and its deadline are.
 const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
@@ -137,7 +139,7 @@ impl Entry {
 
     /// Its deadline, also while it is held.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::from_std(self.core().clock.std_of(self.deadline))
+        Instant::from_std(self.core().clock.std_of(self.kept_deadline()))
     }
 
     /// What its engine's clock shows.
@@ -174,10 +176,8 @@ impl Entry {
     /// Changes how late it may be. An armed one is armed anew when it is polled.
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         self.make_idle();
-        if self.target.0.addr() & WAITING != 0 {
-            self.stop_waiting();
-        }
-        self.target = Target::core(self.core_ptr(), mode, self.target.is_held(), Phase::Idle);
+        let bits = usize::from(mode.to_bits()) << MODE_SHIFT;
+        self.target = Target(self.target.0.map_addr(|address| address & !MODE | bits));
     }
 
     /// `Fired` or `Stopped` when it has ended; else the waker is woken when it does. Arms it if it is not.
@@ -185,6 +185,7 @@ impl Entry {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         let waker = context.waker();
         match self.phase() {
+            Phase::Idle if self.is_waiting() => self.poll_waiting(waker),
             Phase::Idle => match self.arm(waker) {
                 Ok(poll) => poll,
                 Err(_) => self.poll_when_full(waker),
@@ -201,17 +202,19 @@ impl Entry {
     /// The engine holds as many timers as it may.
     #[inline(always)]
     pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
-        debug_assert!(self.phase() == Phase::Idle);
+        debug_assert!(self.phase() == Phase::Idle && !self.is_waiting());
         let (due, mode) = (self.due(), self.mode());
         if home::with(self.core_ptr(), |home| is_past_at_first_sight(home, due, mode)) {
             return Ok(self.ended_when_idle());
         }
+        // Before room is taken, which would be lost if this panics.
+        let waker = waker.clone();
         if let Some(capacity) = &self.core().capacity
             && !capacity.take()
         {
             return Err(ArmError::Full { capacity: capacity.most });
         }
-        self.arm_with_room(Coming::New, waker.clone())
+        self.arm_with_room(Coming::New, waker)
     }
 
     /// One that is due in `duration` from now on the current engine, and has been polled: [`after`](Entry::after) and [`poll`](Entry::poll)
@@ -258,31 +261,46 @@ impl Entry {
         }
     }
 
+    /// One that is in the line of those who wait for room.
+    #[cold]
+    fn poll_waiting(&mut self, waker: &Waker) -> Poll<Outcome> {
+        if self.is_past() {
+            let left = self.leave_line();
+            let ready = self.ended_when_idle();
+            drop(left);
+            return ready;
+        }
+        self.poll_when_full(waker)
+    }
+
     /// Pending, and woken when there may be room.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Nobody would come to let go of a waker that is left there now.
-        if self.core().is_closed() {
-            return self.ended(Outcome::Stopped);
-        }
-        let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(waker));
-        if !has_room {
-            self.target = Target(self.target.0.map_addr(|address| address | WAITING));
-        }
-        if self.core().is_closed() {
-            return self.ended(Outcome::Stopped);
-        }
-        if !has_room {
+        // Before room is taken, which would be lost if this panics.
+        let mine = waker.clone();
+        // Nobody would come to let go of a waker that is left in the line of an engine that is closed.
+        let has_room = !self.core().is_closed() && self.take_room_or_wait(waker);
+        if !has_room && !self.core().is_closed() {
             return Poll::Pending;
         }
-        match self.arm_with_room(Coming::New, waker.clone()) {
-            Ok(poll) => poll,
-            Err(_) => {
-                // A shard that has a billion timers. There is nobody who would tell when it has fewer.
-                waker.wake_by_ref();
-                Poll::Pending
-            }
-        }
+        let left = self.leave_line();
+        let poll = match has_room {
+            false => Ok(self.ended(Outcome::Stopped)),
+            true => self.arm_with_room(Coming::New, mine),
+        };
+        drop(left);
+        poll.unwrap_or_else(|_| {
+            // A shard that has a billion timers. There is nobody who would tell when it has fewer.
+            waker.wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    fn take_room_or_wait(&mut self, waker: &Waker) -> bool {
+        let mut standing = self.standing();
+        let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(&mut standing, waker));
+        self.set_standing(standing);
+        has_room
     }
 
     /// Arms it, its place within the capacity taken.
@@ -313,12 +331,14 @@ impl Entry {
 
     #[cold]
     fn refused(&mut self, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
-        drop(waker);
         self.give_room_back();
-        if self.core().is_closed() {
-            return Ok(self.ended(Outcome::Stopped));
-        }
-        Err(ArmError::Full { capacity: crate::slab::MOST as usize })
+        let refused = match self.core().is_closed() {
+            true => Ok(self.ended(Outcome::Stopped)),
+            false => Err(ArmError::Full { capacity: crate::slab::MOST as usize }),
+        };
+        // The waker's destructor is the user's and may panic: it comes last.
+        drop(waker);
+        refused
     }
 
     /// Its deadline is past, so it need not be armed.
@@ -398,7 +418,7 @@ impl Entry {
     /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
         let before = self.due();
-        self.deadline = self.core().deadline(self.core().clock.time_of(deadline.into_std()));
+        self.keep_deadline(self.core().deadline(self.core().clock.time_of(deadline.into_std())));
         self.set_held(false);
         self.deadline_changed(before);
     }
@@ -407,12 +427,14 @@ impl Entry {
     /// wakes nobody, and never means never in virtual time too.
     pub(crate) fn set_due(&mut self, deadline: Time) {
         self.make_idle();
-        self.deadline = representable(deadline);
+        self.keep_deadline(representable(deadline));
     }
 
-    /// Takes it out of the queue, and drops its waker. Its deadline is kept; the next poll arms it again.
+    /// Takes it out of the queue, or of the line of those who wait for room, and drops its waker. Its deadline is kept; the next
+    /// poll arms it again.
     pub(crate) fn disarm(&mut self) {
         self.make_idle();
+        drop(self.leave_line());
     }
 
     /// Waits for ever from now on, until it is let go or reset. Its deadline is kept, and so is its waker.
@@ -433,12 +455,24 @@ impl Entry {
 
     fn deadline_changed(&mut self, before: Time) {
         let due = self.due();
-        if self.phase() != Phase::Armed {
+        if self.is_waiting() {
+            self.deadline_changed_in_line();
+        } else if self.phase() != Phase::Armed {
             self.set_phase(Phase::Idle);
         } else if due < before {
             self.bring_forward(due);
         } else if self.node().state().later(before, due) == Later::Lost {
             self.make_idle();
+        }
+    }
+
+    /// Who is due needs no room, and waits for it no longer.
+    #[cold]
+    fn deadline_changed_in_line(&mut self) {
+        if self.is_past() {
+            let waker = self.leave_line();
+            let _ready = self.ended_when_idle();
+            waker.into_iter().for_each(|waker| self.core().wake_one(waker));
         }
     }
 
@@ -512,15 +546,59 @@ impl Entry {
     /// When it is due indeed.
     #[inline(always)]
     fn due(&self) -> Time {
-        if self.target.is_held() { Time::NEVER } else { self.deadline }
+        if self.target.is_held() { Time::NEVER } else { self.kept_deadline() }
     }
 
-    /// Nobody knows which of those who wait for room is this one, so all are let go, to come again if they want.
+    /// Its deadline, wherever that is kept.
+    #[inline(always)]
+    fn kept_deadline(&self) -> Time {
+        if self.is_waiting() { self.deadline_in_line() } else { self.deadline }
+    }
+
     #[cold]
-    fn stop_waiting(&self) {
-        if let Some(capacity) = &self.core().capacity {
-            self.core().wake(&mut capacity.take_waiting());
+    fn deadline_in_line(&self) -> Time {
+        self.core().capacity.as_ref().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
+    }
+
+    /// Sets the deadline of one that is not armed, or of an armed one of which the shard has yet to hear.
+    fn keep_deadline(&mut self, deadline: Time) {
+        match &self.core().capacity {
+            Some(capacity) if self.is_waiting() => capacity.set_deadline(self.ticket(), deadline),
+            _ => self.deadline = deadline,
         }
+    }
+
+    /// Gives up its place among those who wait for room, if it has one: the waker that it had there.
+    fn leave_line(&mut self) -> Option<Waker> {
+        let Standing::InLine(ticket) = self.standing() else { return None };
+        let (deadline, waker) = self.core().capacity.as_ref()?.leave(ticket);
+        self.set_standing(Standing::Outside(deadline));
+        waker
+    }
+
+    fn standing(&self) -> Standing {
+        if self.is_waiting() { Standing::InLine(self.ticket()) } else { Standing::Outside(self.deadline) }
+    }
+
+    /// Of one that is idle.
+    fn set_standing(&mut self, standing: Standing) {
+        let (deadline, bits) = match standing {
+            Standing::Outside(deadline) => (deadline, 0),
+            Standing::InLine(Ticket(number)) => (Time::from_nanos(number), WAITING),
+        };
+        self.deadline = deadline;
+        self.target = Target(self.target.0.map_addr(|address| address & !WAITING | bits));
+    }
+
+    /// Whether it is in the line of those who wait for room.
+    #[inline(always)]
+    fn is_waiting(&self) -> bool {
+        self.target.0.addr() & (WAITING | PHASE) == WAITING | Phase::Idle as usize
+    }
+
+    fn ticket(&self) -> Ticket {
+        debug_assert!(self.is_waiting());
+        Ticket(self.deadline.as_nanos())
     }
 
     /// Whether it is due now.
@@ -578,8 +656,8 @@ impl Drop for Entry {
         if self.phase() == Phase::Armed {
             waker = Some(self.end(Leaving::Cancelled));
             self.give_room_back();
-        } else if self.target.0.addr() & WAITING != 0 {
-            self.stop_waiting();
+        } else if self.is_waiting() {
+            waker = self.leave_line().map(Ok);
         }
         // SAFETY: the entry's own reference, which it does not use again.
         unsafe { home::put_ref(self.core_ptr()) };

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -967,4 +967,129 @@ fn b6_those_who_wait_for_room_are_woken_in_the_order_in_which_they_came() {
     }
     drop(takes_all_room);
     assert_eq!(log.take(), (0..20).collect::<Vec<_>>());
+}
+
+/// An engine that is full, and what takes its room.
+fn full() -> (Engine, Sleep) {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let takes_all_room = engine.try_sleep(years(1)).unwrap();
+    (engine, takes_all_room)
+}
+
+#[test]
+fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() {
+    let (engine, takes_all_room) = full();
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    let tasks: Vec<_> = (0..1000).map(|_| Task::new()).collect();
+    for task in &tasks {
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        assert_eq!(tasks.iter().map(Task::wakers_held).sum::<usize>(), 1);
+        assert_eq!(task.wakers_held(), 1);
+    }
+    drop(takes_all_room);
+    let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
+    assert_eq!((woken[999], woken.iter().sum()), (1, 1));
+    assert!(tasks[0].poll(sleep.as_mut()).is_pending());
+    assert_eq!(engine.stats().pending, 1, "it has the room");
+    assert_eq!((engine.advance(ms(10)), tasks[0].wakes()), (1, 1));
+}
+
+#[test]
+fn b6_who_waits_for_room_keeps_its_place_with_another_waker_and_when_it_has_been_woken_in_vain() {
+    let (engine, takes_all_room) = full();
+    let log = Log::default();
+    let mut sleeps: Vec<_> = (0..20).map(|_| Box::pin(engine.sleep(ms(10)))).collect();
+    let mut wait = |names: &mut dyn Iterator<Item = usize>, wakers: &dyn Fn(u64) -> Waker| {
+        names.for_each(|name| assert!(poll_with(sleeps[name].as_mut(), &wakers(name as u64)).is_pending()));
+    };
+    wait(&mut (0..20), &|name| log.waker(name));
+    wait(&mut (0..20).rev(), &|name| log.waker(100 + name));
+    drop(takes_all_room);
+    assert_eq!(log.take(), (100..120).collect::<Vec<_>>());
+    // Somebody else is quicker.
+    let takes_all_room = engine.try_sleep(years(1)).unwrap();
+    wait(&mut (0..20).rev(), &|name| log.waker(name));
+    drop(takes_all_room);
+    assert_eq!(log.take(), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn p7_who_gives_up_waiting_for_room_disturbs_nobody_else_in_the_line() {
+    let (engine, takes_all_room) = full();
+    let (patient, impatient) = (Task::new(), Task::new());
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    assert!(patient.poll(sleep.as_mut()).is_pending());
+    for _ in 0..100 {
+        let mut gives_up = Box::pin(engine.sleep(ms(10)));
+        assert!(impatient.poll(gives_up.as_mut()).is_pending());
+        assert_eq!(impatient.wakers_held(), 1);
+        drop(gives_up);
+        assert_eq!((impatient.wakers_held(), patient.wakers_held()), (0, 1));
+    }
+    assert_eq!((impatient.wakes(), patient.wakes()), (0, 0));
+    drop(takes_all_room);
+    assert_eq!((impatient.wakes(), patient.wakes()), (0, 1));
+}
+
+#[test]
+fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
+    let (engine, takes_all_room) = full();
+    let start = now(&engine);
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(10)).slack(Slack::exact()));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    assert_eq!(sleep.deadline(), start + ms(10));
+    sleep.as_mut().reset(start + ms(30));
+    assert_eq!((sleep.deadline(), sleep.outcome()), (start + ms(30), None));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    // Held, it waits on, and is for ever where it gets room; let go, it is due as before.
+    sleep.as_mut().disarm();
+    assert_eq!((sleep.deadline(), task.wakers_held()), (start + ms(30), 1));
+    assert_eq!(engine.advance(ms(20)), 0);
+    drop(takes_all_room);
+    assert_eq!(task.wakes(), 1);
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    assert_eq!((engine.stats().pending, sleep.deadline()), (1, start + ms(30)));
+    sleep.as_mut().arm();
+    assert_eq!((engine.advance(ms(10) - NANO), engine.advance(NANO)), (0, 1));
+    assert_eq!(task.wakes(), 1);
+}
+
+#[test]
+fn p4_a_sleep_that_comes_due_while_it_waits_for_room_needs_none() {
+    let (engine, _takes_all_room) = full();
+    let start = now(&engine);
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    engine.advance(ms(9));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    engine.advance(ms(1));
+    assert!(task.poll(sleep.as_mut()).is_ready());
+    assert_eq!((sleep.outcome(), sleep.deadline()), (Some(Outcome::Fired), start + ms(10)));
+    assert_eq!((task.wakers_held(), task.wakes()), (0, 0));
+    // Reset, it waits again; and whoever waits is woken if that is in the past.
+    sleep.as_mut().reset(start + ms(20));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    sleep.as_mut().reset(start);
+    assert_eq!((task.wakes(), task.wakers_held(), sleep.outcome()), (1, 0, Some(Outcome::Fired)));
+    assert!(task.poll(sleep.as_mut()).is_ready());
+}
+
+#[test]
+fn p6_p7_a_waker_that_panics_when_it_is_cloned_takes_no_room_with_it() {
+    fn panics(_: *const ()) -> RawWaker {
+        panic!("a waker that cannot be cloned")
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(panics, |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions of the table use none.
+    let waker = unsafe { Waker::new(std::ptr::null(), &TABLE) };
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    let mut poll = || catch_unwind(AssertUnwindSafe(|| poll_with(sleep.as_mut(), &waker)));
+    quietly(|| assert!(poll().is_err()));
+    let takes_all_room = engine.try_sleep(ms(10)).expect("nobody has taken the room");
+    quietly(|| assert!(poll().is_err()));
+    drop(takes_all_room);
+    assert!(engine.try_sleep(ms(10)).is_ok());
 }

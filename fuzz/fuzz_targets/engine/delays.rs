@@ -12,7 +12,6 @@ pub(crate) struct Delays {
     queue: DelayQueue<u64>,
     items: Vec<Item>,
     stale: Vec<Key>,
-    begin: Instant,
     /// How often an item was given a deadline.
     settings: u64,
     wakes: Arc<Wakes>,
@@ -34,8 +33,8 @@ impl Delays {
     pub(crate) fn new(world: &World) -> Delays {
         let _entered = world.engine.enter();
         let wakes = Arc::new(Wakes::default());
-        let (queue, begin, waker) = (DelayQueue::new(), world.now(), Waker::from(wakes.clone()));
-        Delays { queue, items: Vec::new(), stale: Vec::new(), begin, settings: 0, wakes, waker, is_waiting: false }
+        let (queue, waker) = (DelayQueue::new(), Waker::from(wakes.clone()));
+        Delays { queue, items: Vec::new(), stale: Vec::new(), settings: 0, wakes, waker, is_waiting: false }
     }
 
     pub(crate) fn apply(&mut self, world: &World, op: Op) {
@@ -49,7 +48,7 @@ impl Delays {
                     due: self.queue.deadline(&key),
                     setting: self.settings,
                 });
-                let due = (world.now() + op.delay().min(HORIZON)).max(self.begin);
+                let due = world.now() + op.delay().min(HORIZON);
                 assert!(self.queue.deadline(&key) >= due, "it counts from now");
             }
             3 => {

@@ -7,6 +7,7 @@ use loom::thread;
 use tourbillon_queue::Time;
 
 use super::{DUE, EARLIER, LATER, Tally, explore, explore_up_to};
+use crate::capacity::Standing;
 use crate::clock::Clock;
 use crate::core::{CoreRef, Plan};
 use crate::driver::{Driver, Turn};
@@ -250,7 +251,7 @@ fn d39_p7_who_waits_for_room_is_told_of_shutdown() {
         };
         let tally = Tally::new();
         // As an entry is polled that finds the engine full.
-        let has_room = capacity.take_or_wait(&tally.waker());
+        let has_room = capacity.take_or_wait(&mut Standing::Outside(DUE), &tally.waker());
         let has_seen = world.core.is_closed();
         shutdown.join().unwrap();
         assert!(!has_room, "nobody has given any back");
