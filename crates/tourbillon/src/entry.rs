@@ -165,6 +165,12 @@ impl Entry {
         self.phase() == Phase::Armed && self.outcome().is_none()
     }
 
+    /// Whether it has a node, be it that it has ended.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.phase() == Phase::Armed
+    }
+
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
         // SAFETY: the entry holds a reference to the core, which keeps its shards.

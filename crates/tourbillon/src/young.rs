@@ -11,9 +11,10 @@
 //! ```
 
 use crate::node::NodeRef;
+use crate::sync::IS_CHECK;
 
 /// How many can wait.
-pub(crate) const YOUNG: usize = if cfg!(loom) { 2 } else { 64 };
+pub(crate) const YOUNG: usize = if IS_CHECK { 2 } else { 64 };
 
 pub(crate) struct Young {
     line: [Option<NodeRef>; YOUNG],

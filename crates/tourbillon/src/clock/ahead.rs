@@ -105,7 +105,7 @@ impl Ahead {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
 mod counter {
     use std::fs::read_to_string;
     use std::sync::OnceLock;
@@ -163,7 +163,7 @@ mod counter {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
 mod counter {
     use tourbillon_queue::Time;
 
@@ -178,7 +178,7 @@ mod counter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
 
