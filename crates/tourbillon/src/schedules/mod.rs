@@ -23,9 +23,17 @@
 //!     TOURBILLON_SCHEDULES=100000 ...         for so many of each kind
 //! ```
 
+mod kept;
+mod told;
 mod world;
 
+mod capacity;
+mod jobs;
+mod named;
+mod order;
 mod sleeps;
+mod timers;
+mod workers;
 
 use std::cell::Cell;
 use std::env;

@@ -1,32 +1,28 @@
 //! An engine in a schedule, those who use it, and time.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Condvar, Mutex};
-use shuttle::thread::{self, Thread};
+use shuttle::thread;
 use tourbillon_queue::{Span, Time};
 
 use crate::driver::SPACE;
 use crate::sync::scheduled::{set_time, time};
-use crate::time::Sleep;
-use crate::{Builder, Driver, Engine, Outcome};
+use crate::{Builder, Driver, Engine, Stats};
 
 /// When a schedule begins.
 const START: Time = Time::from_nanos(1_000_000_000);
 
-/// Nobody may wait for longer than this beyond what they wait for: the space between two wake-ups when they come thick, and the
-/// slack that timers have here.
-const PATIENCE: Duration = Duration::from_micros(2 * SPACE.as_micros() as u64 + SLACK);
-
-/// In microseconds, the most that a timer is given here.
+/// In microseconds, the most that a timer may be late here by its own slack.
 pub(super) const SLACK: u64 = 500;
+
+/// Nobody waits for longer than this beyond what they wait for: that slack, and the space between two wake-ups when they come thick,
+/// for a timer and for another that is armed when that fires.
+const PATIENCE: Duration = Duration::from_micros(2 * (SPACE.as_micros() as u64 + SLACK));
 
 /// Handles to one engine, its users' books, and what moves time.
 #[derive(Clone)]
@@ -36,20 +32,20 @@ pub(super) struct World {
     clockwork: Arc<Clockwork>,
 }
 
-/// What those who use an engine have counted. (By what shuttle does not see.)
+/// What those who use sleeps have counted. (By what shuttle does not see.)
 #[derive(Default)]
 pub(super) struct Books {
-    /// Timers that were armed, if they are sleeps.
     pub(super) armed: AtomicU64,
-    /// Sleeps that were seen to have fired, and to have been stopped.
+    /// Seen to have fired, and to have been stopped.
     pub(super) fired: AtomicU64,
     pub(super) stopped: AtomicU64,
-    /// Tasks that were woken by sleeps.
+    /// Tasks that were woken.
     pub(super) woken: AtomicU64,
 }
 
+/// What moves time: only as far as somebody waits for it, and not at all while somebody waits who should have been woken.
 struct Clockwork {
-    state: Mutex<Hands>,
+    hands: Mutex<Hands>,
     changed: Condvar,
     /// Told after time has moved.
     moved: Box<dyn Fn(&Engine) + Send + Sync>,
@@ -57,22 +53,22 @@ struct Clockwork {
 
 #[derive(Default)]
 struct Hands {
-    /// Until when threads wait, by number. `NEVER`: for something other than time.
+    /// Until when somebody waits, by number.
     waits: BTreeMap<u64, Time>,
     next: u64,
     /// How many threads of the world have not ended.
     threads: usize,
 }
 
-/// A thread that waits, as long as this is there.
-pub(super) struct Waits<'a> {
-    clockwork: &'a Clockwork,
+/// Somebody who waits, as long as this is there.
+pub(super) struct Waits {
+    clockwork: Arc<Clockwork>,
     number: u64,
 }
 
-/// How those who turn an engine from outside are called.
+/// How those who turn an engine from outside, or a shard of it, are called.
 #[derive(Default)]
-struct Turning {
+pub(super) struct Turning {
     /// How often.
     calls: Mutex<u64>,
     changed: Condvar,
@@ -81,12 +77,20 @@ struct Turning {
 impl World {
     /// One whose engine has its driver on a thread of its own.
     pub(super) fn driven(build: Builder) -> World {
-        set_time(START);
-        let engine = build.build().expect("there are threads enough");
-        World::new(engine, |engine| engine.core().driving.time_has_moved(engine.clock()))
+        World::driven_beside(build, Arc::default())
     }
 
-    /// One whose engine is turned by so many threads, which are called when they have to come earlier.
+    /// The same, with somebody else who has to hear of time.
+    pub(super) fn driven_beside(build: Builder, turning: Arc<Turning>) -> World {
+        set_time(START);
+        let engine = build.build().expect("there are threads enough");
+        World::new(engine, move |engine| {
+            engine.core().driving.time_has_moved(engine.clock());
+            turning.time_has_moved();
+        })
+    }
+
+    /// One whose engine is turned by so many threads, until it is shut down.
     pub(super) fn turned(build: Builder, turners: usize) -> World {
         set_time(START);
         let turning = Arc::new(Turning::default());
@@ -97,14 +101,20 @@ impl World {
         let engine = build.driver(driver).build().expect("it needs no threads");
         for _ in 0..turners {
             let (engine, turning) = (engine.clone(), Arc::clone(&turning));
-            thread::spawn(move || turning.turn(&engine));
+            thread::spawn(move || {
+                turning.turn_while(|| {
+                    let turn = engine.turn();
+                    // Nobody is called for that.
+                    (!engine.is_shutdown()).then_some(turn)
+                })
+            });
         }
         World::new(engine, move |_| turning.time_has_moved())
     }
 
     fn new(engine: Engine, moved: impl Fn(&Engine) + Send + Sync + 'static) -> World {
-        let (state, changed) = (Mutex::new(Hands::default()), Condvar::new());
-        let clockwork = Arc::new(Clockwork { state, changed, moved: Box::new(moved) });
+        let (hands, changed) = (Mutex::default(), Condvar::new());
+        let clockwork = Arc::new(Clockwork { hands, changed, moved: Box::new(moved) });
         World { engine, books: Arc::default(), clockwork }
     }
 
@@ -118,15 +128,13 @@ impl World {
         });
     }
 
-    /// Moves time while threads wait for it, until all have ended.
+    /// Moves time while anybody waits for it, until all threads have ended.
     pub(super) fn run(&self) {
-        while let Some(limit) = self.clockwork.next_limit() {
-            let due = Time::from_nanos(limit.as_nanos() - PATIENCE.as_nanos() as u64);
-            let now = time();
-            let somewhere = Time::from_nanos(thread_rng().gen_range(now.as_nanos()..=limit.as_nanos()));
-            let to = match thread_rng().gen_range(0..4) {
-                0 => somewhere,
-                1 => limit,
+        while let Some(due) = self.clockwork.next_due() {
+            let (now, last) = (time(), due + Span::from(PATIENCE));
+            let to = match one_of(4) {
+                0 => Time::from_nanos(thread_rng().gen_range(now.as_nanos()..=last.as_nanos())),
+                1 => last,
                 _ => due.max(now),
             };
             set_time(to);
@@ -134,44 +142,69 @@ impl World {
         }
     }
 
-    /// The calling thread waits until that time, and has to be woken then.
-    pub(super) fn waits_until(&self, due: Time) -> Waits<'_> {
+    /// Somebody waits until that time, and has to be woken then. `NEVER`: for something other than time.
+    pub(super) fn waits_until(&self, due: Time) -> Waits {
         let number = self.clockwork.change(|hands| {
             hands.next += 1;
             hands.waits.insert(hands.next, due);
             hands.next
         });
-        Waits { clockwork: &self.clockwork, number }
+        Waits { clockwork: Arc::clone(&self.clockwork), number }
     }
 
-    /// The calling thread waits for something other than time.
-    pub(super) fn waits(&self) -> Waits<'_> {
-        self.waits_until(Time::NEVER)
+    /// Waits for something that comes within `at_most`, and of which whoever does it [tells](World::changed).
+    pub(super) fn wait_for(&self, at_most: Duration, condition: impl Fn() -> bool) {
+        let _waits = self.waits_until(time() + Span::from(at_most));
+        self.clockwork.wait_for(condition);
+    }
+
+    /// The same for what needs no time.
+    pub(super) fn wait_now(&self, condition: impl Fn() -> bool) {
+        self.clockwork.wait_for(condition);
+    }
+
+    /// What somebody may [wait for](World::wait_for) has changed.
+    pub(super) fn changed(&self) {
+        self.clockwork.change(|_| ());
     }
 
     /// After all who used it have gone: whatever was armed has ended, once.
     #[track_caller]
-    pub(super) fn check_books(&self) {
+    pub(super) fn check_outcomes(&self) -> Stats {
         let stats = self.engine.stats();
-        let Books { armed, fired, stopped, .. } = &*self.books;
-        let [armed, fired, stopped] = [armed, fired, stopped].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(
             (stats.waker_panics, stats.callback_panics),
             (0, 0),
             "something in a waker or a callback has failed"
         );
-        assert_eq!(stats.pending, 0, "a timer that has not ended");
+        assert_eq!(stats.pending, 0, "a timer that has not ended: {stats:?}");
         assert_eq!(stats.armed, stats.fired + stats.cancelled + stats.stopped, "outcomes: {stats:?}");
+        stats
+    }
+
+    /// The same if all of its timers were sleeps on which books were [kept](super::kept::Kept): by those as well.
+    #[track_caller]
+    pub(super) fn check_sleeps(&self) -> Stats {
+        let stats = self.check_outcomes();
+        let Books { armed, fired, stopped, .. } = &*self.books;
+        let [armed, fired, stopped] = [armed, fired, stopped].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(stats.armed, armed, "timers that were armed: {stats:?}");
         assert!(stats.fired >= fired && stats.stopped >= stopped, "{fired} fired, {stopped} stopped: {stats:?}");
-        // A timer that somebody has dropped may have fired before, and who waited for it is woken outside of the engine's lock.
-        let to_be_woken = stats.fired + stats.stopped;
-        self.clockwork.wait_while(|| self.books.woken.load(Ordering::Relaxed) < to_be_woken);
-        assert_eq!(self.books.woken.load(Ordering::Relaxed), to_be_woken, "tasks that were woken: {stats:?}");
+        stats
+    }
+
+    /// The same if there was room for all of them: each that was not cancelled has woken its task, once.
+    #[track_caller]
+    pub(super) fn check_wakes(&self) {
+        let stats = self.check_sleeps();
+        let woken = || self.books.woken.load(Ordering::Relaxed);
+        // One that was dropped may have fired just before, and tasks are woken when the shard has been left.
+        self.clockwork.wait_for(|| woken() >= stats.fired + stats.stopped);
+        assert_eq!(woken(), stats.fired + stats.stopped, "tasks that were woken: {stats:?}");
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Waits {
     fn drop(&mut self) {
         self.clockwork.change(|hands| hands.waits.remove(&self.number));
     }
@@ -179,26 +212,25 @@ impl Drop for Waits<'_> {
 
 impl Clockwork {
     fn change<R>(&self, change: impl FnOnce(&mut Hands) -> R) -> R {
-        let result = change(&mut self.state.lock().unwrap());
-        self.changed.notify_one();
+        let result = change(&mut self.hands.lock().unwrap());
+        self.changed.notify_all();
         result
     }
 
-    /// Waits for what others do.
-    fn wait_while(&self, condition: impl Fn() -> bool) {
-        let mut hands = self.state.lock().unwrap();
-        while condition() {
+    fn wait_for(&self, condition: impl Fn() -> bool) {
+        let mut hands = self.hands.lock().unwrap();
+        while !condition() {
             hands = self.changed.wait(hands).unwrap();
         }
     }
 
-    /// How far time may move, as soon as it may at all. `None`: all threads have ended.
-    fn next_limit(&self) -> Option<Time> {
-        let mut hands = self.state.lock().unwrap();
+    /// What is waited for first, as soon as time may move. `None`: all threads have ended.
+    fn next_due(&self) -> Option<Time> {
+        let mut hands = self.hands.lock().unwrap();
         while hands.threads > 0 {
-            let limit = hands.waits.values().min().map_or(Time::NEVER, |first| *first + Span::from(PATIENCE));
-            if !limit.is_never() && limit > time() {
-                return Some(limit);
+            let first = hands.waits.values().min().copied().unwrap_or(Time::NEVER);
+            if !first.is_never() && first + Span::from(PATIENCE) > time() {
+                return Some(first);
             }
             hands = self.changed.wait(hands).unwrap();
         }
@@ -207,7 +239,7 @@ impl Clockwork {
 }
 
 impl Turning {
-    fn call(&self) {
+    pub(super) fn call(&self) {
         *self.calls.lock().unwrap() += 1;
         self.changed.notify_all();
     }
@@ -217,14 +249,11 @@ impl Turning {
         self.changed.notify_all();
     }
 
-    /// What each of those who turn does, until the engine is shut down.
-    fn turn(&self, engine: &Engine) {
+    /// The loop of whoever turns: again when the last turn said so, or when called; until there is no turn.
+    pub(super) fn turn_while(&self, mut turn: impl FnMut() -> Option<crate::Turn>) {
         loop {
             let seen = *self.calls.lock().unwrap();
-            if engine.is_shutdown() {
-                return;
-            }
-            let turn = engine.turn();
+            let Some(turn) = turn() else { return };
             let next = if turn.more { Time::ZERO } else { turn.next.unwrap_or(Time::NEVER) };
             let mut calls = self.calls.lock().unwrap();
             while *calls == seen && next > time() {
@@ -234,99 +263,12 @@ impl Turning {
     }
 }
 
-/// A sleep whose user keeps books.
-pub(super) struct Kept {
-    sleep: Pin<Box<Sleep>>,
+/// A random time between these, in microseconds.
+pub(super) fn micros(least: u64, most: u64) -> Duration {
+    Duration::from_micros(thread_rng().gen_range(least..=most))
 }
 
-/// A task that sleeps: the thread that polled it.
-struct Task {
-    books: Arc<Books>,
-    clockwork: Arc<Clockwork>,
-    thread: Thread,
-}
-
-impl Kept {
-    pub(super) fn new(sleep: Sleep) -> Kept {
-        Kept { sleep: Box::pin(sleep) }
-    }
-
-    /// Polls it, as a new task of the calling thread.
-    pub(super) fn poll(&mut self, world: &World) -> Poll<Outcome> {
-        self.poll_as(world, &task(world))
-    }
-
-    /// Waits until it has ended.
-    pub(super) fn wait(&mut self, world: &World) -> Outcome {
-        let task = task(world);
-        loop {
-            if let Poll::Ready(outcome) = self.poll_as(world, &task) {
-                return outcome;
-            }
-            // One for which there is no room waits for that.
-            let due = if self.sleep.is_armed() { self.due(world) } else { Time::NEVER };
-            let _waits = world.waits_until(due);
-            thread::park();
-        }
-    }
-
-    /// Sets it to end so long after its deadline.
-    pub(super) fn later(&mut self, by: Duration) {
-        let deadline = self.sleep.deadline() + by;
-        self.sleep.as_mut().reset(deadline);
-    }
-
-    /// Sets it to end so long before its deadline.
-    pub(super) fn earlier(&mut self, by: Duration) {
-        if let Some(deadline) = self.sleep.deadline().checked_sub(by) {
-            self.sleep.as_mut().reset(deadline);
-        }
-    }
-
-    /// Holds it, and lets go of it.
-    pub(super) fn hold(&mut self) {
-        self.sleep.as_mut().disarm();
-        self.sleep.as_mut().arm();
-    }
-
-    /// When it is due.
-    pub(super) fn due(&self, world: &World) -> Time {
-        world.engine.clock().time_of(self.sleep.deadline().into_std())
-    }
-
-    fn poll_as(&mut self, world: &World, task: &Waker) -> Poll<Outcome> {
-        let was_armed = self.sleep.is_armed();
-        let poll = self.sleep.as_mut().poll(&mut Context::from_waker(task));
-        // Before anybody else runs.
-        let now = time();
-        let books = &world.books;
-        if poll.is_pending() {
-            books.armed.fetch_add(u64::from(!was_armed && self.sleep.is_armed()), Ordering::Relaxed);
-            return Poll::Pending;
-        }
-        let outcome = self.sleep.outcome().expect("it is ready");
-        match outcome {
-            Outcome::Fired => assert!(now >= self.due(world), "fired at {now:?}, due at {:?}", self.due(world)),
-            _ => assert!(world.engine.is_shutdown(), "{outcome:?} in an engine that goes on"),
-        }
-        if was_armed {
-            let seen = if outcome == Outcome::Fired { &books.fired } else { &books.stopped };
-            seen.fetch_add(1, Ordering::Relaxed);
-        }
-        Poll::Ready(outcome)
-    }
-}
-
-/// A task of the calling thread.
-fn task(world: &World) -> Waker {
-    let (books, clockwork) = (Arc::clone(&world.books), Arc::clone(&world.clockwork));
-    Waker::from(Arc::new(Task { books, clockwork, thread: thread::current() }))
-}
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        self.thread.unpark();
-        self.books.woken.fetch_add(1, Ordering::Relaxed);
-        self.clockwork.change(|_| ());
-    }
+/// One of so many things, at random.
+pub(super) fn one_of(many: usize) -> usize {
+    thread_rng().gen_range(0..many)
 }
