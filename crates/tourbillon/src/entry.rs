@@ -57,7 +57,7 @@ enum Phase {
     Stopped = 3,
 }
 
-/// An idle entry that has left its waker with the engine's capacity.
+/// An idle entry that may have left its waker with the engine's capacity.
 const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
@@ -225,9 +225,12 @@ impl Entry {
     /// # Errors
     /// The engine holds as many timers as it may, or has been shut down.
     pub(crate) fn armed(mut self) -> Result<Entry, ArmError> {
-        match self.arm(Waker::noop())? {
-            Poll::Ready(Outcome::Stopped) => Err(ArmError::Stopped),
-            _ => Ok(self),
+        match self.arm(Waker::noop()) {
+            Ok(Poll::Ready(Outcome::Stopped)) => Err(ArmError::Stopped),
+            Ok(_) => Ok(self),
+            // There will be no room any more.
+            Err(_) if self.core().is_closed() => Err(ArmError::Stopped),
+            Err(full) => Err(full),
         }
     }
 
@@ -239,10 +242,14 @@ impl Entry {
             return self.ended(Outcome::Stopped);
         }
         let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(waker));
-        if !has_room {
+        let is_closed = self.core().is_closed();
+        if !has_room || is_closed {
             self.target = Target(self.target.0.map_addr(|address| address | WAITING));
         }
-        if self.core().is_closed() {
+        if is_closed {
+            if has_room {
+                self.give_room_back();
+            }
             return self.ended(Outcome::Stopped);
         }
         if !has_room {
