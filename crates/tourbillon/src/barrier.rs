@@ -3,13 +3,13 @@
 //! If a thread stores A, passes [`light`] and loads B, and another stores B, passes [`heavy`] and loads A, then at least
 //! one of the two loads sees the other's store.
 
-#[cfg(not(all(target_os = "linux", not(loom))))]
+#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
 pub(crate) use self::ordinary::*;
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 pub(crate) use self::process_wide::*;
 
 /// The kernel interrupts every core that runs a thread of this process (`membarrier`).
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 mod process_wide {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
@@ -64,10 +64,10 @@ mod process_wide {
     }
 }
 
-/// No such thing here; and in a model the two sides pay alike.
-#[cfg(not(all(target_os = "linux", not(loom))))]
+/// No such thing here; and in a check the two sides pay alike.
+#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
 mod ordinary {
-    use crate::sync::{Ordering, fence};
+    use crate::sync::{IS_CHECK, Ordering, fence};
 
     #[inline(always)]
     pub(crate) fn light() {
@@ -79,7 +79,7 @@ mod ordinary {
     }
 
     pub(crate) fn available() -> bool {
-        cfg!(loom)
+        IS_CHECK
     }
 
     #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]

@@ -132,7 +132,7 @@ impl<S: Send + Sync + 'static> Wake for Ringer<S> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;

@@ -22,11 +22,11 @@
 //! owner has come so often alone that the bias pays again. Where the kernel has no `membarrier` it stays so.
 
 use crate::barrier;
-use crate::sync::{AtomicBool, Mutex, Ordering, UnsafeCell, lock, spin_loop, yield_now};
+use crate::sync::{AtomicBool, IS_CHECK, Mutex, Ordering, UnsafeCell, lock, spin_loop, yield_now};
 
 /// So often must the owner come between two guests for the bias to pay: some microseconds of barrier against some ten
 /// nanoseconds of mutex each time.
-const PAYS: u64 = if cfg!(loom) { 2 } else { 1024 };
+const PAYS: u64 = if IS_CHECK { 2 } else { 1024 };
 
 /// Data behind a lock that is biased to its owner.
 pub(crate) struct Biased<T> {
@@ -124,7 +124,7 @@ impl<T: Busy> Biased<T> {
         let mut spins = 0;
         while self.inside.load(Ordering::Acquire) {
             // It is inside for some tens of nanoseconds, unless the kernel has taken its core away.
-            if spins < 64 && !cfg!(loom) {
+            if spins < 64 && !IS_CHECK {
                 spins += 1;
                 spin_loop();
             } else {

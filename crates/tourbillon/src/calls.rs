@@ -23,11 +23,10 @@
 //! them to it. So calls are made in order, and a callback that turns the engine or shuts it down neither waits for itself nor
 //! calls the next from within.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crate::core::{Contained, Core, CoreRef, contain};
 use crate::outcome::Outcome;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::aside::{AtomicBool, AtomicU64};
+use crate::sync::{Condvar, Mutex, Ordering, lock};
 use crate::trace;
 
 /// What a user wants to be called when a timer has ended.
@@ -48,7 +47,7 @@ pub(crate) struct Calls {
     used: AtomicBool,
     panics: AtomicU64,
     /// As if the system had no thread to give.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     is_refused: AtomicBool,
 }
 
@@ -207,7 +206,7 @@ impl Calls {
             posted: Condvar::new(),
             used: AtomicBool::new(false),
             panics: AtomicU64::new(0),
-            #[cfg(all(test, not(loom)))]
+            #[cfg(all(test, not(any(loom, shuttle))))]
             is_refused: AtomicBool::new(false),
         }
     }
@@ -308,13 +307,15 @@ mod thread {
 
     use super::run;
     use crate::core::CoreRef;
+    #[cfg(not(loom))]
+    use crate::sync::aside::thread::Builder;
 
     /// Starts it. It ends when the engine is closed and nothing is left to call.
     #[cfg(not(loom))]
     pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(all(test, not(shuttle)))]
         core.calls.may_start_threads()?;
-        let thread = std::thread::Builder::new().name("tourbillon-calls".into());
+        let thread = Builder::new().name("tourbillon-calls".into());
         thread.spawn(move || run(&core)).map(drop)
     }
 
@@ -325,7 +326,7 @@ mod thread {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::io;
     use std::sync::atomic::Ordering;

@@ -109,6 +109,8 @@ impl Clock {
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Time {
+        #[cfg(shuttle)]
+        crate::sync::scheduled::point();
         match &self.0 {
             Kind::Monotonic => monotonic(),
             other => other.now(),
@@ -124,6 +126,8 @@ impl Clock {
     /// Sets a manual clock, forward or back. Does nothing to other clocks.
     pub fn set(&self, to: Time) {
         if let Kind::Manual(manual) = &self.0 {
+            #[cfg(shuttle)]
+            crate::sync::scheduled::point();
             manual.running_since.store(0, Ordering::SeqCst);
             manual.shows.store(to.as_nanos(), Ordering::SeqCst);
         }
@@ -283,11 +287,14 @@ fn shown_by(std: StdInstant) -> Option<Time> {
     Some(Time::from_nanos(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(shuttle)))]
 #[inline(always)]
 fn monotonic() -> Time {
     kernel_time(rustix::time::ClockId::Monotonic)
 }
+
+#[cfg(shuttle)]
+use crate::sync::scheduled::time as monotonic;
 
 #[cfg(target_os = "linux")]
 #[inline(always)]
@@ -297,7 +304,7 @@ fn kernel_time(id: rustix::time::ClockId) -> Time {
     Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", shuttle)))]
 fn monotonic() -> Time {
     static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
     let origin = ORIGIN.get_or_init(StdInstant::now);

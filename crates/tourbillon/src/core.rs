@@ -7,8 +7,8 @@
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicPtr, fence};
+use std::sync::{OnceLock, Weak};
 use std::task::Waker;
 
 #[cfg(feature = "test-util")]
@@ -26,7 +26,8 @@ use crate::slack::Mode;
 use crate::state::representable;
 use crate::stats::Stats;
 use crate::steps::Steps;
-use crate::sync::{AtomicBool, lock_std};
+use crate::sync::aside::{self, AtomicU64, AtomicUsize, Mutex};
+use crate::sync::{AtomicBool, Ordering};
 use crate::trace;
 
 /// Aligned so that an entry can keep some bits in its address.
@@ -111,7 +112,7 @@ impl CoreRef {
             waker_panics: AtomicU64::new(0),
             lag: trace::Lag::default(),
             #[cfg(feature = "test-util")]
-            threads: Mutex::default(),
+            threads: Mutex::new(Vec::new()),
             #[cfg(feature = "test-util")]
             is_virtual: AtomicBool::new(false),
         };
@@ -183,14 +184,14 @@ impl Core {
     /// The threads that have a home in it, by the kernel's numbers.
     #[cfg(feature = "test-util")]
     pub(crate) fn threads(&self) -> Vec<i32> {
-        lock_std(&self.threads).clone()
+        aside::lock(&self.threads).clone()
     }
 
     /// Notes that the calling thread has made its home in it.
     #[cfg(feature = "test-util")]
     pub(crate) fn add_thread(&self) {
         #[cfg(target_os = "linux")]
-        lock_std(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
+        aside::lock(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
     }
 
     /// What becomes of a deadline that a timer is given.
@@ -219,7 +220,7 @@ impl Core {
 
     /// A shard for a thread: one of its own, if there is one left, or one to share.
     pub(crate) fn adopt(&self) -> (usize, &Shard, Access) {
-        let mut ownership = lock_std(&self.ownership);
+        let mut ownership = aside::lock(&self.ownership);
         if let Some(index) = ownership.owned.iter().position(|owned| !owned) {
             ownership.owned[index] = true;
             return (index, self.shard(index), Access::Owner);
@@ -232,7 +233,7 @@ impl Core {
     /// Ends the ownership of a shard. If its thread has turned it, the driver does from now on.
     pub(crate) fn abandon(&self, index: usize) {
         let shard = {
-            let mut ownership = lock_std(&self.ownership);
+            let mut ownership = aside::lock(&self.ownership);
             ownership.owned[index] = false;
             self.shard(index)
         };
@@ -248,7 +249,7 @@ impl Core {
 
     /// The shard for those who have no home: any.
     pub(crate) fn any_shard(&self) -> &Shard {
-        let _ownership = lock_std(&self.ownership);
+        let _ownership = aside::lock(&self.ownership);
         self.shard(0)
     }
 
@@ -345,7 +346,7 @@ impl Core {
     pub(crate) fn shut_down(&self) {
         let was_closed = self.closed.swap(true, Ordering::AcqRel);
         // Whoever makes a shard after this finds the engine closed.
-        drop(lock_std(&self.ownership));
+        drop(aside::lock(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
         for shard in self.shards() {
             shard.close();

@@ -167,6 +167,12 @@ impl Entry {
         self.phase() == Phase::Armed && self.outcome().is_none()
     }
 
+    /// Whether it has a node, be it that it has ended.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.phase() == Phase::Armed
+    }
+
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
         // SAFETY: the entry holds a reference to the core, which keeps its shards.
@@ -255,9 +261,12 @@ impl Entry {
     /// # Errors
     /// The engine holds as many timers as it may, or has been shut down.
     pub(crate) fn armed(mut self) -> Result<Entry, ArmError> {
-        match self.arm(Waker::noop())? {
-            Poll::Ready(Outcome::Stopped) => Err(ArmError::Stopped),
-            _ => Ok(self),
+        match self.arm(Waker::noop()) {
+            Ok(Poll::Ready(Outcome::Stopped)) => Err(ArmError::Stopped),
+            Ok(_) => Ok(self),
+            // There will be no room any more.
+            Err(_) if self.core().is_closed() => Err(ArmError::Stopped),
+            Err(full) => Err(full),
         }
     }
 

@@ -22,6 +22,7 @@ use tourbillon_queue::{Span, Time};
 use crate::clock::Ahead;
 use crate::core::{Core, CoreRef};
 use crate::shard::{Access, Shard};
+use crate::sync::aside::thread_local;
 
 /// A duration that may start some microseconds late: a four-hundredth of it, or less.
 const LONG: Duration = Duration::from_millis(2);
@@ -31,7 +32,7 @@ const VERY_LONG: Duration = Duration::from_millis(256);
 const TIMES: u64 = 16;
 
 /// So many references are taken from the core at a time.
-const STOCK: usize = 1024;
+const STOCK: usize = if cfg!(shuttle) { 2 } else { 1024 };
 
 pub(crate) struct Home {
     core: CoreRef,
@@ -210,7 +211,11 @@ impl Drop for Homes {
 /// The current home, if it has been made and test time is not in play.
 #[inline(always)]
 fn current<'a>() -> Option<&'a Home> {
+    // What has no destructor stays until the thread has ended; but not with shuttle.
+    #[cfg(not(shuttle))]
     let home = CURRENT.with(Cell::get);
+    #[cfg(shuttle)]
+    let home = CURRENT.try_with(Cell::get).unwrap_or(null());
     // SAFETY: it points to a home in `HOMES` of this thread, and is changed before that goes. The reference does not
     // leave the calls below, which do not end the thread and do not remove the current home.
     unsafe { home.as_ref() }

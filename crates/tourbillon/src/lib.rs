@@ -142,7 +142,7 @@
 //! In the repository: `docs/moving-from-tokio.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
 //! works.
 
-#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model looks at a part of the crate"))]
+#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports, reason = "a check looks at a part of the crate"))]
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
@@ -170,6 +170,8 @@ mod outcome;
 mod queues;
 mod returns;
 pub mod scheduler;
+#[cfg(all(shuttle, test))]
+mod schedules;
 mod shard;
 #[cfg(feature = "test-util")]
 mod simulated;

@@ -40,7 +40,7 @@ pub(crate) struct Node {
     young: Cell<u16>,
 }
 
-#[cfg(all(not(loom), target_pointer_width = "64"))]
+#[cfg(all(not(any(loom, shuttle)), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Node>() == 32);
 
 /// A waker taken apart. (Its two words are written and read one by one: a load of both that follows two stores has to wait

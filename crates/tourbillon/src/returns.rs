@@ -9,10 +9,10 @@
 use crate::node::NodeRef;
 use crate::slab::{NONE, index_of};
 use crate::state::Ended;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, IS_CHECK, Ordering};
 
 /// So many nodes on their way are worth a visit to the shard.
-pub(crate) const HEAP: u32 = if cfg!(loom) { 2 } else { 1024 };
+pub(crate) const HEAP: u32 = if IS_CHECK { 2 } else { 1024 };
 
 pub(crate) struct Returns {
     /// The height in the upper half; the index of the top, or [`NONE`], in the lower.

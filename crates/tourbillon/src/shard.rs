@@ -28,14 +28,14 @@ use crate::slab::{NONE, Slab};
 use crate::slack::{Class, LEAD, Mode};
 use crate::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::stats::Counts;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, lock_std};
+use crate::sync::{AtomicBool, AtomicU64, IS_CHECK, Ordering, aside};
 use crate::young::Young;
 
 /// So many timers are fired in one visit.
-pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 };
+pub(crate) const BATCH: usize = if IS_CHECK { 2 } else { 256 };
 
 /// So many come out of the queue before the first of them is fired.
-const AHEAD: usize = if cfg!(loom) { 2 } else { 16 };
+const AHEAD: usize = if IS_CHECK { 2 } else { 16 };
 
 /// So many entries may one visit move within a queue.
 const STEPS: usize = 4096;
@@ -52,9 +52,9 @@ pub(crate) struct Shard {
     wants: Wants,
     core: NonNull<Core>,
     /// Whether its own thread turns it.
-    has_worker: std::sync::atomic::AtomicBool,
+    has_worker: aside::AtomicBool,
     /// How to tell that thread that somebody else has armed a timer here.
-    notify: std::sync::Mutex<Option<Notify>>,
+    notify: aside::Mutex<Option<Notify>>,
     returns: Apart<Returns>,
 }
 
@@ -182,8 +182,8 @@ impl Shard {
             inner: Biased::new(inner),
             wants: Wants::new(),
             core,
-            has_worker: false.into(),
-            notify: std::sync::Mutex::default(),
+            has_worker: aside::AtomicBool::new(false),
+            notify: aside::Mutex::new(None),
             returns: Apart(Returns::new()),
         })
     }
@@ -203,27 +203,27 @@ impl Shard {
 
     /// Whether its own thread turns it, rather than the engine's driver.
     pub(crate) fn has_worker(&self) -> bool {
-        self.has_worker.load(std::sync::atomic::Ordering::SeqCst)
+        self.has_worker.load(Ordering::SeqCst)
     }
 
     /// Gives it to a worker, unless it has one.
     pub(crate) fn set_worker(&self, notify: Notify) -> bool {
-        let mut current = lock_std(&self.notify);
+        let mut current = aside::lock(&self.notify);
         if current.is_some() {
             return false;
         }
         *current = Some(notify);
-        self.has_worker.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.has_worker.store(true, Ordering::SeqCst);
         true
     }
 
     /// Ends the rule of this worker, or of any. `false`: another one has taken over.
     pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
-        let mut current = lock_std(&self.notify);
+        let mut current = aside::lock(&self.notify);
         let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
         let ended = if is_its { current.take() } else { None };
         if is_its {
-            self.has_worker.store(false, std::sync::atomic::Ordering::SeqCst);
+            self.has_worker.store(false, Ordering::SeqCst);
         }
         drop(current);
         // What it owns is the user's.
@@ -233,7 +233,7 @@ impl Shard {
 
     /// Tells its worker that it has a timer that the worker may not know of.
     pub(crate) fn notify_worker(&self) {
-        let notify = lock_std(&self.notify).clone();
+        let notify = aside::lock(&self.notify).clone();
         if let Some(notify) = notify {
             let _its_own_affair = contain(|| notify());
         }

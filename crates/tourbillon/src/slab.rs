@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use crate::node::{Node, NodeRef};
 use crate::shard::Shard;
 use crate::state::Seen;
+use crate::sync::IS_CHECK;
 
 /// The nodes of one shard.
 pub(crate) struct Slab {
@@ -24,7 +25,13 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// As many as a queue can find places for.
 pub(crate) const MOST: u32 = 1 << 30;
 
-const CHUNK_BYTES: usize = if cfg!(loom) { 1 << 20 } else { 1 << 16 };
+const CHUNK_BYTES: usize = if cfg!(loom) {
+    1 << 20
+} else if cfg!(shuttle) {
+    1 << 10
+} else {
+    1 << 16
+};
 /// A chunk is so many times the room of a node. The first is taken by its header, so that an index is a chunk and a
 /// position in it by shifts alone.
 const PER_CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<Node>()).ilog2();
@@ -114,8 +121,8 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        for index in self.indices(if cfg!(loom) { 0 } else { self.touched }) {
-            // SAFETY: nobody has a reference any more. (Outside a model a node has nothing to drop.)
+        for index in self.indices(if IS_CHECK { 0 } else { self.touched }) {
+            // SAFETY: nobody has a reference any more. (Outside a check a node has nothing to drop.)
             unsafe { self.get(index).as_ptr().drop_in_place() };
         }
         for chunk in &self.chunks {

@@ -13,13 +13,13 @@
 //!
 //! The same step may be noticed both ways, and told twice. Where nobody listens, a round pays for looking at one flag.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, Weak};
+use std::sync::Weak;
 
 use tourbillon_queue::Time;
 
 use crate::core::{Core, contain};
-use crate::sync::lock_std;
+use crate::sync::Ordering;
+use crate::sync::aside::{self, AtomicBool, AtomicU64, Mutex};
 
 /// Somebody who wants to hear of it.
 pub(crate) trait OnClockSet: Send + Sync {
@@ -41,7 +41,7 @@ impl Core {
     /// From now on `listener` is told when the clock was set, until it is dropped.
     pub(crate) fn on_clock_set(&self, listener: Weak<dyn OnClockSet>) {
         {
-            let mut listeners = lock_std(&self.steps.listeners);
+            let mut listeners = aside::lock(&self.steps.listeners);
             // Before it grows those who have gone make room.
             if listeners.len() == listeners.capacity() {
                 listeners.retain(|listener| listener.strong_count() > 0);
@@ -79,7 +79,7 @@ impl Core {
     /// Tells all who listen. What one of them throws goes no further.
     #[cold]
     pub(crate) fn tell_of_step(&self) {
-        let listeners = lock_std(&self.steps.listeners).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let listeners = aside::lock(&self.steps.listeners).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         for listener in listeners {
             // If all others have let go of it meanwhile, it ends here, with all that is the user's in it.
             let _its_own_affair = contain(move || listener.clock_was_set());
@@ -87,7 +87,7 @@ impl Core {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc, OnceLock};
@@ -244,7 +244,7 @@ mod tests {
         for _ in 0..10_000 {
             drop(Ear::on(&engine));
         }
-        assert!(lock_std(&engine.core().steps.listeners).len() < 100);
+        assert!(aside::lock(&engine.core().steps.listeners).len() < 100);
         engine.advance(HOUR);
         set_back(&engine, HOUR);
         engine.turn();

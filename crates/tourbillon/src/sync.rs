@@ -1,7 +1,13 @@
-//! What threads share, from the standard library or, in a model check (`--cfg loom`), from loom.
+//! What threads share: from the standard library, or in a check from the tool that decides who runs.
+//!
+//! - `--cfg loom`: every order of a handful of steps, and every value that the memory model lets a load see. See `models`.
+//! - `--cfg shuttle`: whole engines, in schedules at random, in which all that threads share is sequentially consistent. See
+//!   `schedules`.
 
 #[cfg(loom)]
 pub mod modelled;
+#[cfg(shuttle)]
+pub(crate) mod scheduled;
 
 #[cfg(loom)]
 pub(crate) use self::modelled::{AtomicBool, AtomicU64, AtomicUsize};
@@ -14,7 +20,19 @@ pub(crate) use loom::{
     thread::yield_now,
 };
 
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use self::scheduled::UnsafeCell;
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    hint::spin_loop,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::yield_now,
+};
+#[cfg(shuttle)]
+pub(crate) use std::cell::Cell;
+
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     cell::Cell,
     hint::spin_loop,
@@ -23,11 +41,35 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
+/// What loom does not look at: it would have more orders to try than it can. Shuttle does.
+pub(crate) mod aside {
+    #[cfg(shuttle)]
+    pub(crate) use shuttle::{
+        sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
+        sync::{Mutex, MutexGuard},
+        thread, thread_local,
+    };
+    #[cfg(not(shuttle))]
+    pub(crate) use std::{
+        sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
+        sync::{Mutex, MutexGuard},
+        thread, thread_local,
+    };
+
+    /// As [`lock`](super::lock).
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Whether this is a check. Limits are small in one, so that a few timers reach them.
+pub(crate) const IS_CHECK: bool = cfg!(any(loom, shuttle));
+
 /// The standard cell, with the methods of loom's, which watch who is inside.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl<T> UnsafeCell<T> {
     pub(crate) const fn new(value: T) -> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
@@ -48,10 +90,5 @@ impl<T> UnsafeCell<T> {
 /// that can panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The same for what no model looks at.
-pub(crate) fn lock_std<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

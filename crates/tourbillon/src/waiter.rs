@@ -7,11 +7,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use crate::calls::{Call, Callback};
 use crate::core::Core;
 use crate::outcome::Outcome;
+use crate::sync::aside::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
 /// Who waits. It is told once.
@@ -30,7 +30,7 @@ enum Given {
 }
 
 /// So many are told before a lock is let go that others want.
-const BATCH: usize = 256;
+const BATCH: usize = if cfg!(shuttle) { 2 } else { 256 };
 
 /// Tells each of them how it ended, in order. To be called outside every lock: tasks are woken.
 pub(crate) fn tell(core: &Core, mut ended: impl Iterator<Item = (Waiter, Outcome)>) {

@@ -14,9 +14,10 @@
 //! does who cancels in the reverse order.
 
 use crate::node::NodeRef;
+use crate::sync::IS_CHECK;
 
 /// How many can wait: as many as a busy thread has requests under way, and no more than its cache has room for.
-pub(crate) const YOUNG: usize = if cfg!(loom) { 2 } else { 256 };
+pub(crate) const YOUNG: usize = if IS_CHECK { 2 } else { 256 };
 
 pub(crate) struct Young {
     ring: [Option<NodeRef>; YOUNG],
@@ -72,7 +73,7 @@ fn place(count: u32) -> usize {
     count as usize % YOUNG
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::VecDeque;
     use std::ptr::NonNull;

@@ -530,6 +530,16 @@ fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
 }
 
 #[test]
+fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_says_that_it_is_stopped() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let held = engine.try_sleep(ms(5)).unwrap();
+    engine.shutdown();
+    assert_eq!(engine.try_sleep(ms(5)).unwrap_err(), ArmError::Stopped);
+    drop(held);
+    assert_eq!(engine.try_sleep(ms(5)).unwrap_err(), ArmError::Stopped);
+}
+
+#[test]
 fn d43_a_sleep_that_is_dropped_while_it_waits_for_room_lets_its_waker_go_and_harms_no_other() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(100)).unwrap();

@@ -4,6 +4,7 @@
 mod by_hand;
 mod random;
 
+use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -626,6 +627,34 @@ fn p10_d43_a_waker_may_give_room_back_when_it_is_cloned_to_wait_for_room() {
         assert!(task.poll(first.as_mut()).is_pending());
         assert_eq!(engine.advance(ms(10)), 1);
     });
+}
+
+#[test]
+fn p7_d32_a_sleep_that_gets_room_in_an_engine_that_is_shut_down_meanwhile_leaves_no_waker_behind() {
+    static HELD: Mutex<Option<(Sleep, Engine)>> = Mutex::new(None);
+    static CLONES: AtomicUsize = AtomicUsize::new(0);
+
+    fn end() {
+        CLONES.fetch_add(1, Ordering::SeqCst);
+        let held = HELD.lock().unwrap().take();
+        if let Some((sleep, engine)) = held {
+            engine.shutdown();
+            drop(sleep);
+        }
+    }
+
+    fn count() {
+        CLONES.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    *HELD.lock().unwrap() = Some((engine.try_sleep(ms(10)).unwrap(), engine.clone()));
+    let mut sleep = Box::pin(engine.sleep(ms(10)));
+    let waker = ManuallyDrop::new(waker_that_calls(end, count));
+    assert!(poll_with(sleep.as_mut(), &waker).is_ready());
+    assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+    drop(sleep);
+    assert_eq!(CLONES.load(Ordering::SeqCst), 0, "a waker that nobody will wake is kept");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Ahead {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
 mod counter {
     use std::fs::read_to_string;
     use std::sync::OnceLock;
@@ -165,7 +165,7 @@ mod counter {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
 mod counter {
     use tourbillon_queue::Time;
 
@@ -180,7 +180,7 @@ mod counter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
 

@@ -206,6 +206,12 @@ impl Driving {
         (is_quiet && !core.is_closed()).then_some(at)
     }
 
+    /// In a schedule: the driver is woken if it is time.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn time_has_moved(&self, clock: &Clock) {
+        self.alarm.time_has_moved(clock);
+    }
+
     /// As if the kernel had told of a step.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn pretend_clock_was_set(&self) {

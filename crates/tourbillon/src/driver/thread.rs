@@ -1,10 +1,11 @@
 //! The driver as a thread of its own.
 
 use std::io;
-use std::thread::{Builder, JoinHandle};
 
 use super::{Next, Wheelwork};
 use crate::core::CoreRef;
+use crate::sync::aside::thread::{Builder, JoinHandle};
+use crate::sync::spin_loop;
 use crate::trace;
 
 /// Starts it. It ends when the engine is shut down.
@@ -22,7 +23,7 @@ fn run(core: CoreRef) {
     loop {
         match work.step() {
             Next::More => {}
-            Next::Soon => std::hint::spin_loop(),
+            Next::Soon => spin_loop(),
             Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
             Next::End => return,
         }

@@ -8,6 +8,7 @@ use super::error::Failure;
 use super::shared::{BoxedTask, OnFailure, Shared, SpawnWith, Users};
 use super::{Overlap, Owner, Scheduler};
 use crate::Engine;
+use crate::sync::aside::thread;
 use crate::time::MissedTickBehavior;
 
 /// How to build a [`Scheduler`].
@@ -170,7 +171,7 @@ impl<K: Send + Sync + 'static> Builder<K> {
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
         for _ in 0..threads {
             let (shared, engine) = (Arc::clone(shared), engine.clone());
-            std::thread::Builder::new().name("tourbillon-jobs".into()).spawn(move || shared.work(&engine))?;
+            thread::Builder::new().name("tourbillon-jobs".into()).spawn(move || shared.work(&engine))?;
         }
         // So that it hears of the engine's end.
         shared.changed(shared.lock());

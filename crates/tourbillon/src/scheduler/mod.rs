@@ -14,7 +14,7 @@ mod models;
 mod plan;
 mod shared;
 mod table;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod times;
 mod work;

@@ -30,6 +30,7 @@ use crate::bell::Bell;
 use crate::calls::Call;
 use crate::core::{CoreRef, contain};
 use crate::steps::OnClockSet;
+use crate::sync::aside::thread_local;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
 use crate::waiter::Answer;
@@ -77,7 +78,7 @@ enum Step {
 }
 
 /// So much is done before others of the engine's callbacks get their turn.
-const TURN: usize = 256;
+const TURN: usize = if cfg!(shuttle) { 2 } else { 256 };
 
 thread_local! {
     /// The scheduler whose run this thread is making, by its address.
@@ -91,7 +92,7 @@ impl<K> Shared<K> {
 
     /// Whether this thread is making a run of this scheduler.
     pub(super) fn is_inside(&self) -> bool {
-        MAKING.get() == std::ptr::from_ref(self).cast()
+        MAKING.with(Cell::get) == std::ptr::from_ref(self).cast()
     }
 
     /// What time it is.
@@ -137,9 +138,9 @@ impl<K> Shared<K> {
 
     /// Does something of the user's.
     pub(super) fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
-        let before = MAKING.replace(std::ptr::from_ref(self).cast());
+        let before = MAKING.with(|making| making.replace(std::ptr::from_ref(self).cast()));
         let result = catch_unwind(AssertUnwindSafe(users));
-        MAKING.set(before);
+        MAKING.with(|making| making.set(before));
         result
     }
 }

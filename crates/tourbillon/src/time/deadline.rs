@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use super::error::Elapsed;
 use super::instant::far_future;
 use super::{Instant, Timeout, timeout_at};
+use crate::sync::aside::thread_local;
 
 /// The time by which some work must be done.
 ///
@@ -80,7 +81,7 @@ impl Deadline {
     /// It is the earliest of all scopes around the caller.
     #[must_use]
     pub fn current() -> Option<Deadline> {
-        CURRENT.get()
+        CURRENT.with(Cell::get)
     }
 
     /// The instant; `None` if it is [never](Deadline::never).
@@ -180,8 +181,8 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let _restore = Restore(CURRENT.get());
-        CURRENT.set(Some(this.deadline.within(CURRENT.get())));
+        let _restore = Restore(CURRENT.with(Cell::get));
+        CURRENT.with(|current| current.set(Some(this.deadline.within(current.get()))));
         this.timeout.poll(cx)
     }
 }
@@ -197,6 +198,6 @@ struct Restore(Option<Deadline>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        CURRENT.set(self.0);
+        CURRENT.with(|current| current.set(self.0));
     }
 }

@@ -188,6 +188,12 @@ impl Sleep {
         self
     }
 
+    /// Whether the engine holds it, for who keeps books on it.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.entry.is_armed()
+    }
+
     fn entry(self: Pin<&mut Self>) -> &mut Entry {
         self.project().entry
     }
