@@ -512,27 +512,36 @@ fn p7_thousands_of_names_are_cancelled_one_by_one_and_come_again() {
 
 #[test]
 fn d26_while_a_great_many_fire_at_once_the_engine_sees_to_other_timers() {
+    // On a busy machine it takes long to arm so many: once more then, and with more time.
+    let count = 200_000;
+    let left = [300, 3_000, 30_000].into_iter().find_map(|after| left_while_many_fire(count, ms(after)));
+    assert!(left.is_some_and(|left| left > 0 && left <= count), "{left:?} were left");
+}
+
+/// How many of so many, all due in that time, are left when one fires that is due a little after them: it does not have to wait
+/// until all are fired. `None` if they could not be armed in that time.
+fn left_while_many_fire(count: usize, after: Duration) -> Option<usize> {
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);
-    let (count, told) = (200_000, Arc::new(AtomicUsize::new(0)));
-    let due = Instant::now() + ms(300);
+    let told = Arc::new(AtomicUsize::new(0));
+    let due = Instant::now() + after;
     for _ in 0..count {
         let told = told.clone();
         let callback = move |_| _ = told.fetch_add(1, Ordering::Relaxed);
         timers.create("a").start_at(due, callback).unwrap();
     }
-    // One that is due a little after them does not have to wait until all are fired. Its waker is woken by the driver, which looks
-    // how many are left.
+    // Its waker is woken by the driver, which looks how many are left.
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let looks = {
         let (timers, left) = (timers.clone(), left.clone());
         waker(move || left.store(timers.len(), Ordering::SeqCst))
     };
     let mut sleep = pin!(engine.sleep_until(due + Duration::from_micros(1)));
-    assert!(poll_with(sleep.as_mut(), &looks).is_pending());
+    if poll_with(sleep.as_mut(), &looks).is_ready() {
+        return None;
+    }
     eventually("all fire", || told.load(Ordering::Relaxed) == count);
-    let left = left.load(Ordering::SeqCst);
-    assert!(left > 0 && left <= count, "{left} were left");
+    Some(left.load(Ordering::SeqCst))
 }
 
 #[test]

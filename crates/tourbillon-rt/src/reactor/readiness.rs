@@ -102,7 +102,8 @@ impl Ready {
 
     /// From what `poll` and epoll say alike.
     pub(crate) fn from_poll(bits: u32) -> Ready {
-        let bits = PollFlags::from_bits_retain(bits as u16);
+        // As wide as rustix has them: signed, where that goes by libc.
+        let bits = PollFlags::from_bits_retain(bits as _);
         let has = |these: PollFlags, ready: Ready| if bits.intersects(these) { ready } else { Ready(0) };
         has(PollFlags::IN | PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP, Ready::READ)
             | has(PollFlags::OUT | PollFlags::ERR | PollFlags::HUP, Ready::WRITE)

@@ -59,7 +59,7 @@ impl Table {
         for (token, asked) in tokens.into_iter().zip(&asked) {
             let flags = if is_told { asked.revents() } else { flags };
             if !flags.is_empty() {
-                events.push(Event { token, ready: Ready::from_poll(flags.bits().into()), ended: false });
+                events.push(Event { token, ready: Ready::from_poll(flags.bits() as u32), ended: false });
             }
         }
     }

@@ -203,7 +203,7 @@ impl Selector for Uring {
 
 /// Watches a descriptor from now on.
 pub(super) fn watch(token: Token, fd: BorrowedFd<'_>, flags: PollFlags) -> squeue::Entry {
-    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), flags.bits().into()).multi(true).build().user_data(token.0)
+    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), flags.bits() as u32).multi(true).build().user_data(token.0)
 }
 
 /// Ends that. `POLL_REMOVE` would not do: it gives up on a poll of which an event is just being prepared. A cancellation leaves a mark
