@@ -395,8 +395,39 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_the_slots_that_it_was_asked_for() {
-        let rounds = Rounds::<u64>::with_slots(Span::from_nanos(7), 5).unwrap();
+    fn a_queue_has_the_slots_that_it_was_asked_for_and_uses_them_all() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(7), 5).unwrap();
+        for nanos in (100..).step_by(7).take(5) {
+            rounds.insert(Time::from_nanos(nanos), nanos);
+        }
         assert_eq!((rounds.raw().tick, rounds.raw().slots.len()), (7, 5));
+        assert!(rounds.raw().slots.iter().all(|slot| !slot.is_empty()), "each tick of a revolution has a slot of its own");
+    }
+
+    #[test]
+    fn a_queue_keeps_up_with_time_and_what_is_armed_for_the_rest_of_a_tick_has_its_slot() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 8).unwrap();
+        rounds.insert(Time::from_nanos(1_000_000), 0);
+        for nanos in (0..2000).step_by(7) {
+            let now = Time::from_nanos(nanos);
+            assert!(rounds.pop(now).is_none());
+            let opened = rounds.raw().opened;
+            assert!(opened <= nanos && nanos < opened + 10, "{opened} at {nanos}");
+            let key = rounds.insert(now, 1);
+            assert!(rounds.raw().late.first().is_none());
+            assert_eq!(rounds.remove(key), Some(1));
+        }
+    }
+
+    #[test]
+    fn p3_of_equal_deadlines_at_the_end_of_an_opened_tick_the_one_armed_first_comes_first() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 8).unwrap();
+        rounds.insert(Time::from_nanos(20), 1);
+        rounds.insert(Time::from_nanos(15), 0);
+        assert_eq!(rounds.pop(Time::from_nanos(15)).map(|timer| timer.value), Some(0));
+        rounds.insert(Time::from_nanos(20), 2);
+        let mut fired = Vec::new();
+        rounds.expire(Time::from_nanos(20), |timer| fired.push(timer.value));
+        assert_eq!(fired, [1, 2]);
     }
 }

@@ -177,4 +177,15 @@ mod tests {
         assert_eq!(size_of::<Option<Key>>(), 8);
         assert_eq!(Slab::BYTES, 8);
     }
+
+    #[test]
+    fn p7_a_key_that_is_given_back_leaves_its_slot_to_another() {
+        let mut slab = Slab::new();
+        for _ in 0..10 {
+            let keys: Vec<Key> = (0..100).map(|_| slab.acquire()).collect();
+            keys.into_iter().for_each(|key| slab.release(key));
+        }
+        assert_eq!((slab.len(), slab.slots.len()), (0, 100));
+        slab.check().unwrap();
+    }
 }
