@@ -702,4 +702,15 @@ mod tests {
         look(&mut wheel, TRIM + 1);
         assert_eq!(wheel.raw().levels.set_up(), 0);
     }
+
+    #[test]
+    fn p3_of_equal_deadlines_in_two_runs_the_one_armed_first_comes_first() {
+        let mut wheel = Wheel::new();
+        wheel.insert(at(BEGIN + 70), 1);
+        assert!(wheel.pop(at(BEGIN)).is_none(), "but its slot is open");
+        wheel.insert(at(BEGIN + 70), 2);
+        let mut fired = Vec::new();
+        wheel.expire(at(BEGIN + 70), |timer| fired.push(timer.value));
+        assert_eq!(fired, [1, 2]);
+    }
 }
