@@ -395,6 +395,18 @@ mod tests {
     }
 
     #[test]
+    fn to_say_when_to_wake_up_a_queue_looks_first_where_time_is() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 64).unwrap();
+        assert!(rounds.pop(Time::from_nanos(64_305)).is_none());
+        for number in 0..2 * GLANCE as u64 {
+            rounds.insert(Time::from_nanos(128_000 + number % 300), number);
+        }
+        // In the slot where time is, which lies behind those of all the others.
+        rounds.insert(Time::from_nanos(64_309), 0);
+        assert_eq!(rounds.next_wakeup(), Some(Time::from_nanos(64_309)));
+    }
+
+    #[test]
     fn a_queue_has_the_slots_that_it_was_asked_for_and_uses_them_all() {
         let mut rounds = Rounds::with_slots(Span::from_nanos(7), 5).unwrap();
         for nanos in (100..).step_by(7).take(5) {
