@@ -682,6 +682,9 @@ mod tests {
             assert!(wheel.pop(now).is_none() && wheel.expire(now, drop) == 0);
             assert!(now.as_nanos() - wheel.raw().elapsed < Span::from_millis(17).as_nanos());
         }
+        let now = at(0) + Span::from_secs(60);
+        assert!(wheel.pop(now).is_none());
+        assert_eq!(wheel.raw().elapsed, now.as_nanos(), "after a long time it is there at once");
     }
 
     #[test]
@@ -712,5 +715,42 @@ mod tests {
         let mut fired = Vec::new();
         wheel.expire(at(BEGIN + 70), |timer| fired.push(timer.value));
         assert_eq!(fired, [1, 2]);
+    }
+
+    #[test]
+    fn p3_d26_a_crowd_in_a_slot_before_one_that_is_being_split_comes_out_first_and_in_order() {
+        const CROWD: u64 = CROWDED as u64 + 2 * BLOCK as u64;
+        let mut wheel = Wheel::new();
+        // Two slots of level 1, filled from their ends.
+        let fill = |wheel: &mut Wheel<u64>, slot: u64| {
+            for number in 0..CROWD {
+                wheel.insert(at(64 * slot + 63 - number % 64), number);
+            }
+        };
+        fill(&mut wheel, 10);
+        assert_eq!(wheel.settle(at(64 * 11), 1), Settled::More);
+        fill(&mut wheel, 5);
+        let mut previous = None;
+        let count = wheel.expire(at(64 * 11), |timer| {
+            let order = Some((timer.deadline, timer.value));
+            assert!(previous < order, "by deadline, equal ones as they were armed");
+            previous = order;
+        });
+        assert_eq!(count as u64, 2 * CROWD);
+    }
+
+    #[test]
+    fn p3_p5_the_timers_of_one_slot_come_out_in_order_at_every_level() {
+        for height in 1..LEVELS as u32 {
+            let width = 1u64 << (DIGIT * height);
+            let deadlines = [width, width + 1, width + width / 3, 2 * width - 2, 2 * width - 1].map(at);
+            let mut wheel = Wheel::new();
+            for deadline in deadlines.into_iter().rev() {
+                wheel.insert(deadline, height);
+            }
+            let mut fired = Vec::new();
+            wheel.expire(at(2 * width), |timer| fired.push(timer.deadline));
+            assert_eq!(fired, deadlines);
+        }
     }
 }
