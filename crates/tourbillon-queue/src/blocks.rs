@@ -579,3 +579,63 @@ impl<K: Copy, Id> Blocks<K, Id> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::Kind;
+
+    const OWNER: Owner = Owner(7);
+
+    /// The position of each entry, by its number.
+    struct Positions(Vec<u32>);
+
+    impl Entries<usize> for Positions {
+        fn place(&self, id: &usize) -> Place {
+            Place::main(self.0[*id])
+        }
+
+        fn set_place(&mut self, id: &usize, place: Place) {
+            let Kind::Main(position) = place.kind() else { unreachable!("blocks are the main store") };
+            self.0[*id] = position;
+        }
+    }
+
+    /// A list of entries whose keys are their numbers.
+    fn list_of(count: usize) -> (Blocks<usize, usize>, List, Positions) {
+        let (mut blocks, mut list) = (Blocks::new(), List::EMPTY);
+        let positions = (0..count).map(|number| blocks.push(&mut list, OWNER, number, number)).collect();
+        (blocks, list, Positions(positions))
+    }
+
+    #[test]
+    fn p7_what_is_left_of_a_list_when_most_of_it_has_gone_is_in_few_blocks() {
+        const LEFT: u32 = 100;
+        let block = BLOCK as usize;
+        let stays = |number: usize| number % block == 1;
+        for at_once in [true, false] {
+            let (mut blocks, mut list, mut positions) = list_of(LEFT as usize * block);
+            if at_once {
+                blocks.take_if(&mut list, |number| !stays(number), &mut positions);
+            } else {
+                for number in (0..LEFT as usize * block).filter(|number| !stays(*number)) {
+                    blocks.remove(&mut list, positions.0[number], &mut positions);
+                }
+            }
+            assert_eq!(blocks.check(&list, OWNER, &positions), Ok(LEFT as usize));
+            assert!(blocks.iter(&list).map(|(number, _)| number).eq((0..LEFT as usize).map(|left| left * block + 1)));
+            // Any two neighbours hold more than half a block, the first and the last block aside.
+            assert!((list.blocks() - 2) / 2 * (BLOCK / 2 + 1) <= LEFT, "{LEFT} items in {} blocks", list.blocks());
+        }
+    }
+
+    #[test]
+    fn a_list_is_counted_as_far_as_asked() {
+        for count in [0, 1, 2, BLOCK as usize, BLOCK as usize + 1, 5 * BLOCK as usize - 1] {
+            let (blocks, list, _) = list_of(count);
+            for most in 0..count + 2 {
+                assert_eq!(blocks.len_up_to(&list, most), count.min(most));
+            }
+        }
+    }
+}

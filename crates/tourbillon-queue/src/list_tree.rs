@@ -344,4 +344,20 @@ mod tests {
         assert_eq!(in_tree(&queue), 0);
         queue.check().unwrap();
     }
+
+    #[test]
+    fn d34_a_run_goes_to_the_tree_only_if_it_is_short() {
+        for (len, moved) in [(super::SHORT, super::SHORT), (super::SHORT + 1, 1)] {
+            let mut queue = ListTree::new();
+            for run in (1..=super::RUNS as u64).rev() {
+                for n in 0..len as u64 {
+                    queue.insert(Time::from_nanos(1000 * run + n), n);
+                }
+            }
+            assert_eq!(in_tree(&queue), 0);
+            queue.insert(Time::ZERO, 0);
+            assert_eq!(in_tree(&queue), moved, "a run, or the newcomer alone");
+            queue.check().unwrap();
+        }
+    }
 }

@@ -367,3 +367,79 @@ impl fmt::Display for RoundsError {
 }
 
 impl core::error::Error for RoundsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TimerQueue;
+
+    /// A wheel of short ticks with so many timers in the first half of it, due in a later round, and one in the last slot.
+    fn rounds_with(count: usize) -> Rounds<u64> {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(1), 64).unwrap();
+        for number in 0..count as u64 {
+            rounds.insert(Time::from_nanos(6400 + number % 32), number);
+        }
+        rounds.insert(Time::from_nanos(63), 0);
+        rounds
+    }
+
+    #[test]
+    fn to_say_when_to_wake_up_a_queue_looks_at_some_thousand_timers_and_not_at_all() {
+        let few = rounds_with(GLANCE);
+        assert_eq!((few.next_wakeup(), few.next_deadline()), (Some(Time::from_nanos(63)), Some(Time::from_nanos(63))));
+        // It gives up at the last slot. That nothing is due before that is all that it knows.
+        let many = rounds_with(2 * GLANCE);
+        let wakeup = many.next_wakeup().unwrap();
+        assert!(Time::from_nanos(8) < wakeup && wakeup < Time::from_nanos(32), "{wakeup:?}");
+        assert_eq!(many.next_deadline(), Some(Time::from_nanos(63)));
+    }
+
+    #[test]
+    fn to_say_when_to_wake_up_a_queue_looks_first_where_time_is() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 64).unwrap();
+        assert!(rounds.pop(Time::from_nanos(64_305)).is_none());
+        for number in 0..2 * GLANCE as u64 {
+            rounds.insert(Time::from_nanos(128_000 + number % 300), number);
+        }
+        // In the slot where time is, which lies behind those of all the others.
+        rounds.insert(Time::from_nanos(64_309), 0);
+        assert_eq!(rounds.next_wakeup(), Some(Time::from_nanos(64_309)));
+    }
+
+    #[test]
+    fn a_queue_has_the_slots_that_it_was_asked_for_and_uses_them_all() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(7), 5).unwrap();
+        for nanos in (100..).step_by(7).take(5) {
+            rounds.insert(Time::from_nanos(nanos), nanos);
+        }
+        assert_eq!((rounds.raw().tick, rounds.raw().slots.len()), (7, 5));
+        assert!(rounds.raw().slots.iter().all(|slot| !slot.is_empty()), "each tick of a revolution has a slot of its own");
+    }
+
+    #[test]
+    fn a_queue_keeps_up_with_time_and_what_is_armed_for_the_rest_of_a_tick_has_its_slot() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 8).unwrap();
+        rounds.insert(Time::from_nanos(1_000_000), 0);
+        for nanos in (0..2000).step_by(7) {
+            let now = Time::from_nanos(nanos);
+            assert!(rounds.pop(now).is_none());
+            let opened = rounds.raw().opened;
+            assert!(opened <= nanos && nanos < opened + 10, "{opened} at {nanos}");
+            let key = rounds.insert(now, 1);
+            assert!(rounds.raw().late.first().is_none());
+            assert_eq!(rounds.remove(key), Some(1));
+        }
+    }
+
+    #[test]
+    fn p3_of_equal_deadlines_at_the_end_of_an_opened_tick_the_one_armed_first_comes_first() {
+        let mut rounds = Rounds::with_slots(Span::from_nanos(10), 8).unwrap();
+        rounds.insert(Time::from_nanos(20), 1);
+        rounds.insert(Time::from_nanos(15), 0);
+        assert_eq!(rounds.pop(Time::from_nanos(15)).map(|timer| timer.value), Some(0));
+        rounds.insert(Time::from_nanos(20), 2);
+        let mut fired = Vec::new();
+        rounds.expire(Time::from_nanos(20), |timer| fired.push(timer.value));
+        assert_eq!(fired, [1, 2]);
+    }
+}

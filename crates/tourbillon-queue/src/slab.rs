@@ -177,4 +177,27 @@ mod tests {
         assert_eq!(size_of::<Option<Key>>(), 8);
         assert_eq!(Slab::BYTES, 8);
     }
+
+    #[test]
+    fn p7_a_key_that_is_given_back_leaves_its_slot_to_another() {
+        let mut slab = Slab::new();
+        for _ in 0..10 {
+            let keys: Vec<Key> = (0..100).map(|_| slab.acquire()).collect();
+            keys.into_iter().for_each(|key| slab.release(key));
+        }
+        assert_eq!((slab.len(), slab.slots.len()), (0, 100));
+        slab.check().unwrap();
+    }
+
+    #[test]
+    fn d38_a_key_that_a_slot_has_yet_to_give_has_no_place_wherever_the_slot_is_in_the_free_list() {
+        let mut slab = Slab::new();
+        let keys = [(); 3].map(|()| slab.acquire());
+        keys.into_iter().for_each(|key| slab.release(key));
+        let mut other = slab.clone();
+        for _ in keys {
+            let foreign = other.acquire();
+            assert!(slab.place(foreign).is_none(), "{foreign:?} was not given by this one");
+        }
+    }
 }

@@ -2,8 +2,13 @@
 
 mod support;
 
-use support::{Random, seed};
+use support::{Random, operations, seed};
 use tourbillon_queue::{Settled, Span, Time, TimerQueue, Wheel};
+
+/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
+const OPERATIONS: u64 = 120_000;
+/// After so many operations the wheel begins anew, at another time.
+const EPISODE: u64 = 400;
 
 /// The last moment of all: everything that expires is due.
 const END: Time = Time::from_nanos(u64::MAX - 1);
@@ -16,12 +21,12 @@ fn check(wheel: &Wheel<u64>) {
 #[test]
 fn the_first_timer_is_the_one_that_is_popped_next() {
     let seed = seed();
-    for episode in 0..300 {
+    for episode in 0..operations(OPERATIONS).div_ceil(EPISODE) {
         let mut random = Random::new(seed ^ episode);
         let mut wheel = Wheel::new();
         let mut keys = Vec::new();
         let mut now = Time::from_nanos(random.next() >> (20 + random.below(40)));
-        for step in 0..400 {
+        for step in 0..EPISODE {
             // Few distinct deadlines, near and far, past and future: many are equal.
             let (digit, shift) = (random.below(4), random.below(50));
             let distance = Span::from_nanos(digit << shift);

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use support::{Random, seed};
-use tourbillon_queue::{Entries, Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, Span, Time};
+use support::{Random, operations, seed};
+use tourbillon_queue::{Entries, Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, Settled, Span, Time};
 
 /// A timer as an engine would have it: what it is for, and one word for the queue.
 struct Entry {
@@ -35,6 +35,7 @@ impl<Id: Deref<Target = Entry>> Entries<Id> for Outside {
 }
 
 const ENTRIES: usize = 100;
+/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
 const STEPS: u64 = 200_000;
 
 /// What a queue should hold: who is due when, in the order of arming.
@@ -62,7 +63,7 @@ where
     let mut random = Random::new(seed);
     let mut expected = Expected::default();
     let (mut now, mut popped) = (Time::ZERO, Vec::new());
-    for step in 0..STEPS {
+    for step in 0..operations(STEPS) {
         let id = &entries[random.below(ENTRIES as u64) as usize];
         match random.below(10) {
             // In: soon, at one of few instants, far away, or in the past.
@@ -127,7 +128,7 @@ fn entries_in_an_arena_come_out_of_every_queue_alike() {
     let [wheel, heap, list_tree, rounds, odd] = arenas.each_ref().map(|arena| arena.iter().collect::<Vec<&Entry>>());
 
     let popped = run(RawWheel::new(), &wheel, seed);
-    assert!(popped.len() > 1000, "the test has tested something");
+    assert!(popped.len() as u64 > operations(STEPS) / 200, "the test has tested something");
     assert_eq!(run(RawHeap::new(), &heap, seed), popped);
     assert_eq!(run(RawListTree::new(), &list_tree, seed), popped);
     assert_eq!(run(RawRounds::default(), &rounds, seed), popped);
@@ -144,6 +145,25 @@ fn entries_of_their_own_come_out_of_every_queue_alike() {
     assert_eq!(run(RawListTree::new(), &entries(), seed), popped);
     assert_eq!(run(RawRounds::default(), &entries(), seed), popped);
     assert_eq!(run(small_rounds(), &entries(), seed), popped);
+}
+
+#[test]
+fn what_a_wheel_has_made_ready_comes_out_in_order_without_more_upkeep() {
+    let entries: Vec<_> = (0..7).map(Entry::new).collect();
+    let mut wheel = RawWheel::new();
+    // Six in one slot, the last of them first, and one in the next.
+    for (entry, nanos) in entries.iter().zip([69, 68, 67, 66, 65, 64, 128]) {
+        entry.place.set(wheel.insert(&mut Outside, entry, Time::from_nanos(nanos)));
+    }
+    let now = Time::from_nanos(128);
+    assert!(wheel.pop_ready(&mut Outside, now).is_none(), "no slot has been opened");
+    assert_eq!(wheel.settle(&mut Outside, Time::from_nanos(127), usize::MAX), Settled::Done);
+    for nanos in 64..70 {
+        let ready = wheel.pop_ready(&mut Outside, now).map(|(_, deadline)| deadline.as_nanos());
+        assert_eq!(ready, Some(nanos));
+    }
+    assert!(wheel.pop_ready(&mut Outside, now).is_none(), "the other slot has not been opened");
+    assert_eq!(wheel.pop(&mut Outside, now).map(|(entry, _)| entry.number), Some(6));
 }
 
 #[test]

@@ -234,3 +234,75 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    /// The least and the greatest deadline that a word can be, one between, and never.
+    const DEADLINES: [Time; 4] =
+        [Time::ZERO, Time::from_nanos(1 << 40), Time::from_nanos(FIRST_SPECIAL - 1), Time::NEVER];
+
+    fn armed(deadline: Time) -> State {
+        let state = State::free();
+        state.arm(deadline);
+        state
+    }
+
+    #[test]
+    fn what_a_word_says_is_what_was_written_into_it() {
+        for deadline in DEADLINES {
+            assert_eq!(armed(deadline).see(), Seen::Armed(deadline));
+        }
+        let state = State::free();
+        for next in [0, 1, u32::MAX] {
+            state.set_free(next);
+            assert_eq!(state.see(), Seen::Free(next));
+            for ended in [Ended::Cancelled, Ended::Before] {
+                state.set_returned(next, ended);
+                assert_eq!(state.see(), Seen::Returned(next, ended));
+            }
+        }
+    }
+
+    #[test]
+    fn p5_a_deadline_that_would_be_mistaken_for_a_state_is_never_and_the_last_before_them_is_itself() {
+        for deadline in DEADLINES {
+            assert_eq!(representable(deadline), deadline);
+        }
+        for nanos in [FIRST_SPECIAL, FIRST_SPECIAL + 1, CANCELLED, FREE | 7, u64::MAX - 1] {
+            assert_eq!(representable(Time::from_nanos(nanos)), Time::NEVER);
+        }
+    }
+
+    #[test]
+    fn p2_who_ends_an_entry_first_has_ended_it_and_the_others_are_told() {
+        let now = Time::from_nanos(1 << 40);
+        let fired = armed(now);
+        assert_eq!((fired.fire(now), fired.see()), (Fire::Won(now), Seen::Fired));
+        let stopped = armed(Time::NEVER);
+        assert_eq!((stopped.stop(), stopped.see()), (Stop::Won, Seen::Stopped));
+        let cancelled = armed(now);
+        assert_eq!((cancelled.cancel(), cancelled.see()), (Cancel::Won, Seen::Cancelled));
+
+        for ended in [fired, stopped, cancelled] {
+            let seen = ended.see();
+            assert_eq!((ended.fire(Time::NEVER), ended.stop()), (Fire::Lost, Stop::Lost));
+            assert_eq!(ended.later(now, Time::NEVER), Later::Lost);
+            let outcome = if seen == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired };
+            assert_eq!(ended.cancel(), Cancel::Lost(outcome));
+            assert_eq!(ended.see(), seen, "and it stays as it has ended");
+        }
+    }
+
+    #[test]
+    fn p1_t4_an_entry_that_was_pushed_later_is_not_fired_before_its_new_deadline() {
+        let [before, now, after] = [1000, 1001, 1002].map(Time::from_nanos);
+        let state = armed(before);
+        assert_eq!(state.later(before, after), Later::Won);
+        assert_eq!(state.later(before, Time::NEVER), Later::Lost, "that is not its deadline any more");
+        assert_eq!((state.fire(now), state.see()), (Fire::NotYet(after), Seen::Armed(after)));
+        assert_eq!(state.fire(after), Fire::Won(after));
+    }
+}

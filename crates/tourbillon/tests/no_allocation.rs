@@ -147,6 +147,20 @@ fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
 }
 
 #[test]
+fn p7_an_engine_that_is_gone_has_given_back_the_memory_of_its_timers() {
+    const TIMERS: usize = 10_000;
+    let _alone = alone();
+    let mut sleeps = Vec::with_capacity(TIMERS);
+    let mut live = || churn(&manual(), &mut sleeps, TIMERS);
+    // What the thread keeps for the next engine stays.
+    live();
+    let before = IN_USE.load(Ordering::Relaxed);
+    (0..5).for_each(|_| live());
+    let after = IN_USE.load(Ordering::Relaxed);
+    assert!(after < before + 5 * TIMERS, "{before} bytes, then {after}");
+}
+
+#[test]
 fn t5_a_sleep_that_is_never_polled_allocates_nothing() {
     let _alone = alone();
     let engine = manual();

@@ -562,6 +562,25 @@ fn t8_a_sleep_polled_on_another_thread_follows_its_task() {
 }
 
 #[test]
+fn b7_a_disarmed_sleep_that_follows_its_task_to_another_thread_stays_disarmed() {
+    for engine in with_shards() {
+        let (here, there) = (Task::new(), Task::new());
+        let mut sleep = boxed(engine.sleep(ms(10)));
+        assert!(here.poll(sleep.as_mut()).is_pending());
+        sleep.as_mut().disarm();
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(there.poll(sleep.as_mut()).is_pending()));
+        });
+        assert_eq!(engine.advance(years(1)), 0);
+        assert!(there.poll(sleep.as_mut()).is_pending());
+        sleep.as_mut().arm();
+        engine.turn();
+        assert_eq!((here.wakes(), there.wakes()), (0, 1));
+        assert!(there.poll(sleep.as_mut()).is_ready());
+    }
+}
+
+#[test]
 fn t8_a_sleep_polled_by_the_same_task_on_another_thread_needs_no_other_waker() {
     for engine in with_shards() {
         let task = Task::new();

@@ -289,3 +289,11 @@ impl Level {
         Box::new(Level { occupied: 0, emptied: false, slots: [List::EMPTY; SLOTS] })
     }
 }
+
+#[cfg(test)]
+impl Levels {
+    /// How many levels take memory, not counting the one that is kept for the next.
+    pub(super) fn set_up(&self) -> usize {
+        self.levels.iter().flatten().count()
+    }
+}

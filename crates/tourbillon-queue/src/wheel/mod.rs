@@ -612,3 +612,145 @@ impl<Id> core::fmt::Debug for RawWheel<Id> {
         f.debug_struct("RawWheel").field("elapsed", &Time::from_nanos(self.elapsed)).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{Span, TimerQueue};
+
+    /// The begin of a slot of level 4, and one past its end.
+    const BEGIN: u64 = 3 * WIDTH;
+    const END: u64 = BEGIN + WIDTH;
+    const WIDTH: u64 = 1 << (4 * DIGIT);
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// A wheel with so many timers all over one slot, but for its begin.
+    fn wheel_with(count: u32) -> Wheel<u64> {
+        let mut wheel = Wheel::new();
+        for number in 1..=u64::from(count) {
+            wheel.insert(at(BEGIN + WIDTH * number / (u64::from(count) + 1)), number);
+        }
+        wheel
+    }
+
+    #[test]
+    fn d26_a_crowded_slot_is_split_in_steps_and_one_that_is_not_is_opened_at_once() {
+        assert_eq!(wheel_with(CROWDED).settle(at(END), 1), Settled::Done);
+        assert_eq!(wheel_with(CROWDED + 1).settle(at(END), 1), Settled::More);
+        // A nanosecond is not split, however many are due in it.
+        let mut wheel = Wheel::new();
+        for number in 0..=CROWDED {
+            wheel.insert(at(5), number);
+        }
+        assert_eq!(wheel.settle(at(5), 1), Settled::Done);
+    }
+
+    #[test]
+    fn d26_settling_moves_as_many_as_it_is_asked_to_and_not_even_one_if_that_is_none() {
+        const BLOCKS: u32 = 4 * CROWDED / BLOCK;
+        let mut wheel = wheel_with(BLOCKS * BLOCK);
+        let mut calls = 1;
+        while wheel.settle(at(END), BLOCK as usize) == Settled::More {
+            assert_eq!(wheel.settle(at(END), 0), Settled::More);
+            calls += 1;
+        }
+        assert!((BLOCKS..=BLOCKS + 1).contains(&calls), "a block at a time, {calls} times, of {BLOCKS}");
+        wheel.check().unwrap();
+    }
+
+    #[test]
+    fn p9_few_timers_wake_nobody_before_they_are_due_and_many_once_when_their_slot_begins() {
+        let few = wheel_with(GLANCE);
+        assert_eq!(few.next_wakeup(), few.next_deadline());
+        let mut many = wheel_with(GLANCE + 1);
+        assert_eq!(many.next_wakeup(), Some(at(BEGIN)));
+        assert!(many.pop(at(BEGIN)).is_none());
+        assert!(many.next_deadline() > Some(at(BEGIN)) && many.next_wakeup() == many.next_deadline());
+    }
+
+    #[test]
+    fn the_wheel_stays_no_more_than_some_milliseconds_behind_while_nothing_is_due() {
+        let mut wheel = Wheel::new();
+        wheel.insert(at(0) + Span::from_secs(3600), 0);
+        for micros in (0..1_000_000).step_by(100) {
+            let now = at(0) + Span::from_nanos(1000 * micros);
+            assert!(wheel.pop(now).is_none() && wheel.expire(now, drop) == 0);
+            assert!(now.as_nanos() - wheel.raw().elapsed < Span::from_millis(17).as_nanos());
+        }
+        let now = at(0) + Span::from_secs(60);
+        assert!(wheel.pop(now).is_none());
+        assert_eq!(wheel.raw().elapsed, now.as_nanos(), "after a long time it is there at once");
+    }
+
+    #[test]
+    fn f2_levels_are_kept_for_a_while_and_given_back_after_many_looks_in_vain() {
+        let mut wheel = Wheel::new();
+        // Beyond what counts as quiet, so that each is a look.
+        let mut now = 0;
+        let mut look = |wheel: &mut Wheel<u32>, times: u32| {
+            for _ in 0..times {
+                now += QUIET;
+                assert!(wheel.pop(at(now)).is_none());
+            }
+        };
+        let keys: Vec<_> = (0..LEVELS as u32).map(|height| wheel.insert(at(1 << (DIGIT * height)), height)).collect();
+        keys.into_iter().for_each(|key| assert!(wheel.remove(key).is_some()));
+        look(&mut wheel, TRIM - 1);
+        assert_eq!(wheel.raw().levels.set_up(), LEVELS);
+        look(&mut wheel, TRIM + 1);
+        assert_eq!(wheel.raw().levels.set_up(), 0);
+    }
+
+    #[test]
+    fn p3_of_equal_deadlines_in_two_runs_the_one_armed_first_comes_first() {
+        let mut wheel = Wheel::new();
+        wheel.insert(at(BEGIN + 70), 1);
+        assert!(wheel.pop(at(BEGIN)).is_none(), "but its slot is open");
+        wheel.insert(at(BEGIN + 70), 2);
+        let mut fired = Vec::new();
+        wheel.expire(at(BEGIN + 70), |timer| fired.push(timer.value));
+        assert_eq!(fired, [1, 2]);
+    }
+
+    #[test]
+    fn p3_d26_a_crowd_in_a_slot_before_one_that_is_being_split_comes_out_first_and_in_order() {
+        const CROWD: u64 = CROWDED as u64 + 2 * BLOCK as u64;
+        let mut wheel = Wheel::new();
+        // Two slots of level 1, filled from their ends.
+        let fill = |wheel: &mut Wheel<u64>, slot: u64| {
+            for number in 0..CROWD {
+                wheel.insert(at(64 * slot + 63 - number % 64), number);
+            }
+        };
+        fill(&mut wheel, 10);
+        assert_eq!(wheel.settle(at(64 * 11), 1), Settled::More);
+        fill(&mut wheel, 5);
+        let mut previous = None;
+        let count = wheel.expire(at(64 * 11), |timer| {
+            let order = Some((timer.deadline, timer.value));
+            assert!(previous < order, "by deadline, equal ones as they were armed");
+            previous = order;
+        });
+        assert_eq!(count as u64, 2 * CROWD);
+    }
+
+    #[test]
+    fn p3_p5_the_timers_of_one_slot_come_out_in_order_at_every_level() {
+        for height in 1..LEVELS as u32 {
+            let width = 1u64 << (DIGIT * height);
+            let deadlines = [width, width + 1, width + width / 3, 2 * width - 2, 2 * width - 1].map(at);
+            let mut wheel = Wheel::new();
+            for deadline in deadlines.into_iter().rev() {
+                wheel.insert(deadline, height);
+            }
+            let mut fired = Vec::new();
+            wheel.expire(at(2 * width), |timer| fired.push(timer.deadline));
+            assert_eq!(fired, deadlines);
+        }
+    }
+}

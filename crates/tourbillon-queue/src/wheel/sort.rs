@@ -131,4 +131,33 @@ mod tests {
             assert_eq!(sorter.sort(NUMBER, bits).0, expected, "{len} words of {bits} bits");
         }
     }
+
+    #[test]
+    fn p7_room_to_sort_in_is_kept_while_it_is_used_and_then_given_back() {
+        let room = |sorter: &Sorter| {
+            let words = sorter.words.capacity() + sorter.target.capacity();
+            words + sorter.counts.capacity() + sorter.table.capacity() + sorter.spare.capacity()
+        };
+        let mut sorter = Sorter::new();
+        sorter.recycle(Vec::with_capacity(10));
+        sorter.begin().0.extend((0..1000).rev());
+        sorter.sort(0, 10);
+        let used = room(&sorter);
+        sorter.trim();
+        assert_eq!(room(&sorter), used, "it has been used since the last trim");
+        sorter.trim();
+        assert_eq!(room(&sorter), 0);
+    }
+
+    #[test]
+    fn p7_of_the_room_that_runs_leave_behind_the_largest_is_kept() {
+        let mut sorter = Sorter::new();
+        for capacity in [10, 1000, 100] {
+            let mut order = Vec::with_capacity(capacity);
+            order.push(1);
+            sorter.recycle(order);
+        }
+        let spare = sorter.spare();
+        assert!(spare.capacity() >= 1000 && spare.is_empty());
+    }
 }

@@ -165,6 +165,7 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
         if let Some((tested, oracle)) = self.pick(pick) {
             assert_eq!(self.tested.reschedule(tested, deadline), self.oracle.reschedule(oracle, deadline));
             assert_eq!(self.tested.deadline(tested), Some(deadline));
+            assert_eq!(self.tested.get_mut(tested), self.oracle.get_mut(oracle));
         }
     }
 
