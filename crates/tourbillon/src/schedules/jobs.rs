@@ -175,15 +175,15 @@ fn builder() -> crate::Builder {
 
 #[test]
 fn p1_g2_g5_jobs_of_a_scheduler_with_threads_run_one_at_a_time_and_none_is_lost() {
-    explore(1000, || share(World::driven(builder()), 1 + one_of(2), false));
+    explore(|| share(World::driven(builder()), 1 + one_of(2), false));
 }
 
 #[test]
 fn g9_d41_a_scheduler_or_its_engine_is_shut_down_at_any_moment() {
-    explore(1000, || share(World::driven(builder()), one_of(3), true));
+    explore(|| share(World::driven(builder()), one_of(3), true));
 }
 
 #[test]
 fn p1_g2_jobs_of_a_scheduler_without_threads_on_an_engine_that_is_turned() {
-    explore(1000, || share(World::turned(builder(), 1 + one_of(2)), 0, true));
+    explore(|| share(World::turned(builder(), 1 + one_of(2)), 0, true));
 }

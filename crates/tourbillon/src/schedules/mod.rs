@@ -41,28 +41,36 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::Instant;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
+use shuttle::scheduler::{
+    PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
+    UncontrolledNondeterminismCheckScheduler,
+};
 use shuttle::{Config, MaxSteps, Runner};
 
 /// So many points at which PCT lets another thread go on, and one more.
 const DEPTH: usize = 4;
 /// No schedule here takes so many steps, unless threads wait for each other awake.
 const STEPS: usize = 200_000;
+/// So many schedules of each kind does a test run if nobody asks for more.
+const SCHEDULES: usize = 2000;
+/// So many are run twice, to see that they can be repeated.
+const TWICE: usize = 20;
 
-/// Runs so many schedules of each kind, or as many as were asked for.
-#[track_caller]
-pub(crate) fn explore(count: usize, schedule: impl Fn() + Send + Sync + Copy + 'static) {
+/// Runs schedules of each kind.
+fn explore(schedule: impl Fn() + Send + Sync + Copy + 'static) {
     if let Ok(encoded) = env::var("TOURBILLON_SCHEDULE") {
         let encoded = std::fs::read_to_string(&encoded).unwrap_or(encoded);
         run(ReplayScheduler::new_from_encoded(encoded.trim()), schedule);
         return;
     }
     let number = |name| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
-    let count = number("TOURBILLON_SCHEDULES").map_or(count, |count| count as usize);
+    let count = number("TOURBILLON_SCHEDULES").map_or(SCHEDULES, |count| count as usize);
     let seed = number("TOURBILLON_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     println!("{test}: seed {seed}");
     let start = Instant::now();
+    let first = RandomScheduler::new_from_seed(seed, TWICE);
+    run(UncontrolledNondeterminismCheckScheduler::new(first), schedule);
     let (random, random_steps) = run(RandomScheduler::new_from_seed(seed, count), schedule);
     let (pct, pct_steps) = run(PctScheduler::new_from_seed(seed, DEPTH, count), schedule);
     let steps = random_steps + pct_steps;

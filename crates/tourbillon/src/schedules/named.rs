@@ -84,15 +84,15 @@ fn share(world: World, may_end: bool) {
 
 #[test]
 fn p1_p2_w3_w5_timers_by_name_end_once_and_cancels_are_counted_exactly() {
-    explore(1000, || share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
 }
 
 #[test]
 fn p2_w7_timers_by_name_end_once_when_the_engine_is_shut_down() {
-    explore(1000, || share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
 }
 
 #[test]
 fn p1_p2_w3_timers_by_name_on_an_engine_that_is_turned_by_two_threads() {
-    explore(1000, || share(World::turned(Engine::builder(), 2), true));
+    explore(|| share(World::turned(Engine::builder(), 2), true));
 }

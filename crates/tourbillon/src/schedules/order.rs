@@ -90,5 +90,5 @@ fn wait_for(world: &World, timers: Vec<Numbered>, log: &StdMutex<Log>) {
 
 #[test]
 fn p3_timers_of_a_shard_fire_in_order_while_others_cancel_and_push_some() {
-    explore(1000, || in_order(if one_of(2) == 0 { Slack::exact() } else { Slack::adaptive() }));
+    explore(|| in_order(if one_of(2) == 0 { Slack::exact() } else { Slack::adaptive() }));
 }

@@ -106,15 +106,15 @@ fn share(world: World, may_end: bool) {
 
 #[test]
 fn p1_p2_a3_a4_waits_of_a_timer_that_three_threads_share_end_once() {
-    explore(1000, || share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
 }
 
 #[test]
 fn p2_d28_waits_of_a_timer_end_once_when_the_engine_is_shut_down() {
-    explore(1000, || share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
 }
 
 #[test]
 fn p1_p2_a3_waits_of_a_timer_whose_engine_is_turned_by_two_threads() {
-    explore(1000, || share(World::turned(Engine::builder(), 2), true));
+    explore(|| share(World::turned(Engine::builder(), 2), true));
 }

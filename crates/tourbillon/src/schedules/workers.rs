@@ -63,5 +63,5 @@ fn work(world: &World, turning: &Arc<Turning>, others: &AtomicUsize) {
 
 #[test]
 fn f4_d44_p11_timers_in_the_shard_of_a_worker_end_in_time_whoever_turns_it() {
-    explore(1000, beside_a_worker);
+    explore(beside_a_worker);
 }
