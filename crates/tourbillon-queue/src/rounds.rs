@@ -413,7 +413,10 @@ mod tests {
             rounds.insert(Time::from_nanos(nanos), nanos);
         }
         assert_eq!((rounds.raw().tick, rounds.raw().slots.len()), (7, 5));
-        assert!(rounds.raw().slots.iter().all(|slot| !slot.is_empty()), "each tick of a revolution has a slot of its own");
+        assert!(
+            rounds.raw().slots.iter().all(|slot| !slot.is_empty()),
+            "each tick of a revolution has a slot of its own"
+        );
     }
 
     #[test]
