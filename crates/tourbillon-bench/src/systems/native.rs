@@ -225,14 +225,15 @@ fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
 mod tests {
     use super::*;
 
-    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one.
+    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one. (Who is not let run for as long as
+    /// a round of `lateness` takes has no number for it.)
     const SCENARIOS: [(&str, usize, &[&str]); 7] = [
         ("churn", 2, &["60000000000", "10", "100", "0", "0"]),
         ("churn", 2, &["60000000000", "10", "100", "5", "1"]),
         ("reset", 2, &["60000000000", "10", "100", "1000"]),
         ("fire", 2, &["100", "5000000", "5000000"]),
-        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "0"]),
-        ("lateness", 2, &["3", "100000", "1000000", "1000000", "20000000", "1"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "200000000", "0"]),
+        ("lateness", 2, &["3", "100000", "1000000", "1000000", "200000000", "1"]),
         ("memory", 2, &["60000000000", "1000"]),
     ];
 
