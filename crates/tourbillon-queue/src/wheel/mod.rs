@@ -781,7 +781,7 @@ mod tests {
         for number in 0..2 * CROWDED {
             wheel.insert(at(BEGIN + 1 + u64::from(number % 60)), number);
         }
-        while wheel.settle(at(END), 1) == Settled::More {
+        while wheel.settle(at(END), CROWDED as usize / 4) == Settled::More {
             assert_eq!(wheel.next_deadline(), Some(at(BEGIN + 1)));
             assert_eq!(wheel.next_wakeup(), Some(at(BEGIN)), "there is upkeep to do by then");
         }
