@@ -610,22 +610,26 @@ mod tests {
 
     #[test]
     fn p7_what_is_left_of_a_list_when_most_of_it_has_gone_is_in_few_blocks() {
-        const LEFT: u32 = 100;
-        let block = BLOCK as usize;
-        let stays = |number: usize| number % block == 1;
-        for at_once in [true, false] {
-            let (mut blocks, mut list, mut positions) = list_of(LEFT as usize * block);
-            if at_once {
-                blocks.take_if(&mut list, |number| !stays(number), &mut positions);
-            } else {
-                for number in (0..LEFT as usize * block).filter(|number| !stays(*number)) {
-                    blocks.remove(&mut list, positions.0[number], &mut positions);
+        const ALL: usize = 200 * BLOCK as usize;
+        // Some in each block, here more, there fewer.
+        for share in [4, 8, 16, 64] {
+            let stays = |number: usize| ((number * 0x9e37_79b9) >> 12).is_multiple_of(share);
+            let left: Vec<usize> = (0..ALL).filter(|number| stays(*number)).collect();
+            for at_once in [true, false] {
+                let (mut blocks, mut list, mut positions) = list_of(ALL);
+                if at_once {
+                    blocks.take_if(&mut list, |number| !stays(number), &mut positions);
+                } else {
+                    for number in (0..ALL).filter(|number| !stays(*number)) {
+                        blocks.remove(&mut list, positions.0[number], &mut positions);
+                    }
                 }
+                assert_eq!(blocks.check(&list, OWNER, &positions), Ok(left.len()));
+                assert!(blocks.iter(&list).map(|(number, _)| number).eq(left.iter().copied()));
+                // Any two neighbours hold more than half a block, the first and the last block aside.
+                let least = list.blocks().saturating_sub(2) / 2 * (BLOCK / 2 + 1);
+                assert!(least as usize <= left.len(), "{} items in {} blocks", left.len(), list.blocks());
             }
-            assert_eq!(blocks.check(&list, OWNER, &positions), Ok(LEFT as usize));
-            assert!(blocks.iter(&list).map(|(number, _)| number).eq((0..LEFT as usize).map(|left| left * block + 1)));
-            // Any two neighbours hold more than half a block, the first and the last block aside.
-            assert!((list.blocks() - 2) / 2 * (BLOCK / 2 + 1) <= LEFT, "{LEFT} items in {} blocks", list.blocks());
         }
     }
 

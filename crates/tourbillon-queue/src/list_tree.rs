@@ -360,4 +360,17 @@ mod tests {
             queue.check().unwrap();
         }
     }
+
+    #[test]
+    fn d34_a_timer_goes_to_the_run_that_ends_closest_before_it() {
+        let mut queue = ListTree::new();
+        let [_, _, last] = [50, 10, 60].map(|nanos| queue.insert(Time::from_nanos(nanos), nanos));
+        queue.insert(Time::from_nanos(55), 55);
+        // One run ends at 50 now, the other at 55.
+        queue.remove(last);
+        queue.insert(Time::from_nanos(70), 70);
+        let raw = queue.raw();
+        let ends = [0, 1].map(|run| raw.blocks.last_key(&raw.runs[run]).map(|(deadline, _)| deadline.as_nanos()));
+        assert_eq!(ends, [Some(50), Some(70)]);
+    }
 }

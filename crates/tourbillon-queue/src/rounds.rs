@@ -388,7 +388,7 @@ mod tests {
         let few = rounds_with(GLANCE);
         assert_eq!((few.next_wakeup(), few.next_deadline()), (Some(Time::from_nanos(63)), Some(Time::from_nanos(63))));
         // It gives up at the last slot. That nothing is due before that is all that it knows.
-        let many = rounds_with(2 * GLANCE);
+        let many = rounds_with(2 * GLANCE + 32);
         let wakeup = many.next_wakeup().unwrap();
         assert!(Time::from_nanos(8) < wakeup && wakeup < Time::from_nanos(32), "{wakeup:?}");
         assert_eq!(many.next_deadline(), Some(Time::from_nanos(63)));

@@ -753,4 +753,39 @@ mod tests {
             assert_eq!(fired, deadlines);
         }
     }
+
+    #[test]
+    fn d26_what_has_been_dealt_out_of_a_crowd_is_not_hidden_when_the_rest_of_it_is_cancelled() {
+        let mut wheel = Wheel::new();
+        let insert = |number: u32| wheel.insert(at(BEGIN + 1000 * u64::from(number)), number);
+        let keys: Vec<_> = (0..CROWDED + 2 * BLOCK).map(insert).collect();
+        assert_eq!(wheel.settle(at(END), 1), Settled::More);
+        let (dealt, rest) = keys.split_at(BLOCK as usize);
+        for key in rest {
+            assert!(wheel.remove(*key).is_some());
+        }
+        wheel.check().unwrap();
+        let mut cancelled = wheel.clone();
+        assert_eq!(wheel.expire(at(END), |timer| assert!(dealt.contains(&timer.key))), dealt.len());
+
+        for key in dealt {
+            assert!(cancelled.remove(*key).is_some());
+        }
+        cancelled.check().unwrap();
+        assert_eq!((cancelled.next_deadline(), cancelled.next_wakeup()), (None, None));
+    }
+
+    #[test]
+    fn d26_the_next_deadline_is_known_while_a_crowd_within_a_crowd_is_split() {
+        let mut wheel = Wheel::new();
+        for number in 0..2 * CROWDED {
+            wheel.insert(at(BEGIN + 1 + u64::from(number % 60)), number);
+        }
+        while wheel.settle(at(END), CROWDED as usize / 4) == Settled::More {
+            assert_eq!(wheel.next_deadline(), Some(at(BEGIN + 1)));
+            assert_eq!(wheel.next_wakeup(), Some(at(BEGIN)), "there is upkeep to do by then");
+        }
+        wheel.check().unwrap();
+        assert_eq!(wheel.next_deadline(), Some(at(BEGIN + 1)));
+    }
 }
