@@ -23,10 +23,14 @@ pub enum Break {
     P6,
     /// A timer that is dropped stays in the engine.
     P7,
+    /// A run of a job seems to have been due an hour later: summer time was forgotten.
+    P8,
+    /// A call of the engine never returns.
+    P10,
 }
 
-/// All of them.
-pub const ALL: [Break; 7] = [Break::P1, Break::P2, Break::P3, Break::P4, Break::P5, Break::P6, Break::P7];
+/// All of them that can be lived through.
+pub const ALL: [Break; 8] = [Break::P1, Break::P2, Break::P3, Break::P4, Break::P5, Break::P6, Break::P7, Break::P8];
 
 impl Break {
     /// What becomes of the events of a step.
@@ -39,6 +43,11 @@ impl Break {
             (Break::P2, Some(first)) => events.insert(first, events[first]),
             (Break::P3, Some(_)) => events.reverse(),
             (Break::P4, Some(first)) => _ = events.remove(first),
+            (Break::P8, _) => events.iter_mut().for_each(|event| {
+                if let What::Ran(_, due) = &mut event.what {
+                    *due = due.saturating_add(3600 * 1_000_000_000);
+                }
+            }),
             _ => {}
         }
     }
@@ -57,7 +66,8 @@ impl FromStr for Break {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Break, String> {
-        let found = ALL.into_iter().find(|broken| format!("{broken:?}").eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("`{text}` is none of P1 to P7"))
+        let mut all = ALL.into_iter().chain([Break::P10]);
+        let found = all.find(|broken| format!("{broken:?}").eq_ignore_ascii_case(text));
+        found.ok_or_else(|| format!("`{text}` is none of P1 to P8 and P10"))
     }
 }

@@ -33,8 +33,16 @@ pub enum What {
     Woken,
     /// A callback was called.
     Told(Outcome),
-    /// A job was run: its number, and when it was due.
+    /// A run of a job was begun: its number, and when it was due.
     Ran(u64, u64),
+    /// A run that goes on for a while, by its number, was polled.
+    Polled(u64),
+    /// This run of a job has ended, and not well if it says so.
+    Done(u64, bool),
+    /// This run was dropped before its end.
+    Dropped(u64),
+    /// What was called has done something itself, with this result.
+    Did(u64),
 }
 
 /// How something of the user's behaves when the engine calls it.
@@ -69,7 +77,15 @@ pub struct Hub {
     pub drop_panics: AtomicU64,
     /// How often it was called back into the engine.
     pub reentries: AtomicU64,
+    /// How many callbacks are being called.
+    pub calling: AtomicU64,
 }
+
+/// What a callback does besides: something with the timer that it is of. Gives what that returned, or [`NOBODY`].
+pub type Deed = Box<dyn FnOnce() -> u64 + Send>;
+
+/// There was no timer any more to do something with.
+pub const NOBODY: u64 = u64::MAX;
 
 /// The payload of a panic that is on purpose.
 pub struct Planted;
@@ -100,6 +116,7 @@ impl Hub {
             callback_panics: AtomicU64::new(0),
             drop_panics: AtomicU64::new(0),
             reentries: AtomicU64::new(0),
+            calling: AtomicU64::new(0),
         })
     }
 
@@ -160,10 +177,21 @@ impl Hub {
     }
 
     /// A callback for this item.
-    pub fn callback(self: &Arc<Self>, id: Id, manner: Manner) -> impl FnOnce(Outcome) + Send + 'static {
+    pub fn callback(
+        self: &Arc<Self>,
+        id: Id,
+        manner: Manner,
+        deed: Option<Deed>,
+    ) -> impl FnOnce(Outcome) + Send + 'static {
         let live = self.alive(manner);
         move |outcome| {
+            let _calling = Calling::new(&live.hub);
             live.hub.write(id, What::Told(outcome));
+            if let Some(deed) = deed {
+                let before = live.hub.len();
+                let result = deed();
+                live.hub.write_at(before, id, What::Did(result));
+            }
             if matches!(manner, Manner::Panics | Manner::PanicsInDrop) {
                 live.hub.callback_panics.fetch_add(1, Ordering::SeqCst);
             }
@@ -175,6 +203,14 @@ impl Hub {
     pub fn write(&self, id: Id, what: What) {
         let event = Event { id, clock: self.now(), what };
         lock(&self.events).push(event);
+    }
+
+    /// The same before what was written meanwhile: who was woken by it was woken after it had been decided.
+    fn write_at(&self, index: usize, id: Id, what: What) {
+        let event = Event { id, clock: self.now(), what };
+        let mut events = lock(&self.events);
+        let index = index.min(events.len());
+        events.insert(index, event);
     }
 
     /// Does what the manner says, panics in destructors aside.
@@ -195,6 +231,22 @@ impl Hub {
             }
             _ => {}
         }
+    }
+}
+
+/// A callback is being called, until this is dropped.
+struct Calling(Arc<Hub>);
+
+impl Calling {
+    fn new(hub: &Arc<Hub>) -> Calling {
+        hub.calling.fetch_add(1, Ordering::SeqCst);
+        Calling(Arc::clone(hub))
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.calling.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -234,6 +286,6 @@ pub fn message_of(payload: &(dyn Any + Send)) -> Option<String> {
 }
 
 /// What it guards is a list: a panic in between leaves it whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

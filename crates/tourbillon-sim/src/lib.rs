@@ -13,14 +13,19 @@
 //! - [`actors`]: who uses the engine, a file for each surface
 //! - [`hub`]: what the engine did to its users, who may misbehave
 //! - [`model`]: what the promises allow to be seen; deliberately naive
+//! - [`ledger`]: the same for a scheduler and its jobs, to the last run
+//! - [`almanac`]: when a cron line is due, minute by minute
 //! - [`breakage`]: faults planted between the two, to see that they are found
 //! - [`shrink`]: makes a plan that fails short
+//! - [`watch`]: notices one that hangs
 //! - [`report`]: says how, and how to run it again
 
 #[expect(missing_docs, reason = "the fields of an operation are what their names say")]
 pub mod actors;
+pub mod almanac;
 pub mod breakage;
 pub mod hub;
+pub mod ledger;
 pub mod model;
 pub mod plan;
 pub mod random;
@@ -30,4 +35,5 @@ pub mod stage;
 pub mod threads;
 pub mod totals;
 pub mod trace;
+pub mod watch;
 pub mod world;

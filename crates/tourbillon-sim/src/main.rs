@@ -6,8 +6,6 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
@@ -16,7 +14,8 @@ use tourbillon_sim::breakage::Break;
 use tourbillon_sim::plan::Plan;
 use tourbillon_sim::random::Random;
 use tourbillon_sim::totals::Totals;
-use tourbillon_sim::{report, shrink, world};
+use tourbillon_sim::watch::{self, HANGS};
+use tourbillon_sim::{report, shrink};
 
 /// Simulates Tourbillon, and compares it with its promises after every step.
 #[derive(Parser)]
@@ -34,7 +33,7 @@ struct Cli {
     /// Of a seed's steps these alone, by number.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     keep: Option<Vec<usize>>,
-    /// Plants a fault, P1 to P7, to see that it is found.
+    /// Plants a fault, P1 to P8 or P10, to see that it is found.
     #[arg(long = "break")]
     broken: Option<Break>,
     /// Prints the steps of a seed, and does not run them.
@@ -45,28 +44,26 @@ struct Cli {
     json: bool,
 }
 
-/// A step that takes longer than this hangs: something was called under a lock.
-const HANGS: Duration = Duration::from_secs(20);
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // What panics in an engine is reported with its seed; what panics on purpose is not reported at all.
     std::panic::set_hook(Box::new(|_| {}));
     let first = cli.seed.unwrap_or_else(fresh_seed);
     let bar = progress(cli.time);
-    let current = watch(first);
     let (start, mut totals) = (Instant::now(), Totals::default());
     let mut seeds = Random::new(first);
     let mut failed = None;
     for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
-        current.store(seed, Ordering::SeqCst);
         let plan = Plan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
         if cli.show {
             println!("{}", report::list(&plan));
             return ExitCode::SUCCESS;
         }
-        let ran = world::run(&plan, cli.broken);
+        let Some(ran) = watch::run(&plan, cli.broken, HANGS) else {
+            eprintln!("seed {seed} hangs");
+            return ExitCode::from(2);
+        };
         totals += &ran.totals;
         if cli.seed.is_some() {
             eprintln!("all that happened: {:016x}", ran.hash);
@@ -91,24 +88,6 @@ fn main() -> ExitCode {
         println!("first seed {first}\n{}", report::table(&totals, start.elapsed()));
     }
     if failed.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-/// Ends the process, with the seed, if a world does not end.
-fn watch(first: u64) -> Arc<AtomicU64> {
-    let current = Arc::new(AtomicU64::new(first));
-    let watched = Arc::clone(&current);
-    std::thread::spawn(move || {
-        let mut last = None;
-        loop {
-            std::thread::sleep(HANGS);
-            let seed = watched.load(Ordering::SeqCst);
-            if last.replace(seed) == Some(seed) {
-                eprintln!("seed {seed} hangs");
-                std::process::exit(2);
-            }
-        }
-    });
-    current
 }
 
 fn fresh_seed() -> u64 {

@@ -68,7 +68,7 @@ pub struct Item {
     pub seen_by: SeenBy,
     /// How often it was told or woken since it was armed.
     pub signals: u32,
-    /// Where and when it was armed, for the order; `None` if it was moved since.
+    /// Where it stands in the order; `None` where nobody knows.
     pub place: Option<Place>,
 }
 
@@ -80,8 +80,8 @@ pub struct Place {
     /// Which line of it: timers that share wake-ups are in one, all others in the second. Equal deadlines are in order
     /// within a line.
     pub strict: bool,
-    /// The how-manieth it was.
-    pub number: u64,
+    /// The how-manieth it was; `None` if it was pushed later since: then it is anywhere among equals.
+    pub number: Option<u64>,
 }
 
 /// The life of a timer.
@@ -192,10 +192,10 @@ impl Model {
         }
     }
 
-    /// It was moved: it has no place in the order of arming any more.
-    pub fn moved(&mut self, id: Id) {
+    /// It stands there in the order from now on.
+    pub fn stands(&mut self, id: Id, place: Option<Place>) {
         if let Some(item) = self.items.get_mut(&id) {
-            item.place = None;
+            item.place = place;
         }
     }
 
@@ -377,7 +377,9 @@ impl Model {
             let Some((due, place)) = found.and_then(|item| Some((item.due, item.place?))) else { continue };
             if let Some((before, its_due, its)) = last.insert(place.shard, (*id, due, place)) {
                 self.checks += 1;
-                let is_tie_broken = due == its_due && its.strict == place.strict && its.number > place.number;
+                let has_numbers = its.number.is_some() && place.number.is_some();
+                let is_tie = due == its_due && its.strict == place.strict && has_numbers;
+                let is_tie_broken = is_tie && its.number > place.number;
                 if its_due > due || is_tie_broken {
                     self.violate("P3", format!("{before} (due {its_due}) was woken before {id} (due {due})"));
                 }

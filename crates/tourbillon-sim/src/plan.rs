@@ -5,9 +5,11 @@
 
 use std::time::Duration;
 
+use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
-use crate::actors::{delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::actors::{crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::almanac::{Line, MOMENTS, Pace};
 use crate::model::{LAST, NEVER, grid_of};
 use crate::random::Random;
 
@@ -41,6 +43,25 @@ pub struct Setup {
     pub start: u64,
     /// Usual durations are less than this.
     pub scale: u64,
+    /// Others are anything from a nanosecond to decades.
+    pub is_wide: bool,
+    /// What a scheduler does when its line is full.
+    pub overflow: Overflow,
+    /// How many runs have room in it.
+    pub room: usize,
+    /// Which clock cron lines follow.
+    pub wall: WallOf,
+}
+
+/// Which clock is the wall clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WallOf {
+    /// None: there are no cron lines.
+    Nobody,
+    /// The engine's own.
+    Same,
+    /// One that is set apart from it, and begins then.
+    Apart(u64),
 }
 
 /// Slack, in a form that can be printed and asked.
@@ -93,9 +114,15 @@ pub enum Step {
     Named(named::Op),
     /// See [`scheduler`].
     Scheduler(scheduler::Op),
+    /// See [`crowd`].
+    Crowd(crowd::Op),
 }
 
 const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * SECOND;
+const MONTH: u64 = YEAR / 12;
+/// In a line of so many runs there is always room.
+const ROOMY: usize = 1024;
 /// So many nanoseconds has a year.
 pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
 
@@ -105,7 +132,7 @@ impl Plan {
     pub fn new(seed: u64, steps: usize) -> Plan {
         let mut random = Random::new(seed);
         let setup = Setup::random(&mut random);
-        let surfaces = 1 + random.below(255);
+        let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
         // Few worlds end early: what comes after a shutdown is soon seen.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
@@ -128,7 +155,7 @@ impl Plan {
 impl Setup {
     fn random(random: &mut Random) -> Setup {
         let threads = 1 + random.index(4);
-        let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, 3600 * SECOND, YEAR / 12, YEAR, 60 * YEAR]);
+        let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, HOUR, MONTH, YEAR, 60 * YEAR]);
         let starts = [
             0,
             1,
@@ -149,6 +176,20 @@ impl Setup {
             QueueKind::Rounds { tick, slots: random.one_of(&[1, 8, 64]) },
         ];
         let queue = random.one_of(&queues);
+        let start = if random.one_in(3) { random.one_of(&starts) } else { SECOND + random.below(YEAR) };
+        let moment = random.one_of(&MOMENTS) * SECOND;
+        let wall = match scale {
+            ..=SECOND => WallOf::Apart(moment - random.below(3 * 3600 * SECOND)),
+            HOUR | MONTH if random.one_in(2) => WallOf::Same,
+            _ => WallOf::Nobody,
+        };
+        let slack = SlackOf::random(random, scale);
+        let capacity = random.one_in(4).then(|| 1 + random.index(12));
+        // Where it is not known when a scheduler looks, or in which order clocks take turns, nobody knows for which run there is room.
+        let is_known = capacity.is_none() && slack.grid() == 1;
+        let room = if is_known { random.one_of(&[0, 1, 2, ROOMY]) } else { ROOMY };
+        let wall = if room < ROOMY { WallOf::Nobody } else { wall };
+        let start = if wall == WallOf::Same { moment - random.below(4 * scale) } else { start };
         let has_workers = random.one_in(5);
         let shards = if has_workers { threads + 1 } else { 1 + random.index(threads) };
         Setup {
@@ -156,11 +197,34 @@ impl Setup {
             workers: if has_workers { random.index(threads + 1) } else { 0 },
             shards,
             queue,
-            slack: SlackOf::random(random, scale),
-            capacity: random.one_in(4).then(|| 1 + random.index(12)),
-            start: if random.one_in(3) { random.one_of(&starts) } else { SECOND + random.below(YEAR) },
+            slack,
+            capacity,
+            start,
             scale,
+            is_wide: random.one_in(6),
+            overflow: random.one_of(&[Overflow::Wait, Overflow::Skip, Overflow::RunLate]),
+            room,
+            wall,
         }
+    }
+}
+
+impl Setup {
+    /// Whether there is always room in a scheduler's line.
+    #[must_use]
+    pub fn is_roomy(&self) -> bool {
+        self.room >= ROOMY
+    }
+
+    /// A cron line for a job, or none.
+    pub fn cron_line(&self, random: &mut Random) -> Option<Line> {
+        let pace = match self.wall {
+            WallOf::Nobody => return None,
+            WallOf::Same if self.scale == HOUR => Pace::Minutes,
+            WallOf::Same => Pace::Days,
+            WallOf::Apart(_) => random.one_of(&[Pace::Seconds, Pace::Minutes, Pace::Days, Pace::Days]),
+        };
+        random.one_in(2).then(|| Line::random(random, pace))
     }
 }
 
@@ -202,7 +266,7 @@ impl Step {
             return Step::of_time(random, setup);
         }
         loop {
-            let surface = random.below(8);
+            let surface = random.below(9);
             if surfaces >> surface & 1 == 0 {
                 continue;
             }
@@ -214,7 +278,8 @@ impl Step {
                 4 => Step::DelayQueue(delay_queue::Op::random(random, setup)),
                 5 => Step::Timer(timer::Op::random(random, setup)),
                 6 => Step::Named(named::Op::random(random, setup)),
-                _ => Step::Scheduler(scheduler::Op::random(random, setup)),
+                7 => Step::Scheduler(scheduler::Op::random(random, setup)),
+                _ => Step::Crowd(crowd::Op::random(random, setup)),
             };
         }
     }
@@ -222,9 +287,9 @@ impl Step {
     fn of_time(random: &mut Random, setup: &Setup) -> Step {
         match random.below(20) {
             0..4 => Step::Poll(random.index(8)),
-            4..6 => Step::Jump(span(random, setup.scale)),
-            6 => Step::Back(span(random, setup.scale)),
-            7..11 => Step::Advance(span(random, setup.scale)),
+            4..6 => Step::Jump(span(random, setup)),
+            6 => Step::Back(span(random, setup)),
+            7..11 => Step::Advance(span(random, setup)),
             11..13 => Step::Turn,
             13 => Step::Work(random.index(setup.threads)),
             14..18 => Step::Sweep,
@@ -235,17 +300,19 @@ impl Step {
 
 /// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
 /// or almost nothing, or far too much.
-pub fn span(random: &mut Random, scale: u64) -> u64 {
+pub fn span(random: &mut Random, setup: &Setup) -> u64 {
+    let Setup { scale, is_wide, .. } = *setup;
     match random.below(32) {
         0..2 => 0,
         2 => 1,
         3 => random.any() >> random.below(64),
+        4..20 if is_wide => (80 * YEAR) >> random.below(62),
         4..20 => (scale / 8).max(1) * random.below(12),
         _ => random.below(scale),
     }
 }
 
 /// After how long something is due; now and then never.
-pub fn after(random: &mut Random, scale: u64) -> Duration {
-    if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, scale)) }
+pub fn after(random: &mut Random, setup: &Setup) -> Duration {
+    if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, setup)) }
 }

@@ -2,7 +2,8 @@
 
 use crate::breakage::Break;
 use crate::plan::Plan;
-use crate::world::{Failure, run};
+use crate::watch::{self, HANGS};
+use crate::world::Failure;
 
 /// A plan that fails, from which no step can be taken.
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ fn try_without(shrunk: &mut Shrunk, from: usize, size: usize, broken: Option<Bre
     let to = (from + size).min(plan.steps.len());
     plan.steps.drain(from..to);
     shrunk.runs += 1;
-    let Some(failure) = run(&plan, broken).failure else { return false };
+    let Some(failure) = watch::run(&plan, broken, HANGS).and_then(|ran| ran.failure) else { return false };
     let is_same = failure.violation.promise == shrunk.failure.violation.promise;
     if is_same {
         (shrunk.plan, shrunk.failure) = (plan, failure);

@@ -6,12 +6,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tourbillon::time::Instant;
-use tourbillon::{Clock, Driver, Engine, Time};
+use tourbillon::{Clock, Driver, Engine, Slack, Time};
 
 use crate::breakage::Break;
 use crate::hub::{Hub, Id, Manner};
+use crate::ledger::Times;
 use crate::model::{LAST, Model, NEVER, Place};
-use crate::plan::Setup;
+use crate::plan::{Setup, WallOf};
 use crate::threads::Threads;
 use crate::totals::Totals;
 
@@ -35,6 +36,8 @@ pub struct Stage {
     pub broken: Option<Break>,
     /// The same moment on the clock and as an instant.
     pub base: (Instant, u64),
+    /// The engine whose clock is the wall clock: the same, or one apart.
+    pub wall: Engine,
     numbers: u64,
 }
 
@@ -54,6 +57,10 @@ impl Stage {
         hub.set_engine(Some(engine.clone()));
         let mut threads = Threads::new(&engine, setup.threads, setup.workers, setup.shards);
         let base = (threads.on(0, Instant::now), setup.start);
+        let wall = match setup.wall {
+            WallOf::Apart(start) => wall_engine(start),
+            _ => engine.clone(),
+        };
         Stage {
             setup,
             hub,
@@ -64,6 +71,7 @@ impl Stage {
             totals: Totals::default(),
             broken,
             base,
+            wall,
             numbers: 0,
         }
     }
@@ -72,6 +80,19 @@ impl Stage {
     #[must_use]
     pub fn now(&self) -> u64 {
         self.hub.now()
+    }
+
+    /// What both clocks show, the engine's at a moment that is past or now.
+    #[must_use]
+    pub fn times(&self, engine: u64) -> Times {
+        let is_apart = matches!(self.setup.wall, WallOf::Apart(_));
+        Times { engine, wall: if is_apart { self.wall.clock().now().as_nanos() } else { engine } }
+    }
+
+    /// Turns the engine of a wall clock that is apart. What that has to say is said in a turn of the other.
+    pub fn turn_wall(&mut self) -> bool {
+        let wall = &self.wall;
+        matches!(self.setup.wall, WallOf::Apart(_)) && self.threads.drive(|_| wall.turn()).more
     }
 
     /// When something is due that is due after so long.
@@ -83,13 +104,7 @@ impl Stage {
     /// As the clock says it.
     #[must_use]
     pub fn time_of(&self, instant: Instant) -> u64 {
-        match instant.checked_duration_since(self.base.0) {
-            Some(after) => add_as_is(self.base.1, after),
-            None => {
-                let before = u64::try_from((self.base.0 - instant).as_nanos()).unwrap_or(u64::MAX);
-                self.base.1.saturating_sub(before)
-            }
-        }
+        time_of(self.base, instant)
     }
 
     /// As an instant.
@@ -113,13 +128,56 @@ impl Stage {
     /// The next place in the order of this thread's shard.
     pub fn place(&mut self, thread: usize, strict: bool) -> Option<Place> {
         self.numbers += 1;
-        Some(Place { shard: self.threads.shard_of(thread), strict, number: self.numbers })
+        Some(Place { shard: self.threads.shard_of(thread), strict, number: Some(self.numbers) })
+    }
+
+    /// A timer is given another deadline on this thread. Pushed later it stays where it is; else it takes a new place, at home if the
+    /// thread is its shard's owner, or with that thread.
+    pub fn reset(&mut self, id: Id, thread: usize, deadline: u64, grid: u64) {
+        let before = self.model.get(id).map(|item| (item.deadline, item.place));
+        self.model.set(id, deadline, grid);
+        let Some((before, Some(place))) = before else { return };
+        let deadline = self.model.get(id).map_or(NEVER, |item| item.deadline);
+        let place = match deadline {
+            deadline if deadline >= before => Some(Place { number: None, ..place }),
+            // It ends within the call.
+            deadline if deadline <= self.now() => None,
+            _ => self.place(thread, place.strict),
+        };
+        self.model.stands(id, place);
+    }
+
+    /// A timer that is armed is given another waker on this thread: it comes there, unless the thread owns its shard.
+    pub fn change_waker(&mut self, id: Id, thread: usize) {
+        let place = self.model.get(id).filter(|item| item.deadline > self.now()).and_then(|item| item.place);
+        if let Some(place) = place
+            && !self.threads.owns(thread, place.shard)
+        {
+            let place = self.place(thread, place.strict);
+            self.model.stands(id, place);
+        }
     }
 
     /// Whether a timer of the engine is woken for its end alone: not, if it may be woken because there is room for it.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.setup.capacity.is_none()
+    }
+}
+
+fn wall_engine(start: u64) -> Engine {
+    let clock = Clock::manual();
+    clock.set(Time::from_nanos(start));
+    let builder = Engine::builder().clock(clock).driver(Driver::external()).slack(Slack::exact());
+    builder.build().expect("an engine with a manual clock can be built")
+}
+
+/// An instant as the clock says it, which has said the one when it was the other.
+#[must_use]
+pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
+    match instant.checked_duration_since(base) {
+        Some(after) => add_as_is(time, after),
+        None => time.saturating_sub(u64::try_from((base - instant).as_nanos()).unwrap_or(u64::MAX)),
     }
 }
 

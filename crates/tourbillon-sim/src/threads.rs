@@ -79,6 +79,12 @@ impl Threads {
         let index = thread % self.list.len();
         if index < self.shards { index } else { (index - self.shards + 1) % self.shards }
     }
+
+    /// Whether that is its own shard.
+    #[must_use]
+    pub fn owns(&self, thread: usize, shard: usize) -> bool {
+        thread % self.list.len() == shard && shard < self.shards
+    }
 }
 
 impl Drop for Threads {

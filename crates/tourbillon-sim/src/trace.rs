@@ -25,6 +25,10 @@ impl Trace {
             What::Told(Outcome::Cancelled) => (2, 0, 0),
             What::Told(_) => (3, 0, 0),
             What::Ran(number, due) => (4, number, due),
+            What::Polled(number) => (5, number, 0),
+            What::Done(number, is_failed) => (6, number, u64::from(is_failed)),
+            What::Dropped(number) => (7, number, 0),
+            What::Did(result) => (8, result, 0),
         };
         (event.id, event.clock, what).hash(&mut self.0);
     }

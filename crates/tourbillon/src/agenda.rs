@@ -26,7 +26,7 @@ pub(crate) struct Agenda<T> {
 
 /// Names one item, for ever: when the item is gone, its key means nothing.
 // One word, so that it is moved as one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(u64);
 
 /// What was found to be due.

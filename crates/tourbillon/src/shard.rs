@@ -613,7 +613,7 @@ impl Inner {
             let mut ready = [first; AHEAD];
             let mut count = 1;
             // Nodes lie anywhere in memory: those that come next are fetched while others come out of the queue.
-            while alone && count < AHEAD {
+            while alone && count < AHEAD.min(BATCH - handled) {
                 let Some(next) = self.queues[line as usize].pop_ready(&mut locked, now) else { break };
                 next.0.prefetch();
                 ready[count] = next;

@@ -289,6 +289,17 @@ fn d26_a_million_due_at_once_are_fired_in_bounded_turns_between_which_others_get
 }
 
 #[test]
+fn d26_a_turn_fires_no_more_than_a_batch_also_if_it_begins_with_an_exact_timer() {
+    let engine = manual();
+    let mut exact = Box::pin(engine.sleep(ms(1)).slack(Slack::exact()));
+    assert!(poll_with(exact.as_mut(), Waker::noop()).is_pending());
+    let _crowd: Vec<_> = (0..1000).map(|_| armed(&engine, ms(10), Waker::noop())).collect();
+    engine.clock().advance(ms(10));
+    let turns: Vec<usize> = std::iter::repeat_with(|| engine.turn()).map(|turn| turn.fired).take(4).collect();
+    assert_eq!(turns, [256, 256, 256, 233]);
+}
+
+#[test]
 fn d27_a_cancel_that_races_the_fire_is_counted_as_what_it_was() {
     // A fire is what wakes its waker, and nothing else does: so every single race is decided twice, and compared.
     let seed = seed();

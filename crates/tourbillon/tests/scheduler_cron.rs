@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use by_hand::manual;
-use tourbillon::scheduler::{Plan, Scheduler};
+use tourbillon::scheduler::{Overlap, Plan, Run, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 use tourbillon::{Cron, Engine, Time};
 
@@ -101,12 +101,37 @@ fn a08_a_clock_that_is_set_forward_makes_all_runs_if_that_is_asked_for() {
 }
 
 #[test]
+fn a08_p7_each_of_a_days_seconds_is_made_up_for_without_counting_them_anew_for_each() {
+    let wall = Wall::at("2026-11-16T00:00:00Z");
+    let plan = Plan::cron(cron("* * * * * *", "UTC")).missed(MissedTickBehavior::Burst).overlap(Overlap::Parallel);
+    wall.schedule("each second", plan);
+    assert_eq!(wall.set("2026-11-17T00:00:00Z").len(), 24 * 60 * 60);
+}
+
+#[test]
 fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_times_and_end() {
     let wall = Wall::at("1970-01-01T00:00:01Z");
     wall.schedule("each second", cron("* * * * * *", "UTC"));
     assert_eq!(wall.set("2026-11-16T10:00:00.5Z").len(), 1);
     assert_eq!(wall.scheduler.report("each second").unwrap().missed, 1000);
     assert_eq!(wall.pass(Duration::from_secs(2)), ["2026-11-16T10:00:01Z", "2026-11-16T10:00:02Z"]);
+}
+
+#[test]
+fn a08_b6_jobs_that_are_due_together_run_in_the_same_order_each_time_after_the_clock_was_set_back() {
+    let wall = Wall::at("2026-11-16T11:30:00Z");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let order = Arc::clone(&order);
+        let job = move |run: &Run<&'static str>| order.lock().unwrap().push(*run.key());
+        wall.scheduler.schedule(key, cron("@hourly", "UTC"), job).unwrap();
+    }
+    wall.pass(HOUR);
+    let before = std::mem::take(&mut *order.lock().unwrap());
+    assert_eq!(before.len(), 8);
+    wall.set("2026-11-16T04:30:00Z");
+    wall.pass(HOUR);
+    assert_eq!(*order.lock().unwrap(), before);
 }
 
 #[test]

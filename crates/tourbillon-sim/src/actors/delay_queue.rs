@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::Outcome;
 use tourbillon::delay_queue::{DelayQueue, Key};
 
-use super::MOST;
+use super::{MOST, Player};
 use crate::hub::{Id, Live, Manner};
 use crate::model::{LAST, NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
@@ -58,7 +58,7 @@ impl Op {
     /// Any.
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (which, thread, item) = (random.index(3), random.index(setup.threads), random.index(MOST));
-        let after = after(random, setup.scale);
+        let after = after(random, setup);
         match random.below(24) {
             0 => Op::New { thread },
             1..9 => Op::Insert { which, thread, after },
@@ -68,6 +68,20 @@ impl Op {
             22 => Op::Clear { which, thread },
             _ => Op::Drop { which, thread },
         }
+    }
+}
+
+impl Player for Actor {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+        poll(&mut actors[index], stage, thread);
+    }
+
+    fn leave(self, stage: &mut Stage, thread: usize) {
+        drop_one(self, stage, thread);
     }
 }
 
@@ -106,19 +120,6 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         }
     }
     observe(&mut actors[index], stage);
-}
-
-/// Polls the one that was woken.
-pub fn wake(actors: &mut [Actor], stage: &mut Stage, id: Id, thread: usize) -> bool {
-    let found = actors.iter_mut().find(|actor| actor.id == id);
-    found.map(|actor| poll(actor, stage, thread)).is_some()
-}
-
-/// Ends all of them.
-pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
-    }
 }
 
 fn insert(actor: &mut Actor, stage: &mut Stage, thread: usize, after: Duration) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tourbillon::Outcome;
 use tourbillon::time::{Interval, MissedTickBehavior, interval_at};
 
-use super::MOST;
+use super::{MOST, Player};
 use crate::hub::{Id, Manner};
 use crate::model::{NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
@@ -49,7 +49,7 @@ impl Op {
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
-        let after = after(random, setup.scale);
+        let after = after(random, setup);
         let period = Duration::from_nanos(setup.scale / 16 + 1 + random.below(setup.scale));
         match random.below(12) {
             0..3 => Op::New { thread, after, period, missed },
@@ -59,6 +59,20 @@ impl Op {
             9 => Op::Missed { which, missed },
             _ => Op::Drop { which, thread },
         }
+    }
+}
+
+impl Player for Actor {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+        poll(actors, stage, index, thread);
+    }
+
+    fn leave(self, stage: &mut Stage, thread: usize) {
+        drop_one(self, stage, thread);
     }
 }
 
@@ -84,31 +98,18 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::Poll { .. } => poll(actors, stage, index, thread),
         Op::ResetAfter { after, .. } => {
             stage.threads.on(thread, || actor.interval.reset_after(after));
-            changed(actor, stage, after);
+            changed(actor, stage, thread, after);
         }
         Op::Reset { .. } => {
             let period = actor.interval.period();
             stage.threads.on(thread, || actor.interval.reset());
-            changed(actor, stage, period);
+            changed(actor, stage, thread, period);
         }
         Op::Missed { missed, .. } => actor.interval.set_missed_tick_behavior(missed),
         Op::Drop { .. } => {
             let actor = actors.swap_remove(index);
             drop_one(actor, stage, thread);
         }
-    }
-}
-
-/// Polls the one that was woken.
-pub fn wake(actors: &mut Vec<Actor>, stage: &mut Stage, id: Id, thread: usize) -> bool {
-    let found = actors.iter().position(|actor| actor.id == id);
-    found.map(|index| poll(actors, stage, index, thread)).is_some()
-}
-
-/// Ends all of them.
-pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
     }
 }
 
@@ -179,11 +180,10 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
 }
 
 /// Its next tick is after so long.
-fn changed(actor: &mut Actor, stage: &mut Stage, after: Duration) {
+fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, after: Duration) {
     let id = actor.id;
     actor.next = stage.due_after(after);
-    stage.model.set(id, actor.next, stage.setup.slack.grid());
-    stage.model.moved(id);
+    stage.reset(id, thread, actor.next, stage.setup.slack.grid());
     if stage.model.get(id).is_some_and(|item| item.signals > 0 || item.state != State::Pending) {
         stage.model.idle(id);
     }

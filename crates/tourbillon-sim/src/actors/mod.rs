@@ -1,5 +1,6 @@
 //! Who uses the engine: one file for each surface. Each says what can be done with it, does that, and tells the model.
 
+pub mod crowd;
 pub mod delay_queue;
 pub mod gate;
 pub mod interval;
@@ -23,6 +24,31 @@ use crate::stage::Stage;
 
 /// At most so many of a kind are there at a time: the model looks at all of them after every step.
 pub const MOST: usize = 24;
+
+/// One that has a task of its own.
+pub trait Player: Sized {
+    /// What the model knows it by.
+    fn id(&self) -> Id;
+
+    /// Polls the one at this index, and takes it out if that was all.
+    fn poll(actors: &mut Vec<Self>, stage: &mut Stage, index: usize, thread: usize);
+
+    /// It goes.
+    fn leave(self, stage: &mut Stage, thread: usize);
+}
+
+/// Polls the one that was woken, if it is one of these.
+pub fn wake<A: Player>(actors: &mut Vec<A>, stage: &mut Stage, id: Id, thread: usize) -> bool {
+    let found = actors.iter().position(|actor| actor.id() == id);
+    found.map(|index| A::poll(actors, stage, index, thread)).is_some()
+}
+
+/// Ends all of them.
+pub fn finish<A: Player>(actors: &mut Vec<A>, stage: &mut Stage) {
+    for (thread, actor) in actors.drain(..).enumerate() {
+        actor.leave(stage, thread);
+    }
+}
 
 /// How a waker behaves: mostly well.
 pub fn manner_of_waker(random: &mut Random) -> Manner {

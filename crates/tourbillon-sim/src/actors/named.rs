@@ -1,7 +1,9 @@
 //! Named timers: created, started, cancelled by name, stopped.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -9,11 +11,11 @@ use tourbillon::Outcome;
 use tourbillon::named::{NamedTimer, NamedTimers, NamedWait};
 
 use super::{MOST, manner_of_callback, poll_wait};
-use crate::hub::{Id, Manner};
+use crate::hub::{self, Event, Id, Manner, NOBODY, lock};
 use crate::model::{SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::Stage;
+use crate::stage::{self, Stage};
 
 /// What can be done with named timers.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +26,8 @@ pub enum Op {
     Start { thread: usize, which: usize, after: Duration, manner: Manner },
     /// Or with a future.
     Wait { thread: usize, which: usize, after: Duration },
-    /// One is created and started.
-    Begin { thread: usize, name: usize, after: Duration, manner: Manner },
+    /// One is created and started, whose callback may do something with its group.
+    Begin { thread: usize, name: usize, after: Duration, manner: Manner, deed: Option<Deed> },
     /// Those of a name are cancelled, up to so many.
     Cancel { thread: usize, name: usize, most: usize },
     /// One that is not started, or a future, is dropped.
@@ -34,12 +36,28 @@ pub enum Op {
     Stop { thread: usize },
 }
 
+/// What a callback does with its own group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// Starts one more.
+    Begin { name: usize, after: Duration },
+    /// Cancels those of a name, its own for instance.
+    Cancel { name: usize },
+    /// Drops the handle, and with it all that there are.
+    Drop,
+}
+
 /// A group of named timers.
 pub struct Actor {
-    timers: NamedTimers,
+    /// Callbacks may drop it.
+    slot: Slot,
     list: Vec<One>,
     is_stopped: bool,
+    /// What callbacks will do, and under what the timer is known that one may start.
+    deeds: BTreeMap<Id, (Deed, Id)>,
 }
+
+type Slot = Arc<Mutex<Option<NamedTimers>>>;
 
 struct One {
     /// What the model knows it by, once it is started.
@@ -60,12 +78,16 @@ impl Op {
     /// Any.
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (thread, name) = (random.index(setup.threads), random.index(NAMES.len()));
-        let (which, after) = (random.index(MOST), after(random, setup.scale));
+        let (which, after) = (random.index(MOST), after(random, setup));
         match random.below(28) {
             0..5 => Op::Create { thread, name },
             5..9 => Op::Start { thread, which, after, manner: manner_of_callback(random) },
             9..13 => Op::Wait { thread, which, after },
-            13..20 => Op::Begin { thread, name, after, manner: manner_of_callback(random) },
+            13..20 => {
+                let deeds = [Deed::Begin { name, after }, Deed::Cancel { name }, Deed::Cancel { name: 1 }, Deed::Drop];
+                let deed = random.one_in(3).then(|| random.one_of(&deeds));
+                Op::Begin { thread, name, after, manner: manner_of_callback(random), deed }
+            }
             20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2]) },
             24..27 => Op::Drop { thread, which },
             _ => Op::Stop { thread },
@@ -76,24 +98,26 @@ impl Op {
 /// Does it.
 pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     if actors.is_empty() {
-        actors.push(Actor { timers: NamedTimers::on(&stage.engine), list: Vec::new(), is_stopped: false });
+        let slot = Arc::new(Mutex::new(Some(NamedTimers::on(&stage.engine))));
+        actors.push(Actor { slot, list: Vec::new(), is_stopped: false, deeds: BTreeMap::new() });
     }
     let actor = &mut actors[0];
+    let Some(timers) = actor.timers() else { return };
     let has_room = actor.list.len() < MOST;
     match op {
         Op::Create { thread, name } if has_room => {
-            let timer = stage.threads.on(thread, || actor.timers.create(NAMES[name]));
+            let timer = stage.threads.on(thread, || timers.create(NAMES[name]));
             let is_refused = actor.is_stopped || stage.model.closed;
             if !is_refused {
                 actor.list.push(One { id: 0, name, way: Way::Created { timer, is_cancelled: false } });
             }
         }
-        Op::Begin { thread, name, after, manner } if has_room => begin(actor, stage, thread, name, after, manner),
+        Op::Begin { .. } if has_room => begin(actor, stage, &timers, op),
         Op::Start { thread, which, after, manner } => start(actor, stage, thread, which, after, Some(manner)),
         Op::Wait { thread, which, after } => start(actor, stage, thread, which, after, None),
-        Op::Cancel { thread, name, most } => cancel(actor, stage, thread, name, most),
+        Op::Cancel { thread, name, most } => cancel(actor, stage, &timers, (thread, name, most)),
         Op::Drop { thread, which } => drop_one(actor, stage, thread, which),
-        Op::Stop { thread } => stop(actors, stage, thread),
+        Op::Stop { thread } => stop(actors, stage, timers, thread),
         Op::Create { .. } | Op::Begin { .. } => {}
     }
 }
@@ -113,8 +137,11 @@ pub fn wake(actors: &mut [Actor], stage: &mut Stage, id: Id, thread: usize) -> b
 /// Finds out which have ended, and compares how many there are.
 ///
 /// Whoever looks for what is due ends all of that: so either all that is due now has ended, or nothing has.
-pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
+pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage) {
+    let dropped: Vec<Actor> = actors.extract_if(.., |actor| actor.timers().is_none()).collect();
+    dropped.into_iter().for_each(|actor| end_group(actor, stage, 0));
     for actor in actors {
+        let Some(timers) = actor.timers() else { continue };
         actor.list.retain(|one| {
             let is_called = stage.model.get(one.id).is_some_and(|item| item.signals > 0);
             if is_called && matches!(one.way, Way::Call) {
@@ -123,7 +150,7 @@ pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
             !(is_called && matches!(one.way, Way::Call))
         });
         let all = actor.list.iter().filter(|one| is_there(one, stage)).count();
-        if actor.timers.len() == all {
+        if timers.len() == all {
             continue;
         }
         let (now, closed) = (stage.now(), stage.model.closed);
@@ -134,11 +161,47 @@ pub fn observe(actors: &mut [Actor], stage: &mut Stage) {
             .filter(|one| is_there(one, stage) && is_started(one) && due(one.id))
             .map(|one| one.id)
             .collect();
-        stage.model.same("P2", "named timers", actor.timers.len(), all - ended.len());
+        stage.model.same("P2", "named timers", timers.len(), all - ended.len());
         if !closed {
             ended.into_iter().for_each(|id| stage.model.end(id, Outcome::Fired));
         }
     }
+}
+
+/// A callback did something with its own group: whether it is one of ours.
+pub fn did(actors: &mut [Actor], stage: &mut Stage, event: Event, result: u64) -> bool {
+    let Some(actor) = actors.iter_mut().find(|actor| actor.deeds.contains_key(&event.id)) else { return false };
+    let Some((deed, other)) = actor.deeds.remove(&event.id) else { return false };
+    stage.totals.fault("callbacks that use their own timer", 1);
+    let is_meant = |one: &One| match deed {
+        Deed::Cancel { name } => one.name == name,
+        _ => true,
+    };
+    if let Deed::Begin { name, after } = deed {
+        let is_refused = actor.is_stopped || stage.model.closed;
+        stage.model.same("P6", "whether a callback started a named timer", result, u64::from(!is_refused));
+        if !is_refused {
+            stage.model.set(other, stage::add(event.clock, after), stage.setup.slack.grid());
+            stage.model.pend(other, None);
+            actor.list.push(One { id: other, name, way: Way::Call });
+        }
+        return true;
+    }
+    // Those whose time has come have ended, all or none of them.
+    let there = |one: &One, stage: &Stage| is_meant(one) && is_there(one, stage);
+    let all = actor.list.iter().filter(|one| there(one, stage)).count() as u64;
+    let left = actor.list.iter().filter(|one| there(one, stage) && !is_due(one, stage, event.clock)).count() as u64;
+    let is_over = result != all;
+    stage.model.same("P2", "named timers that a callback cancelled", result, if is_over { left } else { all });
+    for index in 0..actor.list.len() {
+        let one = &mut actor.list[index];
+        if there(one, stage) && !(is_over && is_due(one, stage, event.clock)) {
+            cancelled(one, stage);
+        } else if is_there(one, stage) && is_due(one, stage, event.clock) && is_over && !stage.model.closed {
+            stage.model.end(one.id, Outcome::Fired);
+        }
+    }
+    true
 }
 
 /// Ends all of them.
@@ -148,13 +211,19 @@ pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
     }
 }
 
-fn begin(actor: &mut Actor, stage: &mut Stage, thread: usize, name: usize, after: Duration, manner: Manner) {
+fn begin(actor: &mut Actor, stage: &mut Stage, timers: &NamedTimers, op: Op) {
+    let Op::Begin { thread, name, after, manner, deed } = op else { return };
     let is_refused = actor.is_stopped || stage.model.closed;
     let id = add(stage, "named callback", SeenBy::Calling, after);
     // A callback that is refused is dropped by whoever wanted to start it.
     let manner = if is_refused { Manner::Good } else { manner };
-    let callback = stage.hub.callback(id, manner);
-    let started = stage.threads.on(thread, || actor.timers.start(NAMES[name], after, callback).is_ok());
+    let deed = deed.filter(|_| !is_refused).map(|deed| {
+        let other = stage.model.add("named callback", SeenBy::Calling);
+        actor.deeds.insert(id, (deed, other));
+        deed.act(Arc::clone(&actor.slot), stage.hub.callback(other, Manner::Good, None))
+    });
+    let callback = stage.hub.callback(id, manner, deed);
+    let started = stage.threads.on(thread, || timers.start(NAMES[name], after, callback).is_ok());
     stage.model.same("P6", "whether a named timer was started", started, !is_refused);
     if started {
         actor.list.push(One { id, name, way: Way::Call });
@@ -179,7 +248,7 @@ fn start(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize, afte
     }
     let started = match manner {
         Some(manner) => {
-            let callback = stage.hub.callback(id, if is_refused { Manner::Good } else { manner });
+            let callback = stage.hub.callback(id, if is_refused { Manner::Good } else { manner }, None);
             stage.threads.on(thread, || timer.start(after, callback)).map(|()| Way::Call)
         }
         None => {
@@ -200,19 +269,22 @@ fn start(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize, afte
     }
 }
 
-fn cancel(actor: &mut Actor, stage: &mut Stage, thread: usize, name: usize, most: usize) {
+fn cancel(actor: &mut Actor, stage: &mut Stage, timers: &NamedTimers, op: (usize, usize, usize)) {
+    let (thread, name, most) = op;
     let there: Vec<usize> = (0..actor.list.len())
         .filter(|index| actor.list[*index].name == name && is_there(&actor.list[*index], stage))
         .collect();
-    let seen = actor.timers.count(NAMES[name]);
+    let seen = timers.count(NAMES[name]);
     stage.model.same("P2", "timers of a name", seen, there.len());
-    let count = stage.threads.on(thread, || actor.timers.cancel_up_to(NAMES[name], most));
+    let count = stage.threads.on(thread, || timers.cancel_up_to(NAMES[name], most));
     stage.model.same("P2", "named timers that were cancelled", count, there.len().min(most));
-    for index in there.into_iter().take(most) {
-        match &mut actor.list[index].way {
-            Way::Created { is_cancelled, .. } => *is_cancelled = true,
-            _ => stage.model.cancel(actor.list[index].id),
-        }
+    there.into_iter().take(most).for_each(|index| cancelled(&mut actor.list[index], stage));
+}
+
+fn cancelled(one: &mut One, stage: &mut Stage) {
+    match &mut one.way {
+        Way::Created { is_cancelled, .. } => *is_cancelled = true,
+        _ => stage.model.cancel(one.id),
     }
 }
 
@@ -233,10 +305,11 @@ fn drop_one(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize) {
     }
 }
 
-fn stop(actors: &mut Vec<Actor>, stage: &mut Stage, thread: usize) {
+fn stop(actors: &mut Vec<Actor>, stage: &mut Stage, timers: NamedTimers, thread: usize) {
     let actor = &mut actors[0];
     let pending = actor.list.iter().filter(|one| is_there(one, stage) && is_started(one)).count();
-    let count = stage.threads.on(thread, || actor.timers.stop());
+    let count = stage.threads.on(thread, || timers.stop());
+    drop(timers);
     let expected = if actor.is_stopped || stage.model.closed { 0 } else { pending };
     stage.model.same("P2", "named timers that were stopped", count, expected);
     if actor.is_stopped {
@@ -274,13 +347,19 @@ fn is_there(one: &One, stage: &Stage) -> bool {
     }
 }
 
+/// Whether its time has come, or that of all.
+fn is_due(one: &One, stage: &Stage, now: u64) -> bool {
+    is_started(one) && (stage.model.closed || stage.model.get(one.id).is_some_and(|item| item.deadline <= now))
+}
+
 fn is_started(one: &One) -> bool {
     !matches!(one.way, Way::Created { .. })
 }
 
 /// With its last handle everything that is started is cancelled.
 fn end_group(actor: Actor, stage: &mut Stage, thread: usize) {
-    let Actor { timers, list, is_stopped } = actor;
+    let timers = lock(&actor.slot).take();
+    let Actor { list, is_stopped, .. } = actor;
     for one in &list {
         if is_there(one, stage) && is_started(one) && !is_stopped && !stage.model.closed {
             stage.model.cancel(one.id);
@@ -295,5 +374,27 @@ fn end_group(actor: Actor, stage: &mut Stage, thread: usize) {
             stage.model.forget(one.id);
         }
         stage.threads.on(thread, || drop(one));
+    }
+}
+
+impl Actor {
+    /// The handle, unless a callback has dropped it.
+    fn timers(&self) -> Option<NamedTimers> {
+        lock(&self.slot).clone()
+    }
+}
+
+impl Deed {
+    /// As a callback does it, with what it may start another with.
+    fn act(self, slot: Slot, callback: impl FnOnce(Outcome) + Send + 'static) -> hub::Deed {
+        Box::new(move || {
+            let timers = if self == Deed::Drop { lock(&slot).take() } else { lock(&slot).clone() };
+            let Some(timers) = timers else { return NOBODY };
+            match self {
+                Deed::Begin { name, after } => u64::from(timers.start(NAMES[name], after, callback).is_ok()),
+                Deed::Cancel { name } => timers.cancel(NAMES[name]) as u64,
+                Deed::Drop => timers.len() as u64,
+            }
+        })
     }
 }

@@ -10,8 +10,8 @@ use tourbillon::Outcome;
 use tourbillon::time::Deadline;
 use tourbillon::time::error::Elapsed;
 
-use super::MOST;
 use super::gate::Gate;
+use super::{MOST, Player};
 use crate::hub::{Id, Manner};
 use crate::model::{NEVER, SeenBy, State};
 use crate::plan::{Setup, after};
@@ -50,11 +50,25 @@ impl Op {
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         match random.below(10) {
-            0..4 => Op::New { thread, outer: after(random, setup.scale), inner: after(random, setup.scale) },
+            0..4 => Op::New { thread, outer: after(random, setup), inner: after(random, setup) },
             4..7 => Op::Poll { which, thread },
             7 => Op::Open { which },
             _ => Op::Drop { which, thread },
         }
+    }
+}
+
+impl Player for Actor {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+        poll(actors, stage, index, thread);
+    }
+
+    fn leave(self, stage: &mut Stage, thread: usize) {
+        drop_one(self, stage, thread);
     }
 }
 
@@ -79,19 +93,6 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             let actor = actors.swap_remove(index);
             drop_one(actor, stage, thread);
         }
-    }
-}
-
-/// Polls the one that was woken.
-pub fn wake(actors: &mut Vec<Actor>, stage: &mut Stage, id: Id, thread: usize) -> bool {
-    let found = actors.iter().position(|actor| actor.id == id);
-    found.map(|index| poll(actors, stage, index, thread)).is_some()
-}
-
-/// Ends all of them.
-pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
     }
 }
 

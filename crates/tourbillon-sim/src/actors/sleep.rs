@@ -9,7 +9,7 @@ use std::time::Duration;
 use tourbillon::time::Sleep;
 use tourbillon::{ArmError, Outcome};
 
-use super::{MOST, manner_of_waker};
+use super::{MOST, Player, manner_of_waker};
 use crate::breakage::Break;
 use crate::hub::{Id, Manner, Ticket};
 use crate::model::{NEVER, SeenBy, State};
@@ -54,7 +54,7 @@ impl Op {
     /// Any.
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
-        let (after, slack) = (after(random, setup.scale), SlackOf::random(random, setup.scale));
+        let (after, slack) = (after(random, setup), SlackOf::random(random, setup.scale));
         match random.below(20) {
             0..6 => Op::New {
                 thread,
@@ -70,6 +70,20 @@ impl Op {
             16 => Op::Arm { which, thread },
             _ => Op::Drop { which, thread },
         }
+    }
+}
+
+impl Player for Actor {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+        poll(&mut actors[index], stage, thread, false);
+    }
+
+    fn leave(self, stage: &mut Stage, thread: usize) {
+        drop_one(self, stage, thread);
     }
 }
 
@@ -103,13 +117,13 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::Disarm { thread, .. } => {
             stage.threads.on(thread, || actor.sleep.as_mut().disarm());
             actor.is_held = true;
-            changed(actor, stage, NEVER);
+            changed(actor, stage, thread, NEVER);
         }
         Op::Arm { thread, .. } => {
             stage.threads.on(thread, || actor.sleep.as_mut().arm());
             // What never comes is the same held and not held.
             if std::mem::take(&mut actor.is_held) && actor.deadline != NEVER {
-                changed(actor, stage, actor.deadline);
+                changed(actor, stage, thread, actor.deadline);
             }
         }
         Op::Drop { thread, .. } => {
@@ -117,12 +131,6 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             drop_one(actor, stage, thread);
         }
     }
-}
-
-/// Polls the one that was woken.
-pub fn wake(actors: &mut [Actor], stage: &mut Stage, id: Id, thread: usize) -> bool {
-    let found = actors.iter_mut().find(|actor| actor.id == id);
-    found.map(|actor| poll(actor, stage, thread, false)).is_some()
 }
 
 /// Looks at all of them, as anybody can.
@@ -159,13 +167,6 @@ pub fn reap(actors: &mut [Actor], stage: &mut Stage) {
 #[must_use]
 pub fn armed(actors: &[Actor], stage: &Stage) -> usize {
     actors.iter().filter(|actor| stage.model.is_pending(actor.id)).count()
-}
-
-/// Ends all of them.
-pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
-    }
 }
 
 fn create(
@@ -235,7 +236,7 @@ fn poll(actor: &mut Actor, stage: &mut Stage, thread: usize, fresh: bool) {
         (None, Some(State::Pending)) => {
             stage.model.still_pending(actor.id);
             if fresh || is_first {
-                stage.model.moved(actor.id);
+                stage.change_waker(actor.id, thread);
             }
             actor.is_watched = true;
         }
@@ -250,13 +251,12 @@ fn reset(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64, sho
     let instant = stage.instant_of(shortened);
     stage.threads.on(thread, || actor.sleep.as_mut().reset(instant));
     (actor.deadline, actor.is_held) = (deadline, false);
-    changed(actor, stage, deadline);
+    changed(actor, stage, thread, deadline);
 }
 
 /// It has another deadline.
-fn changed(actor: &mut Actor, stage: &mut Stage, deadline: u64) {
-    stage.model.set(actor.id, deadline, actor.slack.grid());
-    stage.model.moved(actor.id);
+fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
+    stage.reset(actor.id, thread, deadline, actor.slack.grid());
     if stage.model.get(actor.id).is_some_and(|item| matches!(item.state, State::Ended(_))) {
         stage.model.idle(actor.id);
         actor.is_watched = false;

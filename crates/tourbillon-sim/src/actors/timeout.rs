@@ -9,7 +9,7 @@ use tourbillon::Outcome;
 use tourbillon::time::{Timeout, timeout, try_timeout};
 
 use super::gate::Gate;
-use super::{MOST, manner_of_waker};
+use super::{MOST, Player, manner_of_waker};
 use crate::breakage::Break;
 use crate::hub::{Id, Manner};
 use crate::model::{SeenBy, State};
@@ -50,7 +50,7 @@ impl Op {
     /// Any.
     pub fn random(random: &mut Random, setup: &Setup) -> Op {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
-        let after = after(random, setup.scale);
+        let after = after(random, setup);
         match random.below(16) {
             0..5 => Op::New { thread, after, tried: random.one_in(4), manner: manner_of_waker(random) },
             5..9 => Op::Poll { which, thread },
@@ -60,6 +60,20 @@ impl Op {
             13 => Op::Disarm { which, thread },
             _ => Op::Drop { which, thread },
         }
+    }
+}
+
+impl Player for Actor {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+        poll(actors, stage, index, thread);
+    }
+
+    fn leave(self, stage: &mut Stage, thread: usize) {
+        drop_one(self, stage, thread);
     }
 }
 
@@ -84,13 +98,13 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             let deadline = stage.due_after(after);
             let instant = stage.instant_of(stage.due_after(Break::shorten(stage.broken, after)));
             stage.threads.on(thread, || actor.timeout.as_mut().reset(instant));
-            changed(actor, stage, deadline);
+            changed(actor, stage, thread, deadline);
         }
         Op::Extend { by, .. } => {
             stage.threads.on(thread, || actor.timeout.as_mut().extend(by));
             if !actor.is_disarmed {
                 let deadline = add(actor.deadline, by);
-                changed(actor, stage, deadline);
+                changed(actor, stage, thread, deadline);
             }
         }
         Op::Disarm { .. } => {
@@ -110,19 +124,6 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     {
         let told = stage.time_of(told);
         stage.model.same("P1", "the deadline of a timeout", told, deadline);
-    }
-}
-
-/// Polls the one that was woken.
-pub fn wake(actors: &mut Vec<Actor>, stage: &mut Stage, id: Id, thread: usize) -> bool {
-    let found = actors.iter().position(|actor| actor.id == id);
-    found.map(|index| poll(actors, stage, index, thread)).is_some()
-}
-
-/// Ends all of them.
-pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
     }
 }
 
@@ -187,10 +188,9 @@ fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize)
 }
 
 /// It has another deadline.
-fn changed(actor: &mut Actor, stage: &mut Stage, deadline: u64) {
+fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
     let id = actor.id;
-    stage.model.set(id, deadline, stage.setup.slack.grid());
-    stage.model.moved(id);
+    stage.reset(id, thread, deadline, stage.setup.slack.grid());
     // One that had ended, known to its user or not, waits again when it is polled.
     if stage.model.get(id).is_some_and(|item| item.signals > 0 || item.state != State::Pending) {
         stage.model.idle(id);

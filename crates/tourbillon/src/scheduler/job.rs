@@ -110,17 +110,17 @@ impl<K> Job<K> {
 
     /// It was due at `due`, and now somebody looks. Sets when it is due next, and its backlog.
     pub(super) fn fall_due(&mut self, due: Time, now: Time) -> Due {
+        // Each in its turn: it is due again at once. How many went by need not be known, and takes long to find out for a cron line.
+        if self.overlap == Overlap::Parallel && self.missed == MissedTickBehavior::Burst {
+            self.due = self.timing.after(due);
+            return Due { run: true, overlapped: 0, missed: 0 };
+        }
         let (next, passed) = self.timing.beyond(due, now);
         self.due = next;
         if self.active > 0 && self.overlap != Overlap::Parallel {
             return self.overlap(due, passed.saturating_add(1));
         }
         match self.missed {
-            // Each in its turn: it is due again at once.
-            MissedTickBehavior::Burst if self.overlap == Overlap::Parallel => {
-                self.due = self.timing.after(due);
-                Due { run: true, overlapped: 0, missed: 0 }
-            }
             MissedTickBehavior::Burst => {
                 self.backlog = Backlog { count: passed, due: self.timing.after(due) };
                 Due { run: true, overlapped: 0, missed: 0 }

@@ -293,6 +293,20 @@ fn g4_a_run_in_line_whose_job_is_removed_is_not_made() {
 }
 
 #[test]
+fn g3_a_job_whose_last_run_stands_in_line_has_no_more_that_could_overlap() {
+    let mut story = Story::new(Rules { overlap: Overlap::QueueOne, ..rules() });
+    let key = story.insert(1, every(10).times(2), 10);
+    story.now = 10;
+    let first = story.begin().unwrap();
+    story.now = 20;
+    assert!(story.begin().is_none());
+    let _not_over = story.end(&first);
+    story.now = 30;
+    assert_eq!(story.begin().unwrap().due.time, at(20));
+    assert_eq!(story.troubles(key), (0, 0, 0));
+}
+
+#[test]
 fn g4_a_paused_job_gives_up_what_waits_behind_its_run() {
     let mut story = Story::new(Rules { overlap: Overlap::QueueOne, ..rules() });
     let key = story.insert(1, every(10).times(3), 10);

@@ -111,6 +111,7 @@ impl<K> Book<K> {
             && self.phase != Phase::Ending(Shutdown::Abort)
         {
             self.line_up(end.job, Due { time, is_wall });
+            self.leave_wheel_if_last(end.job);
         }
         let is_over = self.jobs.get(end.job).is_some_and(Job::is_over);
         if is_over { self.remove(end.job) } else { None }
@@ -213,6 +214,13 @@ impl<K> Book<K> {
         job.line_up();
         let plan = job.plans;
         self.runs.push_back(Ready { job: key, due, plan });
+    }
+
+    /// A job whose last run stands in line is waited for no more: else it would count as overlapped when it is next due.
+    fn leave_wheel_if_last(&mut self, key: Key) {
+        if self.jobs.get(key).is_some_and(|job| job.times == 0) {
+            self.place(key);
+        }
     }
 
     /// Begins the first run in line whose job is still there and not paused.

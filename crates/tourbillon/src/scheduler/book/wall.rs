@@ -1,6 +1,6 @@
 //! When the jobs are due that follow the wall clock.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use tourbillon_queue::Time;
 
@@ -10,7 +10,8 @@ use crate::agenda::{Agenda, Key, Popped};
 #[derive(Default)]
 pub(super) struct Wall {
     dues: Agenda<Key>,
-    of_job: HashMap<Key, Key>,
+    /// In an order that is the same each time: when all are worked out anew, those that are due together run in it.
+    of_job: BTreeMap<Key, Key>,
 }
 
 impl Wall {

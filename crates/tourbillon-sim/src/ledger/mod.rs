@@ -1,0 +1,426 @@
+//! A scheduler in the plainest words: a list of jobs, a line of runs, and counts.
+//!
+//! Where the [model](crate::model) knows what may happen to a timer, this foretells what a scheduler without threads does: which run
+//! comes next, with which number, when it was due, and what becomes of those that are not made. It has no wheel and no bell.
+//! It looks at every job whenever anything happens, as of the time at which that happened, and is given all that was heard of runs in
+//! the order in which it was heard:
+//!
+//! ```text
+//!     ran --> [polled --> polled -->] done            or dropped, where it is aborted
+//! ```
+//!
+//! The scheduler looks at its jobs before each of these but `done`.
+
+mod job;
+mod plans;
+
+use std::collections::VecDeque;
+
+use tourbillon::scheduler::{Overflow, Remaining, Shutdown};
+
+pub use self::job::{Job, Policy, Timing};
+use crate::hub::Id;
+use crate::model::NEVER;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ledger {
+    rules: Rules,
+    /// All there are.
+    pub jobs: Vec<Job>,
+    line: VecDeque<Ready>,
+    /// Runs that have begun and have not ended.
+    pub running: Vec<(Id, u64)>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Times before this are passed over.
+    since: Times,
+    /// What the clocks showed when the scheduler last looked.
+    seen: Times,
+    /// While it is drained: what was due by then is still made.
+    until: Option<Times>,
+    /// What has happened.
+    pub counts: Counts,
+    /// Somebody has asked for the wall clock, be it in vain.
+    knows_wall: bool,
+    placed: u64,
+}
+
+/// By what a scheduler was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// What happens when the line is full.
+    pub overflow: Overflow,
+    /// How many stand in it.
+    pub queue: usize,
+    /// How many jobs there are at most.
+    pub capacity: usize,
+}
+
+/// The life of a scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// It runs jobs.
+    Running,
+    /// It does not.
+    Stopped,
+    /// It comes to its end.
+    Ending(Shutdown),
+    /// Nothing will ever run.
+    Over,
+}
+
+/// What the engine's clock and the wall clock show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// The engine's.
+    pub engine: u64,
+    /// The other.
+    pub wall: u64,
+}
+
+/// Counts, as [`SchedulerStats`](tourbillon::scheduler::SchedulerStats) has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "they are called as there")]
+pub struct Counts {
+    pub runs: u64,
+    pub failed: u64,
+    pub overlapped: u64,
+    pub overflowed: u64,
+    pub late: u64,
+    pub missed: u64,
+    pub aborted: u64,
+}
+
+/// A run in line.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    job: Id,
+    due: u64,
+    is_wall: bool,
+    /// Of which of the job's plans.
+    plan: u32,
+}
+
+/// What is wrong: a promise, and how it is broken.
+pub type Wrong = (&'static str, String);
+
+/// A scheduler looks at so many jobs before it makes a run.
+const AT_A_TIME: usize = 64;
+/// A wall clock that is set back by more than this had been wrong, in nanoseconds.
+const SET_BACK: u64 = 3 * 60 * 60 * 1_000_000_000;
+
+impl Ledger {
+    /// Without jobs.
+    #[must_use]
+    pub fn new(rules: Rules) -> Ledger {
+        let zero = Times { engine: 0, wall: 0 };
+        Ledger {
+            rules,
+            jobs: Vec::new(),
+            line: VecDeque::new(),
+            running: Vec::new(),
+            phase: Phase::Running,
+            since: zero,
+            seen: zero,
+            until: None,
+            counts: Counts::default(),
+            knows_wall: false,
+            placed: 0,
+        }
+    }
+
+    /// Whether it has not been shut down.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Stopped)
+    }
+
+    /// Whether any job follows the wall clock.
+    #[must_use]
+    pub fn has_wall(&self) -> bool {
+        self.jobs.iter().any(|job| job.timing.is_wall())
+    }
+
+    /// How many runs stand in line.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.line.iter().filter(|ready| self.job(ready.job).is_some()).count()
+    }
+
+    /// Whether a run stands in line that will be made.
+    #[must_use]
+    pub fn has_next(&self) -> bool {
+        let is_made = !matches!(self.phase, Phase::Stopped | Phase::Over);
+        is_made && self.line.iter().any(|ready| self.job(ready.job).is_some_and(|job| !job.is_paused))
+    }
+
+    /// A run was begun: whether it is the one that is next.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn ran(&mut self, id: Id, number: u64, due: u64, now: Times) -> Result<(), Wrong> {
+        self.look(now);
+        if matches!(self.phase, Phase::Stopped | Phase::Over) {
+            return Err(("P2", format!("job {id} was run while nothing may run")));
+        }
+        let is_wall = self.job(id).is_some_and(|job| job.timing.is_wall());
+        let ready = match self.take_next(id) {
+            Some(ready) if ready.job == id => ready,
+            // What has once been due and stands in line is made, also if the clock was set back meanwhile.
+            _ if due > now.on(is_wall) => {
+                return Err(("P1", format!("job {id} was run {} ns early", due - now.on(is_wall))));
+            }
+            Some(Ready { job, due: its, .. }) => {
+                return Err(("P3", format!("job {id} (due {due}) was run, and {job} (due {its}) was first in line")));
+            }
+            None => return Err(("P2", format!("run {number} of job {id} was made, and nobody stood in line"))),
+        };
+        self.counts.runs += 1;
+        self.running.push((id, number));
+        let Some(job) = self.job_mut(id) else { return Ok(()) };
+        job.waiting -= 1;
+        job.runs += 1;
+        if ready.due != due {
+            return Err(("P1", format!("job {id} ran as due at {due}, and was due at {}", ready.due)));
+        }
+        if job.runs != number {
+            return Err(("P2", format!("job {id} ran as number {number}, and it was its {}th run", job.runs)));
+        }
+        Ok(())
+    }
+
+    /// A run that goes on for a while was looked at.
+    pub fn polled(&mut self, now: Times) {
+        self.look(now);
+    }
+
+    /// A run has ended, well or not.
+    ///
+    /// # Errors
+    /// It was not running.
+    pub fn done(&mut self, id: Id, number: u64, is_failed: bool) -> Result<(), Wrong> {
+        self.take_running(id, number)?;
+        self.counts.failed += u64::from(is_failed);
+        if let Some(job) = self.job_mut(id) {
+            job.failed += u64::from(is_failed);
+        }
+        self.ended(id);
+        Ok(())
+    }
+
+    /// A run was dropped before its end.
+    ///
+    /// # Errors
+    /// Nobody had aborted it.
+    pub fn dropped(&mut self, id: Id, number: u64, now: Times) -> Result<(), Wrong> {
+        self.look(now);
+        self.take_running(id, number)?;
+        if self.phase != Phase::Ending(Shutdown::Abort) {
+            return Err(("P2", format!("run {number} of job {id} was dropped, and nobody aborted it")));
+        }
+        self.counts.aborted += 1;
+        self.ended(id);
+        Ok(())
+    }
+
+    /// All that was to be done at this time has been done.
+    ///
+    /// # Errors
+    /// There is something that was not.
+    pub fn settled(&mut self, now: Times) -> Result<(), Wrong> {
+        // A scheduler that is stopped does not look.
+        if matches!(self.phase, Phase::Stopped | Phase::Over) {
+            return Ok(());
+        }
+        self.look(now);
+        if let Some(Ready { job, due, .. }) = self.take_next(0) {
+            return Err(("P4", format!("job {job} was due at {due} and not run at {now:?}")));
+        }
+        self.until = None;
+        if matches!(self.phase, Phase::Ending(_)) {
+            self.try_end();
+        }
+        Ok(())
+    }
+
+    /// When a job is due next; never, if it is not.
+    #[must_use]
+    pub fn next_of(&self, job: &Job, now: Times) -> u64 {
+        let is_wall = job.timing.is_wall();
+        let is_stopped = self.phase == Phase::Stopped;
+        let since = if is_stopped { now.on(is_wall) } else { self.since.on(is_wall) };
+        match job.wants() {
+            NEVER => NEVER,
+            due if due >= since || (job.is_past && !is_stopped) => due,
+            due => job.timing.first_from(due, since).0,
+        }
+    }
+
+    /// How many runs a job has before it.
+    #[must_use]
+    pub fn remaining(job: &Job) -> Remaining {
+        job.times.map_or(Remaining::ForEver, Remaining::Runs)
+    }
+
+    /// Puts what is due in line, as the scheduler does before it does anything else.
+    fn look(&mut self, now: Times) {
+        self.see(Times { wall: if self.has_wall() { now.wall } else { 0 }, ..now });
+        let Some(until) = self.until(now) else { return };
+        for _ in 0..AT_A_TIME {
+            let Some(index) = self.first_due(until) else { break };
+            if self.is_full() && self.rules.overflow == Overflow::Wait {
+                break;
+            }
+            self.fall_due(index, until);
+        }
+    }
+
+    /// By when what is due is put in line.
+    fn until(&self, now: Times) -> Option<Times> {
+        match self.phase {
+            Phase::Running => Some(now),
+            Phase::Ending(_) => self.until,
+            Phase::Stopped | Phase::Over => None,
+        }
+    }
+
+    /// If the wall clock was set back by much, its jobs are due when it says so now. Where no job asks for it, it shows zero.
+    fn see(&mut self, now: Times) {
+        let expected = self.seen.wall.saturating_add(now.engine.saturating_sub(self.seen.engine));
+        self.seen = now;
+        if now.wall == 0 || expected.saturating_sub(now.wall) <= SET_BACK {
+            return;
+        }
+        self.since.wall = self.since.wall.min(now.wall);
+        for index in 0..self.jobs.len() {
+            if self.jobs[index].timing.is_wall() {
+                let next = self.jobs[index].timing.after(now.wall);
+                self.jobs[index].due = self.jobs[index].due.min(next);
+                self.place(index);
+            }
+        }
+    }
+
+    /// The job that is due first.
+    fn first_due(&self, now: Times) -> Option<usize> {
+        let is_due = |job: &Job| job.wants() <= now.on(job.timing.is_wall()) && job.wants() != NEVER;
+        let due = (0..self.jobs.len()).filter(|index| is_due(&self.jobs[*index]));
+        // The clocks take turns, so that those of the engine's, which are few, are among the first.
+        due.min_by_key(|index| (self.jobs[*index].timing.is_wall(), self.jobs[*index].due, self.jobs[*index].placed))
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting() > self.rules.queue
+    }
+
+    /// One of its times has come: is it made, and what of those that went by?
+    fn fall_due(&mut self, index: usize, now: Times) {
+        let job = &mut self.jobs[index];
+        let is_wall = job.timing.is_wall();
+        let (now, since) = (now.on(is_wall), self.since.on(is_wall));
+        job.is_past &= job.due < since;
+        if job.due < since && !job.is_past {
+            let away = job.come_back(since);
+            job.missed_runs += away;
+            self.counts.missed += away;
+            return self.place(index);
+        }
+        let due = job.due;
+        let fallen = job.fall_due(now);
+        self.counts.overlapped += fallen.overlapped;
+        self.counts.missed += fallen.missed;
+        if fallen.is_made {
+            self.line_up(index, due);
+        }
+        self.place(index);
+    }
+
+    fn line_up(&mut self, index: usize, due: u64) {
+        let is_full = self.is_full();
+        let job = &mut self.jobs[index];
+        if is_full && self.rules.overflow == Overflow::Skip {
+            let count = 1 + job.backlog.len() as u64;
+            job.backlog.clear();
+            job.overflowed += count;
+            self.counts.overflowed += count;
+            return;
+        }
+        self.counts.late += u64::from(is_full && self.rules.overflow == Overflow::RunLate);
+        job.line_up();
+        self.line.push_back(Ready { job: job.id, due, is_wall: job.timing.is_wall(), plan: job.plan });
+    }
+
+    /// Takes the run that is next. Where runs are next in any order, it is that of `id`, if it is one of them: runs by different clocks,
+    /// and those that were due together, of which it is not known when the scheduler last looked at each.
+    fn take_next(&mut self, id: Id) -> Option<Ready> {
+        let of_wall = self.line.iter().find(|ready| ready.job == id).map(|ready| ready.is_wall);
+        loop {
+            let is_of = |ready: &Ready| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
+            let first = self.line.iter().position(is_of)?;
+            let due = self.line[first].due;
+            let is_equal = |ready: &Ready| is_of(ready) && ready.due == due && ready.job == id;
+            let equal = self.line.iter().position(is_equal);
+            let ready = self.line.remove(equal.unwrap_or(first))?;
+            let Some(job) = self.job_mut(ready.job) else { continue };
+            if !job.is_paused {
+                return Some(ready);
+            }
+            job.step_back(ready.plan);
+        }
+    }
+
+    fn take_running(&mut self, id: Id, number: u64) -> Result<(), Wrong> {
+        let found = self.running.iter().position(|run| *run == (id, number));
+        let Some(index) = found else {
+            return Err(("P2", format!("run {number} of job {id} ended, and was not running")));
+        };
+        self.running.remove(index);
+        Ok(())
+    }
+
+    /// A run of this job is over: the next of its backlog is its turn, or the job is over as well.
+    fn ended(&mut self, id: Id) {
+        let Some(index) = self.jobs.iter().position(|job| job.id == id) else { return };
+        let next = self.jobs[index].end_run();
+        if let Some(due) = next.filter(|_| self.phase != Phase::Ending(Shutdown::Abort)) {
+            self.line_up(index, due);
+        }
+        if self.jobs[index].is_over() {
+            self.jobs.remove(index);
+        }
+    }
+
+    fn try_end(&mut self) {
+        if self.running.is_empty() && self.waiting() == 0 && self.until.is_none() {
+            self.phase = Phase::Over;
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.jobs.clear();
+        self.line.clear();
+    }
+
+    fn place(&mut self, index: usize) {
+        self.placed += 1;
+        self.jobs[index].placed = self.placed;
+    }
+
+    fn job(&self, id: Id) -> Option<&Job> {
+        self.jobs.iter().find(|job| job.id == id)
+    }
+
+    fn job_mut(&mut self, id: Id) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|job| job.id == id)
+    }
+}
+
+impl Times {
+    /// What one of the two shows.
+    #[must_use]
+    pub fn on(self, is_wall: bool) -> u64 {
+        if is_wall { self.wall } else { self.engine }
+    }
+}

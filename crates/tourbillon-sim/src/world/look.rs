@@ -1,0 +1,128 @@
+//! What can be seen after a step, compared with what may be.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{BATCH, PATIENCE, World};
+use crate::actors::{crowd, named, scheduler, sleep, timer};
+use crate::hub::{NOBODY, What};
+use crate::model::{SeenBy, State};
+
+impl World {
+    /// Takes in what the engine has done.
+    pub(super) fn absorb(&mut self) {
+        let mut events = self.stage.hub.take();
+        if let Some(broken) = self.stage.broken {
+            broken.distort(&mut events);
+        }
+        let mut woken = Vec::new();
+        for event in events {
+            self.trace.event(event);
+            if event.clock > self.stage.model.clock {
+                self.stage.model.clock_shows(event.clock);
+            }
+            match event.what {
+                What::Woken => {
+                    let surface = self.stage.model.get(event.id).map_or("", |item| item.surface);
+                    let is_exact = match surface {
+                        "wait" | "named wait" => true,
+                        "scope" | "delay queue" => false,
+                        _ => self.stage.is_exact(),
+                    };
+                    self.stage.model.woken(event.id, event.clock, is_exact);
+                    self.stage.ready.insert(event.id);
+                    woken.push(event.id);
+                }
+                What::Told(outcome) => self.stage.model.told(event.id, outcome, event.clock),
+                What::Did(result) if result == NOBODY => {}
+                What::Did(result) if timer::did(&mut self.timers, &mut self.stage, event, result) => {}
+                What::Did(result) if named::did(&mut self.named, &mut self.stage, event, result) => {}
+                _ => scheduler::heard(&mut self.schedulers, &mut self.stage, event),
+            }
+        }
+        // Who turns the engine while a batch is woken has the next batch woken before the rest of it.
+        let is_nested = woken.len() >= BATCH && self.stage.hub.reentries.load(Ordering::SeqCst) > 0;
+        if self.stage.is_exact() && !self.stage.model.closed && !is_nested {
+            self.stage.model.check_order(&woken);
+        }
+    }
+
+    /// Takes in what has happened, and compares all that can be seen.
+    pub(super) fn look(&mut self) {
+        self.absorb();
+        if self.stage.model.closed {
+            self.wait_for_calls();
+        } else if self.is_swept && scheduler::is_to_be_asked(&self.schedulers, &self.stage) {
+            scheduler::ask(&self.schedulers, &mut self.stage);
+            self.sweep();
+        }
+        let now = self.stage.now();
+        self.trace.number(now);
+        self.stage.model.clock_shows(now);
+        if self.is_swept && self.stage.is_exact() {
+            self.stage.model.swept(now);
+        }
+        sleep::observe(&mut self.sleeps, &mut self.stage);
+        timer::observe(&mut self.timers, &mut self.stage);
+        named::observe(&mut self.named, &mut self.stage);
+        scheduler::observe(&mut self.schedulers, &mut self.stage, self.is_swept);
+        self.stage.model.check(self.is_swept);
+        self.check_stats();
+    }
+
+    /// After a shutdown callbacks are called on a thread that is started for them: it is waited for, so that a run stays the same.
+    fn wait_for_calls(&mut self) {
+        let is_untold = |world: &World| {
+            world.stage.model.items().any(|(_, item)| {
+                let is_over = item.must || matches!(item.state, State::Ended(_));
+                item.seen_by == SeenBy::Calling && is_over && item.signals == 0
+            })
+        };
+        // A panic is counted once it has been caught.
+        let is_uncounted = |world: &World| {
+            world.stage.engine.stats().callback_panics < world.stage.hub.callback_panics.load(Ordering::SeqCst)
+        };
+        let is_calling = |world: &World| world.stage.hub.calling.load(Ordering::SeqCst) > 0;
+        // With a fault planted, what is lost is lost.
+        let patience = if self.stage.broken.is_some() { PATIENCE / 500 } else { PATIENCE };
+        let start = Instant::now();
+        let is_awaited = |world: &World| scheduler::is_awaited(&world.schedulers);
+        while (is_untold(self) || is_uncounted(self) || is_awaited(self) || is_calling(self))
+            && start.elapsed() < patience
+        {
+            std::thread::sleep(Duration::from_micros(20));
+            self.absorb();
+        }
+        self.is_swept = true;
+    }
+
+    fn check_stats(&mut self) {
+        let stats = self.stage.engine.stats();
+        let sum = stats.fired + stats.cancelled + stats.stopped + stats.pending;
+        self.stage.model.same("P2", "armed, and what became of it", stats.armed, sum);
+        self.stage.model.same("P4", "fires and their lateness", stats.lateness.count(), stats.fired);
+        let hub = &self.stage.hub;
+        let (wakers, callbacks) = (hub.waker_panics.load(Ordering::SeqCst), hub.callback_panics.load(Ordering::SeqCst));
+        self.stage.model.same("P6", "wakers that panicked", stats.waker_panics, wakers);
+        self.stage.model.same("P6", "callbacks that panicked", stats.callback_panics, callbacks);
+        if let Some(most) = self.stage.setup.capacity {
+            self.stage.model.same("P7", "more timers than there is room for", stats.pending > most as u64, false);
+        }
+        if self.stage.is_exact() {
+            let least = sleep::armed(&self.sleeps, &self.stage) + crowd::armed(&self.crowd, &self.stage);
+            let least = least as u64;
+            let others = self.timeouts.len() + self.intervals.len() + 2 * self.scopes.len() + self.queues.len();
+            let others = (others + self.timers.len() + self.named.len() + 2 * self.schedulers.len()) as u64;
+            let is_so = (least..=least + others).contains(&stats.pending);
+            if !is_so {
+                let what =
+                    format!("{} timers are pending, and should be {least} and at most {others} others", stats.pending);
+                self.stage.model.violate("P7", what);
+            }
+        }
+        if !self.stage.model.closed {
+            self.trace.number(stats.armed);
+            self.trace.number(stats.fired);
+        }
+    }
+}
