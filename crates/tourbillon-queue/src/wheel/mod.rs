@@ -743,7 +743,7 @@ mod tests {
     fn p3_p5_the_timers_of_one_slot_come_out_in_order_at_every_level() {
         for height in 1..LEVELS as u32 {
             let width = 1u64 << (DIGIT * height);
-            let deadlines = [width, width + 1, width + width / 3, 2 * width - 2, 2 * width - 1].map(at);
+            let deadlines = [0, 1, width / 3, width / 2, width - 2, width - 1].map(|offset| at(width + offset));
             let mut wheel = Wheel::new();
             for deadline in deadlines.into_iter().rev() {
                 wheel.insert(deadline, height);
