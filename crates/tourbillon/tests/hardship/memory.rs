@@ -43,7 +43,11 @@ fn refuses() {
     for round in 0..3 {
         held.extend((0..CAPACITY).map(|_| engine.try_sleep(years(1)).expect("there is room")));
         for _ in 0..1000 {
-            assert_eq!(engine.try_sleep(years(1)).unwrap_err(), ArmError::Full { capacity: CAPACITY }, "in round {round}");
+            assert_eq!(
+                engine.try_sleep(years(1)).unwrap_err(),
+                ArmError::Full { capacity: CAPACITY },
+                "in round {round}"
+            );
         }
         assert_eq!(engine.stats().pending, CAPACITY as u64);
         held.clear();
