@@ -170,16 +170,20 @@ pub fn did(actors: &mut [Actor], stage: &mut Stage, event: Event, result: u64) -
             return true;
         }
     };
-    // All waits end together. Those whose time has come may have, and wait to be told.
+    // Those whose time has come may have ended, and wait to be told.
     let is_over = stage.model.closed || actor.waits.iter().any(|wait| is_reached(wait, stage));
-    if result == 0 && is_over && most > 0 {
-        let fired: Vec<Id> = actor.waits.iter().filter(|wait| is_pending(wait, stage)).map(|wait| wait.id).collect();
+    let expected = pending.min(most) as u64;
+    if is_over && result < expected {
+        // Those that have ended are the oldest: one that was begun by a callback may wait already.
+        let fired = if result == 0 { pending } else { pending - result as usize };
+        let fired: Vec<Id> =
+            actor.waits.iter().filter(|wait| is_pending(wait, stage)).map(|wait| wait.id).take(fired).collect();
         let is_open = !stage.model.closed;
         fired.into_iter().filter(|_| is_open).for_each(|id| stage.model.end(id, Outcome::Fired));
     } else {
-        stage.model.same("P2", "waits that a callback of the same timer cancelled", result, pending.min(most) as u64);
-        cancel_first(actor, stage, most);
+        stage.model.same("P2", "waits that a callback of the same timer cancelled", result, expected);
     }
+    cancel_first(actor, stage, result as usize);
     if let Deed::Set(after) = deed {
         actor.expiry = Some(add(event.clock, after));
     }
