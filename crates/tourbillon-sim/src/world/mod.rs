@@ -1,8 +1,8 @@
 //! One world from its beginning to its end: takes the steps of a plan, one by one, and compares after each.
 //!
 //! - here: the steps, and what moves time
-//! - [`look`]: takes in what the engine has done, and compares it
-//! - [`end`]: all go, and nothing is left
+//! - `look`: takes in what the engine has done, and compares it
+//! - `end`: all go, and nothing is left
 
 mod end;
 mod look;
