@@ -153,7 +153,7 @@ impl Line {
     }
 
     fn is_hour(&self, local: i64) -> bool {
-        self.hour.has((local / 60).rem_euclid(24) as u8)
+        self.hour.has(local.div_euclid(60).rem_euclid(24) as u8)
     }
 
     /// Whether it names this minute of a local clock.

@@ -148,9 +148,19 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::Drop { .. } => {
             drop(timer);
             let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
+            let timer = lock(&actor.slot).take();
+            drop_one(actor, timer, stage, thread);
         }
     }
+}
+
+/// A callback is told how its wait ended. With one that has fired all others have that waited with it.
+pub fn told(actors: &[Actor], stage: &mut Stage, id: Id, outcome: Outcome) {
+    let found = actors.iter().find(|actor| actor.waits.iter().any(|wait| wait.id == id));
+    let Some(actor) = found.filter(|_| outcome == Outcome::Fired && stage.model.is_pending(id)) else { return };
+    let others = actor.waits.iter().filter(|wait| wait.id != id && matches!(wait.way, Way::Call(_)));
+    let others: Vec<Id> = others.filter(|wait| is_reached(wait, stage)).map(|wait| wait.id).collect();
+    others.into_iter().for_each(|id| stage.model.end(id, Outcome::Fired));
 }
 
 /// A callback did something with its own timer: whether it is one of ours.
@@ -205,7 +215,7 @@ pub fn wake(actors: &mut [Actor], stage: &mut Stage, id: Id, thread: usize) -> b
 /// Callbacks that have been called need not be kept; and of the others it can be asked whether they wait.
 pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage) {
     let dropped: Vec<Actor> = actors.extract_if(.., |actor| actor.timer().is_none()).collect();
-    dropped.into_iter().for_each(|actor| drop_one(actor, stage, 0));
+    dropped.into_iter().for_each(|actor| drop_one(actor, None, stage, 0));
     for actor in actors {
         actor.waits.retain(|wait| {
             let Way::Call(handle) = &wait.way else { return true };
@@ -229,8 +239,10 @@ pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage) {
 
 /// Ends all of them.
 pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
-    for (thread, actor) in actors.drain(..).enumerate() {
-        drop_one(actor, stage, thread);
+    // A callback that is called while others go finds no timer any more.
+    let timers: Vec<_> = actors.iter().map(|actor| lock(&actor.slot).take()).collect();
+    for (thread, (actor, timer)) in actors.drain(..).zip(timers).enumerate() {
+        drop_one(actor, timer, stage, thread);
     }
 }
 
@@ -317,10 +329,9 @@ fn is_pending(wait: &Waiting, stage: &Stage) -> bool {
     stage.model.get(wait.id).is_some_and(|item| item.state == State::Pending && item.signals == 0)
 }
 
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
+fn drop_one(actor: Actor, timer: Option<Arc<Timer>>, stage: &mut Stage, thread: usize) {
     cancel_first(&actor, stage, usize::MAX);
-    let Actor { slot, waits, .. } = actor;
-    let timer = lock(&slot).take();
+    let Actor { waits, .. } = actor;
     stage.threads.on(thread, || drop(timer));
     for Waiting { id, way } in waits {
         match way {

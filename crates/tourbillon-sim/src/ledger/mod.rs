@@ -355,18 +355,20 @@ impl Ledger {
     /// and those that were due together, of which it is not known when the scheduler last looked at each.
     fn take_next(&mut self, id: Id) -> Option<Ready> {
         let of_wall = self.line.iter().find(|ready| ready.job == id).map(|ready| ready.is_wall);
+        let is_of = |ready: &Ready| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
         loop {
-            let is_of = |ready: &Ready| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
             let first = self.line.iter().position(is_of)?;
-            let due = self.line[first].due;
-            let is_equal = |ready: &Ready| is_of(ready) && ready.due == due && ready.job == id;
-            let equal = self.line.iter().position(is_equal);
-            let ready = self.line.remove(equal.unwrap_or(first))?;
-            let Some(job) = self.job_mut(ready.job) else { continue };
-            if !job.is_paused {
-                return Some(ready);
+            let Ready { job, due, plan, .. } = self.line[first];
+            match self.job_mut(job) {
+                Some(job) if job.is_paused => job.step_back(plan),
+                Some(_) => {
+                    let is_equal = |ready: &Ready| is_of(ready) && ready.due == due && ready.job == id;
+                    let equal = self.line.iter().position(is_equal);
+                    return self.line.remove(equal.unwrap_or(first));
+                }
+                None => {}
             }
-            job.step_back(ready.plan);
+            self.line.remove(first);
         }
     }
 

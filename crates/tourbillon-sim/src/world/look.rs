@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{BATCH, PATIENCE, World};
+use super::{PATIENCE, World};
 use crate::actors::{crowd, named, scheduler, sleep, timer};
 use crate::hub::{NOBODY, What};
 use crate::model::{SeenBy, State};
@@ -33,7 +33,10 @@ impl World {
                     self.stage.ready.insert(event.id);
                     woken.push(event.id);
                 }
-                What::Told(outcome) => self.stage.model.told(event.id, outcome, event.clock),
+                What::Told(outcome) => {
+                    timer::told(&self.timers, &mut self.stage, event.id, outcome);
+                    self.stage.model.told(event.id, outcome, event.clock);
+                }
                 What::Did(result) if result == NOBODY => {}
                 What::Did(result) if timer::did(&mut self.timers, &mut self.stage, event, result) => {}
                 What::Did(result) if named::did(&mut self.named, &mut self.stage, event, result) => {}
@@ -41,7 +44,7 @@ impl World {
             }
         }
         // Who turns the engine while a batch is woken has the next batch woken before the rest of it.
-        let is_nested = woken.len() >= BATCH && self.stage.hub.reentries.load(Ordering::SeqCst) > 0;
+        let is_nested = !self.crowd.is_empty() && self.stage.hub.reentries.load(Ordering::SeqCst) > 0;
         if self.stage.is_exact() && !self.stage.model.closed && !is_nested {
             self.stage.model.check_order(&woken);
         }

@@ -176,10 +176,12 @@ impl World {
         self.set_clock(now);
     }
 
-    /// Where jobs follow the wall clock, they are told at once how it was set: how far is what they go by.
+    /// Where jobs follow the wall clock, they are told at once how it was set, also if that was while they rested: how far is what they
+    /// go by.
     fn follow_wall(&mut self, step: Step) {
-        let is_set = matches!(step, Step::Jump(_) | Step::Back(_) | Step::Scheduler(scheduler::Op::SetWall { .. }));
-        if is_set && scheduler::has_wall(&self.schedulers) {
+        let is_time = matches!(step, Step::Jump(_) | Step::Back(_));
+        let is_jobs = matches!(step, Step::Scheduler(scheduler::Op::SetWall { .. } | scheduler::Op::Start { .. }));
+        if (is_time || is_jobs) && scheduler::has_wall(&self.schedulers) {
             self.sweep();
         }
     }

@@ -109,7 +109,9 @@ impl Habit {
         let course = if setup.is_roomy() { course } else { Course::Yields(2) };
         let key = random.below(u64::from(KEYS)) as u32;
         let deed = match random.below(16) {
-            0..4 => Deed::Pause(key),
+            // A run that is paused in line takes room until somebody comes to it, and that is not told.
+            0..4 if setup.is_roomy() => Deed::Pause(key),
+            0..4 => Deed::Resume(key),
             4..7 => Deed::Resume(key),
             7..10 => Deed::Remove(key),
             10..13 => Deed::Reschedule(key, terms, line),
