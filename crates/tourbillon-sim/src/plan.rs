@@ -216,10 +216,12 @@ impl Setup {
         self.room >= ROOMY
     }
 
-    /// A cron line for a job, or none.
+    /// A cron line for a job, or none. None where decades go by in a step: of more than a thousand times that it misses at once a job
+    /// counts a thousand, once or several times.
     pub fn cron_line(&self, random: &mut Random) -> Option<Line> {
         let pace = match self.wall {
             WallOf::Nobody => return None,
+            _ if self.is_wide => return None,
             WallOf::Same if self.scale == HOUR => Pace::Minutes,
             WallOf::Same => Pace::Days,
             WallOf::Apart(_) => random.one_of(&[Pace::Seconds, Pace::Minutes, Pace::Days, Pace::Days]),

@@ -9,11 +9,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tourbillon::scheduler::{Run, Scheduler, Shutdown};
+use tourbillon::scheduler::Run;
 use tourbillon::time::Instant;
 
-use super::{KEYS, Terms};
-use crate::almanac::Line;
 use crate::hub::{Hub, Id, Live, Manner, Planted, What};
 use crate::plan::Setup;
 use crate::random::Random;
@@ -26,8 +24,6 @@ pub struct Habit {
     pub manner: Manner,
     /// How its runs end.
     pub end: End,
-    /// What each does to its scheduler.
-    pub deed: Option<Deed>,
     /// How its runs go on, if they are futures.
     pub course: Option<Course>,
 }
@@ -49,18 +45,6 @@ pub enum Course {
     Yields(u8),
     /// It waits until somebody lets it go on.
     Waits,
-}
-
-/// What a run does to its scheduler, and to its own job among others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
-    Pause(u32),
-    Resume(u32),
-    Remove(u32),
-    Reschedule(u32, Terms, Option<Line>),
-    Stop,
-    Start,
-    ShutDown(Shutdown),
 }
 
 /// Where runs wait until they are let go on, in the order in which they began.
@@ -102,27 +86,13 @@ pub(super) struct Failed;
 impl Habit {
     /// Any.
     pub fn random(random: &mut Random, setup: &Setup) -> Habit {
-        let (terms, line) = Terms::random(random, setup);
         let course =
             random.one_of(&[Course::Yields(0), Course::Yields(1), Course::Yields(3), Course::Waits, Course::Waits]);
         // A job that is due while its run waits is looked at without a word, and then it is not known which of equals is first.
         let course = if setup.is_roomy() { course } else { Course::Yields(2) };
-        let key = random.below(u64::from(KEYS)) as u32;
-        let deed = match random.below(16) {
-            // A run that is paused in line takes room until somebody comes to it, and that is not told.
-            0..4 if setup.is_roomy() => Deed::Pause(key),
-            0..4 => Deed::Resume(key),
-            4..7 => Deed::Resume(key),
-            7..10 => Deed::Remove(key),
-            10..13 => Deed::Reschedule(key, terms, line),
-            13 => Deed::Stop,
-            14 => Deed::Start,
-            _ => Deed::ShutDown(random.one_of(&[Shutdown::Drain, Shutdown::Abort])),
-        };
         Habit {
             manner: random.one_of(&[Manner::Good, Manner::Good, Manner::Good, Manner::Nosy, Manner::PanicsInDrop]),
             end: random.one_of(&[End::Well, End::Well, End::Well, End::Fails, End::Panics, End::PanicsAtOnce]),
-            deed: random.one_in(5).then_some(deed),
             course: random.one_in(2).then_some(course),
         }
     }
@@ -152,10 +122,6 @@ impl Part {
 
     fn begin(&self, run: &Run<u32>) {
         self.hub.write(self.id, What::Ran(run.number(), time_of(self.base, run.due())));
-        if let (Some(deed), Some(scheduler)) = (self.habit.deed, run.scheduler()) {
-            let result = deed.act(&scheduler);
-            self.hub.write(self.id, What::Did(u64::from(result)));
-        }
         self.hub.behave(self.habit.manner);
     }
 
@@ -170,26 +136,6 @@ impl End {
             End::Well => Ok(()),
             End::Fails => Err(Failed),
             End::Panics | End::PanicsAtOnce => resume_unwind(Box::new(Planted)),
-        }
-    }
-}
-
-impl Deed {
-    fn act(self, scheduler: &Scheduler<u32>) -> bool {
-        match self {
-            Deed::Pause(key) => scheduler.pause(&key),
-            Deed::Resume(key) => scheduler.resume(&key),
-            Deed::Remove(key) => scheduler.remove(&key),
-            Deed::Reschedule(key, terms, line) => scheduler.reschedule(&key, terms.plan(line)).is_ok(),
-            Deed::Stop => {
-                scheduler.stop();
-                true
-            }
-            Deed::Start => {
-                scheduler.start();
-                true
-            }
-            Deed::ShutDown(how) => !scheduler.shutdown(how).is_over(),
         }
     }
 }
