@@ -19,6 +19,7 @@ use tourbillon::Outcome;
 
 use crate::hub::{Id, Manner};
 use crate::model::State;
+use crate::plan::Setup;
 use crate::random::Random;
 use crate::stage::Stage;
 
@@ -51,11 +52,12 @@ pub fn finish<A: Player>(actors: &mut Vec<A>, stage: &mut Stage) {
 }
 
 /// How a waker behaves: mostly well.
-pub fn manner_of_waker(random: &mut Random) -> Manner {
+pub fn manner_of_waker(random: &mut Random, setup: &Setup) -> Manner {
     match random.below(16) {
         0 => Manner::Panics,
         1 => Manner::Nosy,
-        2 => Manner::Turns,
+        // Who turns the engine in the middle of a turn, or of a cancel, has callbacks called that are told of neither.
+        2 if !setup.has_deeds => Manner::Turns,
         _ => Manner::Good,
     }
 }

@@ -85,7 +85,7 @@ impl Op {
             9..13 => Op::Wait { thread, which, after },
             13..20 => {
                 let deeds = [Deed::Begin { name, after }, Deed::Cancel { name }, Deed::Cancel { name: 1 }, Deed::Drop];
-                let deed = random.one_in(3).then(|| random.one_of(&deeds));
+                let deed = (setup.has_deeds && random.one_in(3)).then(|| random.one_of(&deeds));
                 Op::Begin { thread, name, after, manner: manner_of_callback(random), deed }
             }
             20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2]) },

@@ -61,7 +61,7 @@ impl Op {
                 after,
                 slack: random.one_in(3).then_some(slack),
                 tried: random.one_in(4),
-                manner: manner_of_waker(random),
+                manner: manner_of_waker(random, setup),
             },
             6..11 => Op::Poll { which, thread, fresh: random.one_in(4) },
             11..14 => Op::Reset { which, thread, after },

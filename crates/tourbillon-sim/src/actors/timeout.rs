@@ -52,7 +52,7 @@ impl Op {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let after = after(random, setup);
         match random.below(16) {
-            0..5 => Op::New { thread, after, tried: random.one_in(4), manner: manner_of_waker(random) },
+            0..5 => Op::New { thread, after, tried: random.one_in(4), manner: manner_of_waker(random, setup) },
             5..9 => Op::Poll { which, thread },
             9 => Op::Open { which },
             10..12 => Op::Reset { which, thread, after },

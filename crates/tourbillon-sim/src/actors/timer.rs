@@ -92,10 +92,10 @@ impl Op {
                 let set = Deed::Set(after(random, setup));
                 let deeds =
                     [set, set, Deed::Cancel, Deed::CancelOne, Deed::CancelSelf, Deed::Again, Deed::Again, Deed::Drop];
-                let deed = random.one_in(3).then(|| random.one_of(&deeds));
+                let deed = (setup.has_deeds && random.one_in(3)).then(|| random.one_of(&deeds));
                 Op::Call { which, thread, manner: manner_of_callback(random), deed }
             }
-            10..14 => Op::Wait { which, thread, manner: manner_of_waker(random) },
+            10..14 => Op::Wait { which, thread, manner: manner_of_waker(random, setup) },
             14 => Op::Cancel { which, thread },
             15..17 => Op::CancelOne { which, thread },
             17..19 => Op::CancelThis { which, thread, wait },
