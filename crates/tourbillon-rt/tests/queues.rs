@@ -112,6 +112,8 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
         for socket in waiting.iter().step_by(3) {
             sender.send_to(b"in time", socket.local_addr().unwrap()).unwrap();
         }
+        // On a machine so busy that it is not, those who wait for it may be told that their time is over.
+        let is_in_time = Instant::now() < deadline;
         elsewhere.join().unwrap();
         if blocks {
             thread::sleep(deadline.saturating_duration_since(Instant::now()) + ms(5));
@@ -122,7 +124,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
                 Ok(count) => assert_eq!((number % 3, count), (0, 7), "nobody has sent to it"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::TimedOut);
-                    assert_ne!(number % 3, 0, "what came first stays");
+                    assert!(number % 3 != 0 || !is_in_time, "what came first stays");
                     assert!(Instant::now() >= deadline, "early");
                 }
             }
