@@ -789,3 +789,45 @@ fn t8_debug_shows_the_deadline_and_the_outcome() {
     let text = format!("{:?}", *sleep);
     assert!(text.contains("deadline") && text.contains("Fired"), "{text}");
 }
+
+#[test]
+fn f8_made_and_polled_in_one_go_it_counts_towards_the_capacity_as_any_other() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _entered = engine.enter();
+    let (task, other) = (Task::new(), Task::new());
+    let (first, poll) = Sleep::polled(ms(10), &mut task.cx());
+    assert!(poll.is_pending());
+    let (second, poll) = Sleep::polled(ms(5), &mut other.cx());
+    assert!(poll.is_pending());
+    assert_eq!(engine.stats().pending, 1, "the second waits for room");
+    drop(first);
+    let mut second = Box::pin(second);
+    assert_eq!((task.wakes(), other.wakes()), (0, 1));
+    assert!(other.poll(second.as_mut()).is_pending());
+    assert_eq!(engine.advance(ms(5)), 1);
+    assert_eq!(other.poll(second.as_mut()), Poll::Ready(()));
+}
+
+#[test]
+fn f8_made_and_polled_in_one_go_it_is_ready_if_it_is_due_and_after_a_shutdown() {
+    let engine = manual();
+    let _entered = engine.enter();
+    let (zero, poll) = Sleep::polled(Duration::ZERO, &mut Task::new().cx());
+    assert_eq!((poll, zero.outcome(), engine.stats().armed), (Poll::Ready(()), Some(Outcome::Fired), 0));
+    engine.shutdown();
+    let (late, poll) = Sleep::polled(ms(1), &mut Task::new().cx());
+    assert_eq!((poll, late.outcome()), (Poll::Ready(()), Some(Outcome::Stopped)));
+}
+
+#[test]
+fn f8_t7_made_and_polled_in_one_go_it_wakes_a_driver_that_sleeps_for_longer() {
+    let engine = Engine::builder().build().unwrap();
+    let _entered = engine.enter();
+    let (far, near) = (Task::new(), Task::new());
+    let (_far, poll) = Sleep::polled(years(1), &mut far.cx());
+    assert!(poll.is_pending());
+    thread::sleep(ms(20));
+    let (_near, _) = Sleep::polled(ms(5), &mut near.cx());
+    eventually("the nearer one fires", || near.wakes() == 1);
+    assert_eq!(far.wakes(), 0);
+}

@@ -260,8 +260,8 @@ fn a7_a_blocked_thread_is_told_how_its_wait_ended() {
 #[test]
 fn a7_with_a_driver_a_thread_can_wait_in_a_line() {
     let engine = Engine::builder().build().unwrap();
-    let timer = on(&engine, ms(2));
     let start = Instant::now();
+    let timer = on(&engine, ms(2));
     assert_eq!(timer.wait_blocking(), Outcome::Fired);
     assert!(start.elapsed() >= ms(2));
 }
