@@ -51,8 +51,9 @@ impl Store {
         let sessions = &mut *self.lock();
         sessions.logged_in += 1;
         let id = SessionId(sessions.logged_in);
+        let last_asked_for = Instant::now();
         let expiry = sessions.expiries.insert(id, KEPT);
-        sessions.by_id.insert(id, Session { user: user.to_owned(), last_asked_for: Instant::now(), expiry });
+        sessions.by_id.insert(id, Session { user: user.to_owned(), last_asked_for, expiry });
         id
     }
 
