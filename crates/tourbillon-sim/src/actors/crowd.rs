@@ -54,11 +54,33 @@ impl Player for Actor {
     }
 
     fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-        poll(actors, stage, index, thread);
+        let Some(Actor { id, sleep, waker }) = actors.get_mut(index) else { return };
+        let id = *id;
+        stage.ready.remove(&id);
+        let polled = stage.threads.on(thread, || sleep.as_mut().poll(&mut Context::from_waker(waker)));
+        let is_idle = stage.model.get(id).is_some_and(|item| item.state == State::Idle);
+        if polled == Poll::Pending {
+            stage.model.still_pending(id);
+            if is_idle {
+                let place = stage.place(thread, stage.setup.slack.is_strict());
+                stage.model.pend(id, place);
+            }
+            return;
+        }
+        let outcome = sleep.outcome().unwrap_or(Outcome::Cancelled);
+        stage.model.end(id, outcome);
+        let ended = actors.swap_remove(index);
+        stage.model.forget(id);
+        stage.threads.on(thread, || drop(ended));
     }
 
     fn leave(self, stage: &mut Stage, thread: usize) {
-        drop_one(self, stage, thread);
+        stage.ready.remove(&self.id);
+        if stage.model.is_pending(self.id) {
+            stage.model.cancel(self.id);
+        }
+        stage.model.forget(self.id);
+        stage.threads.on(thread, || drop(self.sleep));
     }
 }
 
@@ -71,7 +93,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
                 let after = after.saturating_add(Duration::from_nanos(apart * index));
                 actors.push(create(stage, thread, after));
                 let last = actors.len() - 1;
-                poll(actors, stage, last, thread);
+                Actor::poll(actors, stage, last, thread);
             }
         }
         Op::New { .. } => {}
@@ -85,7 +107,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
                 index += 1;
                 (index - 1) % every == 0
             });
-            gone.for_each(|actor| drop_one(actor, stage, thread));
+            gone.for_each(|actor| actor.leave(stage, thread));
         }
     }
 }
@@ -105,27 +127,6 @@ fn create(stage: &mut Stage, thread: usize, after: Duration) -> Actor {
     Actor { id, sleep, waker: stage.waker(id, Manner::Good) }
 }
 
-fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-    let Some(Actor { id, sleep, waker }) = actors.get_mut(index) else { return };
-    let id = *id;
-    stage.ready.remove(&id);
-    let polled = stage.threads.on(thread, || sleep.as_mut().poll(&mut Context::from_waker(waker)));
-    let is_idle = stage.model.get(id).is_some_and(|item| item.state == State::Idle);
-    if polled == Poll::Pending {
-        stage.model.still_pending(id);
-        if is_idle {
-            let place = stage.place(thread, stage.setup.slack.is_strict());
-            stage.model.pend(id, place);
-        }
-        return;
-    }
-    let outcome = sleep.outcome().unwrap_or(Outcome::Cancelled);
-    stage.model.end(id, outcome);
-    let ended = actors.swap_remove(index);
-    stage.model.forget(id);
-    stage.threads.on(thread, || drop(ended));
-}
-
 fn reset(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
     let instant = stage.instant_of(deadline);
     stage.threads.on(thread, || actor.sleep.as_mut().reset(instant));
@@ -135,13 +136,4 @@ fn reset(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
         stage.model.idle(actor.id);
         stage.ready.insert(actor.id);
     }
-}
-
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
-    stage.ready.remove(&actor.id);
-    if stage.model.is_pending(actor.id) {
-        stage.model.cancel(actor.id);
-    }
-    stage.model.forget(actor.id);
-    stage.threads.on(thread, || drop(actor.sleep));
 }

@@ -67,12 +67,51 @@ impl Player for Actor {
         self.id
     }
 
+    /// Takes ticks until there is none.
     fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-        poll(actors, stage, index, thread);
+        let Some(actor) = actors.get_mut(index) else { return };
+        stage.ready.remove(&actor.id);
+        for _ in 0..IN_A_ROW {
+            let Actor { id, interval, waker, next } = actor;
+            let before = stage.model.get(*id).map(|item| item.state);
+            let polled = stage.threads.on(thread, || interval.poll_tick(&mut Context::from_waker(waker)));
+            if stage.model.closed {
+                // The first tick after the shutdown is ready at once; of the others this is not the place to tell.
+                if before == Some(State::Pending) || polled.is_ready() {
+                    stage.model.same("P6", "a tick after a shutdown", polled.is_ready(), true);
+                }
+                let actor = actors.swap_remove(index);
+                return actor.leave(stage, thread);
+            }
+            let Poll::Ready(tick) = polled else {
+                stage.model.still_pending(*id);
+                if before == Some(State::Idle) {
+                    if *next <= stage.now() && stage.is_exact() {
+                        stage.model.violate("P4", format!("interval {id} is past and was armed"));
+                    }
+                    let place = stage.place(thread, stage.setup.slack.is_strict());
+                    stage.model.pend(*id, place);
+                }
+                return;
+            };
+            stage.model.end(*id, Outcome::Fired);
+            let tick = stage.time_of(tick);
+            stage.model.same("P1", "the time of a tick", tick, *next);
+            *next = next_tick(*next, stage.now(), interval.period(), interval.missed_tick_behavior());
+            stage.model.idle(*id);
+            stage.model.set(*id, *next, stage.setup.slack.grid());
+        }
+        // It has not had all; its task yields, and comes again.
+        stage.ready.insert(actors[index].id);
     }
 
     fn leave(self, stage: &mut Stage, thread: usize) {
-        drop_one(self, stage, thread);
+        stage.ready.remove(&self.id);
+        if stage.model.is_pending(self.id) {
+            stage.model.cancel(self.id);
+        }
+        stage.model.forget(self.id);
+        stage.threads.on(thread, || drop(self.interval));
     }
 }
 
@@ -95,7 +134,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     let actor = &mut actors[index];
     match op {
         Op::New { .. } => {}
-        Op::Poll { .. } => poll(actors, stage, index, thread),
+        Op::Poll { .. } => Actor::poll(actors, stage, index, thread),
         Op::ResetAfter { after, .. } => {
             stage.threads.on(thread, || actor.interval.reset_after(after));
             changed(actor, stage, thread, after);
@@ -108,7 +147,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::Missed { missed, .. } => actor.interval.set_missed_tick_behavior(missed),
         Op::Drop { .. } => {
             let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
+            actor.leave(stage, thread);
         }
     }
 }
@@ -125,44 +164,6 @@ fn create(stage: &mut Stage, thread: usize, after: Duration, period: Duration, m
     stage.model.set(id, next, stage.setup.slack.grid());
     let waker = stage.waker(id, Manner::Good);
     Actor { id, interval, waker, next }
-}
-
-/// Takes ticks until there is none.
-fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-    let Some(actor) = actors.get_mut(index) else { return };
-    stage.ready.remove(&actor.id);
-    for _ in 0..IN_A_ROW {
-        let Actor { id, interval, waker, next } = actor;
-        let before = stage.model.get(*id).map(|item| item.state);
-        let polled = stage.threads.on(thread, || interval.poll_tick(&mut Context::from_waker(waker)));
-        if stage.model.closed {
-            // The first tick after the shutdown is ready at once; of the others this is not the place to tell.
-            if before == Some(State::Pending) || polled.is_ready() {
-                stage.model.same("P6", "a tick after a shutdown", polled.is_ready(), true);
-            }
-            let actor = actors.swap_remove(index);
-            return drop_one(actor, stage, thread);
-        }
-        let Poll::Ready(tick) = polled else {
-            stage.model.still_pending(*id);
-            if before == Some(State::Idle) {
-                if *next <= stage.now() && stage.is_exact() {
-                    stage.model.violate("P4", format!("interval {id} is past and was armed"));
-                }
-                let place = stage.place(thread, stage.setup.slack.is_strict());
-                stage.model.pend(*id, place);
-            }
-            return;
-        };
-        stage.model.end(*id, Outcome::Fired);
-        let tick = stage.time_of(tick);
-        stage.model.same("P1", "the time of a tick", tick, *next);
-        *next = next_tick(*next, stage.now(), interval.period(), interval.missed_tick_behavior());
-        stage.model.idle(*id);
-        stage.model.set(*id, *next, stage.setup.slack.grid());
-    }
-    // It has not had all; its task yields, and comes again.
-    stage.ready.insert(actors[index].id);
 }
 
 /// The tick after that one, in the plainest words.
@@ -187,13 +188,4 @@ fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, after: Duration)
     if stage.model.get(id).is_some_and(|item| item.signals > 0 || item.state != State::Pending) {
         stage.model.idle(id);
     }
-}
-
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
-    stage.ready.remove(&actor.id);
-    if stage.model.is_pending(actor.id) {
-        stage.model.cancel(actor.id);
-    }
-    stage.model.forget(actor.id);
-    stage.threads.on(thread, || drop(actor.interval));
 }

@@ -64,11 +64,48 @@ impl Player for Actor {
     }
 
     fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-        poll(actors, stage, index, thread);
+        let Some(Actor { id, future, gate, waker, outer, inner, current }) = actors.get_mut(index) else { return };
+        let id = *id;
+        stage.ready.remove(&id);
+        let before = stage.model.get(id).map(|item| item.state);
+        if before == Some(State::Idle) {
+            // The inner scope is made in the first poll, and never outlives the outer one.
+            let deadline = stage.due_after(*inner).min(*outer);
+            stage.model.set(id, deadline, stage.setup.slack.grid());
+        }
+        let polled = stage.threads.on(thread, || future.as_mut().poll(&mut Context::from_waker(waker)));
+        stage.model.same("P1", "the deadline in force outside all scopes", Deadline::current(), None);
+        match polled {
+            Poll::Pending => {
+                stage.model.still_pending(id);
+                if before == Some(State::Idle) {
+                    stage.model.pend(id, None);
+                    let deadline = stage.model.get(id).map_or(NEVER, |item| item.deadline);
+                    let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| known(stage.time_of(instant)));
+                    stage.model.same("P1", "the deadline in force within a scope", seen, deadline);
+                }
+                return;
+            }
+            Poll::Ready(Ok(Ok(()))) => {
+                stage.model.same("P2", "what a scope waits for is ready", gate.is_open(), true);
+            }
+            Poll::Ready(Ok(Err(elapsed)) | Err(elapsed)) => {
+                let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
+                stage.model.end(id, outcome);
+            }
+        }
+        let actor = actors.swap_remove(index);
+        actor.leave(stage, thread);
     }
 
     fn leave(self, stage: &mut Stage, thread: usize) {
-        drop_one(self, stage, thread);
+        stage.ready.remove(&self.id);
+        if stage.model.is_pending(self.id) {
+            stage.model.cancel(self.id);
+        }
+        stage.model.forget(self.id);
+        stage.threads.on(thread, || drop(self.future));
     }
 }
 
@@ -78,7 +115,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::New { thread, outer, inner } => {
             if actors.len() < MOST / 3 {
                 actors.push(create(stage, thread, outer, inner));
-                poll(actors, stage, actors.len() - 1, thread);
+                Actor::poll(actors, stage, actors.len() - 1, thread);
             }
             return;
         }
@@ -87,11 +124,11 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     let Some(index) = which.checked_rem(actors.len()) else { return };
     match op {
         Op::New { .. } => {}
-        Op::Poll { thread, .. } => poll(actors, stage, index, thread),
+        Op::Poll { thread, .. } => Actor::poll(actors, stage, index, thread),
         Op::Open { .. } => actors[index].gate.open(),
         Op::Drop { thread, .. } => {
             let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
+            actor.leave(stage, thread);
         }
     }
 }
@@ -113,49 +150,4 @@ fn create(stage: &mut Stage, thread: usize, outer: Duration, inner: Duration) ->
     let outer = stage.due_after(outer);
     let waker = stage.waker(id, Manner::Good);
     Actor { id, future: Box::pin(scope), gate, waker, outer, inner, current }
-}
-
-fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-    let Some(Actor { id, future, gate, waker, outer, inner, current }) = actors.get_mut(index) else { return };
-    let id = *id;
-    stage.ready.remove(&id);
-    let before = stage.model.get(id).map(|item| item.state);
-    if before == Some(State::Idle) {
-        // The inner scope is made in the first poll, and never outlives the outer one.
-        let deadline = stage.due_after(*inner).min(*outer);
-        stage.model.set(id, deadline, stage.setup.slack.grid());
-    }
-    let polled = stage.threads.on(thread, || future.as_mut().poll(&mut Context::from_waker(waker)));
-    stage.model.same("P1", "the deadline in force outside all scopes", Deadline::current(), None);
-    match polled {
-        Poll::Pending => {
-            stage.model.still_pending(id);
-            if before == Some(State::Idle) {
-                stage.model.pend(id, None);
-                let deadline = stage.model.get(id).map_or(NEVER, |item| item.deadline);
-                let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| known(stage.time_of(instant)));
-                stage.model.same("P1", "the deadline in force within a scope", seen, deadline);
-            }
-            return;
-        }
-        Poll::Ready(Ok(Ok(()))) => {
-            stage.model.same("P2", "what a scope waits for is ready", gate.is_open(), true);
-        }
-        Poll::Ready(Ok(Err(elapsed)) | Err(elapsed)) => {
-            let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-            stage.model.end(id, outcome);
-        }
-    }
-    let actor = actors.swap_remove(index);
-    drop_one(actor, stage, thread);
-}
-
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
-    stage.ready.remove(&actor.id);
-    if stage.model.is_pending(actor.id) {
-        stage.model.cancel(actor.id);
-    }
-    stage.model.forget(actor.id);
-    stage.threads.on(thread, || drop(actor.future));
 }

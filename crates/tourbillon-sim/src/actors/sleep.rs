@@ -83,7 +83,20 @@ impl Player for Actor {
     }
 
     fn leave(self, stage: &mut Stage, thread: usize) {
-        drop_one(self, stage, thread);
+        let Actor { id, sleep, ticket, .. } = self;
+        stage.ready.remove(&id);
+        if stage.model.is_pending(id) {
+            stage.model.cancel(id);
+        }
+        stage.model.forget(id);
+        if stage.broken == Some(Break::P7) {
+            return std::mem::forget(sleep);
+        }
+        let watch = ticket.as_ref().map(Arc::downgrade);
+        drop(ticket);
+        stage.threads.on(thread, || drop(sleep));
+        let kept = watch.map_or(0, |watch| watch.strong_count());
+        stage.model.same("P7", "wakers that are kept for a sleep that is gone", kept, 0);
     }
 }
 
@@ -128,7 +141,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         }
         Op::Drop { thread, .. } => {
             let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
+            actor.leave(stage, thread);
         }
     }
 }
@@ -261,23 +274,6 @@ fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
         stage.model.idle(actor.id);
         actor.is_watched = false;
     }
-}
-
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
-    let Actor { id, sleep, ticket, .. } = actor;
-    stage.ready.remove(&id);
-    if stage.model.is_pending(id) {
-        stage.model.cancel(id);
-    }
-    stage.model.forget(id);
-    if stage.broken == Some(Break::P7) {
-        return std::mem::forget(sleep);
-    }
-    let watch = ticket.as_ref().map(Arc::downgrade);
-    drop(ticket);
-    stage.threads.on(thread, || drop(sleep));
-    let kept = watch.map_or(0, |watch| watch.strong_count());
-    stage.model.same("P7", "wakers that are kept for a sleep that is gone", kept, 0);
 }
 
 fn which(op: Op) -> usize {

@@ -69,11 +69,52 @@ impl Player for Actor {
     }
 
     fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-        poll(actors, stage, index, thread);
+        let Some(actor) = actors.get_mut(index) else { return };
+        let Actor { id, timeout, gate, waker, .. } = actor;
+        stage.ready.remove(id);
+        let before = stage.model.get(*id).map(|item| item.state);
+        let polled = stage.threads.on(thread, || timeout.as_mut().poll(&mut Context::from_waker(waker)));
+        let id = *id;
+        match polled {
+            Poll::Ready(Ok(())) => {
+                stage.model.same("P2", "the future of a timeout is ready", gate.is_open(), true);
+                let actor = actors.swap_remove(index);
+                actor.leave(stage, thread);
+            }
+            Poll::Ready(Err(elapsed)) => {
+                let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
+                stage.model.same(
+                    "P2",
+                    "a future that is ready comes first, and no deadline that was taken away",
+                    gate.is_open() || actor.is_disarmed,
+                    false,
+                );
+                match before {
+                    Some(State::Ended(before)) => stage.model.same("P2", "the outcome of a timeout", outcome, before),
+                    _ => stage.model.end(id, outcome),
+                }
+            }
+            Poll::Pending if actor.is_disarmed => {}
+            Poll::Pending => {
+                stage.model.still_pending(id);
+                if before == Some(State::Idle) {
+                    if actor.deadline <= stage.now() && stage.is_exact() {
+                        stage.model.violate("P4", format!("timeout {id} is past and was armed"));
+                    }
+                    let place = stage.place(thread, stage.setup.slack.is_strict());
+                    stage.model.pend(id, place);
+                }
+            }
+        }
     }
 
     fn leave(self, stage: &mut Stage, thread: usize) {
-        drop_one(self, stage, thread);
+        stage.ready.remove(&self.id);
+        if stage.model.is_pending(self.id) {
+            stage.model.cancel(self.id);
+        }
+        stage.model.forget(self.id);
+        stage.threads.on(thread, || drop(self.timeout));
     }
 }
 
@@ -83,7 +124,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         if actors.len() < MOST {
             actors.extend(create(stage, thread, after, tried, manner));
             let index = actors.len().saturating_sub(1);
-            poll(actors, stage, index, thread);
+            Actor::poll(actors, stage, index, thread);
         }
         return;
     }
@@ -92,7 +133,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     let actor = &mut actors[index];
     match op {
         Op::New { .. } => {}
-        Op::Poll { .. } => poll(actors, stage, index, thread),
+        Op::Poll { .. } => Actor::poll(actors, stage, index, thread),
         Op::Open { .. } => actor.gate.open(),
         Op::Reset { after, .. } => {
             let deadline = stage.due_after(after);
@@ -114,7 +155,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         }
         Op::Drop { .. } => {
             let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
+            actor.leave(stage, thread);
         }
     }
     let told = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
@@ -147,46 +188,6 @@ fn create(stage: &mut Stage, thread: usize, after: Duration, tried: bool, manner
     Some(Actor { id, timeout, gate, waker, deadline, is_disarmed: false })
 }
 
-fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-    let Some(actor) = actors.get_mut(index) else { return };
-    let Actor { id, timeout, gate, waker, .. } = actor;
-    stage.ready.remove(id);
-    let before = stage.model.get(*id).map(|item| item.state);
-    let polled = stage.threads.on(thread, || timeout.as_mut().poll(&mut Context::from_waker(waker)));
-    let id = *id;
-    match polled {
-        Poll::Ready(Ok(())) => {
-            stage.model.same("P2", "the future of a timeout is ready", gate.is_open(), true);
-            let actor = actors.swap_remove(index);
-            drop_one(actor, stage, thread);
-        }
-        Poll::Ready(Err(elapsed)) => {
-            let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-            stage.model.same(
-                "P2",
-                "a future that is ready comes first, and no deadline that was taken away",
-                gate.is_open() || actor.is_disarmed,
-                false,
-            );
-            match before {
-                Some(State::Ended(before)) => stage.model.same("P2", "the outcome of a timeout", outcome, before),
-                _ => stage.model.end(id, outcome),
-            }
-        }
-        Poll::Pending if actor.is_disarmed => {}
-        Poll::Pending => {
-            stage.model.still_pending(id);
-            if before == Some(State::Idle) {
-                if actor.deadline <= stage.now() && stage.is_exact() {
-                    stage.model.violate("P4", format!("timeout {id} is past and was armed"));
-                }
-                let place = stage.place(thread, stage.setup.slack.is_strict());
-                stage.model.pend(id, place);
-            }
-        }
-    }
-}
-
 /// It has another deadline.
 fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
     let id = actor.id;
@@ -196,15 +197,6 @@ fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
         stage.model.idle(id);
     }
     (actor.deadline, actor.is_disarmed) = (deadline, false);
-}
-
-fn drop_one(actor: Actor, stage: &mut Stage, thread: usize) {
-    stage.ready.remove(&actor.id);
-    if stage.model.is_pending(actor.id) {
-        stage.model.cancel(actor.id);
-    }
-    stage.model.forget(actor.id);
-    stage.threads.on(thread, || drop(actor.timeout));
 }
 
 fn target(op: Op) -> (usize, usize) {

@@ -8,15 +8,21 @@ use loom::thread;
 use super::{DUE, Tally, explore, explore_up_to};
 use crate::capacity::{Capacity, Standing};
 
+/// A capacity of one, which is taken, and the thread that gives it back.
+fn full_until_given_back() -> (Arc<Capacity>, thread::JoinHandle<()>) {
+    let capacity = Arc::new(Capacity::new(1));
+    assert!(capacity.take());
+    let holder = {
+        let capacity = capacity.clone();
+        thread::spawn(move || wake(capacity.give_back()))
+    };
+    (capacity, holder)
+}
+
 #[test]
 fn d39_p7_room_given_back_is_taken_or_wakes_who_waits() {
     explore(|| {
-        let capacity = Arc::new(Capacity::new(1));
-        assert!(capacity.take());
-        let holder = {
-            let capacity = capacity.clone();
-            thread::spawn(move || wake(capacity.give_back()))
-        };
+        let (capacity, holder) = full_until_given_back();
         let tally = Tally::new();
         let waker = tally.waker();
         let has_room = capacity.take_or_wait(&mut Standing::Outside(DUE), &waker);
@@ -30,12 +36,7 @@ fn d39_p7_room_given_back_is_taken_or_wakes_who_waits() {
 #[test]
 fn d39_p7_of_two_who_wait_for_one_place_each_gets_it_in_the_end() {
     explore_up_to(3, || {
-        let capacity = Arc::new(Capacity::new(1));
-        assert!(capacity.take());
-        let holder = {
-            let capacity = capacity.clone();
-            thread::spawn(move || wake(capacity.give_back()))
-        };
+        let (capacity, holder) = full_until_given_back();
         let tallies = [Tally::new(), Tally::new()];
         let other = {
             let capacity = capacity.clone();
@@ -72,12 +73,7 @@ fn d39_p7_two_who_take_at_once_do_not_share_a_place() {
 #[test]
 fn d39_p7_who_asks_again_with_another_waker_is_woken_by_that_one() {
     explore(|| {
-        let capacity = Arc::new(Capacity::new(1));
-        assert!(capacity.take());
-        let holder = {
-            let capacity = capacity.clone();
-            thread::spawn(move || wake(capacity.give_back()))
-        };
+        let (capacity, holder) = full_until_given_back();
         let (old, new) = (Tally::new(), Tally::new());
         let mut standing = Standing::Outside(DUE);
         let has_room =
