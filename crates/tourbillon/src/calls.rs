@@ -45,6 +45,8 @@ pub(crate) struct Calls {
     posted: Condvar,
     /// Whether there ever was a call. Engines without any pay no more than a look at this.
     used: AtomicBool,
+    /// Calls that were posted and have not returned.
+    unreturned: AtomicU64,
     panics: AtomicU64,
     /// As if the system had no thread to give.
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -94,9 +96,12 @@ impl Core {
             let mut line = lock(&self.calls.line);
             let before = line.waiting.len();
             line.waiting.extend(calls);
-            if line.waiting.len() == before {
+            let posted = line.waiting.len() - before;
+            if posted == 0 {
                 return;
             }
+            // Under the lock, so before any of them returns.
+            self.calls.unreturned.fetch_add(posted as u64, Ordering::Relaxed);
             self.calls.used.store(true, Ordering::Relaxed);
             line.tell(self.driving.is_external())
         };
@@ -174,6 +179,11 @@ impl Core {
         self.calls.panics.load(Ordering::Relaxed)
     }
 
+    /// How many callbacks wait to be called, or are being called.
+    pub(crate) fn callbacks_waiting(&self) -> u64 {
+        self.calls.unreturned.load(Ordering::Relaxed)
+    }
+
     fn start_calling(&self) {
         if thread::spawn(self.to_ref()).is_ok() {
             return;
@@ -193,6 +203,7 @@ impl Core {
                 self.calls.panics.fetch_add(1, Ordering::Relaxed);
                 trace::callback_panicked(self);
             }
+            self.calls.unreturned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -205,6 +216,7 @@ impl Calls {
             line: Mutex::new(line),
             posted: Condvar::new(),
             used: AtomicBool::new(false),
+            unreturned: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             #[cfg(all(test, not(any(loom, shuttle))))]
             is_refused: AtomicBool::new(false),

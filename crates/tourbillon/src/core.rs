@@ -368,7 +368,8 @@ impl Core {
 
     pub(crate) fn stats(&self) -> Stats {
         let (waker_panics, callback_panics) = (self.waker_panics.load(Ordering::Relaxed), self.callback_panics());
-        let mut stats = Stats { waker_panics, callback_panics, ..Stats::default() };
+        let callbacks_waiting = self.callbacks_waiting();
+        let mut stats = Stats { waker_panics, callback_panics, callbacks_waiting, ..Stats::default() };
         self.shards().for_each(|shard| stats.add(&shard.counts()));
         // While timers move from shard to shard, some may be seen in both or in none.
         stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);

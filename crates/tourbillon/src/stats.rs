@@ -43,6 +43,9 @@ pub struct Stats {
     pub waker_panics: u64,
     /// Callbacks that panicked, likewise.
     pub callback_panics: u64,
+    /// Callbacks whose timer has ended and that have not returned yet. It grows while they are slower than timers end, since they are
+    /// called one after the other, and the engine's capacity does not count them.
+    pub callbacks_waiting: u64,
     /// How late timers fired: from the deadline to the moment when the driver took them out of the queue.
     pub lateness: Lateness,
 }

@@ -67,6 +67,25 @@ fn p4_p11_a_callback_that_blocks_delays_no_timer() {
 }
 
 #[test]
+fn p7_callbacks_are_counted_from_the_end_of_their_timer_until_they_return() {
+    let engine = manual();
+    let waiting = || engine.stats().callbacks_waiting;
+    let timer = on(&engine, ms(1));
+    let log = Log::default();
+    for panics in [false, true, false] {
+        let (log, engine) = (log.clone(), engine.clone());
+        timer.on_expiry(move |_| {
+            log.write(engine.stats().callbacks_waiting);
+            assert!(!panics, "on purpose");
+        });
+    }
+    assert_eq!(waiting(), 0, "the timer has not ended");
+    assert_eq!((timer.cancel(), waiting()), (3, 3), "nobody has turned the engine");
+    engine.turn();
+    assert_eq!((log.take(), waiting()), (vec![3, 2, 1], 0));
+}
+
+#[test]
 fn p6_a_callback_that_panics_is_counted_and_takes_nobody_with_it() {
     for engine in [threaded(), manual()] {
         let timer = Timer::on(&engine);

@@ -9,6 +9,7 @@
 //! | `tourbillon_timers_pending` | gauge | the ones that are armed now |
 //! | `tourbillon_waker_panics_total` | counter | wakers that panicked when their timer fired |
 //! | `tourbillon_callback_panics_total` | counter | callbacks that panicked |
+//! | `tourbillon_callbacks_waiting` | gauge | callbacks whose timer has ended and that have not returned |
 //! | `tourbillon_timer_lateness_seconds` | histogram | how late each timer fired |
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ const STOPPED: &str = "tourbillon_timers_stopped_total";
 const PENDING: &str = "tourbillon_timers_pending";
 const WAKER_PANICS: &str = "tourbillon_waker_panics_total";
 const CALLBACK_PANICS: &str = "tourbillon_callback_panics_total";
+const CALLBACKS_WAITING: &str = "tourbillon_callbacks_waiting";
 const LATENESS: &str = "tourbillon_timer_lateness_seconds";
 
 /// Publishes what an engine counts to the recorder that is installed, at the pace of its user.
@@ -89,6 +91,7 @@ impl Exporter {
         gauge!(PENDING, labels()).set(stats.pending as f64);
         counter!(WAKER_PANICS, labels()).absolute(stats.waker_panics);
         counter!(CALLBACK_PANICS, labels()).absolute(stats.callback_panics);
+        gauge!(CALLBACKS_WAITING, labels()).set(stats.callbacks_waiting as f64);
         let lateness = histogram!(LATENESS, labels());
         for (late, count) in stats.lateness.since(&told).buckets() {
             lateness.record_many(late, count as usize);
@@ -127,6 +130,7 @@ fn describe() {
     describe_gauge!(PENDING, Unit::Count, "Timers that are armed now.");
     describe_counter!(WAKER_PANICS, Unit::Count, "Wakers that panicked when their timer fired.");
     describe_counter!(CALLBACK_PANICS, Unit::Count, "Callbacks that panicked.");
+    describe_gauge!(CALLBACKS_WAITING, Unit::Count, "Callbacks whose timer has ended and that have not returned.");
     describe_histogram!(LATENESS, Unit::Seconds, "How long after its deadline a timer fired.");
 }
 
