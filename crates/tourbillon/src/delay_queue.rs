@@ -424,7 +424,7 @@ impl<T> DelayQueue<T> {
 
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
-            waker.wake();
+            self.delay.core().wake_one(waker);
         }
     }
 

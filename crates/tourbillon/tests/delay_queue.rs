@@ -5,10 +5,10 @@ mod by_hand;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms, years};
+use by_hand::{Paused, Task, manual, ms, waker, years};
 use tourbillon::Engine;
 use tourbillon::delay_queue::{DelayQueue, Expired, Key};
 use tourbillon::time::Instant;
@@ -662,4 +662,23 @@ fn p1_an_item_of_the_same_deadline_waits_for_it_after_the_clock_was_set_back() {
         let Poll::Ready(Some(expired)) = queue.poll_expired(&mut task.cx()) else { panic!("it is time") };
         assert_eq!(expired.into_inner(), item);
     }
+}
+
+#[test]
+fn p6_a_waker_that_panics_keeps_nobody_from_inserting_resetting_and_removing() {
+    // Not in time that moves by itself: who reports a panic may wait for others who do.
+    let engine = manual();
+    let _entered = engine.enter();
+    let mut queue = DelayQueue::new();
+    let panics = waker(|| std::panic::panic_any("a waker panics, on purpose"));
+    let poll = |queue: &mut DelayQueue<_>| queue.poll_expired(&mut Context::from_waker(&panics)).is_pending();
+    let late = queue.insert("late", ms(30));
+    assert!(poll(&mut queue));
+    let early = queue.insert("early", ms(20));
+    assert!(poll(&mut queue));
+    queue.reset(&late, ms(10));
+    assert!(poll(&mut queue));
+    assert_eq!(queue.remove(&early).into_inner(), "early");
+    assert_eq!(queue.remove(&late).into_inner(), "late");
+    assert_eq!(engine.stats().waker_panics, 3, "for an earlier one, for one set earlier, for the last that went");
 }

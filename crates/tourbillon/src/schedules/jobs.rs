@@ -1,5 +1,6 @@
 //! A `Scheduler`, with threads of its own or none, whose jobs several threads add, change and remove.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +25,8 @@ struct Common {
     is_over: AtomicBool,
     /// How many runs go on.
     running: AtomicU64,
+    /// How many have failed, on purpose.
+    failed: AtomicU64,
 }
 
 /// What one job has done. (Counted by what shuttle does not see.)
@@ -36,7 +39,7 @@ struct Job {
     ended: AtomicU64,
 }
 
-/// A run that goes on. What goes wrong in one is counted by the scheduler, as failed.
+/// A run that goes on. What else goes wrong in one is counted by the scheduler, as failed.
 struct Going {
     job: Arc<Job>,
     world: World,
@@ -51,6 +54,13 @@ impl Going {
         assert_eq!(run.number(), job.last.fetch_add(1, Ordering::Relaxed) + 1);
         job.common.running.fetch_add(1, Ordering::Relaxed);
         Going { job: Arc::clone(job), world: world.clone() }
+    }
+
+    /// Whether it is to fail.
+    fn fails(self) -> bool {
+        let fails = one_of(8) == 0;
+        self.job.common.failed.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
     }
 }
 
@@ -99,8 +109,12 @@ impl User<'_> {
         let job = self.job();
         let (counts, world) = (Arc::clone(&job), self.world.clone());
         let _or_not = self.scheduler.schedule(key, plan, move |run| {
-            let _going = Going::begin(&counts, &world, run);
+            let going = Going::begin(&counts, &world, run);
             point();
+            if going.fails() {
+                // Not by `panic!`, which would be reported.
+                resume_unwind(Box::new("on purpose"));
+            }
         });
         job
     }
@@ -111,11 +125,12 @@ impl User<'_> {
         let _or_not = self.scheduler.schedule_async(key, plan, move |run| {
             let (job, world) = (Arc::clone(&job), world.clone());
             async move {
-                let _going = Going::begin(&job, &world, &run);
+                let going = Going::begin(&job, &world, &run);
                 let after = micros(0, MOST);
                 let sleep = world.engine.sleep(after);
                 let _waits = world.waits_until(time() + Span::from(after));
                 sleep.await;
+                if going.fails() { Err("on purpose") } else { Ok(()) }
             }
         });
     }
@@ -163,7 +178,8 @@ fn share(world: World, threads: usize, may_end: bool) {
     }
     world.run();
     let stats = scheduler.stats();
-    assert_eq!((stats.failed, stats.running, stats.waiting, stats.jobs), (0, 0, 0, 0), "{stats:?}");
+    let failed = common.failed.load(Ordering::Relaxed);
+    assert_eq!((stats.failed, stats.running, stats.waiting, stats.jobs), (failed, 0, 0, 0), "{stats:?}");
     drop(scheduler);
     world.engine.shutdown();
     world.check_outcomes();

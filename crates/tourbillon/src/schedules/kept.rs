@@ -118,5 +118,8 @@ impl Wake for Task {
         self.world.books.woken.fetch_add(1, Ordering::Relaxed);
         self.thread.unpark();
         self.world.changed();
+        let world = self.world.clone();
+        drop(self);
+        world.throw_at_times();
     }
 }

@@ -28,6 +28,7 @@ mod told;
 mod world;
 
 mod capacity;
+mod delay_queue;
 mod jobs;
 mod named;
 mod order;

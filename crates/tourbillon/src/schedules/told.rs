@@ -32,7 +32,9 @@ impl Told {
             // A panic is counted by the engine: see `World::check_outcomes`.
             assert!(outcome != Outcome::Fired || time() >= due, "fired at {:?}, due at {due:?}", time());
             told.tell(outcome);
+            drop(told);
             world.changed();
+            world.throw_at_times();
         }
     }
 
