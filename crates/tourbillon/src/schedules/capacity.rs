@@ -25,12 +25,12 @@ impl Hat {
 fn use_it(world: &World, hat: &Hat, may_end: bool) {
     for _ in 0..1 + one_of(4) {
         let mut sleep = match one_of(6) {
-            0 => hat.0.lock().unwrap().pop().unwrap_or_else(|| Kept::new(world.engine.sleep(micros(0, 2000)))),
-            1 => match Kept::try_new(world, micros(0, 2000)) {
+            0 => hat.0.lock().unwrap().pop().unwrap_or_else(|| Kept::new(world.engine.sleep(micros(0, 20_000)))),
+            1 => match Kept::try_new(world, micros(0, 20_000)) {
                 Ok(sleep) => sleep,
                 Err(_) => continue,
             },
-            _ => Kept::new(world.engine.sleep(micros(0, 2000))),
+            _ => Kept::new(world.engine.sleep(micros(0, 20_000))),
         };
         match one_of(8) {
             0..4 => {
@@ -41,7 +41,7 @@ fn use_it(world: &World, hat: &Hat, may_end: bool) {
             4 => _ = sleep.poll(world),
             5 => {
                 let _pending = sleep.poll(world);
-                sleep.earlier(micros(1, 1000));
+                sleep.earlier(micros(1, 10_000));
                 let _pending = sleep.poll(world);
             }
             6 => {
@@ -49,7 +49,7 @@ fn use_it(world: &World, hat: &Hat, may_end: bool) {
                 hat.0.lock().unwrap().push(sleep);
             }
             _ if may_end => world.engine.shutdown(),
-            _ => sleep.later(micros(1, 1000)),
+            _ => sleep.later(micros(1, 10_000)),
         }
     }
     hat.clear();

@@ -14,8 +14,7 @@ use crate::delay_queue::Expired;
 use crate::sync::scheduled::time;
 use crate::{DelayQueue, Engine};
 
-/// No item is due later, in microseconds: far more than the patience of those who wait, so that one who sleeps over an earlier item is
-/// missed.
+/// No item is due later, in microseconds.
 const MOST: u64 = 20_000;
 
 /// A queue of flags, each set when its item comes out.

@@ -14,7 +14,7 @@ use crate::scheduler::{Plan, Run, Scheduler, Shutdown};
 use crate::sync::scheduled::{point, time};
 
 /// No run is due later, in microseconds.
-const MOST: u64 = 1000;
+const MOST: u64 = 20_000;
 
 /// What all jobs of a scheduler have to do with each other.
 #[derive(Default)]

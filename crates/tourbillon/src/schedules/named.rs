@@ -12,7 +12,7 @@ use crate::waiter::block_on;
 use crate::{ArmError, Engine, NamedTimers, Outcome};
 
 /// No timer is due later, in microseconds.
-const MOST: u64 = 2000;
+const MOST: u64 = 20_000;
 
 fn use_it(world: &World, timers: &NamedTimers, told: &Arc<Told>, may_end: bool) {
     let name = || ["a", "b", ""][one_of(3)];

@@ -27,12 +27,12 @@ fn use_it(world: &World, hat: &Hat, ends: Ends, steps: usize) {
     for _ in 0..steps {
         match (one_of(20), mine.last_mut()) {
             (0..5, _) | (_, None) => {
-                let mut sleep = Kept::new(world.engine.sleep(micros(0, 4000)).slack(slack()));
+                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)).slack(slack()));
                 let _armed = sleep.poll(world);
                 mine.push(sleep);
             }
-            (5, Some(sleep)) => sleep.earlier(micros(1, 5000)),
-            (6, Some(sleep)) => sleep.later(micros(1, 2000)),
+            (5, Some(sleep)) => sleep.earlier(micros(1, 25_000)),
+            (6, Some(sleep)) => sleep.later(micros(1, 10_000)),
             (7, Some(sleep)) => sleep.hold(),
             (8, Some(sleep)) => _ = sleep.poll(world),
             (9..12, Some(sleep)) => _ = sleep.wait(world),

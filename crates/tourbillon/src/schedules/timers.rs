@@ -15,7 +15,7 @@ use crate::waiter::block_on;
 use crate::{Engine, Outcome, Timer};
 
 /// No expiry is further away, in microseconds.
-const MOST: u64 = 3000;
+const MOST: u64 = 20_000;
 
 /// What one of the threads does with the timer. One of them alone sets it, so it knows when its waits are due.
 struct User<'a> {

@@ -21,12 +21,12 @@ fn beside_a_worker() {
         let (turning, others) = (Arc::clone(&turning), Arc::clone(&others));
         world.spawn(move |world| {
             for _ in 0..3 {
-                let mut sleep = Kept::new(world.engine.sleep(micros(0, 2000)));
+                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)));
                 match one_of(4) {
                     0 => _ = sleep.poll(world),
                     1 => {
                         let _armed = sleep.poll(world);
-                        sleep.earlier(micros(1, 1000));
+                        sleep.earlier(micros(1, 10_000));
                         sleep.wait(world);
                     }
                     _ => _ = sleep.wait(world),
@@ -54,7 +54,7 @@ fn work(world: &World, turning: &Arc<Turning>, others: &AtomicUsize) {
     let mut own = None;
     turning.turn_while(|| {
         turns -= 1;
-        let mut sleep = Kept::new(world.engine.sleep(micros(0, 1000)));
+        let mut sleep = Kept::new(world.engine.sleep(micros(0, 10_000)));
         let _armed = sleep.poll(world);
         own = Some(sleep);
         (turns > 0 && others.load(Ordering::Relaxed) > 0).then(|| worker.turn())

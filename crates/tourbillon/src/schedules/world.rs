@@ -22,7 +22,8 @@ const START: Time = Time::from_nanos(1_000_000_000);
 pub(super) const SLACK: u64 = 500;
 
 /// Nobody waits for longer than this beyond what they wait for: that slack, and the space between two wake-ups when they come thick,
-/// for a timer and for another that is armed when that fires.
+/// for a timer and for another that is armed when that fires. Timers here are several times that apart, so that a wake-up for an earlier one is
+/// missed if it does not come.
 const PATIENCE: Duration = Duration::from_micros(2 * (SPACE.as_micros() as u64 + SLACK));
 
 /// Handles to one engine, its users' books, and what moves time.
@@ -186,8 +187,7 @@ impl World {
     /// After all who used it have gone: whatever was armed has ended, once.
     #[track_caller]
     pub(super) fn check_outcomes(&self) -> Stats {
-        let stats = self.stats_with_all_panics();
-        assert_eq!(stats.pending, 0, "a timer that has not ended: {stats:?}");
+        let stats = self.stats_at_last();
         assert_eq!(stats.armed, stats.fired + stats.cancelled + stats.stopped, "outcomes: {stats:?}");
         stats
     }
@@ -213,14 +213,15 @@ impl World {
         assert_eq!(woken(), stats.fired + stats.stopped, "tasks that were woken: {stats:?}");
     }
 
-    /// What the engine has counted, as soon as that is all that was thrown: who throws tells of it before it is counted.
-    fn stats_with_all_panics(&self) -> Stats {
+    /// What the engine has counted, as soon as that is all. Who throws tells of it before it is counted; and threads of the engine may be
+    /// in the middle of moving a timer, which has not ended as long as they have it. (Nobody waits for ever here: steps are limited.)
+    fn stats_at_last(&self) -> Stats {
         loop {
             let stats = self.engine.stats();
             let (counted, thrown) =
                 (stats.waker_panics + stats.callback_panics, self.books.thrown.load(Ordering::Relaxed));
             assert!(counted <= thrown, "something in a waker or a callback has failed");
-            if counted == thrown {
+            if counted == thrown && stats.pending == 0 {
                 return stats;
             }
             thread::yield_now();
