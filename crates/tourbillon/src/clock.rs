@@ -13,6 +13,7 @@ use std::time::{Duration, Instant as StdInstant, SystemTime};
 use tourbillon_queue::{Span, Time};
 
 pub(crate) use self::ahead::Ahead;
+use crate::state::LAST;
 
 /// What an engine reads its time from.
 ///
@@ -123,7 +124,7 @@ impl Clock {
         self.set(self.now() + Span::from(by));
     }
 
-    /// Sets a manual clock, forward or back. Does nothing to other clocks.
+    /// Sets a manual clock, forward or back: to the last moment at which a timer can be due, at most. Does nothing to other clocks.
     pub fn set(&self, to: Time) {
         if let Kind::Manual(manual) = &self.0 {
             #[cfg(shuttle)]
@@ -229,10 +230,12 @@ impl Kind {
 impl Manual {
     fn now(&self) -> Time {
         let shows = Time::from_nanos(self.shows.load(Ordering::SeqCst));
-        match self.running_since.load(Ordering::SeqCst) {
+        let now = match self.running_since.load(Ordering::SeqCst) {
             0 => shows,
             since => shows + (monotonic() - Time::from_nanos(since)),
-        }
+        };
+        // Never does not come, wherever it is set (P5).
+        now.min(LAST)
     }
 }
 

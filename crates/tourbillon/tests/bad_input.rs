@@ -1143,3 +1143,25 @@ fn p6_p7_a_waker_that_cannot_be_cloned_twice_moves_house_with_its_timer() {
     drop(sleep);
     assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
 }
+
+#[test]
+fn p5_at_the_end_of_time_what_never_ends_does_not_end() {
+    let set: [fn(&Engine); 3] = [
+        |engine| engine.clock().set(Time::NEVER),
+        |engine| engine.clock().advance(Duration::MAX),
+        |engine| _ = engine.advance(Duration::MAX),
+    ];
+    for set in set {
+        let engine = manual();
+        let task = Task::new();
+        let mut armed = pin!(engine.sleep(Duration::MAX));
+        assert!(task.poll(armed.as_mut()).is_pending());
+        set(&engine);
+        let mut held = pin!(engine.sleep(Duration::ZERO));
+        held.as_mut().disarm();
+        for never in [armed.as_mut(), held.as_mut(), pin!(engine.sleep(Duration::MAX)), pin!(engine.sleep(years(1)))] {
+            assert_eq!((task.poll(never), engine.turn().fired), (Poll::Pending, 0));
+        }
+        assert_eq!(task.poll(pin!(engine.sleep(Duration::ZERO))), Poll::Ready(()), "now is now");
+    }
+}
