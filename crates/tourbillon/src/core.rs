@@ -234,12 +234,11 @@ impl Core {
 
     /// Ends the ownership of a shard. If its thread has turned it, the driver does from now on.
     pub(crate) fn abandon(&self, index: usize) {
-        let shard = {
-            let mut ownership = aside::lock(&self.ownership);
-            ownership.owned[index] = false;
-            self.shard(index)
-        };
-        self.take_from_worker(shard, None);
+        // In this order: the next thread that has the shard may have a worker too, and that one is to stay.
+        if let Some(shard) = self.shards[index].get() {
+            self.take_from_worker(shard, None);
+        }
+        aside::lock(&self.ownership).owned[index] = false;
     }
 
     /// Gives a shard back to the driver, from this worker or from any.
