@@ -142,10 +142,14 @@ impl Entry {
         Instant::from_std(self.core().clock.std_of(self.kept_deadline()))
     }
 
+    /// The same on its engine's clock.
+    pub(crate) fn deadline_on_clock(&self) -> Time {
+        self.kept_deadline()
+    }
+
     /// What its engine's clock shows.
     pub(crate) fn now(&self) -> Instant {
-        let clock = &self.core().clock;
-        Instant::from_std(clock.std_of(clock.now()))
+        Instant::from_std(self.core().clock.now_std())
     }
 
     /// How it has ended, as far as can be seen.
@@ -443,8 +447,13 @@ impl Entry {
 
     /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
+        self.reset_on_clock(self.core().clock.time_of(deadline.into_std()));
+    }
+
+    /// The same, for a deadline on its engine's clock.
+    pub(crate) fn reset_on_clock(&mut self, deadline: Time) {
         let before = self.due();
-        self.keep_deadline(self.core().deadline(self.core().clock.time_of(deadline.into_std())));
+        self.keep_deadline(self.core().deadline(deadline));
         self.set_held(false);
         self.deadline_changed(before);
     }
