@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_millis(2);
 
 /// A duration that may start so many times as late: a three-thousandth of it, or less.
 const VERY_LONG: Duration = Duration::from_millis(256);
-const TIMES: u64 = 16;
+const WINDOWS: u64 = 16;
 
 /// So many references are taken from the core at a time.
 const STOCK: usize = if cfg!(shuttle) { 2 } else { 1024 };
@@ -42,7 +42,8 @@ pub(crate) struct Home {
     stock: Cell<usize>,
     /// A time that has been, on the engine's clock. Saves reading it.
     seen: Cell<Time>,
-    ahead: Ahead,
+    /// For durations that are long, and for those that are very long.
+    ahead: [Ahead; 2],
     /// How many guards have entered it.
     entered: Cell<usize>,
     /// How many will use it again: guards that make it the current one, and its maker.
@@ -79,7 +80,7 @@ impl Home {
     }
 
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
-        let (seen, ahead) = (Cell::new(Time::ZERO), Ahead::new());
+        let (seen, ahead) = (Cell::new(Time::ZERO), [Ahead::new(1), Ahead::new(WINDOWS)]);
         let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(0));
         Home { core, shard, index, access, stock, seen, ahead, entered, awaited }
     }
@@ -120,7 +121,7 @@ impl Home {
     #[inline(always)]
     pub(crate) fn deadline(&self, duration: Duration) -> Time {
         let now = if duration >= LONG && self.core.clock.is_steady() {
-            self.ahead.now(if duration >= VERY_LONG { TIMES } else { 1 })
+            self.ahead[usize::from(duration >= VERY_LONG)].now()
         } else {
             self.now()
         };
