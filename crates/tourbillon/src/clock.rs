@@ -13,6 +13,7 @@ use std::time::{Duration, Instant as StdInstant, SystemTime};
 use tourbillon_queue::{Span, Time};
 
 pub(crate) use self::ahead::Ahead;
+use crate::state::LAST;
 
 /// What an engine reads its time from.
 ///
@@ -123,7 +124,7 @@ impl Clock {
         self.set(self.now() + Span::from(by));
     }
 
-    /// Sets a manual clock, forward or back. Does nothing to other clocks.
+    /// Sets a manual clock, forward or back: to the last moment at which a timer can be due, at most. Does nothing to other clocks.
     pub fn set(&self, to: Time) {
         if let Kind::Manual(manual) = &self.0 {
             #[cfg(shuttle)]
@@ -170,14 +171,23 @@ impl Clock {
         }
     }
 
-    /// A moment of this clock as the standard library calls it.
+    /// What it shows, as the standard library calls it: not before the call, so that what is counted from it is not early.
+    pub(crate) fn now_std(&self) -> StdInstant {
+        match &self.0 {
+            Kind::Monotonic | Kind::Manual(_) => self.std_of(self.now()),
+            #[cfg(target_os = "linux")]
+            Kind::Boot | Kind::Wall => StdInstant::now(),
+        }
+    }
+
+    /// A moment of this clock as the standard library calls it. Not early: see [`Anchor`].
     pub(crate) fn std_of(&self, time: Time) -> StdInstant {
-        self.anchor().to_std(time)
+        self.anchors()[0].to_std(time)
     }
 
     /// A moment of the standard library on this clock. Not early: see [`Anchor`].
     pub(crate) fn time_of(&self, std: StdInstant) -> Time {
-        self.anchor().to_time(std)
+        self.anchors()[1].to_time(std)
     }
 
     /// When the wall clock will show `when`, on this clock. A wall clock itself knows; the others count what is left.
@@ -187,27 +197,47 @@ impl Clock {
             // What was before 1970 is past.
             return Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         }
-        self.now() + Span::from(when.duration_since(SystemTime::now()).unwrap_or_default())
+        // In this order: were the thread to lose its processor in between, it would be late, not early.
+        let left = Span::from(when.duration_since(SystemTime::now()).unwrap_or_default());
+        self.now() + left
     }
 
-    fn anchor(&self) -> Anchor {
+    /// One for the way to the standard library, one for the way back.
+    fn anchors(&self) -> [Anchor; 2] {
         match &self.0 {
-            Kind::Monotonic => *Anchor::of_process(),
-            Kind::Manual(manual) => manual.anchor,
+            Kind::Monotonic => [*Anchor::of_process(); 2],
+            Kind::Manual(manual) => [manual.anchor; 2],
             // These two drift against the standard library's clock, so they are compared anew each time.
             #[cfg(target_os = "linux")]
-            Kind::Boot | Kind::Wall => Anchor { std: StdInstant::now(), time: self.now() },
+            Kind::Boot | Kind::Wall => self.compare(),
+        }
+    }
+
+    /// The earlier reading makes a moment come out late on the way there, the later one on the way back.
+    #[cfg(target_os = "linux")]
+    fn compare(&self) -> [Anchor; 2] {
+        let mut tries = 0;
+        loop {
+            let (before, std, after) = (self.now(), StdInstant::now(), self.now());
+            tries += 1;
+            // If the thread lost its processor in between, they do not belong together.
+            if after - before < TOGETHER || tries == TRIES {
+                return [before, after].map(|time| Anchor { std, time });
+            }
         }
     }
 }
 
+/// Clocks are read within this time, or else again, so many times at most.
+#[cfg(target_os = "linux")]
+const TOGETHER: Span = Span::from_nanos(1_000);
+#[cfg(target_os = "linux")]
+const TRIES: usize = 4;
+
 /// What the clock of the current engine shows, as the standard library calls it. Starts no engine.
 pub(crate) fn now_std() -> StdInstant {
     crate::home::with_known(|home| match home {
-        Some(home) if !home.core().clock.is_steady() => {
-            let clock = &home.core().clock;
-            clock.std_of(clock.now())
-        }
+        Some(home) if !home.core().clock.is_steady() => home.core().clock.now_std(),
         _ => StdInstant::now(),
     })
 }
@@ -229,10 +259,12 @@ impl Kind {
 impl Manual {
     fn now(&self) -> Time {
         let shows = Time::from_nanos(self.shows.load(Ordering::SeqCst));
-        match self.running_since.load(Ordering::SeqCst) {
+        let now = match self.running_since.load(Ordering::SeqCst) {
             0 => shows,
             since => shows + (monotonic() - Time::from_nanos(since)),
-        }
+        };
+        // Never does not come, wherever it is set (P5).
+        now.min(LAST)
     }
 }
 

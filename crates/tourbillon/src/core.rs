@@ -23,6 +23,8 @@ use crate::engine::Owner;
 use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
+#[cfg(feature = "test-util")]
+use crate::state::LAST;
 use crate::state::representable;
 use crate::stats::Stats;
 use crate::steps::Steps;
@@ -203,7 +205,7 @@ impl Core {
         let deadline = representable(deadline);
         #[cfg(feature = "test-util")]
         if deadline.is_never() && self.is_virtual.load(Ordering::Relaxed) {
-            return self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60);
+            return (self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60)).min(LAST);
         }
         deadline
     }
@@ -232,12 +234,11 @@ impl Core {
 
     /// Ends the ownership of a shard. If its thread has turned it, the driver does from now on.
     pub(crate) fn abandon(&self, index: usize) {
-        let shard = {
-            let mut ownership = aside::lock(&self.ownership);
-            ownership.owned[index] = false;
-            self.shard(index)
-        };
-        self.take_from_worker(shard, None);
+        // In this order: the next thread that has the shard may have a worker too, and that one is to stay.
+        if let Some(shard) = self.shards[index].get() {
+            self.take_from_worker(shard, None);
+        }
+        aside::lock(&self.ownership).owned[index] = false;
     }
 
     /// Gives a shard back to the driver, from this worker or from any.

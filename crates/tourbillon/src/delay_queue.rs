@@ -346,11 +346,11 @@ impl<T> DelayQueue<T> {
     ///
     /// A task that waits for the queue is woken.
     pub fn clear(&mut self) {
-        let had_items = !self.wheel.is_empty();
-        self.wheel.clear();
-        if had_items {
+        if !self.wheel.is_empty() {
+            // Before the items go, whose destructors may panic. Who is woken cannot look before they have gone.
             self.emptied();
         }
+        self.wheel.clear();
     }
 
     /// How many items are in the queue, expired or not.
@@ -418,8 +418,9 @@ impl<T> DelayQueue<T> {
 
     /// Wakes who waits: there is nothing more to wait for.
     fn emptied(&mut self) {
-        self.delay.disarm();
         self.wake();
+        // With it goes a waker, whose destructor is the user's and may panic: it comes last.
+        self.delay.disarm();
     }
 
     fn wake(&mut self) {

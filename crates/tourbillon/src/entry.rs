@@ -142,10 +142,14 @@ impl Entry {
         Instant::from_std(self.core().clock.std_of(self.kept_deadline()))
     }
 
+    /// The same on its engine's clock.
+    pub(crate) fn deadline_on_clock(&self) -> Time {
+        self.kept_deadline()
+    }
+
     /// What its engine's clock shows.
     pub(crate) fn now(&self) -> Instant {
-        let clock = &self.core().clock;
-        Instant::from_std(clock.std_of(clock.now()))
+        Instant::from_std(self.core().clock.now_std())
     }
 
     /// How it has ended, as far as can be seen.
@@ -220,7 +224,7 @@ impl Entry {
         {
             return Err(ArmError::Full { capacity: capacity.most });
         }
-        self.arm_with_room(Coming::New, waker)
+        self.arm_with_room(waker)
     }
 
     /// One that is due in `duration` from now on the current engine, and has been polled: [`after`](Entry::after) and [`poll`](Entry::poll)
@@ -295,7 +299,7 @@ impl Entry {
         let left = self.leave_line();
         let poll = match has_room {
             false => Ok(self.ended(Outcome::Stopped)),
-            true => self.arm_with_room(Coming::New, mine),
+            true => self.arm_with_room(mine),
         };
         drop(left);
         poll.unwrap_or_else(|_| {
@@ -314,19 +318,31 @@ impl Entry {
 
     /// Arms it, its place within the capacity taken.
     #[inline(always)]
-    fn arm_with_room(&mut self, coming: Coming, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
-        let (deadline, mode) = (self.due(), self.mode());
+    fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let mut refused = None;
+        if self.is_placed(Coming::New, waker, &mut refused) {
+            return Ok(Poll::Pending);
+        }
+        let ended = self.refused();
+        // The waker's destructor is the user's and may panic: it comes last.
+        drop(refused);
+        ended
+    }
+
+    /// Gives it a node at the home of the calling thread; or else the waker back.
+    #[inline(always)]
+    fn is_placed(&mut self, coming: Coming, waker: Waker, refused: &mut Option<Waker>) -> bool {
+        let (deadline, mode) = (self.due(), self.mode());
         let armed = home::with(self.core_ptr(), |home| {
             // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker, &mut refused) }
+            unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker, refused) }
         });
-        let Some(node) = armed.node else { return self.refused(refused) };
+        let Some(node) = armed.node else { return false };
         self.target = Target::node(node, self.target.is_held());
         if armed.wish == Wish::Earliest {
             self.tell();
         }
-        Ok(Poll::Pending)
+        true
     }
 
     /// Tells whoever turns the shard of an armed entry that it is due before all others there.
@@ -339,15 +355,12 @@ impl Entry {
     }
 
     #[cold]
-    fn refused(&mut self, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
+    fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
         self.give_room_back();
-        let refused = match self.core().is_closed() {
+        match self.core().is_closed() {
             true => Ok(self.ended(Outcome::Stopped)),
             false => Err(ArmError::Full { capacity: crate::slab::MOST as usize }),
-        };
-        // The waker's destructor is the user's and may panic: it comes last.
-        drop(waker);
-        refused
+        }
     }
 
     /// Its deadline is past, so it need not be armed.
@@ -382,32 +395,40 @@ impl Entry {
                 Poll::Pending
             }
             Some(Change::Ended) => self.poll_armed(waker),
-            None => self.move_house(|old| new.unwrap_or(old)),
+            None => self.move_house(new),
         }
     }
 
-    /// Takes it away from where it is and arms it here, with the waker that `waker` makes of the one that it had.
+    /// Takes it away from where it is and arms it here, with another waker or the one that it had.
     ///
-    /// It keeps its place within the capacity.
-    fn move_house(&mut self, waker: impl FnOnce(Waker) -> Waker) -> Poll<Outcome> {
-        let waker = match self.end(Leaving::Moving) {
-            Ok(old) => waker(old),
+    /// It keeps its place within the capacity. While it is between two shards nothing of the user's runs: were that to panic, the
+    /// timer would be lost.
+    fn move_house(&mut self, new: Option<Waker>) -> Poll<Outcome> {
+        let old = match self.end(Leaving::Moving) {
+            Ok(old) => old,
             Err(outcome) => {
                 self.give_room_back();
                 return self.ended(outcome);
             }
         };
-        if self.is_past() {
-            return self.fire(waker);
-        }
-        let again = waker.clone();
-        let poll = match self.arm_with_room(Coming::Moving, waker) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(ready) => ready,
-            Err(_) => Poll::Pending,
+        let (waker, left) = match new {
+            Some(new) => (new, Some(old)),
+            None => (old, None),
         };
+        let poll = if self.is_past() { self.fire(waker) } else { self.arm_again(waker) };
+        drop(left);
+        poll
+    }
+
+    /// Arms one that is between two shards.
+    fn arm_again(&mut self, waker: Waker) -> Poll<Outcome> {
+        let mut refused = None;
+        if self.is_placed(Coming::Moving, waker, &mut refused) {
+            return Poll::Pending;
+        }
+        let poll = self.refused().unwrap_or(Poll::Pending);
         // It cannot be armed here. Whoever waits for it is to look.
-        self.core().wake_one(again);
+        refused.into_iter().for_each(|waker| self.core().wake_one(waker));
         poll
     }
 
@@ -426,8 +447,13 @@ impl Entry {
 
     /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
+        self.reset_on_clock(self.core().clock.time_of(deadline.into_std()));
+    }
+
+    /// The same, for a deadline on its engine's clock.
+    pub(crate) fn reset_on_clock(&mut self, deadline: Time) {
         let before = self.due();
-        self.keep_deadline(self.core().deadline(self.core().clock.time_of(deadline.into_std())));
+        self.keep_deadline(self.core().deadline(deadline));
         self.set_held(false);
         self.deadline_changed(before);
     }
@@ -498,7 +524,7 @@ impl Entry {
             Some(Change::Done(Wish::Later)) => {}
             Some(Change::Ended) => self.make_idle(),
             None if self.outcome().is_some() => self.make_idle(),
-            None => _ = self.move_house(|waker| waker),
+            None => _ = self.move_house(None),
         }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::Ahead;
-use crate::core::{Core, CoreRef};
+use crate::core::{Core, CoreRef, contain};
 use crate::shard::{Access, Shard};
 use crate::sync::aside::thread_local;
 
@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_millis(2);
 
 /// A duration that may start so many times as late: a three-thousandth of it, or less.
 const VERY_LONG: Duration = Duration::from_millis(256);
-const TIMES: u64 = 16;
+const WINDOWS: u64 = 16;
 
 /// So many references are taken from the core at a time.
 const STOCK: usize = if cfg!(shuttle) { 2 } else { 1024 };
@@ -42,10 +42,11 @@ pub(crate) struct Home {
     stock: Cell<usize>,
     /// A time that has been, on the engine's clock. Saves reading it.
     seen: Cell<Time>,
-    ahead: Ahead,
+    /// For durations that are long, and for those that are very long.
+    ahead: [Ahead; 2],
     /// How many guards have entered it.
     entered: Cell<usize>,
-    /// How many guards will make it the current one again.
+    /// How many will use it again: guards that make it the current one, and its maker.
     awaited: Cell<usize>,
 }
 
@@ -79,7 +80,7 @@ impl Home {
     }
 
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
-        let (seen, ahead) = (Cell::new(Time::ZERO), Ahead::new());
+        let (seen, ahead) = (Cell::new(Time::ZERO), [Ahead::new(1), Ahead::new(WINDOWS)]);
         let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(0));
         Home { core, shard, index, access, stock, seen, ahead, entered, awaited }
     }
@@ -120,7 +121,7 @@ impl Home {
     #[inline(always)]
     pub(crate) fn deadline(&self, duration: Duration) -> Time {
         let now = if duration >= LONG && self.core.clock.is_steady() {
-            self.ahead.now(if duration >= VERY_LONG { TIMES } else { 1 })
+            self.ahead[usize::from(duration >= VERY_LONG)].now()
         } else {
             self.now()
         };
@@ -367,8 +368,13 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
             let core = unsafe { CoreRef::another(core) };
             let home = Kept::new(Home::new(core));
             let pointer = home.as_ptr();
+            // While others go it is awaited, by its maker: things of the user's that go with them may make homes as well.
+            home.awaited.set(1);
             let gone = homes.add(home);
-            drop(gone);
+            let _its_own_affair = contain(|| drop(gone));
+            // SAFETY: it was awaited, and so was kept.
+            let awaited = unsafe { &(*pointer).awaited };
+            awaited.set(awaited.get() - 1);
             pointer
         })
         .ok()
@@ -388,5 +394,38 @@ impl Homes {
         let gone = homes.extract_if(.., unused).collect();
         homes.push(home);
         gone
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Clock, Driver, Engine};
+
+    /// Uses an engine when it goes.
+    struct Parting(Engine);
+
+    impl Drop for Parting {
+        fn drop(&mut self) {
+            drop(self.0.sleep(Duration::ZERO));
+        }
+    }
+
+    fn manual(driver: Driver) -> Engine {
+        Engine::builder().clock(Clock::manual()).driver(driver).build().unwrap()
+    }
+
+    #[test]
+    fn d11_a_home_that_has_just_been_made_stays_whatever_those_do_that_go_for_it() {
+        let parting = Parting(manual(Driver::external()));
+        let gone = manual(Driver::external_with(move || _ = &parting));
+        drop(gone.sleep(Duration::ZERO));
+        // Now this thread's home is all that keeps it.
+        drop(gone);
+        let closed = manual(Driver::external());
+        closed.shutdown();
+        let made = find_or_make(closed.core().as_ptr()).unwrap();
+        let is_there = HOMES.with(|homes| homes.0.borrow().iter().any(|home| home.as_ptr() == made));
+        assert!(is_there, "it went with them");
     }
 }

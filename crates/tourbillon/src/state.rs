@@ -111,12 +111,15 @@ const RETURNED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
 const FREE: u64 = FIRST_SPECIAL | 5 << 32;
 const NEVER: u64 = u64::MAX;
 
+/// The latest deadline that comes.
+pub(crate) const LAST: Time = Time::from_nanos(FIRST_SPECIAL - 1);
+
 const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & KIND == 0xf << 32);
 
 /// The deadline that an entry can be given: where it would be mistaken for a state, never.
 #[inline(always)]
 pub(crate) fn representable(deadline: Time) -> Time {
-    if deadline.as_nanos() < FIRST_SPECIAL { deadline } else { Time::NEVER }
+    if deadline <= LAST { deadline } else { Time::NEVER }
 }
 
 impl State {

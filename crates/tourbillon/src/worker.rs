@@ -111,9 +111,9 @@ impl Worker {
             self.pace.woken(now);
         }
         self.in_batches = visit.more;
-        let next = self.next_turn_after(now);
         core.wake(&mut self.batch);
-        Turn { fired: visit.fired, more: visit.more, next, now }
+        // After the wakers, which may have armed some: nobody else is told of those.
+        Turn { fired: visit.fired, more: visit.more, next: self.next_turn_after(now), now }
     }
 
     /// When the thread has to [`turn`](Worker::turn) at the latest, on the engine's clock: what it arms counts at once. `None`:

@@ -1103,3 +1103,65 @@ fn p6_p7_a_waker_that_panics_when_it_is_cloned_takes_no_room_with_it() {
     drop(takes_all_room);
     assert!(engine.try_sleep(ms(10)).is_ok());
 }
+
+#[test]
+fn p6_p7_a_waker_that_panics_when_it_is_dropped_while_its_timer_moves_house_takes_neither_room_nor_timer_with_it() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).shards(2).build().unwrap();
+    let mut sleep = Box::pin(engine.sleep(ms(10)));
+    let fragile = Waker::from(Arc::new(Fragile));
+    assert!(poll_with(sleep.as_mut(), &fragile).is_pending());
+    // From now on the engine has the last one.
+    drop(fragile);
+    let task = Task::new();
+    thread::scope(|scope| {
+        let poll = || catch_unwind(AssertUnwindSafe(|| task.poll(sleep.as_mut())));
+        assert!(scope.spawn(poll).join().unwrap().is_err(), "the waker's own affair");
+    });
+    assert_eq!((engine.stats().armed, engine.stats().pending), (1, 1));
+    assert_eq!((engine.advance(ms(10)), task.wakes()), (1, 1));
+    assert!(task.poll(sleep.as_mut()).is_ready());
+    assert_eq!(engine.stats().pending, 0);
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
+}
+
+#[test]
+fn p6_p7_a_waker_that_cannot_be_cloned_twice_moves_house_with_its_timer() {
+    static CLONES: AtomicUsize = AtomicUsize::new(0);
+    fn once(_: *const ()) -> RawWaker {
+        assert_eq!(CLONES.fetch_add(1, Ordering::SeqCst), 0, "a waker that cannot be cloned twice");
+        RawWaker::new(std::ptr::null(), &TABLE)
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(once, |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions of the table use none.
+    let waker = unsafe { Waker::new(std::ptr::null(), &TABLE) };
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).shards(2).build().unwrap();
+    let mut sleep = Box::pin(engine.sleep(ms(10)));
+    assert!(poll_with(sleep.as_mut(), &waker).is_pending());
+    let earlier = sleep.deadline() - ms(5);
+    thread::scope(|scope| scope.spawn(|| sleep.as_mut().reset(earlier)).join().unwrap());
+    assert_eq!((engine.stats().pending, engine.advance(ms(5))), (1, 1));
+    drop(sleep);
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
+}
+
+#[test]
+fn p5_at_the_end_of_time_what_never_ends_does_not_end() {
+    let set: [fn(&Engine); 3] = [
+        |engine| engine.clock().set(Time::NEVER),
+        |engine| engine.clock().advance(Duration::MAX),
+        |engine| _ = engine.advance(Duration::MAX),
+    ];
+    for set in set {
+        let engine = manual();
+        let task = Task::new();
+        let mut armed = pin!(engine.sleep(Duration::MAX));
+        assert!(task.poll(armed.as_mut()).is_pending());
+        set(&engine);
+        let mut held = pin!(engine.sleep(Duration::ZERO));
+        held.as_mut().disarm();
+        for never in [armed.as_mut(), held.as_mut(), pin!(engine.sleep(Duration::MAX)), pin!(engine.sleep(years(1)))] {
+            assert_eq!((task.poll(never), engine.turn().fired), (Poll::Pending, 0));
+        }
+        assert_eq!(task.poll(pin!(engine.sleep(Duration::ZERO))), Poll::Ready(()), "now is now");
+    }
+}

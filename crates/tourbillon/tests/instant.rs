@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use by_hand::{Paused, ms, years};
 use tourbillon::time::Instant;
+use tourbillon::{Clock, Driver, Engine};
 
 #[test]
 fn t8_now_and_elapsed_follow_the_virtual_clock() {
@@ -89,4 +90,19 @@ fn p6_a_difference_that_underflows_is_the_earliest_instant() {
     let mut difference = now;
     difference -= Duration::MAX;
     assert_eq!(difference, earliest);
+}
+
+/// A deadline that is counted from it would be early otherwise.
+#[cfg(target_os = "linux")]
+#[test]
+fn p1_p8_now_is_not_before_the_call_whatever_the_clock() {
+    for clock in [Clock::monotonic(), Clock::boot(), Clock::wall()] {
+        let engine = Engine::builder().clock(clock).driver(Driver::external()).build().unwrap();
+        let _entered = engine.enter();
+        for _ in 0..10_000 {
+            let before = std::time::Instant::now();
+            let now = Instant::now().into_std();
+            assert!((before..=std::time::Instant::now()).contains(&now), "{:?}", engine.clock());
+        }
+    }
 }

@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use by_hand::{Paused, Task, ms, years};
-use tourbillon::Engine;
 use tourbillon::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
+use tourbillon::{Clock, Driver, Engine};
 
 /// An interval, the time that it lives in, and when both began.
 struct Story {
@@ -385,4 +385,22 @@ fn t10_the_stream_of_an_interval_ends_when_its_engine_is_shut_down() {
     let _entered = engine.enter();
     let mut ticks = interval(years(1)).map(|_| engine.shutdown());
     assert_eq!(futures_lite::future::block_on(async { (ticks.next().await, ticks.next().await) }), (Some(()), None));
+}
+
+/// The boot-time clock and that of `Instant` are compared anew each time, with some nanoseconds in between.
+#[cfg(target_os = "linux")]
+#[test]
+fn p1_d14_on_the_boot_time_clock_no_tick_is_before_its_time_and_the_error_does_not_add_up() {
+    let engine = Engine::builder().clock(Clock::boot()).driver(Driver::external()).build().unwrap();
+    let _entered = engine.enter();
+    let (period, count) = (Duration::from_micros(10), 100_000);
+    let start = Instant::now() - 2 * count * period;
+    let mut interval = interval_at(start, period);
+    let task = Task::new();
+    let late = (0..count).map(|tick| match interval.poll_tick(&mut task.cx()) {
+        Poll::Ready(at) => at.checked_duration_since(start + tick * period).expect("a tick before its time"),
+        Poll::Pending => panic!("they are all past"),
+    });
+    let least_late = late.skip(count as usize / 2).min();
+    assert!(least_late < Some(period), "all later ones are {least_late:?} late");
 }

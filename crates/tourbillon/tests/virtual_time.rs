@@ -1,5 +1,7 @@
 //! Virtual time: whose it is, when it moves, on one thread and on several. (T9, B6)
 
+mod by_hand;
+
 use std::future::Future;
 use std::sync::mpsc;
 use std::time::{Duration, Instant as RealInstant};
@@ -131,4 +133,21 @@ async fn t9_time_does_not_move_on_before_a_task_that_was_woken_has_run() {
         time::sleep_until(due).await;
         assert_eq!(Instant::now(), due);
     }
+}
+
+#[test]
+fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_time() {
+    time::pause();
+    let centuries = Duration::from_secs(250 * 365 * 24 * 60 * 60).as_nanos() as u64;
+    // Around the last moment that can be told from never: it is a minute before the end of the clock.
+    for before_the_end in [(1 << 36) + 1, 1 << 36, 1 << 35, 1 << 34, 1, 0] {
+        let clock = Engine::current().clock().clone();
+        let now = u64::MAX - before_the_end - centuries;
+        futures_lite::future::block_on(time::advance(Duration::from_nanos(now - clock.now().as_nanos())));
+        let mut never = std::pin::pin!(time::sleep(Duration::MAX));
+        let task = by_hand::Task::new();
+        assert!(task.poll(never.as_mut()).is_pending());
+        assert!(never.outcome().is_none(), "{before_the_end} ns before the end");
+    }
+    time::resume();
 }

@@ -5,12 +5,12 @@ mod by_hand;
 use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, ms, poll_with, years};
+use by_hand::{Task, eventually, ms, poll_with, waker, years};
 use futures_lite::future::block_on;
 use tourbillon::time::{self, Sleep};
 use tourbillon::{Clock, Engine, Outcome, Slack, Worker};
@@ -530,4 +530,21 @@ fn p4_a_worker_is_told_to_stay_awake_when_a_precise_timer_is_near() {
     drop(precise);
     worker.turn();
     assert_eq!(worker.too_short_to_sleep(), usual);
+}
+
+/// An executor may poll its task within `wake`.
+#[test]
+fn d39_a_turn_tells_of_a_timer_that_was_armed_by_a_waker_within_it() {
+    let engine = with_shards(1);
+    let mut worker = engine.worker(|| ()).unwrap();
+    let next = Arc::new(Mutex::new(None));
+    let polls = Arc::clone(&next);
+    let polls = waker(move || *polls.lock().unwrap() = Some(armed(ms(5), &Task::new())));
+    let mut sleep = pin!(time::sleep(ms(10)));
+    assert!(poll_with(sleep.as_mut(), &polls).is_pending());
+    engine.clock().advance(ms(10));
+    let turn = worker.turn();
+    assert_eq!((turn.fired, turn.more, turn.next), (1, false, Some(turn.now + ms(5).into())));
+    engine.clock().advance(ms(5));
+    assert_eq!(worker.turn().fired, 1);
 }

@@ -74,7 +74,7 @@ impl Timer for TourbillonTimer {
 
     fn now(&self) -> StdInstant {
         match &self.engine {
-            Some(engine) => engine.clock().std_of(engine.clock().now()),
+            Some(engine) => engine.clock().now_std(),
             None => Instant::now().into_std(),
         }
     }

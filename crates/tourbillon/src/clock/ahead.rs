@@ -22,6 +22,11 @@
 //!   less may let more windows pass.
 //!
 //! The processor may read the counter a few cycles before what precedes it in the program; [`EARLY`] makes up for that.
+//!
+//! # Never back
+//!
+//! Where the clock is read again it is behind what was shown before. What was shown last is shown until the clock has caught up with it:
+//! of two timers for the same duration the one that was made first is due first, or both are due at once (P3).
 
 use std::cell::Cell;
 
@@ -29,6 +34,8 @@ use tourbillon_queue::Time;
 
 /// The state of one thread.
 pub(crate) struct Ahead {
+    /// So many windows may pass before the clock is read again.
+    windows: u64,
     /// Whether the counter is, or may turn out to be, of use.
     usable: Cell<bool>,
     /// The counter at the last real reading.
@@ -39,6 +46,8 @@ pub(crate) struct Ahead {
     window: Cell<u64>,
     /// What a tick is taken for, in nanoseconds of [`FRACTION`] bits.
     pace: Cell<u64>,
+    /// What was shown last.
+    last: Cell<Time>,
 }
 
 /// How fast the counter runs.
@@ -59,29 +68,35 @@ const TOGETHER: u64 = 1_000;
 const EARLY: u64 = 50;
 
 impl Ahead {
-    pub(crate) const fn new() -> Ahead {
+    pub(crate) const fn new(windows: u64) -> Ahead {
         Ahead {
+            windows,
             usable: Cell::new(true),
             ticks: Cell::new(0),
             time: Cell::new(0),
             window: Cell::new(0),
             pace: Cell::new(0),
+            last: Cell::new(Time::ZERO),
         }
     }
 
     /// A time that is not before what the monotonic clock shows, and at most some microseconds after it: five for each of the windows
-    /// that may have passed since it was read.
+    /// that may have passed since it was read. It does not go back.
     #[inline(always)]
-    pub(crate) fn now(&self, windows: u64) -> Time {
+    pub(crate) fn now(&self) -> Time {
         if !self.usable.get() {
             return super::monotonic();
         }
         let ticks = counter::read();
         let since = ticks.wrapping_sub(self.ticks.get());
-        if since >= windows * self.window.get() {
-            return self.read_clock(ticks);
-        }
-        Time::from_nanos(self.time.get() + ((since * self.pace.get()) >> FRACTION))
+        let now = if since >= self.window.get() {
+            self.read_clock(ticks)
+        } else {
+            Time::from_nanos(self.time.get() + ((since * self.pace.get()) >> FRACTION))
+        };
+        let now = now.max(self.last.get());
+        self.last.set(now);
+        now
     }
 
     #[cold]
@@ -99,7 +114,7 @@ impl Ahead {
         // If the thread lost its processor in between, the two do not belong together: the next call tries again.
         if after.wrapping_sub(ticks) < (TOGETHER << FRACTION) / pace {
             self.pace.set(pace);
-            self.window.set((WINDOW << FRACTION) / pace);
+            self.window.set(self.windows * (WINDOW << FRACTION) / pace);
             self.ticks.set(ticks);
             self.time.set(time.as_nanos() + EARLY);
         }
@@ -187,19 +202,33 @@ mod tests {
     #[test]
     fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
         for windows in [1, 16] {
-            let ahead = Ahead::new();
+            let ahead = Ahead::new(windows);
             let start = super::super::monotonic();
             let mut most = 0;
             while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
                 for _ in 0..100 {
                     let before = super::super::monotonic();
-                    let now = ahead.now(windows);
+                    let now = ahead.now();
                     let after = super::super::monotonic();
                     assert!(now >= before, "behind the clock");
                     most = most.max((now - after).as_nanos());
                 }
             }
             assert!(most <= windows * WINDOW / 4 + TOGETHER + EARLY, "{most} ns ahead after {windows} windows");
+        }
+    }
+
+    /// What is armed later for the same duration would come first otherwise.
+    #[test]
+    fn p3_it_does_not_go_back_when_the_clock_is_read_again() {
+        for windows in [1, 16] {
+            let (ahead, start) = (Ahead::new(windows), super::super::monotonic());
+            let mut last = start;
+            while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+                let now = ahead.now();
+                assert!(now >= last, "{} ns back after {windows} windows", (last - now).as_nanos());
+                last = now;
+            }
         }
     }
 }

@@ -1,12 +1,15 @@
 //! A thread that turns its own shard, others who arm timers there, and somebody who stands in.
 
+use std::mem::forget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use shuttle::thread;
 
 use super::explore;
 use super::kept::Kept;
 use super::world::{Turning, World, micros, one_of};
-use crate::Engine;
+use crate::{Driver, Engine};
 
 /// The worker turns until the others have gone, unless it leaves before. Of three others who use sleeps some share its shard.
 fn beside_a_worker() {
@@ -59,6 +62,20 @@ fn work(world: &World, turning: &Arc<Turning>, others: &AtomicUsize) {
         own = Some(sleep);
         (turns > 0 && others.load(Ordering::Relaxed) > 0).then(|| worker.turn())
     });
+}
+
+/// Two threads, and a shard for each. One may come when the other, which has forgotten its worker, is about to go.
+fn one_after_the_other() {
+    let engine = Engine::builder().driver(Driver::external()).shards(2).build().expect("it needs no threads");
+    for _ in 0..2 {
+        let engine = engine.clone();
+        thread::spawn(move || forget(engine.worker(|| ()).expect("there is a shard for it")));
+    }
+}
+
+#[test]
+fn f4_a_shard_that_is_free_is_free_of_its_last_worker() {
+    explore(one_after_the_other);
 }
 
 #[test]

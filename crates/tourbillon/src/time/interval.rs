@@ -5,6 +5,8 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tourbillon_queue::{Span, Time};
+
 use super::Instant;
 use super::error::ZeroPeriod;
 use crate::Outcome;
@@ -229,16 +231,18 @@ impl Interval {
     /// Never.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         let outcome = ready!(self.delay.poll(cx));
-        let scheduled = self.delay.deadline();
+        // On the engine's own clock: from one clock to the other and back is a little later each time.
+        let scheduled = self.delay.deadline_on_clock();
         let next = if outcome == Outcome::Stopped {
             ready!(self.poll_stopped(cx));
-            scheduled + self.period
+            scheduled + Span::from(self.period)
         } else {
-            self.next_after(scheduled, self.delay.now())
+            self.next_after(scheduled, self.delay.core().clock.now())
         };
+        let tick = self.delay.deadline();
         // The entry has completed, so this arms nothing: the next poll will.
-        self.delay.reset(next);
-        Poll::Ready(scheduled)
+        self.delay.reset_on_clock(next);
+        Poll::Ready(tick)
     }
 
     /// Restarts the schedule: the next tick is one period from now.
@@ -309,14 +313,15 @@ impl Interval {
     }
 
     /// The tick after the one that was scheduled for `scheduled` and is taken `now`.
-    fn next_after(&self, scheduled: Instant, now: Instant) -> Instant {
-        if now <= scheduled + TOLERANCE {
-            return scheduled + self.period;
+    fn next_after(&self, scheduled: Time, now: Time) -> Time {
+        let period = Span::from(self.period);
+        if now <= scheduled + Span::from(TOLERANCE) {
+            return scheduled + period;
         }
         match self.missed_tick_behavior {
-            MissedTickBehavior::Burst => scheduled + self.period,
-            MissedTickBehavior::Delay => now + self.period,
-            MissedTickBehavior::Skip => now + (self.period - remainder(now - scheduled, self.period)),
+            MissedTickBehavior::Burst => scheduled + period,
+            MissedTickBehavior::Delay => now + period,
+            MissedTickBehavior::Skip => now + remaining(now - scheduled, period),
         }
     }
 
@@ -332,12 +337,9 @@ impl Interval {
     }
 }
 
-/// What is left of `duration` after as many whole periods as it has.
-fn remainder(duration: Duration, period: Duration) -> Duration {
-    const NANOS_A_SECOND: u128 = 1_000_000_000;
-    let nanos = duration.as_nanos() % period.as_nanos();
-    // Less than the period, so its seconds are not more than the period's.
-    Duration::new((nanos / NANOS_A_SECOND) as u64, (nanos % NANOS_A_SECOND) as u32)
+/// What is missing from `span` to the next whole number of periods.
+fn remaining(span: Span, period: Span) -> Span {
+    Span::from_nanos(period.as_nanos() - span.as_nanos() % period.as_nanos())
 }
 
 #[track_caller]
