@@ -6,12 +6,12 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use async_task::FallibleTask;
 
 use crate::runtime::Control;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, contain, lock};
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///
@@ -29,9 +29,13 @@ use crate::sync::{Mutex, lock};
 /// returned is lost.
 pub struct JoinHandle<T> {
     /// There is none if there was no runtime to spawn on.
-    task: Option<FallibleTask<Result<T, JoinError>>>,
-    control: Option<Arc<Control>>,
+    task: Option<FallibleTask<Returned<T>>>,
+    control: Arc<Control>,
 }
+
+/// What has come of a task, until it is taken. If nobody does, it is dropped within the task, where a panic would end the process; and
+/// its destructor is the user's.
+pub(crate) struct Returned<T>(Option<Result<T, JoinError>>);
 
 /// Why a task has returned nothing.
 #[derive(Debug)]
@@ -49,22 +53,20 @@ pub enum JoinError {
 pub struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl<T> JoinHandle<T> {
-    pub(crate) fn new(task: async_task::Task<Result<T, JoinError>>, control: Option<Arc<Control>>) -> JoinHandle<T> {
+    pub(crate) fn new(task: async_task::Task<Returned<T>>, control: Arc<Control>) -> JoinHandle<T> {
         JoinHandle { task: Some(task.fallible()), control }
     }
 
     /// Of a task that never was.
     pub(crate) fn without_runtime() -> JoinHandle<T> {
-        JoinHandle { task: None, control: None }
+        JoinHandle { task: None, control: Arc::default() }
     }
 
     /// Ends the task at its next await, at once if it waits: its handle then says [`JoinError::Cancelled`]. What it holds is dropped by a worker. Nothing happens to one that
     /// has finished (what it returned can still be had), nor to one that was given to
     /// [`spawn_blocking`](crate::spawn_blocking).
     pub fn abort(&self) {
-        if let Some(control) = &self.control {
-            control.abort();
-        }
+        self.control.abort();
     }
 
     /// Whether it has returned, panicked, or been dropped.
@@ -78,8 +80,14 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(task) = &mut self.task else { return Poll::Ready(Err(JoinError::NoRuntime)) };
-        Pin::new(task).poll(context).map(|result| result.unwrap_or(Err(JoinError::Cancelled)))
+        let JoinHandle { task: Some(task), control } = &mut *self else {
+            return Poll::Ready(Err(JoinError::NoRuntime));
+        };
+        control.set_awaiter(context.waker());
+        let waker = Waker::from(Arc::clone(control));
+        let returned = ready!(Pin::new(task).poll(&mut Context::from_waker(&waker)));
+        control.forget_awaiter();
+        Poll::Ready(returned.and_then(Returned::take).unwrap_or(Err(JoinError::Cancelled)))
     }
 }
 
@@ -88,6 +96,23 @@ impl<T> Drop for JoinHandle<T> {
         if let Some(task) = self.task.take() {
             task.detach();
         }
+        self.control.forget_awaiter();
+    }
+}
+
+impl<T> Returned<T> {
+    pub(crate) fn new(result: Result<T, JoinError>) -> Returned<T> {
+        Returned(Some(result))
+    }
+
+    pub(crate) fn take(mut self) -> Option<Result<T, JoinError>> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Returned<T> {
+    fn drop(&mut self) {
+        contain(|| drop(self.0.take()));
     }
 }
 

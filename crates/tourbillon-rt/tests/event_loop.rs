@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -332,5 +332,48 @@ fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
         eventually("all have expired", || events.engine().stats().fired >= 10);
         drop(events);
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [Outcome::Fired; 10]);
+    });
+}
+
+#[test]
+fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_nobody_else_from_being_told() {
+    on_each_backend(|backend| {
+        let events = EventLoop::with_backend(backend).unwrap();
+        let (count, _) = counter();
+        let timer = events.timer();
+        timer.expires_after(ms(1));
+        for number in 0..10 {
+            let count = Arc::clone(&count);
+            drop(events.on_expiry(&timer, move |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                if number % 2 == 0 {
+                    resume_unwind(Box::new("on purpose"));
+                }
+            }));
+        }
+        eventually("it has expired", || events.engine().stats().fired >= 1);
+        drop(events);
+        eventually("all are told", || count.load(Ordering::SeqCst) == 10);
+    });
+}
+
+#[test]
+fn p6_what_a_handler_holds_may_panic_when_it_is_dropped_with_its_loop() {
+    struct Bad(Arc<AtomicUsize>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            resume_unwind(Box::new("on purpose"));
+        }
+    }
+    on_each_backend(|backend| {
+        let events = EventLoop::with_backend(backend).unwrap();
+        let (count, _) = counter();
+        for _ in 0..3 {
+            let bad = Bad(Arc::clone(&count));
+            events.post(move || drop(bad));
+        }
+        drop(events);
+        assert_eq!(count.load(Ordering::SeqCst), 3);
     });
 }

@@ -24,7 +24,7 @@ use std::task::Waker;
 
 use rustix::event::PollFlags;
 
-use super::{Reactor, Token};
+use super::{Reactor, Token, wake};
 use crate::runtime::context;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
@@ -302,6 +302,12 @@ impl Readiness {
             Ok(home) => inner.home = Some(home),
             Err(error) => {
                 self.word.fetch_and(!REGISTERED, Ordering::AcqRel);
+                // Nobody watches it any more for others who wait: they are to find out, too.
+                let mut wakers = Vec::new();
+                self.take_wakers(&mut inner, Direction::Read, &mut wakers);
+                self.take_wakers(&mut inner, Direction::Write, &mut wakers);
+                drop(inner);
+                wakers.into_iter().for_each(wake);
                 return Err(error);
             }
         }
@@ -320,5 +326,44 @@ impl Inner {
             Direction::Read => &mut self.readers,
             Direction::Write => &mut self.writers,
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::reactor::Epoll;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The first to come where nobody is registers a socket elsewhere; and there may be no room for it there.
+    #[test]
+    fn d39_who_waits_for_a_socket_that_cannot_be_registered_anew_is_woken() {
+        let readiness = Readiness::default();
+        let reactor = Arc::new(Reactor::new(Box::new(Epoll::new().unwrap())));
+        let home = |_| Ok::<_, ()>(Home { reactor: Arc::clone(&reactor), token: Token(0) });
+        readiness.register(home).unwrap();
+        let [waits, comes] = [(); 2].map(|()| Arc::<Woken>::default());
+        for direction in [Direction::Read, Direction::Write] {
+            let waker = Waker::from(Arc::clone(&waits));
+            assert_eq!(readiness.wait(direction, Found::Blocks, &mut { Waiter::NONE }, &waker), Wait::Waits);
+        }
+        reactor.leave();
+        let waker = Waker::from(Arc::clone(&comes));
+        let wait = readiness.wait(Direction::Write, Found::Blocks, &mut { Waiter::NONE }, &waker);
+        assert_eq!((wait, readiness.see().is_registered()), (Wait::TryAgain, false));
+        assert_eq!(readiness.register(|_| Err("no more descriptors")), Err("no more descriptors"));
+        assert_eq!(waits.0.load(Ordering::SeqCst), 2, "it would wait for ever");
+        assert!(!readiness.is_awaited() && !readiness.see().is_registered());
     }
 }

@@ -81,7 +81,7 @@ impl Uring {
         }
     }
 
-    /// By the owner. What an earlier poll of the bell says from now on does not count.
+    /// By the owner. That an earlier poll of the bell ends does not count from now on.
     fn watch_bell(&self) -> io::Result<()> {
         let number = self.bell_poll.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.bell_poll.store(number, Ordering::Relaxed);
@@ -115,15 +115,17 @@ impl Uring {
     }
 
     fn take(&self, events: &mut Vec<Event>) -> Heard {
-        let bell = Token::reserved(self.bell_poll.load(Ordering::Relaxed));
         let mut heard = Heard::Nothing;
         self.completions(|completion| {
             let (token, ended) = (Token(completion.user_data()), !cqueue::more(completion.flags()));
             if !token.is_reserved() {
                 events.push(Event { token, ready: ready(completion.result()), ended });
-            } else if token == bell {
+            } else if token != REMOVAL {
+                // Of whichever poll of the bell: who stands in may be here while another thread becomes the owner. But only the current one's
+                // end matters.
                 heard = Heard::Call;
-                self.bell_ended.fetch_or(ended, Ordering::Relaxed);
+                let bell = Token::reserved(self.bell_poll.load(Ordering::Relaxed));
+                self.bell_ended.fetch_or(ended && token == bell, Ordering::Relaxed);
             }
         });
         heard
@@ -192,6 +194,11 @@ impl Selector for Uring {
         // Only what is there: to enter the kernel is the owner's, and would not help here.
         if self.take(events) == Heard::Call {
             self.wake();
+            // Nobody watches the bell if that was its poll's last word, and the owner may be in its wait by now. What ends that, too, is the
+            // completion of anything.
+            if self.bell_ended.load(Ordering::Relaxed) {
+                let _ = self.submit(&end(REMOVAL));
+            }
         }
         Ok(StoodIn::Told)
     }
@@ -319,5 +326,44 @@ mod tests {
             ring.wait(Some(clock::now() + tourbillon::Span::from_secs(20)), &mut events).unwrap();
         }
         assert!(start.elapsed() < std::time::Duration::from_secs(15));
+    }
+
+    /// A wait that has begun, as `wait` does it.
+    fn is_woken(ring: &Uring) -> bool {
+        let long = types::Timespec::from(Duration::from_secs(5));
+        ring.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&long)).is_ok()
+    }
+
+    /// The kernel ends a poll of the bell when the completion queue is full. Who stands in takes the last that it says when the owner
+    /// has just looked whether the bell is watched, and is about to wait.
+    #[test]
+    fn d39_a_call_that_who_stands_in_has_taken_is_heard_also_if_nobody_watches_the_bell_any_more() {
+        let Some(ring) = ring() else { return };
+        ring.adopt();
+        ring.submit(&end(Token::reserved(ring.bell_poll.load(Ordering::Relaxed)))).unwrap();
+        assert!(!ring.bell_ended.load(Ordering::Relaxed));
+        while !ring.bell_ended.load(Ordering::Relaxed) {
+            assert_eq!(ring.reap_for_owner(&mut Vec::new()).unwrap(), StoodIn::Told);
+        }
+        assert!(is_woken(&ring), "the call is lost");
+        // From the next wait on it is watched again.
+        ring.wait(Some(clock::now() + tourbillon::Span::from_secs(5)), &mut Vec::new()).unwrap();
+        ring.wake();
+        assert!(is_woken(&ring));
+    }
+
+    #[test]
+    fn d39_who_stands_in_while_another_thread_becomes_the_owner_takes_no_call_from_it() {
+        let Some(ring) = ring() else { return };
+        ring.adopt();
+        ring.reap(&mut Vec::new()).unwrap();
+        ring.wake();
+        // What is current changes between the call and the look.
+        ring.bell_poll.fetch_add(1, Ordering::Relaxed);
+        let until = clock::now() + tourbillon::Span::from_secs(20);
+        while ring.take(&mut Vec::new()) == Heard::Nothing {
+            assert!(clock::now() < until, "the call is lost");
+            let _ = ring.ring.submit();
+        }
     }
 }

@@ -23,6 +23,7 @@ use super::worker::Role;
 use super::{Handle, Runtime, context};
 use crate::backend::{Backend, BuildError};
 use crate::clock;
+use crate::sync::contain;
 use crate::task::JoinHandle;
 
 /// Runs handlers, on the threads that call [`run`](EventLoop::run), as long as there is work.
@@ -75,6 +76,10 @@ struct Told<F: FnOnce(Outcome)> {
     outcome: Outcome,
     handler: Option<F>,
 }
+
+/// A handler in line. If nobody calls it, it is dropped within its task, where a panic would end the process; and its destructor is the
+/// user's.
+struct Posted<F: FnOnce()>(Option<F>);
 
 /// How long to run it.
 struct Limit {
@@ -199,10 +204,11 @@ impl EventLoop {
     pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
         let work = self.work_guard();
         let shared = Arc::clone(self.handle().shared());
+        let mut handler = Posted(Some(handler));
         let call = async move {
             // Also if it panics.
             let _work = work;
-            handler();
+            handler.call();
         };
         let (runnable, task) = async_task::spawn(call, move |runnable| shared.schedule(runnable, true));
         task.detach();
@@ -302,6 +308,18 @@ const HANDLERS: usize = 64;
 impl Limit {
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= clock::now())
+    }
+}
+
+impl<F: FnOnce()> Posted<F> {
+    fn call(&mut self) {
+        self.0.take().into_iter().for_each(|handler| handler());
+    }
+}
+
+impl<F: FnOnce()> Drop for Posted<F> {
+    fn drop(&mut self) {
+        contain(|| drop(self.0.take()));
     }
 }
 

@@ -50,7 +50,7 @@ use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::sync::{contain, unblock};
-use crate::task::{JoinError, JoinHandle};
+use crate::task::{JoinError, JoinHandle, Returned};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
 ///
@@ -368,7 +368,7 @@ impl Handle {
         } else {
             self.shared.schedule(runnable, true);
         }
-        JoinHandle::new(task, Some(control))
+        JoinHandle::new(task, control)
     }
 
     /// Runs something that blocks, on a thread that is there for that (of the crate `blocking`). Once it runs it cannot be aborted.
@@ -380,9 +380,9 @@ impl Handle {
         let handle = self.clone();
         let task = unblock(move || {
             let _entered = handle.enter();
-            catch(f).map_err(JoinError::Panicked)
+            returned(f)
         });
-        JoinHandle::new(task, None)
+        JoinHandle::new(task, Arc::default())
     }
 
     /// Makes this thread one that is inside the runtime, until the guard is dropped: [`spawn`] and `tourbillon::time` use it. For
@@ -438,7 +438,7 @@ where
         let (runnable, task) = async_task::spawn_local(contained, move |runnable| seat.send(runnable));
         control.set_waker(runnable.waker());
         runnable.schedule();
-        JoinHandle::new(task, Some(control))
+        JoinHandle::new(task, control)
     })
 }
 
@@ -457,7 +457,7 @@ where
 {
     match Handle::current() {
         Ok(handle) => handle.spawn_blocking(f),
-        Err(_) => JoinHandle::new(unblock(move || catch(f).map_err(JoinError::Panicked)), None),
+        Err(_) => JoinHandle::new(unblock(|| returned(f)), Arc::default()),
     }
 }
 
@@ -482,6 +482,11 @@ impl fmt::Debug for Entered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entered").finish_non_exhaustive()
     }
+}
+
+/// What comes of something that blocks.
+fn returned<T>(f: impl FnOnce() -> T) -> Returned<T> {
+    Returned::new(catch(f).map_err(JoinError::Panicked))
 }
 
 /// Who has not got on for so long, after the time that it was given, is blocked.

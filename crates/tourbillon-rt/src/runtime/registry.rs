@@ -4,14 +4,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
 use super::budget;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, contain, lock};
-use crate::task::{JoinError, Panic};
+use crate::task::{JoinError, Panic, Returned};
 
 /// What a handle and its task share.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Control {
     aborted: AtomicBool,
     /// The task. It is let go of when the task ends: the task holds us.
     waker: Mutex<Option<Waker>>,
+    /// Who awaits the handle. Not left with the task itself: there a waker that panics ends the process.
+    awaiter: Mutex<Option<Waker>>,
 }
 
 /// Tasks, in some shards, so that threads that spawn seldom meet.
@@ -77,6 +79,31 @@ impl Control {
     /// Tells it its task.
     pub(crate) fn set_waker(&self, waker: Waker) {
         *lock(&self.waker) = Some(waker);
+    }
+
+    /// Who is to be woken when the task has ended. To be told before the task is asked whether it has.
+    pub(crate) fn set_awaiter(&self, waker: &Waker) {
+        if lock(&self.awaiter).as_ref().is_some_and(|awaiter| awaiter.will_wake(waker)) {
+            return;
+        }
+        // Wakers are the user's: they are cloned and dropped outside the lock.
+        let waker = Some(waker.clone());
+        let before = std::mem::replace(&mut *lock(&self.awaiter), waker);
+        drop(before);
+    }
+
+    /// Nobody awaits the handle any more.
+    pub(crate) fn forget_awaiter(&self) {
+        let awaiter = lock(&self.awaiter).take();
+        contain(|| drop(awaiter));
+    }
+}
+
+/// The task has ended.
+impl Wake for Control {
+    fn wake(self: Arc<Self>) {
+        let awaiter = lock(&self.awaiter).take();
+        contain(|| awaiter.into_iter().for_each(Waker::wake));
     }
 }
 
@@ -154,7 +181,7 @@ impl Drop for Place {
 }
 
 impl<F: Future> Future for Contained<F> {
-    type Output = Result<F::Output, JoinError>;
+    type Output = Returned<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         budget::refill();
@@ -170,7 +197,7 @@ impl<F: Future> Future for Contained<F> {
             _ => Err(JoinError::Cancelled),
         };
         self.end();
-        Poll::Ready(result)
+        Poll::Ready(Returned::new(result))
     }
 }
 
