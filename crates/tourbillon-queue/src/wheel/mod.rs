@@ -800,7 +800,7 @@ mod tests {
         };
         (0..2 * CROWDED).for_each(|_| arm(&mut wheel));
         for _ in 0..20 {
-            wheel.settle(at(END), CROWDED as usize / 4);
+            let _more = wheel.settle(at(END), CROWDED as usize / 4);
             (0..3).for_each(|_| arm(&mut wheel));
             wheel.check().unwrap();
         }
@@ -888,7 +888,7 @@ mod tests {
                 let width = 1u64 << (DIGIT * height);
                 let (mut wheel, mut entries) = (RawWheel::new(), Told(0));
                 for number in (0..count).rev() {
-                    wheel.insert(&mut entries, number, at(width + number % width));
+                    let _place = wheel.insert(&mut entries, number, at(width + number % width));
                 }
                 assert_eq!(wheel.peek(&mut entries, at(2 * width)), Some(at(width)));
                 assert_eq!(entries.0, 0, "level {height}, {count} timers");
