@@ -269,7 +269,7 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
     }
 
     fn clear(&mut self) {
-        *self = RawListTree { sequence: self.sequence, ..RawListTree::new() };
+        *self = RawListTree::new();
     }
 
     fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {

@@ -370,6 +370,8 @@ impl core::error::Error for RoundsError {}
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
+
     use super::*;
     use crate::TimerQueue;
 
@@ -445,5 +447,15 @@ mod tests {
         let mut fired = Vec::new();
         rounds.expire(Time::from_nanos(20), |timer| fired.push(timer.value));
         assert_eq!(fired, [1, 2]);
+    }
+
+    #[test]
+    fn p6_who_asks_for_what_cannot_be_is_told_what_it_was_and_what_can() {
+        let text = |tick, slots| match Rounds::<u64>::with_slots(Span::from_nanos(tick), slots) {
+            Ok(_) => panic!("a tick of {tick} ns and {slots} slots"),
+            Err(error) => format!("{error}"),
+        };
+        assert_eq!(text(0, 8), "a tick of zero: it must be at least one nanosecond");
+        assert_eq!(text(1, 0), format!("0 slots: there must be at least one and at most {}", RoundsError::MAX_SLOTS));
     }
 }

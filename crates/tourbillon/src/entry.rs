@@ -708,3 +708,42 @@ fn is_past_at_first_sight(home: &Home, deadline: Time, mode: Mode) -> bool {
     let may_be = deadline < home.shard().wants().get(mode.line()) || !home.core().clock.is_steady();
     deadline <= home.seen() || (may_be && deadline <= home.now())
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Clock, Engine};
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn poll(entry: &mut Entry) -> Poll<Outcome> {
+        entry.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn b6_an_entry_is_pending_from_its_arming_to_its_end() {
+        let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
+        let mut entry = Entry::on(engine.core(), engine.core().clock.now() + MILLI.into());
+        assert!(!entry.is_pending());
+        assert!(poll(&mut entry).is_pending() && entry.is_pending());
+        engine.advance(MILLI);
+        assert!(!entry.is_pending(), "whoever has it need not have seen that");
+        assert_eq!(poll(&mut entry), Poll::Ready(Outcome::Fired));
+        assert!(!entry.is_pending());
+    }
+
+    #[test]
+    fn b6_an_entry_that_is_given_another_time_is_idle_and_then_due_at_that_time_alone() {
+        let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
+        let mut entry = Entry::on(engine.core(), Time::NEVER);
+        for _ in 0..2 {
+            let start = engine.core().clock.now();
+            entry.set_due(start + MILLI.into());
+            assert!(poll(&mut entry).is_pending());
+            entry.set_due(start + (2 * MILLI).into());
+            assert!(!entry.is_pending());
+            assert!(poll(&mut entry).is_pending());
+            assert_eq!((engine.advance(MILLI), engine.advance(MILLI)), (0, 1));
+        }
+    }
+}

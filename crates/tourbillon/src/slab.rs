@@ -25,13 +25,14 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// As many as a queue can find places for.
 pub(crate) const MOST: u32 = 1 << 30;
 
-const CHUNK_BYTES: usize = if cfg!(loom) {
-    1 << 20
+const CHUNK_BITS: u32 = if cfg!(loom) {
+    20
 } else if cfg!(shuttle) {
-    1 << 10
+    10
 } else {
-    1 << 16
+    16
 };
+const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
 /// A chunk is so many times the room of a node. The first is taken by its header, so that an index is a chunk and a
 /// position in it by shifts alone.
 const PER_CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<Node>()).ilog2();

@@ -120,16 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_it_holds_can_be_cancelled_in_turn_for_ever() {
+    fn as_many_as_it_holds_can_be_cancelled_in_turn_or_the_last_first_for_ever() {
         let nodes: Vec<Node> = (0..YOUNG).map(|_| Node::new()).collect();
         // SAFETY: nobody looks into them here.
         let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index])) };
-        let mut young = Young::new();
-        let mut places: VecDeque<_> = (0..YOUNG).map(|index| young.push(node(index))).collect();
-        for count in 0..10 * YOUNG {
-            young.remove(places.pop_front().unwrap());
-            assert!(!young.is_full());
-            places.push_back(young.push(node(count % YOUNG)));
+        for cancelled in [VecDeque::pop_front, VecDeque::pop_back] {
+            let mut young = Young::new();
+            let mut places: VecDeque<_> = (0..YOUNG).map(|index| young.push(node(index))).collect();
+            for count in 0..10 * YOUNG {
+                young.remove(cancelled(&mut places).unwrap());
+                assert!(!young.is_full());
+                places.push_back(young.push(node(count % YOUNG)));
+            }
         }
     }
 }

@@ -53,6 +53,18 @@ fn f6_a_deadline_that_is_now_or_past_never_suspends() {
 }
 
 #[test]
+fn f6_a_deadline_that_has_passed_when_it_is_first_polled_never_suspends_on_the_real_clock_either() {
+    let engine = Engine::builder().build().unwrap();
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(1)));
+    while Instant::now() < sleep.deadline() + ms(1) {
+        thread::sleep(ms(1));
+    }
+    assert!(task.poll(sleep.as_mut()).is_ready());
+    assert_eq!((sleep.outcome(), engine.stats().armed), (Some(Outcome::Fired), 0));
+}
+
+#[test]
 fn f6_a_thousand_zero_sleeps_never_suspend() {
     let engine = manual();
     let task = Task::new();
@@ -239,19 +251,55 @@ fn t8_reset_after_firing_makes_it_wait_again() {
 }
 
 #[test]
-fn t8_reset_into_the_past_fires_at_once_or_at_the_next_turn() {
+fn t8_reset_into_the_past_ends_it_at_once_and_wakes_who_waits() {
     let engine = manual();
     engine.advance(ms(100));
     let task = Task::new();
     let mut sleep = pin!(engine.sleep(ms(10)));
     assert!(task.poll(sleep.as_mut()).is_pending());
     sleep.as_mut().reset(now(&engine) - ms(50));
-    engine.turn();
-    assert_eq!(task.wakes(), 1, "whoever waits is told, without polling again");
+    assert_eq!(task.wakes(), 1, "whoever waits is told, without polling again and without a turn");
     assert!(sleep.is_elapsed());
+    engine.turn();
     assert!(task.poll(sleep.as_mut()).is_ready());
     let stats = engine.stats();
     assert_eq!((stats.armed, stats.fired, stats.pending), (1, 1, 0));
+}
+
+#[test]
+fn t8_a_reset_after_firing_takes_back_the_outcome_be_the_new_deadline_past_or_not() {
+    for (to, is_past) in [(ms(0), true), (ms(5), true), (ms(10), true), (ms(30), false)] {
+        for polled_before_the_reset in [false, true] {
+            let engine = manual();
+            let task = Task::new();
+            let start = now(&engine);
+            let mut sleep = pin!(engine.sleep(ms(10)));
+            assert!(task.poll(sleep.as_mut()).is_pending());
+            engine.advance(ms(20));
+            assert_eq!((task.wakes(), sleep.outcome()), (1, Some(Outcome::Fired)));
+            if polled_before_the_reset {
+                assert!(task.poll(sleep.as_mut()).is_ready());
+            }
+            sleep.as_mut().reset(start + to);
+            assert_eq!(sleep.outcome(), None, "until the next poll: {to:?}");
+            assert_eq!(task.poll(sleep.as_mut()).is_ready(), is_past, "{to:?}");
+            assert_eq!(task.wakes(), 0, "nobody waited: {to:?}");
+        }
+    }
+}
+
+#[test]
+fn p3_a_reset_to_the_same_deadline_leaves_a_sleep_its_place_among_equals() {
+    let engine = manual();
+    let log = Log::default();
+    let deadline = now(&engine) + ms(10);
+    let mut first = pin!(engine.sleep_until(deadline));
+    let mut second = pin!(engine.sleep_until(deadline));
+    assert!(poll_with(first.as_mut(), &log.waker(1)).is_pending());
+    assert!(poll_with(second.as_mut(), &log.waker(2)).is_pending());
+    first.as_mut().reset(deadline);
+    engine.advance(ms(10));
+    assert_eq!(log.take(), [1, 2]);
 }
 
 #[test]
@@ -592,6 +640,21 @@ fn t8_a_sleep_polled_by_the_same_task_on_another_thread_needs_no_other_waker() {
         assert_eq!(engine.advance(ms(10)), 1);
         assert_eq!(task.wakes(), 1);
     }
+}
+
+#[test]
+fn p3_a_poll_by_the_same_task_on_another_thread_leaves_a_sleep_its_place_among_equals() {
+    let engine = Engine::builder().clock(Clock::manual()).shards(1).build().unwrap();
+    let log = Log::default();
+    let [mut first, mut second] = [ms(10), ms(10)].map(|duration| boxed(engine.sleep(duration)));
+    let waker = log.waker(1);
+    assert!(poll_with(first.as_mut(), &waker).is_pending());
+    assert!(poll_with(second.as_mut(), &log.waker(2)).is_pending());
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(poll_with(first.as_mut(), &waker).is_pending()));
+    });
+    engine.advance(ms(10));
+    assert_eq!(log.take(), [1, 2]);
 }
 
 #[test]

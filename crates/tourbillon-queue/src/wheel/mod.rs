@@ -700,9 +700,9 @@ mod tests {
         };
         let keys: Vec<_> = (0..LEVELS as u32).map(|height| wheel.insert(at(1 << (DIGIT * height)), height)).collect();
         keys.into_iter().for_each(|key| assert!(wheel.remove(key).is_some()));
-        look(&mut wheel, TRIM - 1);
-        assert_eq!(wheel.raw().levels.set_up(), LEVELS);
-        look(&mut wheel, TRIM + 1);
+        look(&mut wheel, TRIM + TRIM - 1);
+        assert_eq!(wheel.raw().levels.set_up(), LEVELS, "they were in use when it began to count to the first trim");
+        look(&mut wheel, 1);
         assert_eq!(wheel.raw().levels.set_up(), 0);
     }
 
@@ -784,8 +784,115 @@ mod tests {
         while wheel.settle(at(END), CROWDED as usize / 4) == Settled::More {
             assert_eq!(wheel.next_deadline(), Some(at(BEGIN + 1)));
             assert_eq!(wheel.next_wakeup(), Some(at(BEGIN)), "there is upkeep to do by then");
+            wheel.check().unwrap();
         }
         wheel.check().unwrap();
         assert_eq!(wheel.next_deadline(), Some(at(BEGIN + 1)));
+    }
+
+    #[test]
+    fn p3_d26_what_is_armed_while_a_crowd_within_a_crowd_is_split_comes_after_its_equals() {
+        let mut wheel = Wheel::new();
+        let mut armed = 0..;
+        let mut arm = |wheel: &mut Wheel<u64>| {
+            let number = armed.next().unwrap();
+            wheel.insert(at(BEGIN + 1 + number % 7), number);
+        };
+        (0..2 * CROWDED).for_each(|_| arm(&mut wheel));
+        for _ in 0..20 {
+            let _more = wheel.settle(at(END), CROWDED as usize / 4);
+            (0..3).for_each(|_| arm(&mut wheel));
+            wheel.check().unwrap();
+        }
+        let mut fired = Vec::new();
+        wheel.expire(at(END), |timer| fired.push((timer.deadline, timer.value)));
+        assert!(fired.is_sorted(), "by deadline, equal ones as they were armed");
+    }
+
+    #[test]
+    fn p1_at_no_level_does_a_timer_come_out_a_nanosecond_early() {
+        for height in 1..LEVELS as u32 {
+            let width = 1u64 << (DIGIT * height);
+            let mut wheel = Wheel::new();
+            let offsets = [0, width / 2, width - 1];
+            for offset in offsets {
+                wheel.insert(at(width + offset), offset);
+            }
+            for offset in offsets {
+                assert!(wheel.pop(at(width + offset - 1)).is_none(), "level {height}, {offset}");
+                assert_eq!(wheel.pop(at(width + offset)).map(|timer| timer.value), Some(offset));
+            }
+        }
+    }
+
+    #[test]
+    fn p1_when_time_goes_back_what_was_due_and_has_not_come_out_waits_again() {
+        let mut wheel = Wheel::new();
+        for number in [1, 2] {
+            wheel.insert(at(5), number);
+        }
+        assert_eq!(wheel.pop(at(5)).map(|timer| timer.value), Some(1));
+        assert!(wheel.pop(at(4)).is_none());
+        assert_eq!(wheel.pop(at(5)).map(|timer| timer.value), Some(2));
+    }
+
+    #[test]
+    fn p3_a_long_run_comes_out_in_order_at_every_level() {
+        const COUNT: u64 = 1000;
+        for height in 1..LEVELS as u32 {
+            let width = 1u64 << (DIGIT * height);
+            let mut wheel = Wheel::new();
+            // All over the slot and not in order; on the lower levels many are equal.
+            for number in 0..COUNT {
+                let part = number * 617 % COUNT;
+                wheel.insert(at(width + (u128::from(width) * u128::from(part) / u128::from(COUNT)) as u64), number);
+            }
+            let mut fired = Vec::new();
+            wheel.expire(at(2 * width), |timer| fired.push((timer.deadline, timer.value)));
+            assert!(fired.len() as u64 == COUNT && fired.is_sorted(), "level {height}");
+        }
+    }
+
+    #[test]
+    fn while_nothing_is_due_a_look_is_a_comparison_and_the_wheel_stays_where_it_is() {
+        let mut wheel = Wheel::new();
+        wheel.insert(at(0) + Span::from_secs(3600), 0);
+        let start = at(0) + Span::from_secs(1);
+        assert!(wheel.pop(start).is_none());
+        for millis in [0, 1, 5, 16] {
+            let now = start + Span::from_millis(millis);
+            assert!(wheel.pop(now).is_none() && wheel.expire(now, drop) == 0);
+            assert_eq!(wheel.raw().elapsed, start.as_nanos(), "after {millis} ms");
+        }
+    }
+
+    /// Entries who do not remember their places but how often they were told of one.
+    struct Told(usize);
+
+    impl Entries<u64> for Told {
+        fn place(&self, _: &u64) -> Place {
+            unreachable!("nobody asks")
+        }
+
+        fn set_place(&mut self, _: &u64, _: Place) {
+            self.0 += 1;
+        }
+    }
+
+    #[test]
+    fn a_slot_is_opened_without_moving_a_timer_unless_it_is_crowded_or_of_the_highest_levels() {
+        // A deadline within a slot and a number share a word of 64 bits.
+        let highest = if SMALL { 10 } else { 8 };
+        for height in 1..=highest {
+            for count in [2, u64::from(CROWDED)] {
+                let width = 1u64 << (DIGIT * height);
+                let (mut wheel, mut entries) = (RawWheel::new(), Told(0));
+                for number in (0..count).rev() {
+                    let _place = wheel.insert(&mut entries, number, at(width + number % width));
+                }
+                assert_eq!(wheel.peek(&mut entries, at(2 * width)), Some(at(width)));
+                assert_eq!(entries.0, 0, "level {height}, {count} timers");
+            }
+        }
     }
 }

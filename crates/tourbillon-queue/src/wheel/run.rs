@@ -182,3 +182,25 @@ impl Run {
         blocks.iter(&self.list).map(|(deadline, _)| deadline)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p7_a_run_that_has_ended_leaves_its_room_to_the_next() {
+        const COUNT: u64 = 8;
+        let (mut blocks, mut list, mut sorter) = (Blocks::new(), List::EMPTY, Sorter::new());
+        for deadline in (0..COUNT).rev() {
+            blocks.push(&mut list, Owner(7), deadline, deadline);
+        }
+        let mut run = Run::EMPTY;
+        run.open(&mut blocks, list, Owner(8), Slot { owner: Owner(7), height: 1, start: 0 }, &mut sorter);
+        for deadline in 0..COUNT {
+            assert_eq!(run.pop(&mut blocks, COUNT), Some((deadline, deadline)));
+        }
+        assert!(run.is_empty());
+        run.close(&mut sorter);
+        assert!(sorter.spare().capacity() as u64 >= COUNT);
+    }
+}

@@ -160,4 +160,14 @@ mod tests {
         let spare = sorter.spare();
         assert!(spare.capacity() >= 1000 && spare.is_empty());
     }
+
+    #[test]
+    fn p7_few_words_are_sorted_without_counters_and_many_with_them() {
+        for (len, counters) in [(FEW - 1, 0), (FEW, DIGITS)] {
+            let mut sorter = Sorter::new();
+            sorter.begin().0.extend((0..len as u64).rev());
+            assert!(sorter.sort(0, 10).0.is_sorted());
+            assert_eq!(sorter.counts.len(), counters, "{len} words");
+        }
+    }
 }
