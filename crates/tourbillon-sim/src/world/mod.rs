@@ -288,6 +288,7 @@ impl World {
         self.absorb();
         self.stage.totals.fault("shutdowns", 1);
         scheduler::closing(&mut self.schedulers, &self.stage);
+        self.stage.hub.closing.store(true, Ordering::SeqCst);
         self.stage.threads.drive(|engine| engine.shutdown());
         self.stage.model.close();
         self.is_swept = true;

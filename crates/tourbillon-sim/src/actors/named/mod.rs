@@ -32,6 +32,8 @@ pub enum Op {
     Wait { thread: usize, which: usize, after: Duration },
     /// One is created and started, whose callback may do something with its group.
     Begin { thread: usize, name: usize, after: Duration, manner: Manner, deed: Option<Deed> },
+    /// So many are, under one name: more than are ended in one go.
+    Crowd { thread: usize, name: usize, count: usize, after: Duration },
     /// Those of a name are cancelled, up to so many.
     Cancel { thread: usize, name: usize, most: usize },
     /// One that is not started, or a future, is dropped.
@@ -85,7 +87,8 @@ impl Op {
                 let deed = (setup.has_deeds && random.one_in(3)).then_some(deed);
                 Op::Begin { thread, name, after, manner: manner_of_callback(random), deed }
             }
-            20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2]) },
+            20 if random.one_in(16) => Op::Crowd { thread, name, count: 257 + random.index(300), after },
+            20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2, 300]) },
             24..27 => Op::Drop { thread, which },
             _ => Op::Stop { thread },
         }
@@ -110,12 +113,16 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             }
         }
         Op::Begin { .. } if has_room => begin(actor, stage, &timers, op),
+        Op::Crowd { thread, name, count, after } if has_room => {
+            let one = Op::Begin { thread, name, after, manner: Manner::Good, deed: None };
+            (0..count).for_each(|_| begin(actor, stage, &timers, one));
+        }
         Op::Start { thread, which, after, manner } => start(actor, stage, thread, which, after, Some(manner)),
         Op::Wait { thread, which, after } => start(actor, stage, thread, which, after, None),
         Op::Cancel { thread, name, most } => cancel(actor, stage, &timers, (thread, name, most)),
         Op::Drop { thread, which } => drop_one(actor, stage, thread, which),
         Op::Stop { thread } => stop(actors, stage, timers, thread),
-        Op::Create { .. } | Op::Begin { .. } => {}
+        Op::Create { .. } | Op::Begin { .. } | Op::Crowd { .. } => {}
     }
 }
 
