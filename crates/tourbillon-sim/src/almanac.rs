@@ -100,18 +100,22 @@ impl Line {
         let days = [Field::At(1), Field::At(29), Field::At(31), Field::Two(10, 27), Field::FromTo(28, 31)];
         let weekdays = [Field::At(0), Field::Two(0, 3), Field::FromTo(1, 5)];
         let is_some_day = random.one_in(3);
+        // Then its seconds alone have a star.
+        let is_in_a_minute = pace == Pace::Seconds && random.one_in(3);
         Line {
             second: match pace {
                 Pace::Seconds => random.one_of(&[Field::Every(20), Field::Two(0, 30), Field::Every(7)]),
                 _ => random.one_of(&[Field::At(0), Field::At(0), Field::At(0), Field::At(30)]),
             },
             minute: match pace {
+                Pace::Seconds if is_in_a_minute => random.one_of(&minutes),
                 Pace::Seconds => random.one_of(&[Field::Any, Field::Every(2)]),
                 Pace::Minutes => random.one_of(&often),
                 Pace::Days => random.one_of(&minutes),
             },
             hour: match pace {
                 Pace::Days => random.one_of(&hours),
+                Pace::Seconds if is_in_a_minute => random.one_of(&hours),
                 _ => random.one_of(&[Field::Any, Field::Any, Field::Every(2), Field::FromTo(0, 22)]),
             },
             day: if is_some_day { random.one_of(&days) } else { Field::Any },

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -79,6 +79,8 @@ pub struct Hub {
     pub reentries: AtomicU64,
     /// How many callbacks are being called.
     pub calling: AtomicU64,
+    /// The engine is being shut down, or was.
+    pub closing: AtomicBool,
 }
 
 /// What a callback does besides: something with the timer that it is of. Gives what that returned, or [`NOBODY`].
@@ -117,6 +119,7 @@ impl Hub {
             drop_panics: AtomicU64::new(0),
             reentries: AtomicU64::new(0),
             calling: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
         })
     }
 

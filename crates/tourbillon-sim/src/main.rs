@@ -33,9 +33,6 @@ struct Cli {
     /// Of a seed's steps these alone, by number.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     keep: Option<Vec<usize>>,
-    /// Also callbacks that use their own timer: of what they do the model is not sure, and errs about once in ten thousand worlds.
-    #[arg(long)]
-    deeds: bool,
     /// Plants a fault, P1 to P8 or P10, to see that it is found.
     #[arg(long = "break")]
     broken: Option<Break>,
@@ -57,7 +54,7 @@ fn main() -> ExitCode {
     let mut seeds = Random::new(first);
     let mut failed = None;
     for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
-        let plan = if cli.deeds { Plan::with_deeds(seed, cli.steps) } else { Plan::new(seed, cli.steps) };
+        let plan = Plan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
         if cli.show {
             println!("{}", report::list(&plan));

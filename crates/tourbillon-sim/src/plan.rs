@@ -45,7 +45,7 @@ pub struct Setup {
     pub scale: u64,
     /// Others are anything from a nanosecond to decades.
     pub is_wide: bool,
-    /// Some callbacks use their own timer, and no waker turns the engine.
+    /// Some callbacks use their own timer: all worlds but some of those with a capacity, where wakers turn the engine instead.
     pub has_deeds: bool,
     /// What a scheduler does when its line is full.
     pub overflow: Overflow,
@@ -132,18 +132,8 @@ impl Plan {
     /// The plan of this seed, with so many steps.
     #[must_use]
     pub fn new(seed: u64, steps: usize) -> Plan {
-        Plan::of(seed, steps, false)
-    }
-
-    /// The same, with callbacks that use their own timer.
-    #[must_use]
-    pub fn with_deeds(seed: u64, steps: usize) -> Plan {
-        Plan::of(seed, steps, true)
-    }
-
-    fn of(seed: u64, steps: usize, has_deeds: bool) -> Plan {
         let mut random = Random::new(seed);
-        let setup = Setup { has_deeds, ..Setup::random(&mut random) };
+        let setup = Setup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
         // Few worlds end early: what comes after a shutdown is soon seen.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
@@ -214,7 +204,7 @@ impl Setup {
             start,
             scale,
             is_wide: random.one_in(6),
-            has_deeds: false,
+            has_deeds: capacity.is_none() || random.one_in(2),
             overflow: random.one_of(&[Overflow::Wait, Overflow::Skip, Overflow::RunLate]),
             room,
             wall,

@@ -17,10 +17,9 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
     text.push_str(&list(plan));
     let keep: Vec<String> = plan.steps.iter().map(|(number, _)| number.to_string()).collect();
     let broken = broken.map_or_else(String::new, |broken| format!(" --break {broken:?}"));
-    let deeds = if plan.setup.has_deeds { " --deeds" } else { "" };
     let _infallible = write!(
         text,
-        "\nto run these {} steps again ({} runs to find them):\n    cargo run --release -p tourbillon-sim -- --seed {} --steps {steps} --keep {}{deeds}{broken}",
+        "\nto run these {} steps again ({} runs to find them):\n    cargo run --release -p tourbillon-sim -- --seed {} --steps {steps} --keep {}{broken}",
         keep.len(),
         shrunk.runs,
         plan.seed,

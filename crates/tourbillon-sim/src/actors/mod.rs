@@ -56,8 +56,9 @@ pub fn manner_of_waker(random: &mut Random, setup: &Setup) -> Manner {
     match random.below(16) {
         0 => Manner::Panics,
         1 => Manner::Nosy,
-        // Who turns the engine in the middle of a turn, or of a cancel, has callbacks called that are told of neither.
-        2 if !setup.has_deeds => Manner::Turns,
+        // With a capacity, who turns the engine may do so in the middle of any call that leaves room: what callbacks do there with their own
+        // timers comes between that call and what it says.
+        2 if !setup.has_deeds || setup.capacity.is_none() => Manner::Turns,
         _ => Manner::Good,
     }
 }

@@ -267,8 +267,12 @@ impl Ledger {
     fn look(&mut self, now: Times) {
         self.see(Times { wall: if self.has_wall() { now.wall } else { 0 }, ..now });
         let Some(until) = self.until(now) else { return };
+        // The clocks take turns. Which has the first does not matter as long as one of them has little to do.
+        let mut is_wall = false;
         for _ in 0..AT_A_TIME {
-            let Some(index) = self.first_due(until) else { break };
+            is_wall = !is_wall;
+            let first = self.first_due_on(is_wall, until).or_else(|| self.first_due_on(!is_wall, until));
+            let Some(index) = first else { break };
             if self.is_full() && self.rules.overflow == Overflow::Wait {
                 break;
             }
@@ -302,12 +306,17 @@ impl Ledger {
         }
     }
 
-    /// The job that is due first.
-    fn first_due(&self, now: Times) -> Option<usize> {
-        let is_due = |job: &Job| job.wants() <= now.on(job.timing.is_wall()) && job.wants() != NEVER;
+    /// Whether any job is due.
+    fn is_any_due(&self, now: Times) -> bool {
+        self.first_due_on(false, now).or_else(|| self.first_due_on(true, now)).is_some()
+    }
+
+    /// The job that is due first by one of the clocks.
+    fn first_due_on(&self, is_wall: bool, now: Times) -> Option<usize> {
+        let now = now.on(is_wall);
+        let is_due = |job: &Job| job.timing.is_wall() == is_wall && job.wants() <= now && job.wants() != NEVER;
         let due = (0..self.jobs.len()).filter(|index| is_due(&self.jobs[*index]));
-        // The clocks take turns, so that those of the engine's, which are few, are among the first.
-        due.min_by_key(|index| (self.jobs[*index].timing.is_wall(), self.jobs[*index].due, self.jobs[*index].placed))
+        due.min_by_key(|index| (self.jobs[*index].due, self.jobs[*index].placed))
     }
 
     fn is_full(&self) -> bool {

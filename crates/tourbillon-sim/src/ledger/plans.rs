@@ -73,13 +73,19 @@ impl Ledger {
     }
 
     /// It has another plan; says whether it is there.
-    pub fn reschedule(&mut self, key: u32, (timing, policy): (Timing, Policy), due: u64, now: Times) -> bool {
+    pub fn reschedule(
+        &mut self,
+        key: u32,
+        (timing, policy): (Timing, Policy),
+        (due, times): (u64, Option<u64>),
+        now: Times,
+    ) -> bool {
         self.knows_wall |= timing.is_wall();
         let Some(index) = self.find(key) else { return false };
         self.look_at_wall(&timing, now);
         let is_past = self.is_past(due, timing.is_wall());
         let job = &mut self.jobs[index];
-        (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, None, is_past);
+        (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, times, is_past);
         job.backlog.clear();
         job.plan += 1;
         self.place(index);
@@ -110,7 +116,7 @@ impl Ledger {
         }
         let is_running = self.phase == Phase::Running;
         self.phase = Phase::Ending(how);
-        self.until = (is_running && how == Shutdown::Drain && self.first_due(now).is_some()).then_some(now);
+        self.until = (is_running && how == Shutdown::Drain && self.is_any_due(now)).then_some(now);
         if how == Shutdown::Abort {
             self.counts.aborted += self.waiting() as u64;
             self.clear();

@@ -33,10 +33,7 @@ impl World {
                     self.stage.ready.insert(event.id);
                     woken.push(event.id);
                 }
-                What::Told(outcome) => {
-                    timer::told(&self.timers, &mut self.stage, event.id, outcome);
-                    self.stage.model.told(event.id, outcome, event.clock);
-                }
+                What::Told(outcome) => self.stage.model.told(event.id, outcome, event.clock),
                 What::Did(result) if result == NOBODY => {}
                 What::Did(result) if timer::did(&mut self.timers, &mut self.stage, event, result) => {}
                 What::Did(result) if named::did(&mut self.named, &mut self.stage, event, result) => {}

@@ -61,6 +61,10 @@ struct World {
 /// A turn fires at most so many in each shard.
 const BATCH: usize = 256;
 
+/// No cron line that is planned is due a thousand times in this long, nor in sixteen hours if it is due every minute: of more a job
+/// counts a thousand each time that its scheduler looks, which may be once or several times.
+const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
+
 /// So often are all turned before a step gives up on there being nothing more to do.
 const TURNS: usize = 20_000;
 
@@ -155,6 +159,7 @@ impl World {
     fn bounded(&self, by: u64) -> u64 {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
         let most = if repeats { self.stage.setup.scale.saturating_mul(16) } else { u64::MAX };
+        let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
         // A clock that shows never is not one.
         by.min(most).min(NEVER - 1 - self.stage.now())
     }
@@ -283,6 +288,7 @@ impl World {
         self.absorb();
         self.stage.totals.fault("shutdowns", 1);
         scheduler::closing(&mut self.schedulers, &self.stage);
+        self.stage.hub.closing.store(true, Ordering::SeqCst);
         self.stage.threads.drive(|engine| engine.shutdown());
         self.stage.model.close();
         self.is_swept = true;

@@ -6,12 +6,14 @@ use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tourbillon::scheduler::Run;
 use tourbillon::time::Instant;
 
+use super::deeds::Deed;
 use crate::hub::{Hub, Id, Live, Manner, Planted, What};
 use crate::plan::Setup;
 use crate::random::Random;
@@ -24,6 +26,8 @@ pub struct Habit {
     pub manner: Manner,
     /// How its runs end.
     pub end: End,
+    /// What each does to its scheduler.
+    pub deed: Option<Deed>,
     /// How its runs go on, if they are futures.
     pub course: Option<Course>,
 }
@@ -93,6 +97,7 @@ impl Habit {
         Habit {
             manner: random.one_of(&[Manner::Good, Manner::Good, Manner::Good, Manner::Nosy, Manner::PanicsInDrop]),
             end: random.one_of(&[End::Well, End::Well, End::Well, End::Fails, End::Panics, End::PanicsAtOnce]),
+            deed: random.one_in(5).then(|| Deed::random(random, setup)),
             course: random.one_in(2).then_some(course),
         }
     }
@@ -122,6 +127,12 @@ impl Part {
 
     fn begin(&self, run: &Run<u32>) {
         self.hub.write(self.id, What::Ran(run.number(), time_of(self.base, run.due())));
+        // In the middle of a shutdown it is not known how far that has come.
+        let is_closing = self.hub.closing.load(Ordering::SeqCst);
+        if let (Some(deed), Some(scheduler), false) = (self.habit.deed, run.scheduler(), is_closing) {
+            let result = deed.act(&scheduler);
+            self.hub.write(self.id, What::Did(u64::from(result)));
+        }
         self.hub.behave(self.habit.manner);
     }
 

@@ -1,4 +1,6 @@
-//! Named timers: created, started, cancelled by name, stopped.
+//! Named timers: created, started, cancelled by name, stopped; and callbacks that use their own group.
+
+mod deeds;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,12 +12,14 @@ use std::time::Duration;
 use tourbillon::Outcome;
 use tourbillon::named::{NamedTimer, NamedTimers, NamedWait};
 
+use self::deeds::Planned;
+pub use self::deeds::{Deed, did};
 use super::{MOST, manner_of_callback, poll_wait};
-use crate::hub::{self, Event, Id, Manner, NOBODY, lock};
+use crate::hub::{Id, Manner, lock};
 use crate::model::{SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::{self, Stage};
+use crate::stage::Stage;
 
 /// What can be done with named timers.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,8 @@ pub enum Op {
     Wait { thread: usize, which: usize, after: Duration },
     /// One is created and started, whose callback may do something with its group.
     Begin { thread: usize, name: usize, after: Duration, manner: Manner, deed: Option<Deed> },
+    /// So many are, under one name: more than are ended in one go.
+    Crowd { thread: usize, name: usize, count: usize, after: Duration },
     /// Those of a name are cancelled, up to so many.
     Cancel { thread: usize, name: usize, most: usize },
     /// One that is not started, or a future, is dropped.
@@ -36,25 +42,16 @@ pub enum Op {
     Stop { thread: usize },
 }
 
-/// What a callback does with its own group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
-    /// Starts one more.
-    Begin { name: usize, after: Duration },
-    /// Cancels those of a name, its own for instance.
-    Cancel { name: usize },
-    /// Drops the handle, and with it all that there are.
-    Drop,
-}
-
 /// A group of named timers.
 pub struct Actor {
     /// Callbacks may drop it.
     slot: Slot,
     list: Vec<One>,
     is_stopped: bool,
-    /// What callbacks will do, and under what the timer is known that one may start.
-    deeds: BTreeMap<Id, (Deed, Id)>,
+    /// How many were started.
+    started: u64,
+    /// What callbacks will do, by their timers.
+    deeds: BTreeMap<Id, Planned>,
 }
 
 type Slot = Arc<Mutex<Option<NamedTimers>>>;
@@ -64,6 +61,8 @@ struct One {
     id: Id,
     name: usize,
     way: Way,
+    /// The how-manieth that was started it is.
+    started: u64,
 }
 
 enum Way {
@@ -84,11 +83,12 @@ impl Op {
             5..9 => Op::Start { thread, which, after, manner: manner_of_callback(random) },
             9..13 => Op::Wait { thread, which, after },
             13..20 => {
-                let deeds = [Deed::Begin { name, after }, Deed::Cancel { name }, Deed::Cancel { name: 1 }, Deed::Drop];
-                let deed = (setup.has_deeds && random.one_in(3)).then(|| random.one_of(&deeds));
+                let deed = Deed::random(random, name, after);
+                let deed = (setup.has_deeds && random.one_in(3)).then_some(deed);
                 Op::Begin { thread, name, after, manner: manner_of_callback(random), deed }
             }
-            20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2]) },
+            20 if random.one_in(16) => Op::Crowd { thread, name, count: 257 + random.index(300), after },
+            20..24 => Op::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2, 300]) },
             24..27 => Op::Drop { thread, which },
             _ => Op::Stop { thread },
         }
@@ -99,7 +99,7 @@ impl Op {
 pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     if actors.is_empty() {
         let slot = Arc::new(Mutex::new(Some(NamedTimers::on(&stage.engine))));
-        actors.push(Actor { slot, list: Vec::new(), is_stopped: false, deeds: BTreeMap::new() });
+        actors.push(Actor { slot, list: Vec::new(), is_stopped: false, started: 0, deeds: BTreeMap::new() });
     }
     let actor = &mut actors[0];
     let Some(timers) = actor.timers() else { return };
@@ -109,16 +109,20 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
             let timer = stage.threads.on(thread, || timers.create(NAMES[name]));
             let is_refused = actor.is_stopped || stage.model.closed;
             if !is_refused {
-                actor.list.push(One { id: 0, name, way: Way::Created { timer, is_cancelled: false } });
+                actor.list.push(One { id: 0, name, way: Way::Created { timer, is_cancelled: false }, started: 0 });
             }
         }
         Op::Begin { .. } if has_room => begin(actor, stage, &timers, op),
+        Op::Crowd { thread, name, count, after } if has_room => {
+            let one = Op::Begin { thread, name, after, manner: Manner::Good, deed: None };
+            (0..count).for_each(|_| begin(actor, stage, &timers, one));
+        }
         Op::Start { thread, which, after, manner } => start(actor, stage, thread, which, after, Some(manner)),
         Op::Wait { thread, which, after } => start(actor, stage, thread, which, after, None),
         Op::Cancel { thread, name, most } => cancel(actor, stage, &timers, (thread, name, most)),
         Op::Drop { thread, which } => drop_one(actor, stage, thread, which),
         Op::Stop { thread } => stop(actors, stage, timers, thread),
-        Op::Create { .. } | Op::Begin { .. } => {}
+        Op::Create { .. } | Op::Begin { .. } | Op::Crowd { .. } => {}
     }
 }
 
@@ -168,42 +172,6 @@ pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage) {
     }
 }
 
-/// A callback did something with its own group: whether it is one of ours.
-pub fn did(actors: &mut [Actor], stage: &mut Stage, event: Event, result: u64) -> bool {
-    let Some(actor) = actors.iter_mut().find(|actor| actor.deeds.contains_key(&event.id)) else { return false };
-    let Some((deed, other)) = actor.deeds.remove(&event.id) else { return false };
-    stage.totals.fault("callbacks that use their own timer", 1);
-    let is_meant = |one: &One| match deed {
-        Deed::Cancel { name } => one.name == name,
-        _ => true,
-    };
-    if let Deed::Begin { name, after } = deed {
-        let is_refused = actor.is_stopped || stage.model.closed;
-        stage.model.same("P6", "whether a callback started a named timer", result, u64::from(!is_refused));
-        if !is_refused {
-            stage.model.set(other, stage::add(event.clock, after), stage.setup.slack.grid());
-            stage.model.pend(other, None);
-            actor.list.push(One { id: other, name, way: Way::Call });
-        }
-        return true;
-    }
-    // Those whose time has come have ended, all or none of them.
-    let there = |one: &One, stage: &Stage| is_meant(one) && is_there(one, stage);
-    let all = actor.list.iter().filter(|one| there(one, stage)).count() as u64;
-    let left = actor.list.iter().filter(|one| there(one, stage) && !is_due(one, stage, event.clock)).count() as u64;
-    let is_over = result != all;
-    stage.model.same("P2", "named timers that a callback cancelled", result, if is_over { left } else { all });
-    for index in 0..actor.list.len() {
-        let one = &mut actor.list[index];
-        if there(one, stage) && !(is_over && is_due(one, stage, event.clock)) {
-            cancelled(one, stage);
-        } else if is_there(one, stage) && is_due(one, stage, event.clock) && is_over && !stage.model.closed {
-            stage.model.end(one.id, Outcome::Fired);
-        }
-    }
-    true
-}
-
 /// Ends all of them.
 pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
     for actor in actors.drain(..) {
@@ -218,15 +186,15 @@ fn begin(actor: &mut Actor, stage: &mut Stage, timers: &NamedTimers, op: Op) {
     // A callback that is refused is dropped by whoever wanted to start it.
     let manner = if is_refused { Manner::Good } else { manner };
     let deed = deed.filter(|_| !is_refused).map(|deed| {
-        let other = stage.model.add("named callback", SeenBy::Calling);
-        actor.deeds.insert(id, (deed, other));
-        deed.act(Arc::clone(&actor.slot), stage.hub.callback(other, Manner::Good, None))
+        let (planned, act) = deed.plan(stage, &actor.slot);
+        actor.deeds.insert(id, planned);
+        act
     });
     let callback = stage.hub.callback(id, manner, deed);
     let started = stage.threads.on(thread, || timers.start(NAMES[name], after, callback).is_ok());
     stage.model.same("P6", "whether a named timer was started", started, !is_refused);
     if started {
-        actor.list.push(One { id, name, way: Way::Call });
+        actor.start(One { id, name, way: Way::Call, started: 0 });
     } else {
         stage.model.forget(id);
     }
@@ -260,7 +228,8 @@ fn start(actor: &mut Actor, stage: &mut Stage, thread: usize, which: usize, afte
     match started {
         Ok(way) => {
             // The oldest of a name is cancelled first, by when they were created.
-            actor.list.insert(index, One { id, name: one.name, way });
+            actor.started += 1;
+            actor.list.insert(index, One { id, name: one.name, way, started: actor.started });
             if matches!(actor.list[index].way, Way::Future(..)) {
                 poll(actor, stage, index, thread);
             }
@@ -347,11 +316,6 @@ fn is_there(one: &One, stage: &Stage) -> bool {
     }
 }
 
-/// Whether its time has come, or that of all.
-fn is_due(one: &One, stage: &Stage, now: u64) -> bool {
-    is_started(one) && (stage.model.closed || stage.model.get(one.id).is_some_and(|item| item.deadline <= now))
-}
-
 fn is_started(one: &One) -> bool {
     !matches!(one.way, Way::Created { .. })
 }
@@ -378,23 +342,14 @@ fn end_group(actor: Actor, stage: &mut Stage, thread: usize) {
 }
 
 impl Actor {
+    /// One more is started.
+    fn start(&mut self, one: One) {
+        self.started += 1;
+        self.list.push(One { started: self.started, ..one });
+    }
+
     /// The handle, unless a callback has dropped it.
     fn timers(&self) -> Option<NamedTimers> {
         lock(&self.slot).clone()
-    }
-}
-
-impl Deed {
-    /// As a callback does it, with what it may start another with.
-    fn act(self, slot: Slot, callback: impl FnOnce(Outcome) + Send + 'static) -> hub::Deed {
-        Box::new(move || {
-            let timers = if self == Deed::Drop { lock(&slot).take() } else { lock(&slot).clone() };
-            let Some(timers) = timers else { return NOBODY };
-            match self {
-                Deed::Begin { name, after } => u64::from(timers.start(NAMES[name], after, callback).is_ok()),
-                Deed::Cancel { name } => timers.cancel(NAMES[name]) as u64,
-                Deed::Drop => timers.len() as u64,
-            }
-        })
     }
 }

@@ -1,4 +1,6 @@
-//! Timers as objects: an expiry, and waits that are futures or callbacks.
+//! Timers as objects: an expiry, and waits that are futures or callbacks, which may use their own timer.
+
+mod deeds;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,13 +12,15 @@ use std::time::Duration;
 use tourbillon::Outcome;
 use tourbillon::timer::{Timer, Wait, WaitHandle};
 
+pub use self::deeds::{Deed, did};
+use self::deeds::{Planned, Reach};
 use super::{MOST, manner_of_callback, manner_of_waker, poll_wait};
 use crate::breakage::Break;
-use crate::hub::{self, Event, Id, Manner, NOBODY, lock};
+use crate::hub::{Id, Manner, lock};
 use crate::model::{SeenBy, State};
 use crate::plan::{Setup, after};
 use crate::random::Random;
-use crate::stage::{Stage, add};
+use crate::stage::Stage;
 
 /// What can be done with a timer.
 #[derive(Clone, Copy, Debug)]
@@ -39,35 +43,16 @@ pub enum Op {
     Drop { which: usize, thread: usize },
 }
 
-/// What a callback does with its own timer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
-    /// Sets it.
-    Set(Duration),
-    /// Cancels all its waits.
-    Cancel,
-    /// Cancels the oldest.
-    CancelOne,
-    /// Cancels the wait that it is of, which is over.
-    CancelSelf,
-    /// Waits once more.
-    Again,
-    /// Drops it, waits and all.
-    Drop,
-}
-
 /// One timer.
 pub struct Actor {
-    /// Callbacks may drop it.
-    slot: Slot,
+    reach: Reach,
     /// `None`: it was never set, which counts as expired.
     expiry: Option<u64>,
     waits: Vec<Waiting>,
-    /// What callbacks will do, and under what the wait is known that one may begin.
-    deeds: BTreeMap<Id, (Deed, Waiting)>,
+    /// What callbacks will do, by their waits.
+    deeds: BTreeMap<Id, Planned>,
 }
 
-type Slot = Arc<Mutex<Option<Arc<Timer>>>>;
 /// `None` while the wait is begun.
 type Handle = Arc<OnceLock<WaitHandle>>;
 
@@ -77,7 +62,7 @@ struct Waiting {
 }
 
 enum Way {
-    Future(Pin<Box<Wait>>, Waker),
+    Future(Pin<Box<Wait>>, Waker, Manner),
     Call(Handle),
 }
 
@@ -89,10 +74,9 @@ impl Op {
             0 => Op::New,
             1..5 => Op::Set { which, thread, after: after(random, setup) },
             5..10 => {
-                let set = Deed::Set(after(random, setup));
-                let deeds =
-                    [set, set, Deed::Cancel, Deed::CancelOne, Deed::CancelSelf, Deed::Again, Deed::Again, Deed::Drop];
-                let deed = (setup.has_deeds && random.one_in(3)).then(|| random.one_of(&deeds));
+                let after = after(random, setup);
+                let deed = Deed::random(random, after);
+                let deed = (setup.has_deeds && random.one_in(3)).then_some(deed);
                 Op::Call { which, thread, manner: manner_of_callback(random), deed }
             }
             10..14 => Op::Wait { which, thread, manner: manner_of_waker(random, setup) },
@@ -148,56 +132,10 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         Op::Drop { .. } => {
             drop(timer);
             let actor = actors.swap_remove(index);
-            let timer = lock(&actor.slot).take();
+            let timer = lock(&actor.reach.slot).take();
             drop_one(actor, timer, stage, thread);
         }
     }
-}
-
-/// A callback is told how its wait ended. With one that has fired all others have that waited with it.
-pub fn told(actors: &[Actor], stage: &mut Stage, id: Id, outcome: Outcome) {
-    let found = actors.iter().find(|actor| actor.waits.iter().any(|wait| wait.id == id));
-    let Some(actor) = found.filter(|_| outcome == Outcome::Fired && stage.model.is_pending(id)) else { return };
-    let others = actor.waits.iter().filter(|wait| wait.id != id && matches!(wait.way, Way::Call(_)));
-    let others: Vec<Id> = others.filter(|wait| is_reached(wait, stage)).map(|wait| wait.id).collect();
-    others.into_iter().for_each(|id| stage.model.end(id, Outcome::Fired));
-}
-
-/// A callback did something with its own timer: whether it is one of ours.
-pub fn did(actors: &mut [Actor], stage: &mut Stage, event: Event, result: u64) -> bool {
-    let Some(actor) = actors.iter_mut().find(|actor| actor.deeds.contains_key(&event.id)) else { return false };
-    let Some((deed, again)) = actor.deeds.remove(&event.id) else { return false };
-    stage.totals.fault("callbacks that use their own timer", 1);
-    let pending = actor.waits.iter().filter(|wait| is_pending(wait, stage)).count();
-    let most = match deed {
-        Deed::CancelSelf => 0,
-        Deed::CancelOne => 1,
-        Deed::Set(_) | Deed::Cancel | Deed::Drop => usize::MAX,
-        Deed::Again => {
-            stage.model.set(again.id, actor.expiry.unwrap_or(0), stage.setup.slack.grid());
-            stage.model.pend(again.id, None);
-            actor.waits.push(again);
-            return true;
-        }
-    };
-    // Those whose time has come may have ended, and wait to be told.
-    let is_over = stage.model.closed || actor.waits.iter().any(|wait| is_reached(wait, stage));
-    let expected = pending.min(most) as u64;
-    if is_over && result < expected {
-        // Those that have ended are the oldest: one that was begun by a callback may wait already.
-        let fired = if result == 0 { pending } else { pending - result as usize };
-        let fired: Vec<Id> =
-            actor.waits.iter().filter(|wait| is_pending(wait, stage)).map(|wait| wait.id).take(fired).collect();
-        let is_open = !stage.model.closed;
-        fired.into_iter().filter(|_| is_open).for_each(|id| stage.model.end(id, Outcome::Fired));
-    } else {
-        stage.model.same("P2", "waits that a callback of the same timer cancelled", result, expected);
-    }
-    cancel_first(actor, stage, result as usize);
-    if let Deed::Set(after) = deed {
-        actor.expiry = Some(add(event.clock, after));
-    }
-    true
 }
 
 /// Polls the wait that was woken.
@@ -217,32 +155,41 @@ pub fn observe(actors: &mut Vec<Actor>, stage: &mut Stage) {
     let dropped: Vec<Actor> = actors.extract_if(.., |actor| actor.timer().is_none()).collect();
     dropped.into_iter().for_each(|actor| drop_one(actor, None, stage, 0));
     for actor in actors {
+        look(actor, stage);
         actor.waits.retain(|wait| {
-            let Way::Call(handle) = &wait.way else { return true };
-            let Some(item) = stage.model.get(wait.id) else { return false };
-            let (state, signals) = (item.state, item.signals);
-            let is_pending = handle.get().is_some_and(WaitHandle::is_pending);
-            match state {
-                State::Pending if is_pending => stage.model.still_pending(wait.id),
-                // It has ended, and its callback waits to be called. After a shutdown that will say how.
-                State::Pending if !stage.model.closed => stage.model.end(wait.id, Outcome::Fired),
-                State::Ended(_) => stage.model.same("P2", "a wait that has ended is pending", is_pending, false),
-                _ => {}
-            }
-            if signals > 0 {
+            let is_told = stage.model.get(wait.id).is_none_or(|item| item.signals > 0);
+            let is_over = is_told && matches!(wait.way, Way::Call(_));
+            if is_over {
                 stage.model.forget(wait.id);
             }
-            signals == 0
+            !is_over
         });
+        lock(&actor.reach.calls).retain(|(id, _)| stage.model.get(*id).is_some());
     }
 }
 
 /// Ends all of them.
 pub fn finish(actors: &mut Vec<Actor>, stage: &mut Stage) {
     // A callback that is called while others go finds no timer any more.
-    let timers: Vec<_> = actors.iter().map(|actor| lock(&actor.slot).take()).collect();
+    let timers: Vec<_> = actors.iter().map(|actor| lock(&actor.reach.slot).take()).collect();
     for (thread, (actor, timer)) in actors.drain(..).zip(timers).enumerate() {
         drop_one(actor, timer, stage, thread);
+    }
+}
+
+/// Asks the waits of callbacks whether they are pending.
+fn look(actor: &Actor, stage: &mut Stage) {
+    for Waiting { id, way } in &actor.waits {
+        let (Way::Call(handle), Some(item)) = (way, stage.model.get(*id)) else { continue };
+        let state = item.state;
+        let is_pending = handle.get().is_some_and(WaitHandle::is_pending);
+        match state {
+            State::Pending if is_pending => stage.model.still_pending(*id),
+            // It has ended, and its callback waits to be called. After a shutdown that will say how.
+            State::Pending if !stage.model.closed => stage.model.end(*id, Outcome::Fired),
+            State::Ended(_) => stage.model.same("P2", "a wait that has ended is pending", is_pending, false),
+            _ => {}
+        }
     }
 }
 
@@ -258,17 +205,17 @@ fn call(actor: &mut Actor, stage: &mut Stage, thread: usize, manner: Manner, dee
     if actor.waits.len() >= MOST / 2 {
         return;
     }
+    // Who turns the engine in the middle of a cancel has callbacks called of waits that were not all told yet.
+    let deed = deed.filter(|_| !actor.turns());
     let id = begin(actor, stage, "callback", SeenBy::Calling);
     let handle = Handle::default();
     let deed = deed.map(|deed| {
-        let again = stage.model.add("callback", SeenBy::Calling);
-        let its = Handle::default();
-        let callback = stage.hub.callback(again, Manner::Good, None);
-        let act = deed.act(Arc::clone(&actor.slot), Arc::clone(&handle), (callback, Arc::clone(&its)));
-        actor.deeds.insert(id, (deed, Waiting { id: again, way: Way::Call(its) }));
+        let (planned, act) = deed.plan(stage, &actor.reach, &handle);
+        actor.deeds.insert(id, planned);
         act
     });
     let callback = stage.hub.callback(id, manner, deed);
+    lock(&actor.reach.calls).push((id, Arc::clone(&handle)));
     let made = stage.threads.on(thread, || timer.on_expiry(callback));
     let _first = handle.set(made);
     actor.waits.push(Waiting { id, way: Way::Call(handle) });
@@ -278,16 +225,17 @@ fn wait(actor: &mut Actor, stage: &mut Stage, thread: usize, manner: Manner) {
     if actor.waits.len() >= MOST / 2 {
         return;
     }
+    let manner = if manner == Manner::Turns && !actor.deeds.is_empty() { Manner::Good } else { manner };
     let id = begin(actor, stage, "wait", SeenBy::Waking);
     let waker = stage.waker(id, manner);
     let Some(timer) = actor.timer() else { return };
     let wait = stage.threads.on(thread, || Box::pin(timer.wait()));
-    actor.waits.push(Waiting { id, way: Way::Future(wait, waker) });
+    actor.waits.push(Waiting { id, way: Way::Future(wait, waker, manner) });
     poll(actor, stage, actor.waits.len() - 1, thread);
 }
 
 fn poll(actor: &mut Actor, stage: &mut Stage, index: usize, thread: usize) {
-    let Waiting { id, way: Way::Future(wait, waker) } = &mut actor.waits[index] else { return };
+    let Waiting { id, way: Way::Future(wait, waker, _) } = &mut actor.waits[index] else { return };
     let id = *id;
     if poll_wait(stage, thread, id, "wait", wait.as_mut(), waker).is_pending() {
         return;
@@ -320,16 +268,14 @@ fn cancel_first(actor: &Actor, stage: &mut Stage, most: usize) {
     pending.into_iter().take(most).for_each(|id| stage.model.cancel(id));
 }
 
-fn is_reached(wait: &Waiting, stage: &Stage) -> bool {
-    is_pending(wait, stage) && stage.model.get(wait.id).is_some_and(|item| item.reached)
-}
-
 /// Whether a wait has not ended: a future that has was woken.
 fn is_pending(wait: &Waiting, stage: &Stage) -> bool {
     stage.model.get(wait.id).is_some_and(|item| item.state == State::Pending && item.signals == 0)
 }
 
 fn drop_one(actor: Actor, timer: Option<Arc<Timer>>, stage: &mut Stage, thread: usize) {
+    // One that went before may have left the room that this one had waited for, to find that it was late.
+    look(&actor, stage);
     cancel_first(&actor, stage, usize::MAX);
     let Actor { waits, .. } = actor;
     stage.threads.on(thread, || drop(timer));
@@ -337,7 +283,7 @@ fn drop_one(actor: Actor, timer: Option<Arc<Timer>>, stage: &mut Stage, thread: 
         match way {
             // The model keeps it until it has been called.
             Way::Call(_) => {}
-            Way::Future(mut wait, waker) => {
+            Way::Future(mut wait, waker, _) => {
                 let polled = stage.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(&waker)));
                 stage.model.same("P2", "a wait of a timer that is gone", polled.is_ready(), true);
                 stage.ready.remove(&id);
@@ -350,36 +296,17 @@ fn drop_one(actor: Actor, timer: Option<Arc<Timer>>, stage: &mut Stage, thread: 
 impl Actor {
     fn new(stage: &Stage) -> Actor {
         let slot = Arc::new(Mutex::new(Some(Arc::new(Timer::on(&stage.engine)))));
-        Actor { slot, expiry: None, waits: Vec::new(), deeds: BTreeMap::new() }
+        let reach = Reach { slot, calls: Arc::default() };
+        Actor { reach, expiry: None, waits: Vec::new(), deeds: BTreeMap::new() }
+    }
+
+    /// Whether a task that waits for it turns the engine when it is woken.
+    fn turns(&self) -> bool {
+        self.waits.iter().any(|wait| matches!(wait.way, Way::Future(_, _, Manner::Turns)))
     }
 
     /// The timer, unless a callback has dropped it.
     fn timer(&self) -> Option<Arc<Timer>> {
-        lock(&self.slot).clone()
-    }
-}
-
-impl Deed {
-    /// As a callback does it: with its own timer, its own wait, and what it may wait with once more.
-    fn act(
-        self,
-        slot: Slot,
-        own: Handle,
-        (callback, again): (impl FnOnce(Outcome) + Send + 'static, Handle),
-    ) -> hub::Deed {
-        Box::new(move || {
-            let timer = if self == Deed::Drop { lock(&slot).take() } else { lock(&slot).clone() };
-            let Some(timer) = timer else { return NOBODY };
-            match self {
-                Deed::Set(after) => timer.expires_after(after) as u64,
-                Deed::Cancel | Deed::Drop => timer.cancel() as u64,
-                Deed::CancelOne => u64::from(timer.cancel_one()),
-                Deed::CancelSelf => u64::from(own.get().is_some_and(WaitHandle::cancel)),
-                Deed::Again => {
-                    let _first = again.set(timer.on_expiry(callback));
-                    0
-                }
-            }
-        })
+        lock(&self.reach.slot).clone()
     }
 }
