@@ -65,7 +65,7 @@ impl Story<'_> {
     /// One byte says what, the numbers after it to whom and when. As many kinds of arming as of everything that takes timers away.
     fn step<Q: TimerQueue<u64>>(&mut self, pair: &mut Pair<Q, Naive<u64>>) {
         let ops = &mut self.ops;
-        let op = match ops.byte() % 17 {
+        let op = match ops.byte() % 18 {
             0..6 => Op::Arm(number(ops)),
             6..8 => Op::Cancel(number(ops)),
             8..10 => Op::Reschedule(number(ops), number(ops)),
@@ -76,11 +76,16 @@ impl Story<'_> {
             // Rarely, or no story would ever hold many timers.
             15 if ops.byte().is_multiple_of(16) => Op::Clear,
             15 => Op::Advance(0),
-            // Many at once, alike or ever farther away: a crowd in a short input.
-            _ => {
+            // Many at once, alike or ever farther away: a crowd in a short input. And away with it, or with a part.
+            16 => {
                 let (count, shape, step) = (ops.byte(), number(ops), number(ops));
                 (1..u64::from(count)).for_each(|nth| pair.apply(Op::Arm(shape.wrapping_add(nth.wrapping_mul(step)))));
                 Op::Arm(shape)
+            }
+            _ => {
+                let (count, pick) = (ops.byte(), number(ops));
+                (1..count).for_each(|_| pair.apply(Op::Cancel(pick)));
+                Op::Cancel(pick)
             }
         };
         pair.apply(op);
