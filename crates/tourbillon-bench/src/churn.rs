@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::harness::{
     Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure, measure_pending, per_operation,
     settle, wait_until_quiet,
 };
 use crate::look::own_cpu;
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
@@ -64,7 +65,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
-    let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
+    let durations: Arc<[Duration]> = far_durations(operations, &mut Random::new(0)).into();
     let pending = options.pending.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     let window = if options.window.is_empty() { WINDOW } else { &options.window };
     for &pending in pending {
@@ -170,7 +171,7 @@ where
 
 async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (Metrics, Held<F>) {
     if held.len() < work.pending {
-        held = arm(&sleep, &far_durations(work.pending, &mut Random(1))).await;
+        held = arm(&sleep, &far_durations(work.pending, &mut Random::new(1))).await;
     }
     if work.driver == Driver::Turned {
         settle(&sleep).await;

@@ -4,11 +4,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::churn::arm_and_cancel;
 use crate::harness::{
     Entry, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let threads = if options.threads.is_empty() { THREADS } else { &options.threads };
     let pending = options.pending.numbers(PENDING);
     for &threads in threads.iter().filter(|&&threads| threads > 0) {
-        let lists = (0..threads).map(|thread| far_durations(operations, &mut Random(thread as u64)).into());
+        let lists = (0..threads).map(|thread| far_durations(operations, &mut Random::new(thread as u64)).into());
         let lists: Vec<_> = lists.collect();
         for &pending in pending {
             let work = Work { pending, lists: lists.clone() };
@@ -121,7 +122,7 @@ where
 async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Done<F> {
     match job {
         Job::Arm(pending) => {
-            let held = arm(&sleep, &far_durations(pending, &mut Random(pending as u64))).await;
+            let held = arm(&sleep, &far_durations(pending, &mut Random::new(pending as u64))).await;
             settle(&sleep).await;
             Done::Armed(held)
         }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::harness::{
     self, Entry, Pending, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &Pending, report: &mut Report) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 200 * BATCH } else { 1_000 * BATCH };
-    let durations: Arc<[Duration]> = far_durations(operations, &mut Random(0)).into();
+    let durations: Arc<[Duration]> = far_durations(operations, &mut Random::new(0)).into();
     let pending = options.numbers(PENDING);
     for &pending in pending {
         let work = Work { pending, durations: durations.clone() };
@@ -130,7 +131,7 @@ where
 async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job<F>) -> Done<F> {
     match job {
         Job::Hold(pending) => {
-            let held = harness::arm(&sleep, &far_durations(pending, &mut Random(1))).await;
+            let held = harness::arm(&sleep, &far_durations(pending, &mut Random::new(1))).await;
             settle(&sleep).await;
             Done::Held(held)
         }

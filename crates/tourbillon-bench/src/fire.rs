@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::harness::{Choice, Entry, Pending, WarmUp, measure, per_operation};
 use crate::look::own_cpu;
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
@@ -120,8 +121,8 @@ where
 }
 
 fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
-    let mut random = Random(count as u64);
-    (0..count).map(|_| Duration::from_nanos(random.next() % spread.as_nanos() as u64)).collect()
+    let mut random = Random::new(count as u64);
+    (0..count).map(|_| Duration::from_nanos(random.any() % spread.as_nanos() as u64)).collect()
 }
 
 /// Arms all, and waits for the last. The CPU time from when all are armed; `None` if the first was due before that.

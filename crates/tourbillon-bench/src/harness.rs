@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::Common;
 use crate::look::own_cpu;
 use crate::progress::progress;
-use crate::random::Random;
 use crate::report::{Figure, Report, median};
 
 /// What every scenario with a clock understands.
@@ -179,7 +180,7 @@ pub(crate) const FAR: Duration = Duration::from_secs(60);
 /// So many durations of sleeps that are not meant to fire: one to two minutes.
 pub(crate) fn far_durations(count: usize, random: &mut Random) -> Vec<Duration> {
     let spread = FAR.as_nanos() as u64;
-    (0..count).map(|_| FAR + Duration::from_nanos(random.next() % spread)).collect()
+    (0..count).map(|_| FAR + Duration::from_nanos(random.any() % spread)).collect()
 }
 
 /// Calls `body` inside a poll of the task that awaits this.
@@ -219,9 +220,9 @@ mod tests {
 
     #[test]
     fn far_durations_are_of_one_to_two_minutes_and_always_the_same() {
-        let durations = far_durations(1_000, &mut Random(7));
+        let durations = far_durations(1_000, &mut Random::new(7));
         assert!(durations.iter().all(|duration| (FAR..2 * FAR).contains(duration)));
-        assert_eq!(durations, far_durations(1_000, &mut Random(7)));
+        assert_eq!(durations, far_durations(1_000, &mut Random::new(7)));
     }
 
     #[test]

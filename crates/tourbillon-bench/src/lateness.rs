@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
 use crate::look::own_cpu_between;
 use crate::percentiles::{self, histogram, micros};
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
@@ -183,12 +184,12 @@ where
 
 /// Sleeps again and again, and returns by how many nanoseconds each was late; one that was early, by a negative number.
 async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<i64> {
-    let mut random = Random(job.seed);
+    let mut random = Random::new(job.seed);
     let (shortest, longest) = job.sleeps;
     // Enough for all: nothing is allocated on the way.
     let mut lateness = Vec::with_capacity((job.end - job.begin).as_nanos() as usize / shortest as usize + 1);
     while Instant::now() < job.end {
-        let deadline = Instant::now() + Duration::from_nanos(shortest + random.next() % (longest - shortest));
+        let deadline = Instant::now() + Duration::from_nanos(shortest + random.any() % (longest - shortest));
         sleep_until(deadline).await;
         let now = Instant::now();
         if (job.begin..job.end).contains(&deadline) {
@@ -219,9 +220,9 @@ fn floor(size: Size) -> Entry {
 fn sleep_on_thread(begin: u64, end: u64, size: Size) -> Vec<i64> {
     clock_nanosleep::without_slack();
     let (shortest, longest) = size.sleeps();
-    let (mut random, mut lateness) = (Random(0), Vec::with_capacity(((end - begin) / shortest) as usize + 1));
+    let (mut random, mut lateness) = (Random::new(0), Vec::with_capacity(((end - begin) / shortest) as usize + 1));
     while clock_nanosleep::now() < end {
-        let deadline = clock_nanosleep::now() + shortest + random.next() % (longest - shortest);
+        let deadline = clock_nanosleep::now() + shortest + random.any() % (longest - shortest);
         clock_nanosleep::sleep_until(deadline);
         let now = clock_nanosleep::now();
         if (begin..end).contains(&deadline) {

@@ -21,7 +21,6 @@ mod plot;
 mod process;
 mod progress;
 mod queue;
-mod random;
 mod report;
 mod reset;
 mod results;

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use crate::harness::{Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, measure};
 use crate::look::own_resident;
 use crate::process::Process;
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
@@ -100,7 +101,7 @@ pub(crate) fn run_one(of: &Of) {
 
 /// Resident bytes for each of so many pending sleeps, and the size of one.
 async fn grow<F: Future>(sleep: impl Fn(Duration) -> F, pending: usize) -> (f64, usize) {
-    let durations = far_durations(pending, &mut Random(1));
+    let durations = far_durations(pending, &mut Random::new(1));
     // What starts with the first sleep is there already.
     drop(arm(&sleep, &durations[..durations.len().min(1)]).await);
     sleep(SETTLE).await;

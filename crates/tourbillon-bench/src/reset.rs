@@ -3,10 +3,11 @@
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use tourbillon_tools::Random;
+
 use crate::harness::{
     Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle,
 };
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
@@ -110,7 +111,7 @@ async fn round<F: Future, I: Copy>(
     mut job: Job<F, I>,
 ) -> (f64, Job<F, I>) {
     if job.held.is_empty() {
-        job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random(1))).await;
+        job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random::new(1))).await;
     }
     settle(&sleep).await;
     let nanos = in_poll(|_| {

@@ -8,7 +8,6 @@ mod json;
 mod machine;
 mod memory;
 mod nap;
-mod random;
 mod text;
 
 use std::process::exit;

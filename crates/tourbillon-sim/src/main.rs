@@ -16,12 +16,13 @@ use tourbillon_sim::random::Random;
 use tourbillon_sim::totals::Totals;
 use tourbillon_sim::watch::{self, HANGS};
 use tourbillon_sim::{report, shrink};
+use tourbillon_tools::duration;
 
 /// Simulates Tourbillon, and compares it with its promises after every step.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
-    /// For how long: 500ms, 60s, 10m, 2h.
+    /// For how long: 500ms, 1.5s, 10m, 2h.
     #[arg(long = "for", value_parser = duration, default_value = "10s")]
     time: Duration,
     /// This seed alone, once; without it, seeds from a fresh one on.
@@ -104,17 +105,4 @@ fn progress(time: Duration) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// `500ms`, `60s`, `10m`, `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` does not begin with a number"))?;
-    match &text[digits.len()..] {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
-        "h" => Ok(Duration::from_secs(number.saturating_mul(3600))),
-        unit => Err(format!("`{unit}` is none of ms, s, m, h")),
-    }
 }

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use super::of::Service;
 use super::server::Server;
 use super::{OURS, cores, limits};
 use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::{clock_nanosleep, tokio};
 
@@ -61,8 +62,8 @@ impl Work {
 
     /// When each connection sends its message, in order, in nanoseconds.
     fn times(self) -> Vec<u64> {
-        let (mut random, spread) = (Random(3), self.delay.as_nanos() as u64);
-        let mut times: Vec<u64> = (0..self.connections).map(|_| random.next() % spread).collect();
+        let (mut random, spread) = (Random::new(3), self.delay.as_nanos() as u64);
+        let mut times: Vec<u64> = (0..self.connections).map(|_| random.any() % spread).collect();
         times.sort_unstable();
         times
     }

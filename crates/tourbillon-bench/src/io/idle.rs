@@ -3,11 +3,12 @@
 use std::future::pending;
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use super::OURS;
 use super::of::Service;
 use super::server::Server;
 use crate::harness::{Choice, arm, far_durations};
-use crate::random::Random;
 use crate::report::{Figure, Report};
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
@@ -48,7 +49,7 @@ pub(super) fn be(system: &str) {
 }
 
 async fn wait<F: Future>(sleep: impl Fn(Duration) -> F) {
-    let _sleeps = arm(&sleep, &far_durations(PENDING, &mut Random(1))).await;
+    let _sleeps = arm(&sleep, &far_durations(PENDING, &mut Random::new(1))).await;
     println!("0");
     pending().await
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use super::systems::{Plan, System};
 use super::tally::Tally;
 use super::{CronScheduler, Options, TokioTasks, Tourbillon};
 use crate::churn::arm_and_cancel;
 use crate::harness::{Entry, WarmUp, arm, far_durations, measure_pending, per_operation};
-use crate::random::Random;
 use crate::report::Report;
 use crate::systems::async_io::BlockOn;
 use crate::systems::{Runtime, tourbillon};
@@ -31,7 +32,7 @@ pub(super) fn run(options: &Options, report: &mut Report) {
 fn ours(jobs: usize, operations: usize) -> Entry {
     let start = move || {
         let mut live = Live::<Tourbillon>::new(jobs, operations);
-        let pending = BlockOn.run_one(arm(&tourbillon::sleep, &far_durations(jobs, &mut Random(1))));
+        let pending = BlockOn.run_one(arm(&tourbillon::sleep, &far_durations(jobs, &mut Random::new(1))));
         Box::new(move || {
             let _until_the_last_round = &pending;
             let (scheduling, churn) = beside_churn(&mut live);
@@ -71,8 +72,8 @@ struct Live<S> {
 impl<S: System> Live<S> {
     fn new(jobs: usize, operations: usize) -> Live<S> {
         let (mut system, tally) = (S::new(0), Tally::of_nothing());
-        system.schedule_all(&plans(&far_durations(jobs, &mut Random(1))), tally);
-        Live { system, periods: far_durations(operations, &mut Random(0)), tally }
+        system.schedule_all(&plans(&far_durations(jobs, &mut Random::new(1))), tally);
+        Live { system, periods: far_durations(operations, &mut Random::new(0)), tally }
     }
 
     fn schedule_and_remove(&mut self) -> Duration {

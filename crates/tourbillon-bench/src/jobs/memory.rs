@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use super::systems::{Plan, System};
 use super::tally::Tally;
 use super::{CronScheduler, Options, TokioTasks, Tourbillon};
 use crate::harness::{Entry, WarmUp, far_durations, measure};
 use crate::look::own_resident;
 use crate::memory::in_a_process_of_its_own;
-use crate::random::Random;
 use crate::report::Report;
 
 /// For the process that is measured.
@@ -54,7 +55,7 @@ pub(crate) fn run_one(of: &Of) {
 /// Resident bytes for each of so many jobs, and those of them that are the user's.
 fn grow<S: System>(jobs: usize) -> (f64, usize) {
     let (mut system, tally) = (S::new(0), Tally::of_nothing());
-    let plans: Arc<[Plan]> = far_durations(jobs, &mut Random(1)).into_iter().map(Plan::every).collect();
+    let plans: Arc<[Plan]> = far_durations(jobs, &mut Random::new(1)).into_iter().map(Plan::every).collect();
     // What starts with the first job is there already.
     system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);

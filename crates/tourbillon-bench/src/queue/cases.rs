@@ -3,8 +3,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use tourbillon_tools::Random;
+
 use super::{Case, System};
-use crate::random::Random;
 
 /// Timeouts of up to a minute.
 const FAR: u64 = 60_000_000_000;
@@ -52,7 +53,7 @@ impl<S: System + 'static> Contestant for Of<S> {
     }
 
     fn pop(&self, pending: usize, repeat: usize, round: u64) -> f64 {
-        let mut random = Random(round);
+        let mut random = Random::new(round);
         let mut nanos = 0.0;
         for _ in 0..repeat {
             nanos += pop_once::<S>(pending, &mut random);
@@ -75,10 +76,10 @@ struct Filled<S: System> {
 
 impl<S: System> Filled<S> {
     fn new(pending: usize) -> Filled<S> {
-        let mut random = Random(pending as u64);
+        let mut random = Random::new(pending as u64);
         let mut system = S::new(pending);
         let handles = (0..pending as u64).map(|value| {
-            let deadline = system.deadline(1 + random.next() % FAR);
+            let deadline = system.deadline(1 + random.any() % FAR);
             Some(system.insert(deadline, value))
         });
         let handles = handles.collect();
@@ -87,7 +88,7 @@ impl<S: System> Filled<S> {
 
     /// So many random deadlines.
     fn draw(&mut self, count: usize) -> Vec<S::Deadline> {
-        (0..count).map(|_| self.system.deadline(1 + self.random.next() % FAR)).collect()
+        (0..count).map(|_| self.system.deadline(1 + self.random.any() % FAR)).collect()
     }
 }
 
@@ -136,7 +137,7 @@ impl<S: System> Ready for Reschedule<S> {
     fn round(&mut self, operations: usize) -> f64 {
         let deadlines = self.0.draw(operations);
         let Filled { system, handles, random } = &mut self.0;
-        let picks: Vec<u32> = (0..operations).map(|_| (random.next() % handles.len() as u64) as u32).collect();
+        let picks: Vec<u32> = (0..operations).map(|_| (random.any() % handles.len() as u64) as u32).collect();
         let start = Instant::now();
         for (&pick, &deadline) in picks.iter().zip(&deadlines) {
             let place = &mut handles[pick as usize];
@@ -204,7 +205,7 @@ impl<S: System> Ready for Fifo<S> {
 fn pop_once<S: System>(pending: usize, random: &mut Random) -> f64 {
     let mut system = S::new(pending);
     let handles = (0..pending as u64).map(|value| {
-        let deadline = system.deadline(1 + random.next() % SPREAD);
+        let deadline = system.deadline(1 + random.any() % SPREAD);
         Some(system.insert(deadline, value))
     });
     let mut handles: Vec<_> = handles.collect();

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tourbillon::time::Sleep;
 use tourbillon::{Driver, Engine};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::outside::build;
 use super::promise::Promise;
 use super::stage::Stage;
-use crate::random::Random;
 use crate::text::{count, many};
 
 struct Fired(AtomicU64);

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tourbillon::Engine;
 use tourbillon::delay_queue::{DelayQueue, Key};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::promise::Promise;
 use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 
 /// Items at a time.
 const ITEMS: usize = 1_000;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tourbillon::Engine;
 use tourbillon::scheduler::{Plan, Run, Scheduler, Shutdown};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::promise::Promise;
 use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 use crate::text::{count, many};
 
 /// Who schedules jobs that run once, and keeps the books.
@@ -150,7 +150,7 @@ impl<'a> Clerk<'a> {
             }
             Some(why) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {why}")),
         }
-        if self.random.once_in(4) && !self.jobs.is_empty() {
+        if self.random.one_in(4) && !self.jobs.is_empty() {
             let place = self.random.below(self.jobs.len() as u64) as usize;
             let job = &mut self.jobs[place];
             job.was_removed |= self.scheduler.remove(&job.key);

@@ -38,7 +38,7 @@ fn start(stage: &Stage, timers: &NamedTimers, calls: &std::sync::Arc<Calls>) {
     while stage.is_on() {
         for _ in 0..64 {
             let name = name(random.below(NAMES));
-            if random.once_in(16) {
+            if random.one_in(16) {
                 // Created, never started: it leaves nothing behind.
                 drop(timers.create(&name));
                 continue;
@@ -58,7 +58,7 @@ fn cancel(stage: &Stage, timers: &NamedTimers, calls: &Calls) {
     let mut random = stage.random("named timers", 1);
     while stage.is_on() {
         let name = name(random.below(NAMES));
-        let most = if random.once_in(2) { usize::MAX } else { random.below(8) as usize };
+        let most = if random.one_in(2) { usize::MAX } else { random.below(8) as usize };
         calls.cancelled(timers.cancel_up_to(&name, most));
         thread::sleep(random.duration(Duration::from_millis(2)));
     }

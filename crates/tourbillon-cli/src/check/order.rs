@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, QueueKind};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::outside::build;
 use super::promise::Promise;
 use super::stage::Stage;
-use crate::random::Random;
 use crate::text::count;
 
 /// Every kind, with a name.
@@ -80,7 +80,7 @@ fn story(stage: &Stage, engine: &Engine, random: &mut Random) -> (Vec<usize>, Ve
         is_pending.then_some(sleep)
     };
     let mut sleeps: Vec<Option<Pin<Box<Sleep>>>> = durations.iter().enumerate().map(arm).collect();
-    let mut expected: Vec<usize> = (0..TIMERS).filter(|_| !random.once_in(8)).collect();
+    let mut expected: Vec<usize> = (0..TIMERS).filter(|_| !random.one_in(8)).collect();
     let mut kept = expected.iter().peekable();
     for (number, sleep) in sleeps.iter_mut().enumerate() {
         if kept.next_if_eq(&&number).is_none() {

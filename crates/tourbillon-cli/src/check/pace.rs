@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use crate::clock::nanos;
-use crate::random::Random;
 
 /// Of one thread.
 pub(crate) struct Pace {
@@ -34,7 +35,7 @@ impl Pace {
 
     /// Mostly up to twice the mean; some are very short.
     pub(crate) fn duration(&self, random: &mut Random) -> Duration {
-        if random.once_in(32) {
+        if random.one_in(32) {
             return random.duration(Duration::from_micros(100));
         }
         random.duration(2 * self.mean * self.factor)

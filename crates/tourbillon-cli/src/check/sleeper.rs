@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tourbillon::time::Sleep;
 use tourbillon::{Outcome, Slack};
+use tourbillon_tools::Random;
 
 use super::disturb::drop_elsewhere;
 use super::overdue::Overdue;
@@ -23,7 +24,6 @@ use super::slot::Slot;
 use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::nanos;
-use crate::random::Random;
 
 /// One thread.
 pub(crate) struct Sleeper<'a> {
@@ -126,7 +126,7 @@ impl<'a> Sleeper<'a> {
         for attempt in 0..16 {
             let duration = self.pace.duration(&mut self.random) + Duration::from_micros((1 << attempt) - 1);
             // The fault: the audit is told of more.
-            let is_short = self.stage.breaks(Promise::P1) && self.random.once_in(100);
+            let is_short = self.stage.breaks(Promise::P1) && self.random.one_in(100);
             let told = if is_short { duration + Duration::from_secs(1) } else { duration };
             let before = self.plan.source.now();
             let slot = &mut self.slots[index];

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tourbillon_tools::Random;
+
 use super::promise::Promise;
 use super::reference::Reference;
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 
 /// One run of the check.
 pub(crate) struct Stage {

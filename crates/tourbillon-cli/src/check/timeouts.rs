@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tourbillon::time::{Deadline, Instant, MissedTickBehavior, interval, sleep, timeout, try_timeout};
 use tourbillon::{Engine, Outcome};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::stage::Stage;
 use super::tally::Tally;
 use super::tasks::{Task, run_all};
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 
 /// Tasks of each of the three.
 const TASKS: usize = 16;

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use tourbillon::{Engine, Timer};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::calls::Calls;
 use super::stage::Stage;
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 
 /// Timers that are shared, each with some waits.
 const TIMERS: usize = 32;
@@ -52,7 +52,7 @@ fn set(stage: &Stage, timers: &[Timer], calls: &Arc<Calls>) {
 fn begin(timer: &Timer, calls: &Arc<Calls>, due: u64, random: &mut Random) {
     let ticket = calls.ticket(due);
     let wait = timer.on_expiry(move |outcome| ticket.tell(outcome));
-    if random.once_in(8) && wait.cancel() {
+    if random.one_in(8) && wait.cancel() {
         calls.cancelled(1);
     }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tourbillon::{Engine, NamedTimers, Outcome, Timer};
+use tourbillon_tools::Random;
 
 use super::audit::Findings;
 use super::promise::Promise;
@@ -12,7 +13,6 @@ use super::stage::Stage;
 use super::tally::Tally;
 use super::tasks::{Task, run_all};
 use crate::clock::{monotonic, nanos};
-use crate::random::Random;
 
 const TASKS: usize = 16;
 const LONGEST: Duration = Duration::from_millis(20);
@@ -49,14 +49,14 @@ async fn for_timers(stage: &Stage, engine: &Engine, tally: &RefCell<Tally>, mut 
         timer.expires_after(duration);
         let wait = timer.wait();
         // One wait was begun, so a cancel that is not too late counts one.
-        let cancelled = if random.once_in(4) { timer.cancel() } else { 0 };
+        let cancelled = if random.one_in(4) { timer.cancel() } else { 0 };
         let outcome = wait.await;
         ended(&mut tally.borrow_mut(), due, cancelled, outcome);
     }
 }
 
 async fn for_named(stage: &Stage, timers: &NamedTimers, tally: &RefCell<Tally>, mut random: Random) {
-    let name = random.next().to_string();
+    let name = random.any().to_string();
     while stage.is_on() {
         let duration = random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
@@ -64,7 +64,7 @@ async fn for_named(stage: &Stage, timers: &NamedTimers, tally: &RefCell<Tally>, 
             tally.borrow_mut().complain(Promise::P6, "waits: a named timer was refused");
             return;
         };
-        let cancelled = if random.once_in(4) { timers.cancel(&name) } else { 0 };
+        let cancelled = if random.one_in(4) { timers.cancel(&name) } else { 0 };
         let outcome = wait.await;
         ended(&mut tally.borrow_mut(), due, cancelled, outcome);
     }

@@ -6,7 +6,7 @@ use tourbillon::named::NamedTimer;
 use tourbillon::time::Instant;
 use tourbillon::{ArmError, NamedTimers, Outcome};
 
-use crate::{HORIZON, Op, World};
+use super::{HORIZON, Op, World};
 
 pub(crate) struct Names {
     timers: NamedTimers,
@@ -113,8 +113,13 @@ impl Names {
         assert_eq!(self.timers.count(name), 0);
     }
 
-    pub(crate) fn check(&mut self, world: &World) {
+    /// What was told since.
+    pub(crate) fn hear(&mut self, world: &World) {
         self.check_told(world, false);
+    }
+
+    pub(crate) fn check(&mut self, world: &World) {
+        self.hear(world);
         if !world.is_exact() || self.is_stopped {
             return;
         }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use tourbillon::delay_queue::{DelayQueue, Key};
 use tourbillon::time::Instant;
 
-use crate::{HORIZON, Op, Wakes, World};
+use super::{HORIZON, Op, Wakes, World};
 
 pub(crate) struct Delays {
     queue: DelayQueue<u64>,

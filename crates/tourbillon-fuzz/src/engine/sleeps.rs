@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{ArmError, Outcome};
 
-use crate::{HORIZON, Op, Wakes, World, slack};
+use super::{HORIZON, Op, Wakes, World, slack};
 
 #[derive(Default)]
 pub(crate) struct Sleeps(Vec<One>);
@@ -64,6 +64,9 @@ impl Sleeps {
             world.engine.advance(HORIZON);
             world.settle();
             world.look_at_clock();
+            if self.0.iter().all(|one| one.sleep.outcome().is_some()) {
+                break;
+            }
         }
         for one in &mut self.0 {
             one.check(world);

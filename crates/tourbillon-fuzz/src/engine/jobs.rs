@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon::scheduler::{JobId, Overflow, Overlap, Plan, Remaining, Run, Scheduler, Shutdown};
 use tourbillon::time::{Instant, MissedTickBehavior};
 
-use crate::{HORIZON, Op, World};
+use super::{HORIZON, Op, World};
 
 pub(crate) struct Jobs {
     scheduler: Scheduler<u8>,
@@ -53,12 +53,7 @@ impl Jobs {
                 self.scheduler.resume(&key);
                 self.paused[index] = false;
             }
-            8 => {
-                if self.scheduler.reschedule(&key, plan(op)).is_ok() {
-                    self.jobs.values_mut().for_each(|(may, made)| *may = *made + MOST_TIMES);
-                    self.is_far[index] = op.delay() > HORIZON;
-                }
-            }
+            8 => self.reschedule(key, op),
             9 => self.scheduler.stop(),
             10 => self.scheduler.start(),
             _ if op.pick == 0xff => _ = self.scheduler.shutdown(Shutdown::Abort),
@@ -84,13 +79,25 @@ impl Jobs {
         }
     }
 
-    pub(crate) fn check(&mut self, world: &World) {
+    fn reschedule(&mut self, key: u8, op: Op) {
+        if self.scheduler.reschedule(&key, plan(op)).is_ok() {
+            self.jobs.values_mut().for_each(|(may, made)| *may = *made + MOST_TIMES);
+            self.is_far[usize::from(key)] = op.delay() > HORIZON;
+        }
+    }
+
+    /// What was run since.
+    pub(crate) fn hear(&mut self) {
         for Made { job, number, due, at } in self.made.lock().unwrap().drain(..) {
             assert!(due <= at, "a run that was due at {due:?} began at {at:?}");
             let (may, made) = self.jobs.get_mut(&job).expect("a job that we know");
             *made += 1;
             assert!(*made <= *may && number == *made, "run {number}, after {made} of {may}");
         }
+    }
+
+    pub(crate) fn check(&mut self, world: &World) {
+        self.hear();
         if world.is_exact() && self.scheduler.is_running() {
             for key in 0..KEYS as u8 {
                 let next = self.scheduler.next_run(&key);

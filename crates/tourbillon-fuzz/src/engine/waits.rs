@@ -6,7 +6,7 @@ use tourbillon::time::Instant;
 use tourbillon::timer::WaitHandle;
 use tourbillon::{Outcome, Timer};
 
-use crate::{Op, World};
+use super::{Op, World};
 
 pub(crate) struct Waits {
     timer: Timer,
@@ -84,7 +84,11 @@ impl Waits {
         }
     }
 
-    pub(crate) fn check(&mut self, world: &World) {
+    /// What was told since.
+    pub(crate) fn hear(&mut self, world: &World) {
+        if self.told.lock().unwrap().is_empty() {
+            return;
+        }
         self.see(world);
         for (number, outcome) in self.told.lock().unwrap().drain(..) {
             let one = &mut self.waits[number];
@@ -95,6 +99,11 @@ impl Waits {
                 _ => assert!(one.ended == Some(Ended::ByItself) && world.is_closed()),
             }
         }
+    }
+
+    pub(crate) fn check(&mut self, world: &World) {
+        self.hear(world);
+        self.see(world);
         let is_due = self.expiry.map_or(world.is_exact(), |due| world.must_be_over(due));
         let is_late = |one: &One| one.ended.is_none() && (world.is_closed() || is_due);
         assert!(!self.waits.iter().any(is_late), "late");

@@ -1,15 +1,10 @@
 //! Any bytes, read as operations on an engine in virtual time and on everything that is built on it: nothing early, nothing lost,
 //! everything told once, and every count right.
 //!
-//! ```text
-//! cargo +nightly fuzz run engine -- -max_total_time=300 -timeout=10
-//! ```
-//!
-//! Each surface has a file, and in it a small model of what was asked of it. What the models leave open: with a capacity, timers
+//! Each surface has a file, and in it a small model of what was asked of it. What somebody is told is compared with it at once, what there
+//! is in between every few operations, as the input says: from after each to after every 32nd, and in the end. What the models leave open: with a capacity, timers
 //! may be late (they wait for room), and between a move of the clock and the turns that follow it they may have fired or not.
 //! Never early, told once and not lost in the end holds for those as well.
-
-#![no_main]
 
 mod delays;
 mod jobs;
@@ -23,18 +18,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use tourbillon::time::Instant;
 use tourbillon::{Clock, Engine, QueueKind, Slack, Time};
 
-/// What engine, and what is done with it.
-#[derive(Debug)]
-struct Story {
+use self::delays::Delays;
+use self::jobs::Jobs;
+use self::names::Names;
+use self::sleeps::Sleeps;
+use self::waits::Waits;
+use crate::bytes::Bytes;
+
+/// What engine, and how often its users look at everything they have.
+struct Setup {
     queue: u8,
     slack: u8,
     capacity: u8,
-    ops: Vec<(Surface, Op)>,
+    pace: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +44,16 @@ enum Surface {
     Waits,
     Names,
     Jobs,
+}
+
+/// The engine, and who uses it.
+struct Stage {
+    world: World,
+    sleeps: Sleeps,
+    delays: Delays,
+    waits: Waits,
+    names: Names,
+    jobs: Jobs,
 }
 
 /// What is done, to which of them, and with what delay; each surface knows what it means.
@@ -64,7 +73,9 @@ pub(crate) struct World {
     pub(crate) is_settled: Cell<bool>,
     /// So late may timers be, on purpose.
     late: Duration,
-    /// The latest that the clock has shown.
+    /// What the clock shows.
+    now: Cell<Instant>,
+    /// The latest that it has shown.
     latest: Cell<Instant>,
 }
 
@@ -81,61 +92,107 @@ const LATE: Duration = Duration::from_micros(300);
 /// Before it ends, a story waits for what is due within so long.
 pub(crate) const HORIZON: Duration = Duration::from_nanos(1 << 58);
 
-fuzz_target!(|story: Story| {
-    let world = World::new(&story);
-    let mut sleeps = sleeps::Sleeps::default();
-    let mut delays = delays::Delays::new(&world);
-    let mut waits = waits::Waits::new(&world);
-    let mut names = names::Names::new(&world);
-    let mut jobs = jobs::Jobs::new(&world);
-    for (surface, op) in story.ops {
+/// Reads bytes as an engine and operations on it.
+pub fn engine(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let setup = Setup { queue: bytes.byte(), slack: bytes.byte(), capacity: bytes.byte(), pace: bytes.byte() };
+    let mut stage = Stage::new(&setup);
+    let (mut steps, pace) = (0, 1 << (setup.pace % 6));
+    while !bytes.is_empty() {
+        let (surface, op) = operation(&mut bytes);
+        stage.apply(surface, op);
+        steps += 1;
+        if steps % pace == 0 {
+            stage.check();
+        }
+    }
+    stage.check();
+    stage.end();
+}
+
+fn operation(bytes: &mut Bytes<'_>) -> (Surface, Op) {
+    let surface = match bytes.byte() % 12 {
+        0..3 => Surface::World,
+        3..6 => Surface::Sleeps,
+        6 => Surface::Delays,
+        7..9 => Surface::Waits,
+        9..11 => Surface::Names,
+        _ => Surface::Jobs,
+    };
+    let (what, pick, width) = (bytes.byte(), bytes.byte(), bytes.byte());
+    // Small numbers take few bytes, so that a short input holds many operations.
+    (surface, Op { what, pick, number: bytes.number(usize::from(width % 8)) })
+}
+
+impl Stage {
+    fn new(setup: &Setup) -> Stage {
+        let world = World::new(setup);
+        let (sleeps, delays, waits) = (Sleeps::default(), Delays::new(&world), Waits::new(&world));
+        let (names, jobs) = (Names::new(&world), Jobs::new(&world));
+        Stage { world, sleeps, delays, waits, names, jobs }
+    }
+
+    /// Does something, and takes note of what came of it at once, whoever was told.
+    fn apply(&mut self, surface: Surface, op: Op) {
+        let Stage { world, sleeps, delays, waits, names, jobs } = self;
         match surface {
             Surface::World => world.apply(op),
-            Surface::Sleeps => sleeps.apply(&world, op),
-            Surface::Delays => delays.apply(&world, op),
-            Surface::Waits => waits.apply(&world, op),
-            Surface::Names => names.apply(&world, op),
-            Surface::Jobs => jobs.apply(&world, op),
+            Surface::Sleeps => sleeps.apply(world, op),
+            Surface::Delays => delays.apply(world, op),
+            Surface::Waits => waits.apply(world, op),
+            Surface::Names => names.apply(world, op),
+            Surface::Jobs => jobs.apply(world, op),
         }
         // What these have made due at once is told in the next turn.
         if matches!(surface, Surface::Waits | Surface::Names | Surface::Jobs) {
             world.is_settled.set(false);
         }
         world.look_at_clock();
-        sleeps.check(&world);
-        delays.check(&world);
-        waits.check(&world);
-        names.check(&world);
-        jobs.check(&world);
-        world.check();
+        waits.hear(world);
+        names.hear(world);
+        jobs.hear();
     }
-    // Everything but the sleeps goes, so that they have all the room there is.
-    drop(delays);
-    waits.end(&world);
-    names.end(&world);
-    jobs.end(&world);
-    sleeps.end(&world);
-    world.check();
-    assert_eq!(world.engine.stats().pending, 0, "armed, and nobody's");
-});
+
+    /// Looks at everything there is.
+    fn check(&mut self) {
+        self.sleeps.check(&self.world);
+        self.delays.check(&self.world);
+        self.waits.check(&self.world);
+        self.names.check(&self.world);
+        self.jobs.check(&self.world);
+        self.world.check();
+    }
+
+    /// Everything but the sleeps goes, so that they have all the room there is.
+    fn end(self) {
+        let Stage { world, sleeps, delays, waits, names, jobs } = self;
+        drop(delays);
+        waits.end(&world);
+        names.end(&world);
+        jobs.end(&world);
+        sleeps.end(&world);
+        world.check();
+        assert_eq!(world.engine.stats().pending, 0, "armed, and nobody's");
+    }
+}
 
 impl World {
-    fn new(story: &Story) -> World {
+    fn new(setup: &Setup) -> World {
         let clock = Clock::manual();
         clock.set(BEGIN);
-        let queue = match story.queue % 5 {
+        let queue = match setup.queue % 5 {
             0 => QueueKind::Heap,
             1 => QueueKind::ListTree,
             2 => QueueKind::Rounds { tick: Duration::from_micros(100), slots: 64 },
             _ => QueueKind::Wheel,
         };
-        let builder = Engine::builder().clock(clock).queue(queue).slack(slack(story.slack));
-        let capacity = story.capacity % 32;
-        let is_limited = capacity > 0 && story.capacity >= 128;
+        let builder = Engine::builder().clock(clock).queue(queue).slack(slack(setup.slack));
+        let capacity = setup.capacity % 32;
+        let is_limited = capacity > 0 && setup.capacity >= 128;
         let engine = if is_limited { builder.capacity(usize::from(capacity)) } else { builder }.build().unwrap();
-        let latest = Cell::new(instant(&engine));
-        let late = if story.slack % 4 == 3 { LATE } else { Duration::ZERO };
-        World { engine, is_limited, is_settled: Cell::new(true), late, latest }
+        let now = instant(&engine);
+        let late = if setup.slack % 4 == 3 { LATE } else { Duration::ZERO };
+        World { engine, is_limited, is_settled: Cell::new(true), late, now: Cell::new(now), latest: Cell::new(now) }
     }
 
     fn apply(&self, op: Op) {
@@ -169,17 +226,19 @@ impl World {
         self.is_settled.set(true);
     }
 
+    /// To be called after every step: nothing but a step moves the clock.
     fn look_at_clock(&self) {
-        self.latest.set(self.latest.get().max(self.now()));
+        self.now.set(instant(&self.engine));
+        self.latest.set(self.latest.get().max(self.now.get()));
     }
 
     pub(crate) fn now(&self) -> Instant {
-        instant(&self.engine)
+        self.now.get()
     }
 
     /// Whether something that is due then may have fired.
     pub(crate) fn has_been(&self, due: Instant) -> bool {
-        due <= self.latest.get().max(self.now())
+        due <= self.latest.get()
     }
 
     /// Whether something that is due then must have fired.
@@ -259,27 +318,4 @@ pub(crate) fn slack(number: u8) -> Slack {
 
 fn instant(engine: &Engine) -> Instant {
     engine.sleep(Duration::ZERO).deadline()
-}
-
-impl<'a> Arbitrary<'a> for Story {
-    fn arbitrary(bytes: &mut Unstructured<'a>) -> Result<Story> {
-        let [queue, slack, capacity] = bytes.arbitrary()?;
-        let mut ops = Vec::new();
-        while !bytes.is_empty() {
-            let [surface, what, pick, width] = bytes.arbitrary()?;
-            let surface = match surface % 12 {
-                0..3 => Surface::World,
-                3..6 => Surface::Sleeps,
-                6 => Surface::Delays,
-                7..9 => Surface::Waits,
-                9..11 => Surface::Names,
-                _ => Surface::Jobs,
-            };
-            // Small numbers take few bytes, so that a short input holds many operations.
-            let width = usize::from(width % 8).min(bytes.len());
-            let number = bytes.bytes(width)?.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
-            ops.push((surface, Op { what, pick, number }));
-        }
-        Ok(Story { queue, slack, capacity, ops })
-    }
 }

@@ -1,0 +1,63 @@
+//! Any text as a cron line, and what reads as one asked for its times: nothing panics or takes long, and the times are later
+//! than what was asked for, in order, and the same however they are asked for.
+
+use std::time::{Duration, SystemTime};
+
+use tourbillon::Cron;
+
+/// With summer time in both halves of the year, half an hour of it, none of it, and whole days that were left out.
+const ZONES: [&str; 8] = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+    "America/Santiago",
+    "Africa/Casablanca",
+];
+const NANO: Duration = Duration::from_nanos(1);
+
+/// Reads bytes as a zone (one), a time (eight) and a line (the rest).
+pub fn cron(bytes: &[u8]) {
+    let Some((&zone, rest)) = bytes.split_first() else { return };
+    let Some((time, line)) = rest.split_first_chunk::<8>() else { return };
+    let Ok(line) = str::from_utf8(line) else { return };
+    let cron = match Cron::utc(line) {
+        Ok(cron) => cron,
+        Err(error) => {
+            // It points into the line, which may have any letters.
+            assert!(!format!("{error} {error:?}").is_empty());
+            return;
+        }
+    };
+    let cron = cron.in_zone(ZONES[usize::from(zone) % ZONES.len()]).unwrap();
+    assert!(format!("{cron}").starts_with(line.trim()));
+    let after = time_of(i64::from_le_bytes(*time));
+    let Some(due) = check_next(&cron, after) else { return };
+    let Some(next) = check_next(&cron, due) else { return };
+    assert!(due < next);
+    check_again(&cron, after, due);
+}
+
+/// Within a few thousand years of 1970, before and after.
+fn time_of(seed: i64) -> SystemTime {
+    let distance = Duration::from_nanos(seed.unsigned_abs()) * (1 + (seed.unsigned_abs() % 8) as u32);
+    if seed < 0 { SystemTime::UNIX_EPOCH - distance } else { SystemTime::UNIX_EPOCH + distance }
+}
+
+/// The next time is later, and there is none between the two: asked from any moment in between, it is the same.
+fn check_next(cron: &Cron, after: SystemTime) -> Option<SystemTime> {
+    let due = cron.next_after(after)?;
+    let distance = due.duration_since(after).expect("a time that is not before what it comes after");
+    assert!(distance >= NANO, "{cron} is due at {due:?}, after {after:?}");
+    assert_eq!(cron.next_after(due - NANO), Some(due), "{cron}, just before");
+    assert_eq!(cron.next_after(after + distance / 2), Some(due), "{cron}, half way");
+    Some(due)
+}
+
+/// What was read, read again.
+fn check_again(cron: &Cron, after: SystemTime, due: SystemTime) {
+    let again = Cron::parse(cron.line()).expect("what was read once").in_time_zone(cron.time_zone().clone());
+    assert_eq!(again.next_after(after), Some(due));
+}

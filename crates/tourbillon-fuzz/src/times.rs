@@ -1,0 +1,52 @@
+//! Any text as a time. What is read as one is exact: it is what two other ways of reading it say, and printed in each unit that can
+//! hold it, it reads the same.
+
+use std::time::Duration;
+
+use tourbillon_tools::{TimeError, duration};
+
+/// Reads a text as a time.
+pub fn times(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    match duration(text) {
+        Ok(time) => check(text, time),
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.is_empty() && error == duration(text).unwrap_err());
+            // Whoever types what is said is understood: there is nothing more to say but that it is too long or too fine.
+            if let TimeError::NoUnit(_) = error {
+                let typed = duration(&format!("{text}s"));
+                assert!(matches!(typed, Ok(_) | Err(TimeError::TooLong | TimeError::TooFine)), "{typed:?}");
+            }
+        }
+    }
+}
+
+fn check(text: &str, time: Duration) {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).expect("a unit"));
+    let scale = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        other => panic!("{other} is no unit"),
+    };
+    // Nearly the same, as floating point is.
+    let roughly = number.parse::<f64>().expect("a number that others can read, too") * scale;
+    assert!((time.as_secs_f64() - roughly).abs() <= roughly * 1e-12, "{text:?} is {time:?}, not {roughly} s");
+    // Exactly the same, digit by digit.
+    let nanos = time.as_nanos();
+    let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000);
+    assert_eq!(duration(&format!("{seconds}.{:09}s", nanos % 1_000_000_000)), Ok(time));
+    assert_eq!(duration(&format!("{millis}.{:06}ms", nanos % 1_000_000)), Ok(time));
+    if nanos.is_multiple_of(1_000_000_000) {
+        for (unit, size) in [("m", 60), ("min", 60), ("h", 3600)] {
+            if seconds.is_multiple_of(size) {
+                assert_eq!(duration(&format!("{}{unit}", seconds / size)), Ok(time));
+            }
+        }
+    }
+    // A number that is longer is another time, or none; one with a zero in front is the same.
+    assert_eq!(duration(&format!("0{text}")), Ok(time));
+    assert_ne!(duration(&format!("1{text}")), Ok(time));
+}
