@@ -395,6 +395,7 @@ fn p10_what_is_the_users_may_come_back_at_any_point() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_create_as_many() {
     let count = 100_000;
     let (tell, done) = mpsc::channel();
@@ -451,7 +452,7 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
 
     let run = || {
         let (engine, (tell, done)) = (manual(), mpsc::channel());
-        again(NamedTimers::on(&engine), 20_000, tell);
+        again(NamedTimers::on(&engine), if cfg!(miri) { 1000 } else { 20_000 }, tell);
         while engine.turn().more {}
         assert_eq!(done.try_recv(), Ok(0));
     };
@@ -459,6 +460,7 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn w4_a_million_timers_of_one_name_are_cancelled_and_a_million_of_their_own_names_fire() {
     let count = 1_000_000;
     let engine = Engine::builder().build().unwrap();
@@ -513,6 +515,7 @@ fn p7_thousands_of_names_are_cancelled_one_by_one_and_come_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn d26_while_a_great_many_fire_at_once_the_engine_sees_to_other_timers() {
     // On a busy machine it takes long to arm so many: once more then, and with more time.
     let count = 200_000;
@@ -579,6 +582,7 @@ fn p7_those_that_have_fired_leave_their_room_to_others() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
 fn t9_named_timers_follow_virtual_time() {
     let _paused = Paused::new();
     let (timers, start) = (NamedTimers::new(), Instant::now());

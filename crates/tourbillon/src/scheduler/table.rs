@@ -251,7 +251,7 @@ mod tests {
             (seed >> 8) % below
         };
         let mut most_beyond = 0;
-        for step in 0..if cfg!(miri) { 1000 } else { 300_000 } {
+        for step in 0..if cfg!(miri) { 300 } else { 300_000 } {
             let hash = random(8) << 25 | random(3);
             let most = if step % 1000 < 500 { 120 } else { 10 };
             if model.len() < most && random(5) < 3 {
