@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_secs(1);
 impl Alarm {
     /// For a driver that [waits](Alarm::wait) on a thread.
     pub(crate) fn new(clock: &Clock) -> Alarm {
-        #[cfg(all(target_os = "linux", not(shuttle)))]
+        #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         if let Some(Ok(timer)) = clock.kernel().map(timer::Timer::new) {
             return Alarm::with(Bell::Timer(timer));
         }
@@ -234,6 +234,7 @@ mod tests {
     /// What is waited for an hour may be due at once, if the clock is set or the machine was suspended; a condition variable
     /// hears nothing of either.
     #[test]
+    #[cfg_attr(miri, ignore = "there is no boot-time clock")]
     fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
         let (send, receive) = channel();
         for clock in [Clock::wall(), Clock::boot()] {

@@ -3,13 +3,13 @@
 //! If a thread stores A, passes [`light`] and loads B, and another stores B, passes [`heavy`] and loads A, then at least
 //! one of the two loads sees the other's store.
 
-#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
+#[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
 pub(crate) use self::ordinary::*;
-#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+#[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
 pub(crate) use self::process_wide::*;
 
 /// The kernel interrupts every core that runs a thread of this process (`membarrier`).
-#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+#[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
 mod process_wide {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
@@ -65,7 +65,7 @@ mod process_wide {
 }
 
 /// No such thing here; and in a check the two sides pay alike.
-#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
+#[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
 mod ordinary {
     use crate::sync::{IS_CHECK, Ordering, fence};
 
@@ -79,7 +79,7 @@ mod ordinary {
     }
 
     pub(crate) fn available() -> bool {
-        IS_CHECK
+        IS_CHECK || cfg!(miri)
     }
 
     #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]

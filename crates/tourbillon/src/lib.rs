@@ -142,7 +142,10 @@
 //! In the repository: `docs/moving-from-tokio.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
 //! works.
 
-#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports, reason = "a check looks at a part of the crate"))]
+#![cfg_attr(
+    any(loom, miri, shuttle),
+    allow(dead_code, unused_imports, reason = "a check looks at a part of the crate")
+)]
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;

@@ -93,7 +93,7 @@ mod tests {
             (random >> 33) as usize % most
         };
         let mut full = 0;
-        for count in 0..200_000 {
+        for count in 0..if cfg!(miri) { 5000 } else { 200_000 } {
             if young.is_full() {
                 full += 1;
                 (0..1 + below(YOUNG)).for_each(|_| {

@@ -528,10 +528,11 @@ fn t11_p7_a_dropped_queue_drops_its_items_and_leaves_nothing_armed() {
 
 #[test]
 fn t11_ten_thousand_items_come_out_in_order_each_time_alike() {
+    let count = if cfg!(miri) { 300 } else { 10_000 };
     let run = || {
         let mut story = Story::new();
         let mut number = 1_u64;
-        for n in 0..10_000 {
+        for n in 0..count {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let key = story.queue.insert(n, Duration::from_nanos(number >> 30));
             if number.is_multiple_of(3) {
@@ -553,7 +554,7 @@ fn t11_ten_thousand_items_come_out_in_order_each_time_alike() {
         order
     };
     let first = run();
-    assert_eq!(first.len(), 10_000);
+    assert_eq!(first.len(), count);
     assert!(first == run());
 }
 
@@ -616,6 +617,7 @@ fn t11_a_queue_can_be_sent_shared_and_moved_as_its_items_can() {
 
 #[cfg(feature = "futures")]
 #[test]
+#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
 fn t11_a_queue_is_a_stream_of_what_has_expired() {
     use futures_lite::StreamExt;
     let mut story = Story::new();

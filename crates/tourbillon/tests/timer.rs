@@ -498,7 +498,7 @@ fn w8_a_callback_that_waits_again_neither_recurses_nor_keeps_the_turn() {
     let run = || {
         let engine = manual();
         let (done, is_done) = mpsc::channel();
-        go(Again { timer: Arc::new(Timer::on(&engine)), left: 100_000, done });
+        go(Again { timer: Arc::new(Timer::on(&engine)), left: if cfg!(miri) { 1000 } else { 100_000 }, done });
         let turn = engine.turn();
         assert!(turn.more && is_done.try_recv().is_err());
         while engine.turn().more {}
@@ -508,6 +508,7 @@ fn w8_a_callback_that_waits_again_neither_recurses_nor_keeps_the_turn() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "so many take hours")]
 fn a4_a_million_waits_of_one_timer_end_one_by_one() {
     let run = || {
         let engine = manual();
@@ -536,6 +537,7 @@ fn a4_a_million_waits_of_one_timer_end_one_by_one() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
 fn t9_a_timer_follows_virtual_time_which_moves_by_itself() {
     let paused = Paused::new();
     let (timer, start) = (Timer::after(years(1)), Instant::now());

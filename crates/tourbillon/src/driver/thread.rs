@@ -16,7 +16,7 @@ pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
 fn run(core: CoreRef) {
     let _guard = Guard(core.clone());
     // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     trace::driver_started(&core, "a thread");
     let mut work = Wheelwork::new(core);

@@ -35,7 +35,7 @@ pub(super) fn spawn(core: CoreRef) {
 }
 
 fn run(core: &Core) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut doubts = Doubts::default();
     let mut in_vain = 0;
