@@ -130,7 +130,7 @@ fn a_report_for_people_has_a_row_for_each_promise_and_no_colour_in_a_pipe() {
 fn bad_usage_is_answered_in_a_sentence_and_exits_with_2() {
     let cases: [(&[&str], &str); 8] = [
         (&["--for", "0s"], "a check lasts from 200ms to 24h"),
-        (&["--for", "10"], "a time is a number with a unit"),
+        (&["--for", "10"], "10 of what? Type 10s"),
         (&["check", "--threads", "0"], "there must be 1 to 1,024 threads"),
         (&["check", "--timers", "0"], "there must be 1 to 10,000,000 timers"),
         (&["check", "--timers", "99999999999"], "there must be 1 to 10,000,000 timers"),
