@@ -10,7 +10,7 @@ use tourbillon::{QueueKind, Slack};
 
 use crate::actors::{crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::almanac::{Line, MOMENTS, Pace};
-use crate::model::{LAST, NEVER, grid_of};
+use crate::model::{LAST, grid_of};
 use crate::random::Random;
 
 /// A world and what happens in it.
@@ -167,7 +167,7 @@ impl Setup {
             100 * YEAR,
             584 * YEAR - scale.min(YEAR),
             LAST - scale.min(LAST),
-            NEVER - 1 - scale.min(LAST),
+            LAST - 1,
         ];
         let tick = Duration::from_nanos((scale / random.one_of(&[1, 16, 256])).max(1));
         let queues = [

@@ -16,7 +16,7 @@ use tourbillon::Time;
 use crate::actors::{self, crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::breakage::Break;
 use crate::hub::{Id, message_of};
-use crate::model::{NEVER, Violation};
+use crate::model::{LAST, Violation};
 use crate::plan::{Plan, Step};
 use crate::stage::Stage;
 use crate::totals::Totals;
@@ -160,8 +160,8 @@ impl World {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
         let most = if repeats { self.stage.setup.scale.saturating_mul(16) } else { u64::MAX };
         let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
-        // A clock that shows never is not one.
-        by.min(most).min(NEVER - 1 - self.stage.now())
+        // There the clock stops.
+        by.min(most).min(LAST - 1 - self.stage.now())
     }
 
     fn jump(&mut self, by: u64) {

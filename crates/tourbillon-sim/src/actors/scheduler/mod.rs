@@ -382,7 +382,7 @@ fn set_wall(stage: &mut Stage, by: u64, is_back: bool, is_whole: bool) {
         return;
     }
     let now = stage.wall.clock().now().as_nanos();
-    let to = if is_back { now.saturating_sub(by) } else { now.saturating_add(by).min(NEVER - 1) };
+    let to = if is_back { now.saturating_sub(by) } else { now.saturating_add(by).min(LAST - 1) };
     let to = match to % MINUTE {
         past if is_whole && is_back => to - past,
         past @ 1.. if is_whole => to.checked_add(MINUTE - past).unwrap_or(to),
