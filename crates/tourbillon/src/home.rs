@@ -121,7 +121,8 @@ impl Home {
     #[inline(always)]
     pub(crate) fn deadline(&self, duration: Duration) -> Time {
         let now = if duration >= LONG && self.core.clock.is_steady() {
-            self.ahead[usize::from(duration >= VERY_LONG)].now()
+            let [long, very_long] = &self.ahead;
+            if duration >= VERY_LONG { very_long.now() } else { long.now() }
         } else {
             self.now()
         };
