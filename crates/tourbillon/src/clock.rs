@@ -187,7 +187,7 @@ impl Clock {
             // What was before 1970 is past.
             return Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         }
-        self.now() + Span::from(when.duration_since(SystemTime::now()).unwrap_or_default())
+        when_left(when, SystemTime::now, || self.now())
     }
 
     fn anchor(&self) -> Anchor {
@@ -199,6 +199,13 @@ impl Clock {
             Kind::Boot | Kind::Wall => Anchor { std: StdInstant::now(), time: self.now() },
         }
     }
+}
+
+/// When what is left until `when` on the wall clock will have passed, on another clock. That one is read last: whatever goes by between the
+/// two readings makes it later, not early.
+fn when_left(when: SystemTime, wall: impl FnOnce() -> SystemTime, now: impl FnOnce() -> Time) -> Time {
+    let left = when.duration_since(wall()).unwrap_or_default();
+    now() + Span::from(left)
 }
 
 /// What the clock of the current engine shows, as the standard library calls it. Starts no engine.
@@ -310,4 +317,23 @@ fn monotonic() -> Time {
     let origin = ORIGIN.get_or_init(StdInstant::now);
     // Not zero, so that moments before the first reading have a number too.
     Time::from_nanos(1 << 60) + Span::from(origin.elapsed())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Who reads two clocks may lose the processor in between.
+    #[test]
+    fn p1_a_time_of_the_wall_clock_is_not_early_on_another_however_long_it_takes_to_read_both() {
+        let passed = Cell::new(0);
+        let reads = || Duration::from_secs(passed.replace(passed.get() + 5));
+        let (wall, own) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000), Time::from_nanos(1 << 40));
+        let at = when_left(wall + Duration::from_secs(60), || wall + reads(), || own + Span::from(reads()));
+        assert!(at >= own + Span::from_secs(60), "{:?} early", own + Span::from_secs(60) - at);
+        let past = when_left(wall, || wall + reads(), || own + Span::from(reads()));
+        assert_eq!(past, own + Span::from_secs(15), "what is past is due at once");
+    }
 }
