@@ -197,9 +197,7 @@ impl Clock {
             // What was before 1970 is past.
             return Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         }
-        // In this order: were the thread to lose its processor in between, it would be late, not early.
-        let left = Span::from(when.duration_since(SystemTime::now()).unwrap_or_default());
-        self.now() + left
+        when_left(when, SystemTime::now, || self.now())
     }
 
     /// One for the way to the standard library, one for the way back.
@@ -233,6 +231,13 @@ impl Clock {
 const TOGETHER: Span = Span::from_nanos(1_000);
 #[cfg(target_os = "linux")]
 const TRIES: usize = 4;
+
+/// When what is left until `when` on the wall clock will have passed, on another clock. That one is read last: whatever goes by between the
+/// two readings makes it later, not early.
+fn when_left(when: SystemTime, wall: impl FnOnce() -> SystemTime, now: impl FnOnce() -> Time) -> Time {
+    let left = when.duration_since(wall()).unwrap_or_default();
+    now() + Span::from(left)
+}
 
 /// What the clock of the current engine shows, as the standard library calls it. Starts no engine.
 pub(crate) fn now_std() -> StdInstant {
@@ -342,4 +347,23 @@ fn monotonic() -> Time {
     let origin = ORIGIN.get_or_init(StdInstant::now);
     // Not zero, so that moments before the first reading have a number too.
     Time::from_nanos(1 << 60) + Span::from(origin.elapsed())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Who reads two clocks may lose the processor in between.
+    #[test]
+    fn p1_a_time_of_the_wall_clock_is_not_early_on_another_however_long_it_takes_to_read_both() {
+        let passed = Cell::new(0);
+        let reads = || Duration::from_secs(passed.replace(passed.get() + 5));
+        let (wall, own) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000), Time::from_nanos(1 << 40));
+        let at = when_left(wall + Duration::from_secs(60), || wall + reads(), || own + Span::from(reads()));
+        assert!(at >= own + Span::from_secs(60), "{:?} early", own + Span::from_secs(60) - at);
+        let past = when_left(wall, || wall + reads(), || own + Span::from(reads()));
+        assert_eq!(past, own + Span::from_secs(15), "what is past is due at once");
+    }
 }

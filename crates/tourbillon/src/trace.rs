@@ -10,14 +10,13 @@ pub(crate) use self::untold::*;
 
 #[cfg(feature = "tracing")]
 mod told {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use tourbillon_queue::{Span, Time};
     use tracing::{Level, event};
 
-    use crate::core::Core;
+    use crate::core::{Core, contain};
 
     const TARGET: &str = "tourbillon";
 
@@ -103,7 +102,7 @@ mod told {
 
     /// What a subscriber throws has been reported by the panic hook, and goes no further.
     fn contained(tell: impl FnOnce()) {
-        let _ = catch_unwind(AssertUnwindSafe(tell));
+        let _its_own_affair = contain(tell);
     }
 }
 

@@ -2,6 +2,7 @@
 #![cfg(feature = "tracing")]
 
 use std::fmt::{self, Debug};
+use std::panic::panic_any;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -20,6 +21,15 @@ static PANICS: AtomicBool = AtomicBool::new(false);
 
 struct Memory;
 
+/// What a subscriber throws.
+struct Fails;
+
+impl Drop for Fails {
+    fn drop(&mut self) {
+        panic!("a subscriber that fails twice");
+    }
+}
+
 impl Subscriber for Memory {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "tourbillon"
@@ -34,7 +44,9 @@ impl Subscriber for Memory {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        assert!(!PANICS.load(Ordering::SeqCst), "a subscriber that fails");
+        if PANICS.load(Ordering::SeqCst) {
+            panic_any(Fails);
+        }
         let mut text = Text::default();
         event.record(&mut text);
         events().push((*event.metadata().level(), text.message, text.fields));

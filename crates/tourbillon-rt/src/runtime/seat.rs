@@ -162,3 +162,63 @@ impl Drop for Step<'_> {
         self.seat.count_step(self.count);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::mpsc;
+    use std::task::Poll;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::context;
+    use crate::sync::AtomicBool;
+    use crate::{Runtime, spawn_local};
+
+    struct Dropped(Arc<AtomicBool>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Nobody else could run it, nor even drop it.
+    #[test]
+    fn d41_a_local_task_that_somebody_is_just_waking_ends_before_its_thread_leaves() {
+        let runtime = Runtime::builder().workers(0).build().unwrap();
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let held = Dropped(Arc::clone(&is_dropped));
+        let (sends, wakers) = mpsc::channel();
+        let others = runtime.block_on(async {
+            drop(spawn_local(async move {
+                let _held = held;
+                poll_fn(|context| {
+                    sends.send(context.waker().clone()).unwrap();
+                    Poll::<()>::Pending
+                })
+                .await;
+            }));
+            let waker = poll_fn(|context| {
+                context.waker().wake_by_ref();
+                wakers.try_recv().map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
+            // Who wakes it gets no further than the inbox for a while.
+            let seat = context::seat().map(|worker| Arc::clone(worker.seat())).unwrap();
+            let (locks, is_locked) = mpsc::channel();
+            let holds = thread::spawn(move || {
+                let _inbox = lock(&seat.inbox);
+                locks.send(()).unwrap();
+                thread::sleep(Duration::from_millis(200));
+            });
+            is_locked.recv().unwrap();
+            let wakes = thread::spawn(move || waker.wake());
+            thread::sleep(Duration::from_millis(50));
+            [holds, wakes]
+        });
+        assert!(is_dropped.load(Ordering::SeqCst), "it is left behind");
+        others.into_iter().for_each(|other| other.join().unwrap());
+    }
+}

@@ -286,12 +286,15 @@ impl Worker {
         !self.has_task()
     }
 
-    /// Ends the tasks that run only here.
+    /// Ends the tasks that run only here. One that is not in the inbox is on its way: somebody is just waking it. It is waited for, since
+    /// no other thread could run it, nor even drop it.
     fn end_locals(&self) {
         while self.seat.locals.len() > 0 {
             self.seat.locals.abort_all();
-            let Some(runnable) = self.seat.receive() else { return };
-            contain(|| _ = runnable.run());
+            match self.seat.receive() {
+                Some(runnable) => contain(|| _ = runnable.run()),
+                None => std::thread::sleep(Duration::from_micros(50)),
+            }
         }
     }
 

@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use super::shared::Shared;
 use super::work::{BoxedRun, Ended, Run};
 use crate::agenda::Key;
-use crate::core::contain;
 use crate::waiter::Answer;
 
 pub(super) struct Flight<K: Send + Sync + 'static> {
@@ -45,10 +44,10 @@ impl<K: Send + Sync + 'static> Flight<K> {
     /// drops what it was given.
     fn land(&mut self, ended: Landed) {
         let Some(Going { future, run }) = self.going.take() else { return };
-        let _its_own_affair = contain(|| drop(future));
         let shared = Arc::clone(&run.shared);
+        shared.drop_inside(future);
         shared.land(self.key, &run, ended);
-        let _its_own_affair = contain(|| drop(run));
+        shared.drop_inside(run);
     }
 }
 

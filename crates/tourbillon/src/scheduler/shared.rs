@@ -143,6 +143,11 @@ impl<K> Shared<K> {
         MAKING.with(|making| making.set(before));
         result
     }
+
+    /// Drops something of the user's, which may do as little harm as a run: who waits for the end in there would wait for itself.
+    pub(super) fn drop_inside<T>(&self, users: T) {
+        let _its_own_affair = contain(|| drop(self.inside(|| drop(users))));
+    }
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -215,7 +220,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let mut book = self.lock();
         let gone = ended.and_then(|end| book.end(end));
         self.alert(book);
-        let _its_own_affair = contain(|| drop(gone));
+        self.drop_inside(gone);
     }
 
     /// Begins the end, and sees to it that it is reached.
@@ -291,11 +296,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let next = book.next(now);
         let (rings, alerts, is_called) = (book.plan(), book.alerts, book.call_for_help());
         drop(book);
-        let _its_own_affair = contain(|| drop(gone));
         self.set_bells(rings);
         if is_called {
             self.work.notify_one();
         }
+        self.drop_inside(gone);
         (next, alerts)
     }
 
@@ -322,7 +327,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             Err(payload) => self.failure(&run, Landed::Panicked(payload)),
         };
         // It may be the last that has the job's closure.
-        let _its_own_affair = contain(|| drop(run));
+        self.drop_inside(run);
         Some(End { job, failure })
     }
 
@@ -353,7 +358,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let abort = book.flights.remove(key);
         let gone = book.end(End { job: run.id.0, failure });
         self.alert(book);
-        let _its_own_affair = contain(|| drop((abort, gone)));
+        self.drop_inside((abort, gone));
         self.try_end();
     }
 
@@ -363,7 +368,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             Landed::Ended(Ok(())) | Landed::Aborted => None,
             Landed::Ended(Err(error)) => {
                 let text = self.report(run, Cause::Error(&*error));
-                let _its_own_affair = contain(|| drop(error));
+                self.drop_inside(error);
                 Some(text)
             }
             Landed::Panicked(payload) => Some(self.report(run, Cause::Panic(&message_of(payload)))),
@@ -373,11 +378,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
     fn report(&self, run: &Run<K>, cause: Cause<'_>) -> String {
         // An error is the user's, also in how it shows itself.
         let mut text = "failed with an error that could not be shown".to_owned();
-        let _its_own_affair = contain(|| text = cause.to_string());
+        let _its_own_affair = contain(|| drop(self.inside(|| text = cause.to_string())));
         trace::job_failed(&self.core, run.number, &text);
         if let Some(on_failure) = &self.users.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
-            let _its_own_affair = contain(|| on_failure(&failure));
+            let _its_own_affair = contain(|| drop(self.inside(|| on_failure(&failure))));
         }
         text
     }
@@ -390,6 +395,14 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
         book.see(now);
         book.bell = None;
         self.alert(book);
+    }
+}
+
+/// The last that keeps a scheduler may be the waker of a run, and when that is dropped a panic would end the process.
+impl<K> Drop for Users<K> {
+    fn drop(&mut self) {
+        let _its_own_affair = contain(|| drop(self.on_failure.take()));
+        let _its_own_affair = contain(|| drop(self.spawn.take()));
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use tourbillon::scheduler::{Cause, Plan, Scheduler, Shutdown};
@@ -179,6 +182,28 @@ fn p6_all_closures_may_panic_when_they_are_dropped_together() {
 }
 
 /// In an async job the run is the last to have the closure; and an executor may take a panic amiss.
+/// It may be the waker of a run that keeps the scheduler last, and nothing may panic in the hands of whoever drops that.
+#[test]
+fn p6_a_report_that_panics_when_it_is_dropped_with_the_last_waker_of_a_run_harms_nobody() {
+    let waker = {
+        let (engine, bad) = (manual(), PanicsWhenDropped);
+        let builder = Scheduler::builder().engine(&engine).threads(0).on_failure(move |_| _ = &bad);
+        let scheduler = builder.build().unwrap();
+        let (sender, receiver) = channel();
+        let job = move |_| {
+            let sender = sender.clone();
+            poll_fn(move |context| Poll::Ready(sender.send(context.waker().clone()).unwrap()))
+        };
+        scheduler.schedule_async("once", Plan::once(ms(1)), job).unwrap();
+        engine.advance(ms(1));
+        let ending = scheduler.shutdown(Shutdown::Drain);
+        engine.advance(ms(1));
+        assert!(ending.is_over());
+        receiver.recv().unwrap()
+    };
+    drop(waker);
+}
+
 #[test]
 fn p6_the_closure_of_an_async_job_may_panic_when_it_is_dropped() {
     for threads in [0, 1] {

@@ -1,6 +1,8 @@
 //! Start, stop, shutdown and all that can be called between them, in any order.
 
+use std::fmt;
 use std::pin::{Pin, pin};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -331,6 +333,112 @@ fn d22_a_job_that_waits_for_its_own_end_does_not_wait() {
             });
         }
     }
+}
+
+/// A scheduler that shuts itself down, and waits for its end.
+#[derive(Clone, Default)]
+struct Ends {
+    scheduler: Arc<Mutex<Option<Scheduler<&'static str>>>>,
+    waited: Count,
+}
+
+impl Ends {
+    fn wait(&self) {
+        let scheduler = self.scheduler.lock().unwrap().clone();
+        scheduler.unwrap().shutdown(Shutdown::Drain).wait();
+        self.waited.add();
+    }
+
+    /// Time passes until it has waited, which it does not do for itself.
+    fn is_told(&self, engine: &Engine, what: &str) {
+        let (engine, waited) = (engine.clone(), self.waited.clone());
+        promptly(what, move || {
+            eventually("it has waited", || {
+                engine.advance(ms(1));
+                waited.get() == 1
+            });
+        });
+        self.scheduler.lock().unwrap().take();
+    }
+}
+
+/// What a job holds.
+struct WaitsWhenDropped(Ends);
+
+impl Drop for WaitsWhenDropped {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+impl fmt::Debug for WaitsWhenDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what a job returns")
+    }
+}
+
+impl fmt::Display for WaitsWhenDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl std::error::Error for WaitsWhenDropped {}
+
+#[test]
+fn d22_who_is_told_of_a_failure_may_wait_for_the_end_of_the_scheduler() {
+    for threads in [0, 1] {
+        let (engine, ends) = (manual(), Ends::default());
+        let told = ends.clone();
+        let builder = Scheduler::builder().engine(&engine).threads(threads).on_failure(move |_| told.wait());
+        let scheduler = builder.build().unwrap();
+        *ends.scheduler.lock().unwrap() = Some(scheduler.clone());
+        scheduler.schedule("bad", Plan::once(ms(1)), |_| Err::<(), _>(std::io::Error::other("bad"))).unwrap();
+        scheduler.schedule("good", Plan::once(ms(1)), |_| ()).unwrap();
+        ends.is_told(&engine, "a report that waits for the end");
+    }
+}
+
+#[test]
+fn d22_what_a_job_holds_or_returns_may_wait_for_the_end_of_the_scheduler_when_it_is_dropped() {
+    for threads in [0, 1] {
+        for returns_it in [false, true] {
+            let (engine, ends) = (manual(), Ends::default());
+            let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
+            *ends.scheduler.lock().unwrap() = Some(scheduler.clone());
+            let held = Mutex::new(Some(WaitsWhenDropped(ends.clone())));
+            let job = move |_: &tourbillon::scheduler::Run<&'static str>| {
+                let returned = held.lock().unwrap().take_if(|_| returns_it);
+                returned.map_or(Ok(()), Err)
+            };
+            scheduler.schedule("ends it", Plan::once(ms(1)), job).unwrap();
+            scheduler.schedule("good", Plan::once(ms(1)), |_| ()).unwrap();
+            ends.is_told(&engine, "what is dropped waits for the end");
+        }
+    }
+}
+
+#[test]
+fn d22_a_run_elsewhere_may_wait_for_the_end_of_the_scheduler_when_it_is_dropped() {
+    let (engine, ends) = (manual(), Ends::default());
+    let (sender, receiver) = channel();
+    let spawn = move |run| sender.send(run).unwrap();
+    let scheduler = Scheduler::builder().engine(&engine).threads(0).spawn_with(spawn).build().unwrap();
+    *ends.scheduler.lock().unwrap() = Some(scheduler.clone());
+    let held = Arc::new(Mutex::new(Some(WaitsWhenDropped(ends.clone()))));
+    let job = move |_| {
+        let held = held.lock().unwrap().take();
+        async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        }
+    };
+    scheduler.schedule_async("ends it", Plan::once(ms(1)), job).unwrap();
+    engine.advance(ms(1));
+    let run = receiver.recv().unwrap();
+    promptly("an executor that drops what waits for the end", move || drop(run));
+    assert_eq!(ends.waited.get(), 1);
+    ends.scheduler.lock().unwrap().take();
 }
 
 #[test]

@@ -194,11 +194,11 @@ fn keep_busy<K: Hash + Eq + Send + Sync + 'static>(engine: &Engine, scheduler: &
     opener
 }
 
-/// Runs this on a thread of its own, and fails if it does not return. (On a loaded machine, a minute is prompt.)
+/// Runs this on a thread of its own, and fails if it does not return. (On a loaded machine ten minutes are prompt.)
 fn promptly<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let thread = std::thread::spawn(move || _ = sender.send(call()));
-    match receiver.recv_timeout(Duration::from_secs(60)) {
+    match receiver.recv_timeout(Duration::from_secs(600)) {
         Ok(value) => value,
         Err(_) if thread.is_finished() => {
             std::panic::resume_unwind(thread.join().err().unwrap_or_else(|| Box::new("no answer")))
