@@ -262,6 +262,7 @@ fn t8_reset_into_the_past_ends_it_at_once_and_wakes_who_waits() {
     assert_eq!(task.wakes(), 1, "whoever waits is told, without polling again and without a turn");
     assert!(sleep.is_elapsed());
     engine.turn();
+    assert_eq!(task.wakes(), 0, "and only once");
     assert!(task.poll(sleep.as_mut()).is_ready());
     let stats = engine.stats();
     assert_eq!((stats.armed, stats.fired, stats.pending), (1, 1, 0));
