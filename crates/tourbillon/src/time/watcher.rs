@@ -31,11 +31,15 @@ const WHILE: Duration = Duration::from_millis(10);
 
 /// Starts the watcher of an engine. It ends with the engine. (Without a thread for it, time does not move by itself.)
 pub(super) fn spawn(core: CoreRef) {
+    // Nobody can tell there who waits.
+    if cfg!(miri) {
+        return;
+    }
     let _ = Builder::new().name("tourbillon-virtual".into()).spawn(move || run(&core));
 }
 
 fn run(core: &Core) {
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut doubts = Doubts::default();
     let mut in_vain = 0;
