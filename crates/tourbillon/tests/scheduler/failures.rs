@@ -192,7 +192,10 @@ fn p6_a_report_that_panics_when_it_is_dropped_with_the_last_waker_of_a_run_harms
         let (sender, receiver) = channel();
         let job = move |_| {
             let sender = sender.clone();
-            poll_fn(move |context| Poll::Ready(sender.send(context.waker().clone()).unwrap()))
+            poll_fn(move |context| {
+                sender.send(context.waker().clone()).unwrap();
+                Poll::Ready(())
+            })
         };
         scheduler.schedule_async("once", Plan::once(ms(1)), job).unwrap();
         engine.advance(ms(1));
