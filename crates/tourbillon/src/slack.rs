@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+use crate::state::LAST;
+
 /// How far after its deadline a timer may fire, on purpose. (Never before it.)
 ///
 /// A wake-up of the driver costs far more than a timer; slack lets timers share one. It is set for an engine
@@ -123,14 +125,12 @@ impl Mode {
         }
     }
 
-    /// When a timer with this deadline is placed in the queue: up, so that it is never early.
+    /// When a timer with this deadline is placed in the queue: up, so that it is never early; but not beyond the end of the clock.
     #[inline(always)]
     pub(crate) fn round_up(self, deadline: Time) -> Time {
         let below = (1 << (self.0 & GRID)) - 1;
-        match deadline.as_nanos().checked_add(below) {
-            Some(nanos) => Time::from_nanos(nanos & !below),
-            None => Time::NEVER,
-        }
+        let up = deadline.as_nanos().checked_add(below).map_or(LAST, |nanos| Time::from_nanos(nanos & !below));
+        up.min(LAST).max(deadline)
     }
 }
 

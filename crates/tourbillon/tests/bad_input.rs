@@ -1165,3 +1165,20 @@ fn p5_at_the_end_of_time_what_never_ends_does_not_end() {
         assert_eq!(task.poll(pin!(engine.sleep(Duration::ZERO))), Poll::Ready(()), "now is now");
     }
 }
+
+#[test]
+fn p1_p5_the_last_timers_fire_before_the_end_of_time_whatever_their_slack() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let upto = [ms(1), minutes(3), Duration::MAX].map(Slack::upto);
+    for slack in [Slack::adaptive(), Slack::exact(), Slack::precise()].into_iter().chain(upto) {
+        let engine = manual();
+        engine.clock().set(Time::NEVER);
+        let end = engine.clock().now().as_nanos();
+        engine.clock().set(Time::from_nanos(end - minutes(2).as_nanos() as u64));
+        let task = Task::new();
+        let mut sleep = pin!(engine.sleep(minutes(1)).slack(slack));
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        assert_eq!(engine.advance(minutes(1) - NANO), 0);
+        assert_eq!((engine.advance(Duration::MAX), task.wakes()), (1, 1), "{slack:?}");
+    }
+}
