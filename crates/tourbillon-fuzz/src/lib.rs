@@ -6,7 +6,7 @@
 //! | [`engine()`] | operations on an engine in virtual time and on everything that is built on it, each surface with a small model |
 //! | [`cron()`] | a cron line, asked for its times |
 //! | [`times()`] | a time as it is typed |
-//! | [`words()`] | names: of time zones, back ends, planted faults |
+//! | [`words()`] | names: of time zones and back ends |
 //!
 //! The targets themselves are in `fuzz`, outside of the workspace, as they need a nightly compiler; `scripts/fuzz` runs them. What is
 //! here is compiled by any, and the test `seeds` runs it on all inputs that are kept in `fuzz/seeds`.

@@ -1,16 +1,14 @@
-//! Any text as a name: of a time zone, of a back end, of a fault to plant. What is known by a name can be asked for its name, and is known
+//! Any text as a name: of a time zone, of a back end. What is known by a name can be asked for its name, and is known
 //! by that, too; nothing is known that is on no list.
 
 use std::time::{Duration, SystemTime};
 
 use tourbillon::{Cron, CronError};
-use tourbillon_sim::breakage::Break;
 
 /// Reads a text as every kind of name.
 pub fn words(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     zone(text);
-    fault(text);
     #[cfg(target_os = "linux")]
     back_end(text);
 }
@@ -35,15 +33,6 @@ fn zone(name: &str) {
     let again = Cron::utc("@daily").and_then(|line| line.in_zone(known)).expect("the name it gives itself");
     let after = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     assert_eq!((midnights.next_after(after), midnights.to_string()), (again.next_after(after), again.to_string()));
-}
-
-fn fault(text: &str) {
-    let is_known =
-        ["P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P10"].iter().any(|id| id.eq_ignore_ascii_case(text));
-    match text.parse::<Break>() {
-        Ok(fault) => assert!(is_known && format!("{fault:?}").eq_ignore_ascii_case(text)),
-        Err(error) => assert!(!is_known && error.contains("P1 to P8")),
-    }
 }
 
 #[cfg(target_os = "linux")]
