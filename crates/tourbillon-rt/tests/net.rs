@@ -418,12 +418,23 @@ fn connect_to_tries_each_address_of_a_name_and_says_what_the_last_one_said() {
     everywhere(|| async {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let (open, closed) = (listener.local_addr().unwrap(), unused());
-        let client = TcpStream::connect_to(vec![closed, open].leak() as &'static [SocketAddr]).await.unwrap();
+        let client = TcpStream::connect_to(Both([closed, open])).await.unwrap();
         assert_eq!(client.peer_addr().unwrap(), open);
         assert_eq!(kind(TcpStream::connect_to(closed).await), ErrorKind::ConnectionRefused);
         assert_eq!(kind(TcpStream::connect_to(&[] as &'static [SocketAddr]).await), ErrorKind::InvalidInput);
         drop(TcpStream::connect_to(("localhost", open.port())).await);
     });
+}
+
+/// A name with two addresses.
+struct Both([SocketAddr; 2]);
+
+impl ToSocketAddrs for Both {
+    type Iter = std::array::IntoIter<SocketAddr, 2>;
+
+    fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
+        Ok(self.0.into_iter())
+    }
 }
 
 /// An address at which nobody listens.
