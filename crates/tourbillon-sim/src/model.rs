@@ -413,10 +413,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Slack rounds up to a multiple of the grid; what cannot be represented is never.
+/// Slack rounds up to a multiple of the grid, but not beyond the end of the clock.
 #[must_use]
 pub fn round_up(deadline: u64, grid: u64) -> u64 {
-    deadline.checked_next_multiple_of(grid.max(1)).unwrap_or(NEVER)
+    deadline.checked_next_multiple_of(grid.max(1)).map_or(LAST - 1, |up| up.min(LAST - 1)).max(deadline)
 }
 
 /// The grid of a slack: the largest power of two that is not more.
