@@ -61,6 +61,7 @@ mod source;
 mod table;
 mod uring;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -141,6 +142,9 @@ pub(crate) struct Reactor {
     table: Mutex<Table>,
     doubts: Mutex<Doubts>,
     owner: Mutex<Option<ThreadId>>,
+    /// Who is to be woken, and has not been yet. They are here, not with who wakes them, for one of the wakers may block that thread:
+    /// who stands in for it then sees to the others (P11).
+    due: Mutex<VecDeque<Waker>>,
     /// Somebody waits here, or will soon.
     is_attended: AtomicBool,
     /// Threads that do not wait here have left wakers here.
@@ -167,6 +171,7 @@ impl Reactor {
             table: Mutex::default(),
             doubts: Mutex::default(),
             owner: Mutex::new(None),
+            due: Mutex::default(),
             is_attended: AtomicBool::new(true),
             has_strangers: AtomicBool::new(false),
         }
@@ -233,6 +238,8 @@ impl Reactor {
             StoodIn::LetGo => self.evict(),
         }
         self.dispatch(batch);
+        // Those whom the owner was to wake.
+        self.wake_due();
         Ok(())
     }
 
@@ -315,7 +322,17 @@ impl Reactor {
                 readiness.evicted(wakers);
             }
         }
-        wakers.drain(..).for_each(wake);
+        if wakers.len() > 1 {
+            lock(&self.due).extend(wakers.drain(..));
+            self.wake_due();
+        } else {
+            wakers.drain(..).for_each(wake);
+        }
+    }
+
+    fn wake_due(&self) {
+        let next = || lock(&self.due).pop_front();
+        std::iter::from_fn(next).for_each(wake);
     }
 }
 

@@ -118,6 +118,50 @@ fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() 
 }
 
 #[test]
+fn d44_p11_a_waker_that_blocks_keeps_nobody_waiting_who_is_to_be_woken_at_the_same_time() {
+    const OTHERS: usize = 20;
+    on_each_backend(|backend| {
+        in_time("others beside a waker that blocks", move || {
+            let runtime = runtime(backend, 2);
+            let (begun, has_begun) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let blocks = move || {
+                begun.send(()).unwrap();
+                let _ = released.recv();
+            };
+            let blocks = Waker::from(Arc::new(Blocks(Mutex::new(Some(blocks)))));
+            let woken = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&woken);
+            let waits = runtime.spawn(async move {
+                let counts = || {
+                    let count = Arc::clone(&count);
+                    Waker::from(Arc::new(Blocks(Mutex::new(Some(move || _ = count.fetch_add(1, Ordering::SeqCst))))))
+                };
+                let sockets: Vec<_> = (0..=OTHERS).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+                let mut buffers = [[0; 1]; OTHERS + 1];
+                let receives = sockets.iter().zip(&mut buffers).map(|(socket, buffer)| Box::pin(socket.recv(buffer)));
+                let mut receives: Vec<_> = receives.collect();
+                for (number, receive) in receives.iter_mut().enumerate() {
+                    let waker = if number == 0 { blocks.clone() } else { counts() };
+                    assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                }
+                // All before the worker looks at its sockets again: it hears of them together.
+                let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                for socket in &sockets {
+                    sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+                }
+                std::future::pending::<()>().await;
+            });
+            has_begun.recv_timeout(LONG).unwrap();
+            eventually("the others are woken", || woken.load(Ordering::SeqCst) == OTHERS);
+            drop(release);
+            waits.abort();
+            assert!(runtime.block_on(waits).is_err());
+        });
+    });
+}
+
+#[test]
 fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
     on_each_backend(|backend| {
         for by_timer in [false, true] {
