@@ -223,6 +223,10 @@ impl World {
         self.engine.advance(Duration::ZERO);
         while self.engine.turn().more {}
         self.engine.advance(Duration::ZERO);
+        // After a shutdown, callbacks are called by a thread that nobody turns.
+        while self.is_closed() && self.engine.stats().callbacks_waiting > 0 {
+            std::thread::yield_now();
+        }
         self.is_settled.set(true);
     }
 
