@@ -111,8 +111,9 @@ impl Waits {
 
     /// All are told.
     pub(crate) fn end(mut self, world: &World) {
-        self.timer.cancel();
-        self.cancelled(usize::MAX);
+        self.see(world);
+        let count = self.timer.cancel();
+        assert_eq!(count, self.cancelled(usize::MAX));
         world.settle();
         self.check(world);
         assert!(self.waits.iter().all(|one| one.told), "not told");
