@@ -43,6 +43,26 @@ pub(crate) fn contain(users: impl FnOnce()) {
     }
 }
 
+/// Something of the user's, until it is taken. If nobody takes it, it is dropped where a panic would end the process, as within a task; and
+/// its destructor is the user's, too.
+pub(crate) struct Fragile<T>(Option<T>);
+
+impl<T> Fragile<T> {
+    pub(crate) fn new(users: T) -> Fragile<T> {
+        Fragile(Some(users))
+    }
+
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Fragile<T> {
+    fn drop(&mut self) {
+        contain(|| drop(self.0.take()));
+    }
+}
+
 /// Drops what a panic threw. Its destructor is the user's, too; what that throws is kept for ever.
 pub(crate) fn dispose(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use async_task::FallibleTask;
 
 use crate::runtime::Control;
-use crate::sync::{Mutex, contain, lock};
+use crate::sync::{Fragile, Mutex, lock};
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///
@@ -33,9 +33,8 @@ pub struct JoinHandle<T> {
     control: Arc<Control>,
 }
 
-/// What has come of a task, until it is taken. If nobody does, it is dropped within the task, where a panic would end the process; and
-/// its destructor is the user's.
-pub(crate) struct Returned<T>(Option<Result<T, JoinError>>);
+/// What has come of a task.
+pub(crate) type Returned<T> = Fragile<Result<T, JoinError>>;
 
 /// Why a task has returned nothing.
 #[derive(Debug)]
@@ -97,22 +96,6 @@ impl<T> Drop for JoinHandle<T> {
             task.detach();
         }
         self.control.forget_awaiter();
-    }
-}
-
-impl<T> Returned<T> {
-    pub(crate) fn new(result: Result<T, JoinError>) -> Returned<T> {
-        Returned(Some(result))
-    }
-
-    pub(crate) fn take(mut self) -> Option<Result<T, JoinError>> {
-        self.0.take()
-    }
-}
-
-impl<T> Drop for Returned<T> {
-    fn drop(&mut self) {
-        contain(|| drop(self.0.take()));
     }
 }
 

@@ -23,7 +23,7 @@ use super::worker::Role;
 use super::{Handle, Runtime, context};
 use crate::backend::{Backend, BuildError};
 use crate::clock;
-use crate::sync::contain;
+use crate::sync::Fragile;
 use crate::task::JoinHandle;
 
 /// Runs handlers, on the threads that call [`run`](EventLoop::run), as long as there is work.
@@ -76,10 +76,6 @@ struct Told<F: FnOnce(Outcome)> {
     outcome: Outcome,
     handler: Option<F>,
 }
-
-/// A handler in line. If nobody calls it, it is dropped within its task, where a panic would end the process; and its destructor is the
-/// user's.
-struct Posted<F: FnOnce()>(Option<F>);
 
 /// How long to run it.
 struct Limit {
@@ -204,11 +200,11 @@ impl EventLoop {
     pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
         let work = self.work_guard();
         let shared = Arc::clone(self.handle().shared());
-        let mut handler = Posted(Some(handler));
+        let handler = Fragile::new(handler);
         let call = async move {
             // Also if it panics.
             let _work = work;
-            handler.call();
+            handler.take().into_iter().for_each(|handler| handler());
         };
         let (runnable, task) = async_task::spawn(call, move |runnable| shared.schedule(runnable, true));
         task.detach();
@@ -308,18 +304,6 @@ const HANDLERS: usize = 64;
 impl Limit {
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= clock::now())
-    }
-}
-
-impl<F: FnOnce()> Posted<F> {
-    fn call(&mut self) {
-        self.0.take().into_iter().for_each(|handler| handler());
-    }
-}
-
-impl<F: FnOnce()> Drop for Posted<F> {
-    fn drop(&mut self) {
-        contain(|| drop(self.0.take()));
     }
 }
 

@@ -144,9 +144,14 @@ impl<K> Shared<K> {
         result
     }
 
-    /// Drops something of the user's, which may do as little harm as a run: who waits for the end in there would wait for itself.
+    /// The same for something that may do as little harm as a run, and of which nobody wants to know how it ended.
+    fn contain_inside(&self, users: impl FnOnce()) {
+        let _its_own_affair = contain(|| drop(self.inside(users)));
+    }
+
+    /// Drops something of the user's: who waits for the end in there would wait for itself.
     pub(super) fn drop_inside<T>(&self, users: T) {
-        let _its_own_affair = contain(|| drop(self.inside(|| drop(users))));
+        self.contain_inside(|| drop(users));
     }
 }
 
@@ -378,11 +383,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
     fn report(&self, run: &Run<K>, cause: Cause<'_>) -> String {
         // An error is the user's, also in how it shows itself.
         let mut text = "failed with an error that could not be shown".to_owned();
-        let _its_own_affair = contain(|| drop(self.inside(|| text = cause.to_string())));
+        self.contain_inside(|| text = cause.to_string());
         trace::job_failed(&self.core, run.number, &text);
         if let Some(on_failure) = &self.users.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
-            let _its_own_affair = contain(|| drop(self.inside(|| on_failure(&failure))));
+            self.contain_inside(|| on_failure(&failure));
         }
         text
     }
