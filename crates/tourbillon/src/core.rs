@@ -290,7 +290,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn tell(&self, shard: &Shard, by: Access) {
         match (shard.has_worker(), by) {
-            (false, _) => self.driving.bring_forward(shard.wants()),
+            (false, _) => self.driving.bring_forward(|floor| shard.wants().next(floor)),
             (true, Access::Guest) => shard.notify_worker(),
             // It looks before it waits.
             (true, Access::Owner) => {}
@@ -300,7 +300,7 @@ impl Core {
     /// Visits each shard that wants it, once, and wakes what is due at `now`.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         self.look_for_step(now);
-        let mut round = Round::default();
+        let mut round = self.end_waits(now, batch);
         let mut wanted = now;
         for shard in self.driven() {
             let wants = shard.wants().next(Time::ZERO);
@@ -314,15 +314,40 @@ impl Core {
             if visit.fired > 0 {
                 wanted = wanted.min(wants);
             }
-            self.wake(batch);
+            self.give_room_back(visit.fired, batch);
         }
         self.lag.turned(self, now, now - wanted, round.fired);
         round
     }
 
+    /// Ends the sleeps that wait for room and whose deadline is past at `now`, up to a batch.
+    fn end_waits(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
+        let Some(capacity) = &self.capacity else { return Round::default() };
+        let ended = capacity.end_due(now, BATCH, batch);
+        self.wake(batch);
+        Round { fired: 0, more: ended == BATCH }
+    }
+
+    /// Gives places within the capacity back, those of timers that have ended, and wakes `batch` together with the sleeps that get the
+    /// places.
+    pub(crate) fn give_room_back(&self, ended: usize, batch: &mut Vec<Waker>) {
+        if let Some(capacity) = self.capacity.as_ref().filter(|_| ended > 0) {
+            capacity.give_back(ended, batch);
+        }
+        self.wake(batch);
+    }
+
+    /// Tells the driver that the earliest deadline of sleeps that wait for room may be earlier than it planned.
+    pub(crate) fn tell_of_waits(&self) {
+        if let Some(capacity) = &self.capacity {
+            self.driving.bring_forward(|floor| capacity.next_end(floor));
+        }
+    }
+
     /// When the next round is due: no relaxed timer moves it before `floor`.
     pub(crate) fn next_round(&self, floor: Time) -> Time {
-        self.driven().map(|shard| shard.wants().next(floor)).min().unwrap_or(Time::NEVER)
+        let waits = self.capacity.as_ref().map_or(Time::NEVER, |capacity| capacity.next_end(floor));
+        self.driven().map(|shard| shard.wants().next(floor)).min().map_or(waits, |next| next.min(waits))
     }
 
     /// Whether any timer that the driver waits for is precise.
@@ -353,12 +378,12 @@ impl Core {
             shard.close();
             let mut cursor = 0;
             while shard.stop_some(&mut cursor, &mut batch) {
-                self.wake(&mut batch);
+                self.give_room_back(batch.len(), &mut batch);
             }
-            self.wake(&mut batch);
+            self.give_room_back(batch.len(), &mut batch);
         }
         if let Some(capacity) = &self.capacity {
-            self.wake(&mut capacity.take_waiting());
+            self.wake(&mut capacity.take_wakers());
         }
         self.driving.wake();
         self.close_calls();

@@ -370,8 +370,11 @@ impl Builder {
 
     /// How many timers it holds at most. No limit by default.
     ///
-    /// At the limit [`Engine::try_sleep`] and its like give an error; a plain sleep waits for room before its time
-    /// begins to be watched, so it may end late but never early.
+    /// A timer takes a place from its first poll, which arms it, until it fires, is cancelled or is stopped. At the limit
+    /// [`Engine::try_sleep`] and the other `try_` functions return [`ArmError::Full`]. A plain sleep waits for a place; if none becomes free
+    /// it still ends at its own deadline. Places are given in the order in which sleeps began to wait, and each wakes one of them. A
+    /// [`DelayQueue`](crate::DelayQueue), [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or
+    /// [`Scheduler`](crate::Scheduler) takes one place for its nearest deadline, and at the limit is as exact as a sleep that waits.
     pub fn capacity(mut self, capacity: usize) -> Builder {
         self.capacity = Some(capacity);
         self

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::capacity::{Standing, Ticket};
+use crate::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
 use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
 use crate::home::{self, Home};
@@ -37,7 +37,7 @@ use crate::time::Instant;
 /// Two words, and no more: those travel in registers.
 pub(crate) struct Entry {
     target: Target,
-    /// While it waits for room, the number of its ticket: see [`Entry::standing`].
+    /// While it waits for room, the number of its ticket: see [`Entry::capacity_wait`].
     deadline: Time,
 }
 
@@ -59,7 +59,7 @@ enum Phase {
     Stopped = 3,
 }
 
-/// An idle entry that stands in the line of those who wait for room, where its waker and its deadline are.
+/// An idle entry that waits for room: its [`Capacity`](crate::capacity::Capacity) has its waker and its deadline.
 const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
@@ -155,6 +155,7 @@ impl Entry {
     /// How it has ended, as far as can be seen.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self.phase() {
+            Phase::Idle if self.is_waiting() => self.has_ended_waiting().then_some(Outcome::Fired),
             Phase::Idle => None,
             Phase::Fired => Some(Outcome::Fired),
             Phase::Stopped => Some(Outcome::Stopped),
@@ -274,46 +275,65 @@ impl Entry {
         }
     }
 
-    /// One that is in the line of those who wait for room.
+    /// Polls an idle entry that waits for room.
     #[cold]
     fn poll_waiting(&mut self, waker: &Waker) -> Poll<Outcome> {
-        if self.is_past() {
-            let left = self.leave_line();
-            let ready = self.ended_when_idle();
-            drop(left);
-            return ready;
+        // Cloned before a place is taken, which would be lost if a clone panics.
+        let (mine, kept) = (waker.clone(), waker.clone());
+        if self.is_past() || self.core().is_closed() {
+            return self.end_waiting();
         }
-        self.poll_when_full(waker)
+        let Some(capacity) = &self.core().capacity else { return Poll::Pending };
+        match capacity.poll(self.ticket(), kept) {
+            Progress::Granted(deadline) => {
+                self.set_capacity_wait(CapacityWait::None(deadline));
+                self.arm_in_place(mine, waker)
+            }
+            Progress::Ended(deadline) => {
+                self.set_capacity_wait(CapacityWait::None(deadline));
+                self.ended(Outcome::Fired)
+            }
+            // A shutdown may have looked for wakers before this one was there.
+            Progress::Waiting(_) if self.core().is_closed() => self.end_waiting(),
+            Progress::Waiting(before) => {
+                drop(before);
+                Poll::Pending
+            }
+        }
     }
 
-    /// Pending, and woken when there may be room.
+    /// Polls an idle entry for which there was no room: takes a place, or begins to wait for one.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Before room is taken, which would be lost if this panics.
-        let mine = waker.clone();
-        // Nobody would come to let go of a waker that is left in the line of an engine that is closed.
-        let has_room = !self.core().is_closed() && self.take_room_or_wait(waker);
-        if !has_room && !self.core().is_closed() {
-            return Poll::Pending;
+        // Cloned before a place is taken, which would be lost if a clone panics.
+        let (mine, kept) = (waker.clone(), waker.clone());
+        let end = self.wait_end(self.deadline);
+        let claim = self.core().capacity.as_ref().map_or(Claim::Place, |capacity| capacity.take_or_wait(end, kept));
+        let Claim::Wait(ticket) = claim else { return self.arm_in_place(mine, waker) };
+        self.set_capacity_wait(CapacityWait::Waiting(ticket));
+        // A shutdown may have looked for wakers before this one was there.
+        if self.core().is_closed() {
+            return self.end_waiting();
         }
-        let left = self.leave_line();
-        let poll = match has_room {
-            false => Ok(self.ended(Outcome::Stopped)),
-            true => self.arm_with_room(mine),
-        };
-        drop(left);
-        poll.unwrap_or_else(|_| {
+        self.core().tell_of_waits();
+        Poll::Pending
+    }
+
+    /// Arms it in the place that it has taken.
+    fn arm_in_place(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
+        self.arm_with_room(mine).unwrap_or_else(|_| {
             // A shard that has a billion timers. There is nobody who would tell when it has fewer.
             waker.wake_by_ref();
             Poll::Pending
         })
     }
 
-    fn take_room_or_wait(&mut self, waker: &Waker) -> bool {
-        let mut standing = self.standing();
-        let has_room = self.core().capacity.as_ref().is_none_or(|capacity| capacity.take_or_wait(&mut standing, waker));
-        self.set_standing(standing);
-        has_room
+    /// Ends a wait for room, because the deadline is past or the engine is closed.
+    fn end_waiting(&mut self) -> Poll<Outcome> {
+        let (has_ended, waker) = self.leave_line();
+        let ready = if has_ended { self.ended(Outcome::Fired) } else { self.ended_when_idle() };
+        drop(waker);
+        ready
     }
 
     /// Arms it, its place within the capacity taken.
@@ -406,10 +426,7 @@ impl Entry {
     fn move_house(&mut self, new: Option<Waker>) -> Poll<Outcome> {
         let old = match self.end(Leaving::Moving) {
             Ok(old) => old,
-            Err(outcome) => {
-                self.give_room_back();
-                return self.ended(outcome);
-            }
+            Err(outcome) => return self.ended(outcome),
         };
         let (waker, left) = match new {
             Some(new) => (new, Some(old)),
@@ -452,9 +469,12 @@ impl Entry {
 
     /// The same, for a deadline on its engine's clock.
     pub(crate) fn reset_on_clock(&mut self, deadline: Time) {
-        let before = self.due();
-        self.keep_deadline(self.core().deadline(deadline));
+        let (before, deadline) = (self.due(), self.core().deadline(deadline));
         self.set_held(false);
+        if self.is_waiting() {
+            return self.deadline_changed_in_line(deadline);
+        }
+        self.deadline = deadline;
         self.deadline_changed(before);
     }
 
@@ -462,11 +482,16 @@ impl Entry {
     /// wakes nobody, and never means never in virtual time too.
     pub(crate) fn set_due(&mut self, deadline: Time) {
         self.make_idle();
-        self.keep_deadline(representable(deadline));
+        let deadline = representable(deadline);
+        if !self.is_waiting() {
+            self.deadline = deadline;
+        } else if self.move_wait(deadline) == Moved::Ended {
+            drop(self.leave_line());
+            self.deadline = deadline;
+        }
     }
 
-    /// Takes it out of the queue, or of the line of those who wait for room, and drops its waker. Its deadline is kept; the next
-    /// poll arms it again.
+    /// Takes it out of the queue, or ends its wait for room, and drops its waker. Its deadline is kept; the next poll arms it again.
     pub(crate) fn disarm(&mut self) {
         self.make_idle();
         drop(self.leave_line());
@@ -491,7 +516,7 @@ impl Entry {
     fn deadline_changed(&mut self, before: Time) {
         let due = self.due();
         if self.is_waiting() {
-            self.deadline_changed_in_line();
+            self.deadline_changed_in_line(self.kept_deadline());
         } else if self.phase() != Phase::Armed {
             self.set_phase(Phase::Idle);
         } else if due < before {
@@ -501,14 +526,34 @@ impl Entry {
         }
     }
 
-    /// Who is due needs no room, and waits for it no longer.
+    /// Sets the deadline of one that waits for room. One that is past needs no room, and ends.
     #[cold]
-    fn deadline_changed_in_line(&mut self) {
-        if self.is_past() {
-            let waker = self.leave_line();
+    fn deadline_changed_in_line(&mut self, deadline: Time) {
+        if self.move_wait(deadline) == Moved::Ended {
+            // It had ended, so from the next poll on it waits again.
+            drop(self.leave_line());
+            self.deadline = deadline;
+        } else if self.is_past() {
+            let (_, waker) = self.leave_line();
             let _ready = self.ended_when_idle();
             waker.into_iter().for_each(|waker| self.core().wake_one(waker));
         }
+    }
+
+    /// Sets the deadline of its wait for room, and tells the driver.
+    fn move_wait(&mut self, deadline: Time) -> Moved {
+        let (ticket, end) = (self.ticket(), self.wait_end(deadline));
+        let moved = self.core().capacity.as_ref().map_or(Moved::Ended, |capacity| capacity.set_end(ticket, end));
+        if moved == Moved::Done {
+            self.core().tell_of_waits();
+        }
+        moved
+    }
+
+    /// When its wait for room ends, with this deadline.
+    fn wait_end(&self, deadline: Time) -> WaitEnd {
+        let due = if self.target.is_held() { Time::NEVER } else { deadline };
+        WaitEnd { deadline, due, mode: self.mode() }
     }
 
     fn bring_forward(&mut self, due: Time) {
@@ -532,8 +577,7 @@ impl Entry {
     fn make_idle(&mut self) {
         if self.phase() == Phase::Armed {
             // The waker's destructor is the user's and may panic: it comes last.
-            let waker = self.end(Leaving::Cancelled);
-            self.give_room_back();
+            let waker = self.end_and_give_room_back();
             self.set_phase(Phase::Idle);
             return drop(waker);
         }
@@ -559,8 +603,7 @@ impl Entry {
 
     /// Gives up the node of an entry that has ended.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        let waker = self.end(Leaving::Cancelled);
-        self.give_room_back();
+        let waker = self.end_and_give_room_back();
         let ready = self.ended(outcome);
         drop(waker);
         ready
@@ -571,10 +614,21 @@ impl Entry {
         Poll::Ready(outcome)
     }
 
+    /// Gives up the node of an armed entry, as [`end`](Entry::end) does, and its place within the capacity if that cancelled it. (The
+    /// place of one that had ended before was given back by the thread that ended it.)
+    #[inline(always)]
+    fn end_and_give_room_back(&mut self) -> Result<Waker, Outcome> {
+        let waker = self.end(Leaving::Cancelled);
+        if waker.is_ok() {
+            self.give_room_back();
+        }
+        waker
+    }
+
     #[inline(always)]
     fn give_room_back(&self) {
-        if let Some(capacity) = &self.core().capacity {
-            self.core().wake(&mut capacity.give_back());
+        if self.core().capacity.is_some() {
+            self.core().give_room_back(1, &mut Vec::new());
         }
     }
 
@@ -595,45 +649,45 @@ impl Entry {
         self.core().capacity.as_ref().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
     }
 
-    /// Sets the deadline of one that is not armed, or of an armed one of which the shard has yet to hear.
-    fn keep_deadline(&mut self, deadline: Time) {
-        match &self.core().capacity {
-            Some(capacity) if self.is_waiting() => capacity.set_deadline(self.ticket(), deadline),
-            _ => self.deadline = deadline,
-        }
+    #[cold]
+    fn has_ended_waiting(&self) -> bool {
+        self.core().capacity.as_ref().is_some_and(|capacity| capacity.has_ended(self.ticket()))
     }
 
-    /// Gives up its place among those who wait for room, if it has one: the waker that it had there.
-    fn leave_line(&mut self) -> Option<Waker> {
-        let Standing::InLine(ticket) = self.standing() else { return None };
-        let (deadline, waker) = self.core().capacity.as_ref()?.leave(ticket);
-        self.set_standing(Standing::Outside(deadline));
-        waker
+    /// Ends its wait for room, if it waits; a place that was reserved for it passes to the next. Says whether the driver had reached its
+    /// deadline, and gives the waker that it had there.
+    fn leave_line(&mut self) -> (bool, Option<Waker>) {
+        let CapacityWait::Waiting(ticket) = self.capacity_wait() else { return (false, None) };
+        let Some(capacity) = &self.core().capacity else { return (false, None) };
+        let mut left = capacity.leave(ticket);
+        self.set_capacity_wait(CapacityWait::None(left.deadline));
+        self.core().wake(&mut left.next);
+        (left.has_ended, left.waker)
     }
 
-    fn standing(&self) -> Standing {
-        if self.is_waiting() { Standing::InLine(self.ticket()) } else { Standing::Outside(self.deadline) }
+    fn capacity_wait(&self) -> CapacityWait {
+        if self.is_waiting() { CapacityWait::Waiting(self.ticket()) } else { CapacityWait::None(self.deadline) }
     }
 
     /// Of one that is idle.
-    fn set_standing(&mut self, standing: Standing) {
-        let (deadline, bits) = match standing {
-            Standing::Outside(deadline) => (deadline, 0),
-            Standing::InLine(Ticket(number)) => (Time::from_nanos(number), WAITING),
+    fn set_capacity_wait(&mut self, wait: CapacityWait) {
+        let (deadline, bits) = match wait {
+            CapacityWait::None(deadline) => (deadline, 0),
+            CapacityWait::Waiting(WaitTicket(number)) => (Time::from_nanos(number), WAITING),
         };
         self.deadline = deadline;
         self.target = Target(self.target.0.map_addr(|address| address & !WAITING | bits));
     }
 
-    /// Whether it is in the line of those who wait for room.
+    /// Whether it waits for room.
     #[inline(always)]
     fn is_waiting(&self) -> bool {
         self.target.0.addr() & (WAITING | PHASE) == WAITING | Phase::Idle as usize
     }
 
-    fn ticket(&self) -> Ticket {
+    fn ticket(&self) -> WaitTicket {
         debug_assert!(self.is_waiting());
-        Ticket(self.deadline.as_nanos())
+        WaitTicket(self.deadline.as_nanos())
     }
 
     /// Whether it is due now.
@@ -689,10 +743,9 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut waker = None;
         if self.phase() == Phase::Armed {
-            waker = Some(self.end(Leaving::Cancelled));
-            self.give_room_back();
+            waker = Some(self.end_and_give_room_back());
         } else if self.is_waiting() {
-            waker = self.leave_line().map(Ok);
+            waker = self.leave_line().1.map(Ok);
         }
         // SAFETY: the entry's own reference, which it does not use again.
         unsafe { home::put_ref(self.core_ptr()) };

@@ -111,7 +111,7 @@ impl Worker {
             self.pace.woken(now);
         }
         self.in_batches = visit.more;
-        core.wake(&mut self.batch);
+        core.give_room_back(visit.fired, &mut self.batch);
         // After the wakers, which may have armed some: nobody else is told of those.
         Turn { fired: visit.fired, more: visit.more, next: self.next_turn_after(now), now }
     }

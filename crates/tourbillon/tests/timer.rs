@@ -386,19 +386,20 @@ fn p6_any_time_that_can_be_written_down_is_accepted() {
 }
 
 #[test]
-fn p7_at_the_engines_capacity_a_wait_begins_when_there_is_room() {
+fn p7_d64_at_the_engines_capacity_a_wait_ends_at_its_time() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let (task, told) = (Task::new(), Outcomes::default());
-    let held = engine.try_sleep(ms(20)).unwrap();
+    let held = engine.try_sleep(years(1)).unwrap();
     let (timer, other) = (on(&engine, ms(10)), on(&engine, ms(30)));
     let mut wait = timer.wait();
     other.on_expiry(told.callback(1));
     assert!(poll(&task, &mut wait).is_pending());
-    engine.advance(ms(15));
-    assert!(poll(&task, &mut wait).is_pending(), "late, but never early");
+    engine.advance(ms(9));
+    assert!(poll(&task, &mut wait).is_pending(), "never early");
+    engine.advance(ms(1));
+    assert_eq!((task.wakes(), poll(&task, &mut wait)), (1, FIRED));
     drop(held);
-    assert_eq!(poll(&task, &mut wait), FIRED);
-    engine.advance(ms(15));
+    engine.advance(ms(20));
     assert_eq!(told.take(), [(1, Outcome::Fired)]);
     // One that waits for room can be cancelled, set again and dropped.
     let _held = engine.try_sleep(ms(20)).unwrap();

@@ -31,7 +31,7 @@ use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
 use crate::core::{Core, CoreRef};
 use crate::engine::BuildError;
-use crate::shard::{BATCH, Wants};
+use crate::shard::BATCH;
 use crate::slack::LEAD;
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -166,9 +166,10 @@ impl Start {
 }
 
 impl Driving {
-    /// By whoever has armed a timer and stored its shard's wish.
-    pub(crate) fn bring_forward(&self, wants: &Wants) {
-        let at = wants.next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
+    /// By the thread that has armed a timer and stored its shard's next wake-up, or that of the sleeps that wait for room. `next`
+    /// gives that wake-up; relaxed timers do not move it before the time that it is given.
+    pub(crate) fn bring_forward(&self, next: impl FnOnce(Time) -> Time) {
+        let at = next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
         if at.as_nanos() < self.planned.load(Ordering::SeqCst) {
             self.alarm.bring_forward(at);
         }

@@ -7,7 +7,7 @@ use loom::thread;
 use tourbillon_queue::Time;
 
 use super::{DUE, EARLIER, LATER, Tally, explore, explore_up_to};
-use crate::capacity::Standing;
+use crate::capacity::{Claim, WaitEnd};
 use crate::clock::Clock;
 use crate::core::{CoreRef, Plan};
 use crate::driver::{Driver, Turn};
@@ -18,6 +18,9 @@ use crate::slack::{Mode, Slack};
 use crate::sync::{AtomicBool, Ordering};
 
 const NOW: Time = Time::from_nanos(10);
+
+/// A sleep that waits for room.
+const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, mode: Mode::RELAXED };
 
 /// A core and whether its driver has been told to come again.
 #[derive(Clone)]
@@ -251,10 +254,36 @@ fn d39_p7_who_waits_for_room_is_told_of_shutdown() {
         };
         let tally = Tally::new();
         // As an entry is polled that finds the engine full.
-        let has_room = capacity.take_or_wait(&mut Standing::Outside(DUE), &tally.waker());
+        let claim = capacity.take_or_wait(END, tally.waker());
         let has_seen = world.core.is_closed();
         shutdown.join().unwrap();
-        assert!(!has_room, "nobody has given any back");
+        assert!(matches!(claim, Claim::Wait(_)), "nobody has given any back");
         assert!(has_seen || tally.woken() > 0, "it would wait for ever");
+    });
+}
+
+#[test]
+fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep_that_waits_for_room() {
+    explore(|| {
+        let world = World::new(1, Some(1));
+        let capacity = world.core.capacity.as_ref().expect("asked for above");
+        assert!(capacity.take());
+        assert_eq!(world.turn(Time::ZERO).next, None);
+        let tally = Tally::new();
+        let waits = {
+            let world = world.clone();
+            thread::spawn(move || {
+                let capacity = world.core.capacity.as_ref().expect("asked for above");
+                let claim = capacity.take_or_wait(END, tally.waker());
+                world.core.tell_of_waits();
+                claim
+            })
+        };
+        let last = world.turn(NOW);
+        let claim = waits.join().unwrap();
+        assert!(matches!(claim, Claim::Wait(_)), "nobody has given any back");
+        world.assert_comes_at(last, DUE);
+        world.turn(DUE);
+        assert_eq!(tally.woken(), 1);
     });
 }
