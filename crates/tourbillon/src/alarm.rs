@@ -5,6 +5,8 @@
 //! where no file descriptor is to be had, it is a condition variable. That hears nothing of a clock that is set or of a suspend, so a
 //! driver that waits on it for a clock that may jump looks at the clock every [`LOOK`].
 
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use tourbillon_queue::Time;
@@ -35,8 +37,9 @@ pub(crate) enum Set {
 }
 
 enum Bell {
+    /// `None` when the engine is gone. The driver has another reference while it waits.
     #[cfg(target_os = "linux")]
-    Timer(self::timer::Timer),
+    Timer(Mutex<Option<Arc<self::timer::Timer>>>),
     Condvar(Condvar),
     /// Nobody waits: an engine that is turned by its user, who may want to be told.
     Call(Box<dyn Fn() + Send + Sync>),
@@ -50,7 +53,7 @@ impl Alarm {
     pub(crate) fn new(clock: &Clock) -> Alarm {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
         if let Some(Ok(timer)) = clock.kernel().map(timer::Timer::new) {
-            return Alarm::with(Bell::Timer(timer));
+            return Alarm::with(Bell::Timer(Mutex::new(Some(Arc::new(timer)))));
         }
         let _ = clock;
         Alarm::with(Bell::Condvar(Condvar::new()))
@@ -120,7 +123,10 @@ impl Alarm {
     pub(crate) fn wait(&self, clock: &Clock) {
         match &self.bell {
             #[cfg(target_os = "linux")]
-            Bell::Timer(timer) => timer.wait(),
+            Bell::Timer(timer) => {
+                let timer = lock(timer).clone();
+                timer.inspect(|timer| timer.wait());
+            }
             Bell::Condvar(condvar) => {
                 let set = lock(&self.set);
                 let rest = Duration::from(set.at - clock.now());
@@ -136,10 +142,19 @@ impl Alarm {
 
     /// What an event loop can watch; it becomes readable when the alarm goes off.
     #[cfg(all(feature = "tokio", target_os = "linux"))]
-    pub(crate) fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<std::io::Result<std::os::fd::OwnedFd>> {
         match &self.bell {
-            Bell::Timer(timer) => Some(timer.fd()),
+            Bell::Timer(timer) => Some(lock(timer).as_ref()?.fd().try_clone_to_owned()),
             _ => None,
+        }
+    }
+
+    /// When the engine is gone and the driver has been woken for the last time: gives the kernel's timer back.
+    pub(crate) fn close(&self) {
+        #[cfg(target_os = "linux")]
+        if let Bell::Timer(timer) = &self.bell {
+            let timer = lock(timer).take();
+            drop(timer);
         }
     }
 }
@@ -148,7 +163,7 @@ impl Bell {
     fn set(&self, at: Time) -> Set {
         match self {
             #[cfg(target_os = "linux")]
-            Bell::Timer(timer) => return timer.set(at),
+            Bell::Timer(timer) => return lock(timer).as_ref().map_or(Set::Done, |timer| timer.set(at)),
             Bell::Condvar(condvar) => {
                 let _ = at;
                 condvar.notify_one();
@@ -172,11 +187,14 @@ mod timer {
 
     use super::Set;
     use crate::clock::Kernel;
+    use crate::fork;
 
     /// A timer of the kernel.
     pub(super) struct Timer {
         fd: OwnedFd,
         flags: TimerfdTimerFlags,
+        /// Of the process that has made it: a child has the same timer, not a copy.
+        generation: u32,
     }
 
     impl Timer {
@@ -188,10 +206,13 @@ mod timer {
                 Kernel::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
             };
             let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-            Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more })
+            Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })
         }
 
         pub(super) fn set(&self, at: Time) -> Set {
+            if self.generation != fork::generation() {
+                return Set::Done;
+            }
             // All zero means off. A wall clock's timer is set even to the end of time, so that a step is noticed.
             let nanos = match at.as_nanos() {
                 0 => 1,

@@ -303,9 +303,9 @@ fn run(core: &CoreRef) {
 /// With this engine as the current one of the thread. (It does not keep the engine from ending with its last handle.)
 #[cfg(not(loom))]
 fn within(core: &CoreRef, calls: impl FnOnce()) {
-    let before = crate::home::enter(core);
+    let guard = crate::home::enter(core);
     calls();
-    crate::home::leave(core, before);
+    crate::home::leave(guard);
 }
 
 /// The threads of a model are one thread of the system, and would share a home.

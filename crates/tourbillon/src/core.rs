@@ -20,6 +20,7 @@ use crate::capacity::Capacity;
 use crate::clock::Clock;
 use crate::driver::Driving;
 use crate::engine::Owner;
+use crate::fork;
 use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     shards: Box<[OnceLock<Box<Shard>>]>,
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
+    /// Of the process that has made it.
+    generation: u32,
     waker_panics: AtomicU64,
     lag: trace::Lag,
     /// The threads that have a home in it.
@@ -97,6 +100,7 @@ pub(crate) struct Round {
 
 impl CoreRef {
     pub(crate) fn new(plan: Plan) -> CoreRef {
+        fork::watch();
         let core = Core {
             refs: AtomicUsize::new(1),
             this: AtomicPtr::new(std::ptr::null_mut()),
@@ -111,6 +115,7 @@ impl CoreRef {
             shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
             ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
             closed: AtomicBool::new(false),
+            generation: fork::generation(),
             waker_panics: AtomicU64::new(0),
             lag: trace::Lag::default(),
             #[cfg(feature = "test-util")]
@@ -243,7 +248,7 @@ impl Core {
 
     /// Gives a shard back to the driver, from this worker or from any.
     pub(crate) fn take_from_worker(&self, shard: &Shard, worker: Option<&Notify>) {
-        if shard.end_worker(worker) {
+        if !self.is_inherited() && shard.end_worker(worker) {
             self.tell(shard, Access::Guest);
         }
     }
@@ -281,8 +286,38 @@ impl Core {
         unsafe { NonNull::new_unchecked(self.this.load(Ordering::Relaxed)) }
     }
 
+    /// Whether arming is refused. An engine of the parent process is closed, too.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire) || self.is_inherited()
+    }
+
+    /// Whether it is an engine of the parent process. Then its locks are not to be taken: see [`fork`].
+    #[inline(always)]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Its capacity, if it has one and is an engine of this process.
+    pub(crate) fn capacity_of_process(&self) -> Option<&Capacity> {
+        self.capacity.as_ref().filter(|_| !self.is_inherited())
+    }
+
+    /// A shard in which nothing can be armed, for a thread that is not to touch those that there are.
+    pub(crate) fn closed_shard(&self) -> Shard {
+        // SAFETY: the caller keeps it in a box, together with a reference to the core. No node of it is ever in use.
+        let shard = unsafe { Shard::new(self.as_ptr(), self.kind, self.clock.now()) };
+        let shard = shard.expect("the queue kind was tried when the engine was built");
+        shard.close();
+        shard
+    }
+
+    /// When the last handle is gone: gives back what is large. The timers have been stopped; the memory of those that somebody still has
+    /// is freed with the last of them. What is left is the core itself, for threads and timers that refer to it.
+    pub(crate) fn release(&self) {
+        if !self.is_inherited() {
+            self.shards().for_each(Shard::release);
+            self.driving.close();
+        }
     }
 
     /// Tells whoever turns a shard that it wants a visit of which they may not know.
@@ -331,7 +366,7 @@ impl Core {
     /// Gives places within the capacity back, those of timers that have ended, and wakes `batch` together with the sleeps that get the
     /// places.
     pub(crate) fn give_room_back(&self, ended: usize, batch: &mut Vec<Waker>) {
-        if let Some(capacity) = self.capacity.as_ref().filter(|_| ended > 0) {
+        if let Some(capacity) = self.capacity_of_process().filter(|_| ended > 0) {
             capacity.give_back(ended, batch);
         }
         self.wake(batch);
@@ -371,6 +406,9 @@ impl Core {
     /// Gives every armed entry the outcome `Stopped`. Arming is refused from now on.
     pub(crate) fn shut_down(&self) {
         let was_closed = self.closed.swap(true, Ordering::AcqRel);
+        if self.is_inherited() {
+            return;
+        }
         // Whoever makes a shard after this finds the engine closed.
         drop(aside::lock(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
@@ -393,6 +431,9 @@ impl Core {
     }
 
     pub(crate) fn stats(&self) -> Stats {
+        if self.is_inherited() {
+            return Stats::default();
+        }
         let (waker_panics, callback_panics) = (self.waker_panics.load(Ordering::Relaxed), self.callback_panics());
         let callbacks_waiting = self.callbacks_waiting();
         let mut stats = Stats { waker_panics, callback_panics, callbacks_waiting, ..Stats::default() };

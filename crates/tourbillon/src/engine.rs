@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use tourbillon_queue::{RoundsError, Span};
@@ -12,7 +12,8 @@ use crate::clock::Clock;
 use crate::core::{CoreRef, Plan};
 use crate::driver::{Driver, Turn};
 use crate::entry::Entry;
-use crate::home::{self, Home};
+use crate::home;
+use crate::per_process::PerProcess;
 use crate::queues::{Queue, QueueKind};
 use crate::slack::Slack;
 use crate::stats::Stats;
@@ -43,8 +44,12 @@ use crate::worker::Worker;
 /// exist then end as stopped.
 ///
 /// # Forks
-/// After a `fork` the child has no driver: threads are not copied. Timers armed in the parent do not fire in the
-/// child. A child that goes on running Rust code (rather than calling `exec`) must build an engine of its own.
+/// Threads are not copied by `fork`, so in the child an engine of the parent has no driver. There it counts as shut down: sleeps end as
+/// [stopped](crate::Outcome::Stopped), and dropping or resetting an inherited one touches nothing of the parent's. The child's
+/// [global engine](Engine::global) is a new one, which works, and so does any engine that the child builds. A
+/// [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or [`Scheduler`](crate::Scheduler) that threads of the parent share has
+/// locks of its own: the child should leave those alone. A child made by the bare `clone` system call, which the C library does
+/// not hear of, must not use inherited timers at all.
 #[derive(Clone)]
 pub struct Engine {
     owner: Arc<Owner>,
@@ -77,12 +82,13 @@ pub struct Builder {
 
 /// As long as it lives, [`tourbillon::time`](crate::time) on this thread uses the engine that was entered.
 ///
-/// Guards are to be dropped in the reverse order of their making, as happens by itself with local variables.
+/// Guards may be dropped in any order: the thread uses the engine of the guard that was made last among those that are left, and the
+/// global engine when none is.
 #[derive(Debug)]
 #[must_use = "the engine is left again when this is dropped"]
 pub struct Entered {
     engine: Engine,
-    before: *const Home,
+    guard: home::GuardId,
     /// Not `Send`: it belongs to the thread.
     thread: PhantomData<*const ()>,
 }
@@ -123,7 +129,15 @@ pub enum ArmError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstallError(());
 
-static GLOBAL: OnceLock<Engine> = OnceLock::new();
+/// An engine of which no `tracing` subscriber has heard yet.
+pub(crate) struct Unannounced {
+    engine: Engine,
+    /// What its driver runs on, if it has one.
+    driver: Option<&'static str>,
+    shards: usize,
+}
+
+static GLOBAL: PerProcess = PerProcess::new();
 
 impl Engine {
     /// The global engine: monotonic clock, adaptive slack, a driver thread. It starts on the first use, its driver with
@@ -133,7 +147,7 @@ impl Engine {
     /// [stopped](crate::Outcome::Stopped).
     #[must_use]
     pub fn global() -> Engine {
-        GLOBAL.get_or_init(Engine::default_or_closed).clone()
+        global().clone()
     }
 
     /// The engine that was [entered](Engine::enter) on this thread, or the global one.
@@ -163,7 +177,7 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn install(&self) -> Result<(), InstallError> {
-        GLOBAL.set(self.clone()).map_err(|_| InstallError(()))
+        GLOBAL.install(self.clone()).map(drop).map_err(|_| InstallError(()))
     }
 
     /// Makes [`tourbillon::time`](crate::time) on this thread use this engine, until the guard is dropped.
@@ -184,8 +198,8 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn enter(&self) -> Entered {
-        let before = home::enter(&self.owner.core);
-        Entered { engine: self.clone(), before, thread: PhantomData }
+        let guard = home::enter(&self.owner.core);
+        Entered { engine: self.clone(), guard, thread: PhantomData }
     }
 
     /// Puts this thread's shard into the hands of this thread, for a runtime whose threads turn their own timers. `notify` is
@@ -246,7 +260,7 @@ impl Engine {
         }))
     }
 
-    /// What it has done so far. Exact: it looks into each shard.
+    /// What it has done so far. Exact: it looks into each shard. All zero in a child process that has inherited the engine.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.core.stats()
@@ -311,12 +325,12 @@ impl Engine {
     /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
     /// be followed nobody asks for it.)
     pub(crate) fn wall() -> Engine {
-        static WALL: OnceLock<Engine> = OnceLock::new();
+        static WALL: PerProcess = PerProcess::new();
         #[cfg(target_os = "linux")]
         let clock = Clock::wall();
         #[cfg(not(target_os = "linux"))]
         let clock = Clock::monotonic();
-        WALL.get_or_init(|| Engine::builder().clock(clock).build_or_closed()).clone()
+        WALL.get_or_build(|| Engine::builder().clock(clock).build_or_closed()).clone()
     }
 
     /// For a model, which has a core and no driver.
@@ -324,27 +338,39 @@ impl Engine {
     pub(crate) fn of_core(core: CoreRef) -> Engine {
         Engine { owner: Arc::new(Owner { core }) }
     }
-
-    fn default_or_closed() -> Engine {
-        Engine::builder().build_or_closed()
-    }
 }
 
 impl Builder {
     /// If the system has no thread for the driver, the engine is there all the same, closed.
-    fn build_or_closed(self) -> Engine {
-        self.build().unwrap_or_else(|_| {
-            let engine = Engine::builder().driver(Driver::external()).build();
-            let engine = engine.expect("an engine that has no driver needs nothing that could fail");
-            engine.shutdown();
-            engine
+    fn build_or_closed(self) -> Unannounced {
+        self.build_unannounced().unwrap_or_else(|_| {
+            let built = Engine::builder().driver(Driver::external()).build_unannounced();
+            let built = built.expect("an engine that has no driver needs nothing that could fail");
+            built.engine.shutdown();
+            built
         })
+    }
+}
+
+impl Unannounced {
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Tells the `tracing` subscriber of it.
+    pub(crate) fn announce(self) -> Engine {
+        trace::engine_built(self.engine.core(), self.shards);
+        if let Some(on) = self.driver {
+            trace::driver_started(self.engine.core(), on);
+        }
+        self.engine
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         self.core.shut_down();
+        self.core.release();
     }
 }
 
@@ -397,6 +423,10 @@ impl Builder {
     /// # Errors
     /// A [`BuildError`] says what was asked for that cannot be.
     pub fn build(self) -> Result<Engine, BuildError> {
+        self.build_unannounced().map(Unannounced::announce)
+    }
+
+    fn build_unannounced(self) -> Result<Unannounced, BuildError> {
         let clock = self.clock.unwrap_or_else(Clock::monotonic);
         let shards = self.shards.unwrap_or_else(|| if clock.is_manual() { 1 } else { default_shards() });
         if shards == 0 {
@@ -412,9 +442,8 @@ impl Builder {
         let core = CoreRef::new(Plan { clock, mode, capacity, kind, shards, driving });
         let engine = Engine { owner: Arc::new(Owner { core }) };
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
-        start.run(engine.core())?;
-        trace::engine_built(engine.core(), shards);
-        Ok(engine)
+        let driver = start.run(engine.core())?;
+        Ok(Unannounced { engine, driver, shards })
     }
 }
 
@@ -428,7 +457,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        home::leave(&self.engine.owner.core, self.before);
+        home::leave(self.guard);
     }
 }
 
@@ -484,9 +513,13 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
+fn global() -> &'static Engine {
+    GLOBAL.get_or_build(|| Engine::builder().build_or_closed())
+}
+
 /// The core of the global engine.
 pub(crate) fn global_core() -> &'static CoreRef {
-    GLOBAL.get_or_init(Engine::default_or_closed).core()
+    global().core()
 }
 
 fn default_shards() -> usize {

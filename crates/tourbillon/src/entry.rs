@@ -23,6 +23,7 @@ use tourbillon_queue::Time;
 use crate::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
 use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
+use crate::fork;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
 use crate::outcome::Outcome;
@@ -280,7 +281,7 @@ impl Entry {
     fn poll_waiting(&mut self, waker: &Waker) -> Poll<Outcome> {
         // Cloned before a place is taken, which would be lost if a clone panics.
         let (mine, kept) = (waker.clone(), waker.clone());
-        if self.is_past() || self.core().is_closed() {
+        if self.core().is_closed() || self.is_past() {
             return self.end_waiting();
         }
         let Some(capacity) = &self.core().capacity else { return Poll::Pending };
@@ -307,6 +308,9 @@ impl Entry {
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
         // Cloned before a place is taken, which would be lost if a clone panics.
         let (mine, kept) = (waker.clone(), waker.clone());
+        if self.core().is_closed() {
+            return self.ended(Outcome::Stopped);
+        }
         let end = self.wait_end(self.deadline);
         let claim = self.core().capacity.as_ref().map_or(Claim::Place, |capacity| capacity.take_or_wait(end, kept));
         let Claim::Wait(ticket) = claim else { return self.arm_in_place(mine, waker) };
@@ -368,10 +372,9 @@ impl Entry {
     /// Tells whoever turns the shard of an armed entry that it is due before all others there.
     #[cold]
     fn tell(&self) {
-        let shard = shard_of(self.node());
-        let by = home::with_owner(shard, |home| if home.is_some() { Access::Owner } else { Access::Guest });
+        let by = home::with_owner(self.node(), |home| if home.is_some() { Access::Owner } else { Access::Guest });
         // SAFETY: the core keeps its shards.
-        self.core().tell(unsafe { shard.as_ref() }, by);
+        self.core().tell(unsafe { shard_of(self.node()).as_ref() }, by);
     }
 
     #[cold]
@@ -395,6 +398,8 @@ impl Entry {
         let same = unsafe { node.has_waker(waker) };
         // In this order: if it is armed still, the waker that was compared had not been taken.
         match node.state().see() {
+            // Its driver is in the parent process.
+            Seen::Armed(_) if fork::generation() != 0 && self.core().is_inherited() => self.end_as(Outcome::Stopped),
             Seen::Armed(_) if same => Poll::Pending,
             Seen::Armed(_) => self.change_waker(waker),
             ended => self.end_as(ended.outcome()),
@@ -405,7 +410,7 @@ impl Entry {
     fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
         let mut new = Some(waker.clone());
-        let changed = home::with_owner(shard_of(node), |home| {
+        let changed = home::with_owner(node, |home| {
             // SAFETY: the home is of the owner, and we are the handle.
             home.map(|home| unsafe { home.shard().change_waker_as_owner(node, &mut new) })
         });
@@ -543,7 +548,7 @@ impl Entry {
     /// Sets the deadline of its wait for room, and tells the driver.
     fn move_wait(&mut self, deadline: Time) -> Moved {
         let (ticket, end) = (self.ticket(), self.wait_end(deadline));
-        let moved = self.core().capacity.as_ref().map_or(Moved::Ended, |capacity| capacity.set_end(ticket, end));
+        let moved = self.core().capacity_of_process().map_or(Moved::Ended, |capacity| capacity.set_end(ticket, end));
         if moved == Moved::Done {
             self.core().tell_of_waits();
         }
@@ -559,7 +564,7 @@ impl Entry {
     fn bring_forward(&mut self, due: Time) {
         let node = self.node();
         let is_past = self.is_past();
-        let moved = home::with_owner(shard_of(node), |home| {
+        let moved = home::with_owner(node, |home| {
             let home = home.filter(|_| !is_past)?;
             // SAFETY: the home is of the owner, and we are the handle.
             Some(unsafe { home.shard().move_as_owner(node, due) })
@@ -590,7 +595,7 @@ impl Entry {
     fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
         let (node, mode) = (self.node(), self.mode());
         let shard = shard_of(node);
-        let waker = home::with_owner(shard, |home| match home {
+        let waker = home::with_owner(node, |home| match home {
             // SAFETY: the home is of the owner; we are the handle and forget the node below.
             Some(home) => unsafe { home.shard().cancel_as_owner(node, leaving) },
             // SAFETY: the core keeps its shards; we are the handle and forget the node below.
@@ -646,19 +651,22 @@ impl Entry {
 
     #[cold]
     fn deadline_in_line(&self) -> Time {
-        self.core().capacity.as_ref().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
+        self.core().capacity_of_process().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
     }
 
     #[cold]
     fn has_ended_waiting(&self) -> bool {
-        self.core().capacity.as_ref().is_some_and(|capacity| capacity.has_ended(self.ticket()))
+        self.core().capacity_of_process().is_some_and(|capacity| capacity.has_ended(self.ticket()))
     }
 
     /// Ends its wait for room, if it waits; a place that was reserved for it passes to the next. Says whether the driver had reached its
     /// deadline, and gives the waker that it had there.
     fn leave_line(&mut self) -> (bool, Option<Waker>) {
         let CapacityWait::Waiting(ticket) = self.capacity_wait() else { return (false, None) };
-        let Some(capacity) = &self.core().capacity else { return (false, None) };
+        let Some(capacity) = self.core().capacity_of_process() else {
+            self.set_capacity_wait(CapacityWait::None(Time::NEVER));
+            return (false, None);
+        };
         let mut left = capacity.leave(ticket);
         self.set_capacity_wait(CapacityWait::None(left.deadline));
         self.core().wake(&mut left.next);

@@ -1,18 +1,21 @@
 //! Where a thread is at home: its shard of an engine, and its stock of references to that engine's core.
 //!
-//! A thread has a home in each engine that it has used; the *current* one is that of the engine that it uses when none is
-//! named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the thread ends; and a home in an
-//! engine that has been shut down goes when another is made. So nothing of the user's may run while a home is borrowed: no
-//! waker is cloned, woken or dropped inside the closures of this module.
+//! A thread has a home in each engine that it has used, found by the address of the engine's core; the *current* one is that of the
+//! engine that it uses when none is named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the
+//! thread ends; and a home in an engine that has been shut down goes when another is made. So nothing of the user's may run while a home
+//! is borrowed: no waker is cloned, woken or dropped inside the closures of this module.
 //!
 //! # References in bulk
 //!
 //! Each entry keeps the core alive by a reference. A home takes [`STOCK`] at a time from the core and gives them to
 //! entries without anything shared; an entry that is dropped at home puts its reference back into the stock. Entries that are
 //! dropped elsewhere give it to that thread's stock, or to the core. At every moment the core's count is the number
-//! of references that are in stock or in use, so it cannot reach zero while any is.
+//! of references that are in stock or in use, so it cannot reach zero while any is. A stock keeps little: what is large in a core is
+//! given back when the last handle of its engine is dropped, see [`Core::release`](crate::core::Core::release).
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::ptr::{NonNull, null};
 use std::time::Duration;
@@ -21,7 +24,9 @@ use tourbillon_queue::{Span, Time};
 
 use crate::clock::Ahead;
 use crate::core::{Core, CoreRef, contain};
+use crate::node::NodeRef;
 use crate::shard::{Access, Shard};
+use crate::slab::shard_of;
 use crate::sync::aside::thread_local;
 
 /// A duration that may start some microseconds late: a four-hundredth of it, or less.
@@ -46,18 +51,36 @@ pub(crate) struct Home {
     ahead: [Ahead; 2],
     /// How many guards have entered it.
     entered: Cell<usize>,
-    /// How many will use it again: guards that make it the current one, and its maker.
-    awaited: Cell<usize>,
+    /// Whether the call that has made it will use it.
+    awaited: Cell<bool>,
+    /// The shard, where that is no engine's: of a [passing](Home::passing) home in an inherited engine.
+    _own_shard: Option<Box<Shard>>,
 }
 
 thread_local! {
-    /// The current home. It points into `HOMES`, or is null.
+    /// The current home. It points into `HOMES`, or is null: then it is to be looked for.
     static CURRENT: Cell<*const Home> = const { Cell::new(null()) };
     /// All homes of this thread.
-    static HOMES: Homes = const { Homes(RefCell::new(Vec::new())) };
+    static HOMES: Homes = const { Homes(RefCell::new(OfThread::new())) };
 }
 
-struct Homes(RefCell<Vec<Kept>>);
+struct Homes(RefCell<OfThread>);
+
+/// What a thread knows of engines.
+pub(crate) struct OfThread {
+    homes: HashMap<NonNull<Core>, Kept, BuildHasherDefault<AddressHasher>>,
+    /// The engines that were entered and not left, the latest last.
+    entered: Vec<(GuardId, NonNull<Core>)>,
+    last_guard: u64,
+}
+
+/// Names a guard among those of its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GuardId(u64);
+
+/// For addresses of cores, whose low bits are zero.
+#[derive(Default)]
+struct AddressHasher(u64);
 
 /// A home, which does not move when this does. (It is what a box is, but to move a box is to say that nobody else points into it.)
 pub(crate) struct Kept(NonNull<Home>);
@@ -73,16 +96,20 @@ impl Home {
         Home::at(core, shard, index, access)
     }
 
-    /// For a thread that is ending and has no homes any more.
+    /// For one call: on a thread that is ending and has no homes any more, or in an engine that was inherited from the parent process,
+    /// whose locks are not to be touched.
     fn passing(core: CoreRef) -> Home {
-        let shard = NonNull::from(core.any_shard());
-        Home::at(core, shard, 0, Access::Guest)
+        let own_shard = core.is_inherited().then(|| Box::new(core.closed_shard()));
+        let shard = NonNull::from(own_shard.as_deref().unwrap_or_else(|| core.any_shard()));
+        let mut home = Home::at(core, shard, 0, Access::Guest);
+        home._own_shard = own_shard;
+        home
     }
 
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
         let (seen, ahead) = (Cell::new(Time::ZERO), [Ahead::new(1), Ahead::new(WINDOWS)]);
-        let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Home { core, shard, index, access, stock, seen, ahead, entered, awaited }
+        let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        Home { core, shard, index, access, stock, seen, ahead, entered, awaited, _own_shard: None }
     }
 
     #[inline(always)]
@@ -92,7 +119,7 @@ impl Home {
 
     #[inline(always)]
     pub(crate) fn shard(&self) -> &Shard {
-        // SAFETY: the core keeps its shards.
+        // SAFETY: the core keeps its shards, and this home one that is its own.
         unsafe { self.shard.as_ref() }
     }
 
@@ -170,7 +197,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if self.access == Access::Owner {
+        if self.access == Access::Owner && !self.core.is_inherited() {
             self.core.abandon(self.index);
         }
         self.unload(self.stock.get());
@@ -254,12 +281,12 @@ pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
     }
 }
 
-/// With the home that owns this shard, if it is this thread's.
+/// With the home that owns the shard of this node, if it is this thread's.
 #[inline(always)]
-pub(crate) fn with_owner<R>(shard: NonNull<Shard>, f: impl FnOnce(Option<&Home>) -> R) -> R {
+pub(crate) fn with_owner<R>(node: NodeRef, f: impl FnOnce(Option<&Home>) -> R) -> R {
     match current() {
-        Some(home) if home.owns(shard) => f(Some(home)),
-        _ => with_other_owner(shard, f),
+        Some(home) if home.owns(shard_of(node)) => f(Some(home)),
+        _ => with_other_owner(node, f),
     }
 }
 
@@ -276,33 +303,47 @@ pub(crate) unsafe fn put_ref(core: NonNull<Core>) {
     }
 }
 
-/// Makes the home in that engine the current one. Returns the one that was; for [`leave`], which must follow.
-pub(crate) fn enter(core: &CoreRef) -> *const Home {
+/// Makes the home in that engine the current one, until the guard [leaves](leave) it. The caller keeps the core until then.
+pub(crate) fn enter(core: &CoreRef) -> GuardId {
     let home = find_or_make(core.as_ptr());
-    let before = CURRENT.with(Cell::get);
-    if let Some(home) = home {
-        // SAFETY: both are among this thread's homes, one just found, the other current.
-        let (home, before) = unsafe { (&*home, before.as_ref()) };
+    let guard = HOMES.try_with(|homes| {
+        let mut of_thread = homes.0.borrow_mut();
+        of_thread.last_guard += 1;
+        let guard = GuardId(of_thread.last_guard);
+        of_thread.entered.push((guard, core.as_ptr()));
+        guard
+    });
+    // SAFETY: it was just found among this thread's homes.
+    if let Some(home) = home.map(|home| unsafe { &*home }) {
         home.entered.set(home.entered.get() + 1);
-        // So that it stays, whatever becomes of its engine.
-        before.inspect(|before| before.awaited.set(before.awaited.get() + 1));
-        CURRENT.with(|current| current.set(home));
     }
-    before
+    CURRENT.with(|current| current.set(home.unwrap_or(null())));
+    // A thread that is ending has nothing to leave.
+    guard.unwrap_or(GuardId(0))
 }
 
-/// Makes `before` the current home again.
-pub(crate) fn leave(core: &CoreRef, before: *const Home) {
+/// Ends what [`enter`] has begun. Guards may leave in any order: the latest of those that are left has the current home.
+pub(crate) fn leave(guard: GuardId) {
     let _ = HOMES.try_with(|homes| {
-        if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core.as_ptr()) {
-            home.entered.set(home.entered.get() - 1);
+        let mut of_thread = homes.0.borrow_mut();
+        let Some(place) = of_thread.entered.iter().rposition(|(entered, _)| *entered == guard) else { return };
+        let (_, core) = of_thread.entered.remove(place);
+        if let Some(home) = of_thread.homes.get(&core) {
+            // In the child of a fork it may not have been counted: see `enter`.
+            home.entered.set(home.entered.get().saturating_sub(1));
         }
-        // SAFETY: it is null, or a home that is kept because it was awaited.
-        if let Some(before) = unsafe { before.as_ref() } {
-            before.awaited.set(before.awaited.get() - 1);
+        if place == of_thread.entered.len() {
+            let latest = of_thread.entered.last().and_then(|(_, core)| of_thread.homes.get(core));
+            let latest = latest.filter(|home| !home.core.is_inherited());
+            CURRENT.with(|current| current.set(latest.map_or(null(), Kept::as_ptr)));
         }
-        CURRENT.with(|current| current.set(before));
     });
+}
+
+/// In the child of a fork: every home is to be looked for anew.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn forget_current() {
+    CURRENT.with(|current| current.set(null()));
 }
 
 /// Exchanges all homes of this thread, and the current one, for those of a simulated thread.
@@ -310,7 +351,7 @@ pub(crate) fn leave(core: &CoreRef, before: *const Home) {
 /// # Safety
 /// `current` is null or points into `homes`, and nothing is inside the closures of this module.
 #[cfg(feature = "test-util")]
-pub(crate) unsafe fn exchange(homes: &mut Vec<Kept>, current: &mut *const Home) {
+pub(crate) unsafe fn exchange(homes: &mut OfThread, current: &mut *const Home) {
     HOMES.with(|of_thread| std::mem::swap(&mut *of_thread.0.borrow_mut(), homes));
     *current = CURRENT.replace(*current);
 }
@@ -324,15 +365,13 @@ pub(crate) fn has_entered() -> bool {
 #[cold]
 #[inline(never)]
 fn with_new_current<R>(f: impl FnOnce(&Home) -> R) -> R {
-    let core = crate::engine::global_core();
-    match find_or_make(core.as_ptr()) {
-        Some(home) => {
-            CURRENT.with(|current| current.set(home));
-            // SAFETY: just found among this thread's homes.
-            f(unsafe { &*home })
-        }
-        None => f(&Home::passing(core.clone())),
+    let entered = HOMES.try_with(|homes| homes.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten();
+    let core = entered.unwrap_or_else(|| crate::engine::global_core().as_ptr());
+    if let Some(home) = find_or_make(core) {
+        CURRENT.with(|current| current.set(home));
     }
+    // The global engine is kept for ever, and one that was entered by its guard.
+    with_other(core, f)
 }
 
 #[cold]
@@ -351,34 +390,46 @@ fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
 
 #[cold]
 #[inline(never)]
-fn with_other_owner<R>(shard: NonNull<Shard>, f: impl FnOnce(Option<&Home>) -> R) -> R {
-    let find = |homes: &Homes| homes.0.borrow().iter().find(|home| home.owns(shard)).map(Kept::as_ptr);
-    let found = HOMES.try_with(find).ok().flatten();
+fn with_other_owner<R>(node: NodeRef, f: impl FnOnce(Option<&Home>) -> R) -> R {
+    let shard = shard_of(node);
+    // SAFETY: a node is used only as long as its shard is there.
+    let core = unsafe { shard.as_ref() }.core();
+    // SAFETY: a shard is there only as long as its core is.
+    let home = if unsafe { core.as_ref() }.is_inherited() { None } else { find(core) };
     // SAFETY: as in `with_other`.
-    f(found.map(|home| unsafe { &*home }))
+    f(home.map(|home| unsafe { &*home }).filter(|home| home.owns(shard)))
 }
 
-/// This thread's home in that engine, made if need be; `None` if the thread is ending.
+/// This thread's home in that engine, if it has one.
+fn find(core: NonNull<Core>) -> Option<*const Home> {
+    HOMES.try_with(|homes| homes.0.borrow().homes.get(&core).map(Kept::as_ptr)).ok().flatten()
+}
+
+/// This thread's home in that engine, made if need be; `None` if the thread is ending, or the engine is the parent process's.
 fn find_or_make(core: NonNull<Core>) -> Option<*const Home> {
+    if let Some(home) = find(core) {
+        // SAFETY: the caller holds a reference.
+        return (!unsafe { core.as_ref() }.is_inherited()).then_some(home);
+    }
     HOMES
         .try_with(|homes| {
-            if let Some(home) = homes.0.borrow().iter().find(|home| home.core.as_ptr() == core) {
-                return home.as_ptr();
-            }
             // SAFETY: the caller holds a reference.
             let core = unsafe { CoreRef::another(core) };
+            if core.is_inherited() {
+                return None;
+            }
             let home = Kept::new(Home::new(core));
             let pointer = home.as_ptr();
             // While others go it is awaited, by its maker: things of the user's that go with them may make homes as well.
-            home.awaited.set(1);
+            home.awaited.set(true);
             let gone = homes.add(home);
-            let _its_own_affair = contain(|| drop(gone));
+            let _ignored = contain(|| drop(gone));
             // SAFETY: it was awaited, and so was kept.
-            let awaited = unsafe { &(*pointer).awaited };
-            awaited.set(awaited.get() - 1);
-            pointer
+            unsafe { &(*pointer).awaited }.set(false);
+            Some(pointer)
         })
         .ok()
+        .flatten()
 }
 
 impl Homes {
@@ -387,14 +438,44 @@ impl Homes {
     #[must_use]
     fn add(&self, home: Kept) -> Gone {
         let current = CURRENT.with(Cell::get);
-        let unused = |home: &mut Kept| {
-            let kept = home.entered.get() + home.awaited.get() > 0 || home.as_ptr() == current;
+        let unused = |_: &NonNull<Core>, home: &mut Kept| {
+            let kept = home.entered.get() > 0 || home.awaited.get() || home.as_ptr() == current;
             home.core.is_closed() && !kept
         };
-        let mut homes = self.0.borrow_mut();
-        let gone = homes.extract_if(.., unused).collect();
-        homes.push(home);
+        let homes = &mut self.0.borrow_mut().homes;
+        // There are as many as a thread uses engines, and few threads use many: those look at all of them only now and then.
+        let gone = if homes.len() < homes.capacity() && homes.len() > FEW {
+            Gone::new()
+        } else {
+            homes.extract_if(unused).map(|(_, gone)| gone).collect()
+        };
+        homes.insert(home.core.as_ptr(), home);
         gone
+    }
+}
+
+/// A thread that has a home in no more engines than this looks at all of them whenever it makes another. One that has more does so when
+/// the table is full, so that a new home costs the same however many there are.
+const FEW: usize = 16;
+
+impl OfThread {
+    pub(crate) const fn new() -> OfThread {
+        OfThread { homes: HashMap::with_hasher(BuildHasherDefault::new()), entered: Vec::new(), last_guard: 0 }
+    }
+}
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        // The table takes its place from the low bits and a tag from the high ones. An odd factor spreads an address over both.
+        self.0 = (self.0.rotate_left(5) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
 
@@ -426,7 +507,7 @@ mod tests {
         let closed = manual(Driver::external());
         closed.shutdown();
         let made = find_or_make(closed.core().as_ptr()).unwrap();
-        let is_there = HOMES.with(|homes| homes.0.borrow().iter().any(|home| home.as_ptr() == made));
+        let is_there = HOMES.with(|homes| homes.0.borrow().homes.values().any(|home| home.as_ptr() == made));
         assert!(is_there, "it went with them");
     }
 }

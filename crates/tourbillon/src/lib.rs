@@ -164,12 +164,14 @@ pub mod delay_queue;
 mod driver;
 mod engine;
 mod entry;
+mod fork;
 mod home;
 #[cfg(all(loom, test))]
 mod models;
 pub mod named;
 mod node;
 mod outcome;
+mod per_process;
 mod queues;
 mod returns;
 pub mod scheduler;

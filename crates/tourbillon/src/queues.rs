@@ -67,6 +67,11 @@ impl Queue {
         })
     }
 
+    /// Gives its memory back. It is empty, and nothing will be inserted any more.
+    pub(crate) fn free(&mut self) {
+        *self = Queue::Heap(RawHeap::new());
+    }
+
     #[inline(always)]
     pub(crate) fn insert(&mut self, locked: &mut Locked, node: NodeRef, due: Time) -> Place {
         on!(self, queue => queue.insert(locked, node, due))

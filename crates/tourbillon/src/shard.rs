@@ -55,6 +55,8 @@ pub(crate) struct Shard {
     has_worker: aside::AtomicBool,
     /// How to tell that thread that somebody else has armed a timer here.
     notify: aside::Mutex<Option<Notify>>,
+    /// Whether nodes that are sent home are to be taken in at once: the engine is gone, and nobody else comes for them.
+    is_released: aside::AtomicBool,
     returns: Apart<Returns>,
 }
 
@@ -156,6 +158,8 @@ pub(crate) struct Inner {
     /// How many of those are precise.
     precise: usize,
     closed: bool,
+    /// How many nodes are in use, once the engine is gone: with the last of them goes their memory.
+    left: Option<usize>,
 }
 
 impl Shard {
@@ -177,6 +181,7 @@ impl Shard {
             strict: 0,
             precise: 0,
             closed: false,
+            left: None,
         };
         Ok(Shard {
             inner: Biased::new(inner),
@@ -184,6 +189,7 @@ impl Shard {
             core,
             has_worker: aside::AtomicBool::new(false),
             notify: aside::Mutex::new(None),
+            is_released: aside::AtomicBool::new(false),
             returns: Apart(Returns::new()),
         })
     }
@@ -342,11 +348,30 @@ impl Shard {
         };
         let cancelled = waker.is_ok() && leaving == Leaving::Cancelled;
         let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
-        // Whoever makes the heap full clears it; the others go on.
-        if self.returns.0.push(node, ended) == HEAP {
-            self.inner.guest(|inner| inner.take_returns(self));
+        // The thread that makes the heap full clears it; the others go on.
+        let is_full = self.returns.0.push(node, ended) == HEAP;
+        // Should this miss that the shard was released in between, the memory is freed with the core.
+        if is_full || self.is_released.load(Ordering::SeqCst) {
+            self.clear_returns();
         }
         waker
+    }
+
+    #[cold]
+    fn clear_returns(&self) {
+        // SAFETY: a shard is there only as long as its core is.
+        if !unsafe { self.core.as_ref() }.is_inherited() {
+            self.inner.guest(|inner| inner.take_returns(self));
+        }
+    }
+
+    /// When the engine is gone and its timers are stopped: frees the queues, and the nodes when nobody has one any more.
+    pub(crate) fn release(&self) {
+        self.is_released.store(true, Ordering::SeqCst);
+        self.inner.guest(|inner| {
+            inner.take_returns(self);
+            inner.release();
+        });
     }
 
     /// Moves an armed entry of the calling handle to any deadline.
@@ -469,7 +494,7 @@ impl Inner {
     fn cancel(&mut self, node: NodeRef, leaving: Leaving) -> Result<Waker, Outcome> {
         let seen = node.state().see();
         let Seen::Armed(_) = seen else {
-            self.slab.put(node);
+            self.put(node);
             return Err(seen.outcome());
         };
         self.counts.cancelled += u64::from(leaving == Leaving::Cancelled);
@@ -583,8 +608,38 @@ impl Inner {
                 self.counts.cancelled += 1;
             }
             self.unlink(node);
-            self.slab.put(node);
+            self.put(node);
             index = next;
+        }
+    }
+
+    /// Puts a node back that has ended.
+    #[inline(always)]
+    fn put(&mut self, node: NodeRef) {
+        self.slab.put(node);
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+            if *left == 0 {
+                self.slab.free_all();
+            }
+        }
+    }
+
+    /// Frees the queues, in which no node is any more, and the nodes if none is in use.
+    fn release(&mut self) {
+        debug_assert!(self.closed);
+        if self.left.is_some() {
+            return;
+        }
+        // A node whose handle has cancelled it and has yet to send it home is in its queue still.
+        for index in self.slab.indices(0) {
+            self.unlink(self.slab.get(index));
+        }
+        self.queues.iter_mut().for_each(Queue::free);
+        let left = self.slab.in_use();
+        self.left = Some(left);
+        if left == 0 {
+            self.slab.free_all();
         }
     }
 

@@ -7,11 +7,11 @@
 use std::fmt;
 use std::ptr::null;
 
-use crate::home::{self, Home, Kept};
+use crate::home::{self, Home, OfThread};
 
 /// A thread as the engine sees it, without one of the system's.
 pub struct SimulatedThread {
-    homes: Vec<Kept>,
+    homes: OfThread,
     current: *const Home,
 }
 
@@ -22,7 +22,7 @@ impl SimulatedThread {
     /// One that has used no engine yet.
     #[must_use]
     pub fn new() -> SimulatedThread {
-        SimulatedThread { homes: Vec::new(), current: null() }
+        SimulatedThread { homes: OfThread::new(), current: null() }
     }
 
     /// Runs this as that thread. Calls of different simulated threads nest.

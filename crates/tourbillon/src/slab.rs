@@ -120,6 +120,19 @@ impl Slab {
     }
 }
 
+impl Slab {
+    /// How many nodes are neither free nor untouched. Looks at all of them.
+    pub(crate) fn in_use(&self) -> usize {
+        self.indices(0).filter(|index| !matches!(self.get(*index).state().see(), Seen::Free(_))).count()
+    }
+
+    /// Gives all memory back. No node is in use.
+    pub(crate) fn free_all(&mut self) {
+        debug_assert_eq!(self.in_use(), 0);
+        *self = Slab::new();
+    }
+}
+
 impl Drop for Slab {
     fn drop(&mut self) {
         for index in self.indices(if IS_CHECK { 0 } else { self.touched }) {

@@ -77,6 +77,9 @@ unsafe impl Sync for StandIn {}
 
 impl Worker {
     pub(crate) fn new(engine: &Engine, notify: Notify) -> Option<Worker> {
+        if engine.core().is_inherited() {
+            return None;
+        }
         let entered = engine.enter();
         let core = engine.core().as_ptr();
         let shard = home::with(core, |home| (home.access() == Access::Owner).then(|| NonNull::from(home.shard())))?;
@@ -92,11 +95,14 @@ impl Worker {
 
     /// Fires what is due in this thread's shard, up to a batch, and says when to come again.
     pub fn turn(&mut self) -> Turn {
+        let core = self.entered.engine().core();
+        if core.is_inherited() {
+            return Turn { fired: 0, more: false, next: None, now: core.clock.now() };
+        }
         if !self.shard().has_worker() {
             // Somebody has stood in meanwhile.
             self.shard().set_worker(self.notify.clone());
         }
-        let core = self.entered.engine().core();
         let (visit, now) = home::with(core.as_ptr(), |home| {
             let now = home.now();
             if !self.in_batches && home.shard().is_quiet(now) {

@@ -155,12 +155,13 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    pub(crate) fn run(self, core: &CoreRef) -> Result<(), BuildError> {
+    /// Starts the driver. What it runs on, if there is one.
+    pub(crate) fn run(self, core: &CoreRef) -> Result<Option<&'static str>, BuildError> {
         match self {
-            Start::Thread => thread::spawn(core.clone()).map_err(BuildError::Thread),
+            Start::Thread => thread::spawn(core.clone()).map(|()| Some("a thread")).map_err(BuildError::Thread),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            Start::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()),
-            Start::Nothing => Ok(()),
+            Start::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()).map(|()| Some("a task")),
+            Start::Nothing => Ok(None),
         }
     }
 }
@@ -183,6 +184,11 @@ impl Driving {
     /// Wakes the driver now.
     pub(crate) fn wake(&self) {
         self.alarm.bring_forward(Time::ZERO);
+    }
+
+    /// When the engine is gone: gives the kernel's timer back.
+    pub(crate) fn close(&self) {
+        self.alarm.close();
     }
 
     /// The driver is awake: nobody needs to ring.
@@ -284,6 +290,9 @@ impl Wheelwork {
 impl Core {
     /// One turn, by whoever drives from outside.
     pub(crate) fn turn(&self, now: Time) -> Turn {
+        if self.is_inherited() {
+            return Turn { fired: 0, more: false, next: None, now };
+        }
         let mut batch = Vec::with_capacity(BATCH);
         let is_driver = self.driving.is_external();
         if is_driver {
@@ -306,6 +315,10 @@ impl Core {
     /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires. Callbacks are
     /// called before time moves on. A clock that takes no orders is left to run: what is due is fired.
     pub(crate) fn advance(&self, to: Time) -> usize {
+        if self.is_inherited() {
+            self.clock.set(to.max(self.clock.now()));
+            return 0;
+        }
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
         let (mut fired, mut turns) = (0, 0);
         self.look_for_step(self.clock.now());

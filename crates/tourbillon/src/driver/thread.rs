@@ -6,7 +6,6 @@ use super::{Next, Wheelwork};
 use crate::core::CoreRef;
 use crate::sync::aside::thread::{Builder, JoinHandle};
 use crate::sync::spin_loop;
-use crate::trace;
 
 /// Starts it. It ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
@@ -18,7 +17,6 @@ fn run(core: CoreRef) {
     // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
     #[cfg(all(target_os = "linux", not(miri)))]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    trace::driver_started(&core, "a thread");
     let mut work = Wheelwork::new(core);
     loop {
         match work.step() {
