@@ -4,12 +4,13 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tourbillon_queue::{Time, TimerQueue, Wheel};
 
 use crate::Outcome;
+use crate::coop;
 use crate::entry::Entry;
 use crate::time::Instant;
 use crate::time::instant::far_future;
@@ -197,15 +198,19 @@ impl<T> DelayQueue<T> {
     ///
     /// Never.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        let unit = ready!(coop::poll_unit(cx));
+        let result = self.delay.kind_of_result();
         let mut now = self.time(self.delay.now());
         loop {
             if let Some(tourbillon_queue::Expired { key, deadline, value }) = self.wheel.pop(now) {
+                unit.spend(result);
                 return Poll::Ready(Some(Expired { value, deadline: self.instant(deadline), key: Key(key) }));
             }
             if self.wheel.is_empty() {
                 self.delay.disarm();
                 self.is_stopped = false;
                 self.waits(cx, Time::NEVER);
+                unit.spend(result);
                 return Poll::Ready(None);
             }
             // What never expires is waited for as well: the end of the engine would end the wait.
@@ -223,6 +228,7 @@ impl<T> DelayQueue<T> {
                 Poll::Ready(Outcome::Stopped) => {
                     self.is_stopped = true;
                     self.waits(cx, wakes_at);
+                    unit.spend(result);
                     return Poll::Ready(None);
                 }
                 // The time came between the two looks at the clock.

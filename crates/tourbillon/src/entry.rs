@@ -21,6 +21,7 @@ use std::time::Duration;
 use tourbillon_queue::Time;
 
 use crate::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
+use crate::coop;
 use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
 use crate::fork;
@@ -206,6 +207,24 @@ impl Entry {
             Phase::Fired => Poll::Ready(Outcome::Fired),
             Phase::Stopped => Poll::Ready(Outcome::Stopped),
         }
+    }
+
+    /// [Polls](Entry::poll) it for a future of the user's: a result that is ready at once may have to wait, so that the task yields.
+    #[inline(always)]
+    pub(crate) fn poll_cooperatively(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let result = self.kind_of_result();
+        match self.poll(context) {
+            Poll::Pending => Poll::Pending,
+            // It has ended, and will say so again.
+            Poll::Ready(outcome) => coop::poll_result(context, result).map(|()| outcome),
+        }
+    }
+
+    /// Whether a result of the next poll is one for which the task has waited.
+    #[inline(always)]
+    pub(crate) fn kind_of_result(&self) -> coop::Result {
+        let has_waited = self.phase() == Phase::Armed || self.is_waiting();
+        if has_waited { coop::Result::Awaited } else { coop::Result::AtOnce }
     }
 
     /// Arms an idle one, or finds that it has ended.

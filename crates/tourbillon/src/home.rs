@@ -341,7 +341,7 @@ pub(crate) fn leave(guard: GuardId) {
 }
 
 /// In the child of a fork: every home is to be looked for anew.
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(unix, not(any(loom, miri, shuttle))))]
 pub(crate) fn forget_current() {
     CURRENT.with(|current| current.set(null()));
 }

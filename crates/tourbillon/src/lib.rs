@@ -157,6 +157,8 @@ mod bias;
 mod calls;
 mod capacity;
 mod clock;
+#[doc(hidden)]
+pub mod coop;
 mod core;
 #[cfg(feature = "cron")]
 pub mod cron;

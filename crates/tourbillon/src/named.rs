@@ -23,7 +23,7 @@ use crate::outcome::Outcome;
 use crate::state::representable;
 use crate::sync::{Mutex, lock};
 use crate::time::Instant;
-use crate::waiter::{self, Answer, Waiter};
+use crate::waiter::{self, Answer, Awaited, Waiter};
 
 /// Timers that have a name, which many can share, and that are cancelled by it.
 ///
@@ -84,7 +84,7 @@ pub struct NamedTimer {
 pub struct NamedWait {
     shared: Arc<Shared>,
     key: Key,
-    answer: Arc<Answer>,
+    answer: Awaited,
 }
 
 /// What the clones of a handle share. Its end is that of the timers.
@@ -292,7 +292,7 @@ impl NamedTimer {
     pub(crate) fn wait_due(self, due: Time) -> Result<NamedWait, ArmError> {
         let (shared, answer) = (self.shared.clone(), Answer::new());
         let key = self.start_due(due, Waiter::Task(answer.clone()))?;
-        Ok(NamedWait { shared, key, answer })
+        Ok(NamedWait { shared, key, answer: Awaited::new(answer) })
     }
 
     pub(crate) fn start_due(mut self, due: Time, waiter: Waiter) -> Result<Key, ArmError> {
@@ -323,7 +323,7 @@ impl Drop for NamedTimer {
 impl Future for NamedWait {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         self.answer.poll(context)
     }
 }

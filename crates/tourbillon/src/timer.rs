@@ -22,7 +22,7 @@ use crate::models::timer::Entry;
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 use crate::time::Instant;
-use crate::waiter::{self, Answer, Waiter};
+use crate::waiter::{self, Answer, Awaited, Waiter};
 
 /// A timer that can be set, waited for and cancelled by any number of threads.
 ///
@@ -78,7 +78,7 @@ pub struct Timer {
 pub struct Wait {
     shared: Arc<Shared>,
     id: u64,
-    answer: Arc<Answer>,
+    answer: Awaited,
 }
 
 /// Cancels one wait of [`Timer::on_expiry`]. Dropping it does nothing.
@@ -236,7 +236,7 @@ impl Timer {
     pub fn wait(&self) -> Wait {
         let answer = Answer::new();
         let id = self.shared.begin(Waiter::Task(answer.clone()));
-        Wait { shared: self.shared.clone(), id, answer }
+        Wait { shared: self.shared.clone(), id, answer: Awaited::new(answer) }
     }
 
     /// Begins a wait that ends with a call of `callback`: once, with how it ended. See [above](Timer#where-callbacks-run) for
@@ -307,7 +307,7 @@ impl Drop for Timer {
 impl Future for Wait {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         self.answer.poll(context)
     }
 }

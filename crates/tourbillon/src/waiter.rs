@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::calls::{Call, Callback};
+use crate::coop;
 use crate::core::Core;
 use crate::outcome::Outcome;
 use crate::sync::aside::thread::{self, Thread};
@@ -22,6 +23,13 @@ pub(crate) enum Waiter {
 
 /// What a future waits for: an outcome, from whoever decides on it.
 pub(crate) struct Answer(Mutex<Given>);
+
+/// An [`Answer`] in the hands of the future that waits for it.
+pub(crate) struct Awaited {
+    answer: Arc<Answer>,
+    /// Whether a poll was pending.
+    has_waited: bool,
+}
 
 enum Given {
     /// Not yet. Who asked last is woken.
@@ -68,6 +76,24 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             // Whatever else unparks the thread only makes it look again.
             Poll::Pending => thread::park(),
+        }
+    }
+}
+
+impl Awaited {
+    pub(crate) fn new(answer: Arc<Answer>) -> Awaited {
+        Awaited { answer, has_waited: false }
+    }
+
+    /// [Polls](Answer::poll) it for a future of the user's: one that is there at once may have to wait, so that the task yields.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let result = if self.has_waited { coop::Result::Awaited } else { coop::Result::AtOnce };
+        let poll = self.answer.poll(context);
+        self.has_waited = poll.is_pending();
+        match poll {
+            Poll::Pending => Poll::Pending,
+            // It is given again in the next poll.
+            Poll::Ready(outcome) => coop::poll_result(context, result).map(|()| outcome),
         }
     }
 }

@@ -230,7 +230,7 @@ impl Interval {
     ///
     /// Never.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let outcome = ready!(self.delay.poll(cx));
+        let outcome = ready!(self.delay.poll_cooperatively(cx));
         // On the engine's own clock: from one clock to the other and back is a little later each time.
         let scheduled = self.delay.deadline_on_clock();
         let next = if outcome == Outcome::Stopped {

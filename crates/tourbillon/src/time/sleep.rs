@@ -29,7 +29,8 @@ use crate::time::Instant;
 /// ```
 ///
 /// Nothing shared is touched before the first poll. Any duration will do: zero is ready at once, one that is too long to be
-/// represented waits for ever.
+/// represented waits for ever. A task that awaits many sleeps that are ready at once yields now and then: under Tokio by Tokio's
+/// [budget](https://docs.rs/tokio/latest/tokio/task/coop/index.html), elsewhere after each 128.
 ///
 /// # Cancel safety
 /// Dropping it cancels it, at once, from any thread.
@@ -204,7 +205,7 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.entry().poll(context).map(|_| ())
+        self.entry().poll_cooperatively(context).map(|_| ())
     }
 }
 

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use super::Instant;
 use super::error::Elapsed;
 use crate::Outcome;
+use crate::coop;
 use crate::engine::ArmError;
 use crate::entry::Entry;
 
@@ -202,17 +203,21 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let had_budget = coop::has_budget();
         if let Poll::Ready(output) = this.value.poll(cx) {
             return Poll::Ready(Ok(output));
         }
         // Looked at in every poll, however often the future wakes its own task.
-        if *this.is_armed { poll_delay(this.delay, cx).map(Err) } else { Poll::Pending }
+        if *this.is_armed { poll_delay(this.delay, had_budget, cx).map(Err) } else { Poll::Pending }
     }
 }
 
 /// The part that is the same for all futures.
-fn poll_delay(delay: &mut Entry, cx: &mut Context<'_>) -> Poll<Elapsed> {
-    delay.poll(cx).map(|outcome| match outcome {
+fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
+    // A value that has used up the budget of its task must not keep its own timeout from ending it (T12).
+    let is_value_to_blame = had_budget && !coop::has_budget();
+    let ended = if is_value_to_blame { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
+    ended.map(|outcome| match outcome {
         Outcome::Stopped => Elapsed::engine_stopped(),
         _ => Elapsed::deadline_reached(),
     })
