@@ -5,7 +5,9 @@
 //!
 //! - In a task of Tokio (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each poll of a task.
 //! - Elsewhere nothing tells us where a poll begins. Each thread counts the results that were ready at once, and after [`RESULTS`] of
-//!   them the next future returns `Pending` once and wakes its task. `tourbillon-rt` refills the count for each poll.
+//!   them the next future returns `Pending` once and wakes its task. The number is large, because a program that polls by hand, and
+//!   returns to its own loop each time, is counted as well; a loop without an end is there within a millisecond.
+//! - An executor that knows of us, as `tourbillon-rt` does, calls [`refill`] when a poll begins: then it is [`RESULTS_OF_A_POLL`].
 //!
 //! A result for which the task has waited spends nothing of our own count: the task has been away meanwhile. And a future that is
 //! polled with a waker that has no data, as [`Waker::noop`](std::task::Waker::noop), does not yield: there is no task to be woken.
@@ -13,8 +15,11 @@
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
-/// So many results may be ready at once before a task yields.
-pub const RESULTS: u32 = 128;
+/// So many results may be ready at once before a task yields, in an executor that does not tell where a poll begins.
+pub const RESULTS: u32 = 4096;
+
+/// So many results may be ready at once in one poll.
+pub const RESULTS_OF_A_POLL: u32 = 128;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(RESULTS) };
@@ -40,7 +45,7 @@ pub struct Unit {
 /// By an executor that knows of us: a poll of a task begins.
 #[inline]
 pub fn refill() {
-    let _ = LEFT.try_with(|left| left.set(RESULTS));
+    let _ = LEFT.try_with(|left| left.set(RESULTS_OF_A_POLL));
 }
 
 /// Before an operation that may be ready at once: a unit, or `Pending` if there is none left. Then the task is woken.
@@ -113,7 +118,7 @@ fn take_one() {
 #[cold]
 #[inline(never)]
 fn yields(context: &Context<'_>) -> bool {
-    refill();
+    let _ = LEFT.try_with(|left| left.set(RESULTS));
     // There Tokio's budget is what counts, and `unconstrained` means that nothing does.
     #[cfg(feature = "tokio")]
     if tokio::task::try_id().is_some() {

@@ -73,7 +73,7 @@ impl Task {
     }
 
     pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
-        future.poll(&mut self.cx())
+        poll_with(future, &self.waker)
     }
 
     /// How often it was woken since this was last asked.
@@ -141,6 +141,8 @@ pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
 
 /// Polls once, with a waker of one's own.
 pub(crate) fn poll_with<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    // As an executor does that knows where a poll begins.
+    tourbillon::coop::refill();
     future.poll(&mut Context::from_waker(waker))
 }
 
