@@ -122,7 +122,8 @@ pub struct SchedulerStats {
     pub overflowed: u64,
     /// Runs that stood in line although there was no room: [`Overflow::RunLate`].
     pub late: u64,
-    /// Runs that were not made because their time had gone by: [`Builder::missed`].
+    /// Occurrences that were due and for which no run was made, because their time had gone by: [`Builder::missed`]. The late
+    /// run that is made is none of them, and a plan that ends with that run has no occurrences after it.
     pub missed: u64,
     /// Runs that were ended, or were in line and not made, by [`Shutdown::Abort`].
     pub aborted: u64,
@@ -140,7 +141,7 @@ pub struct JobReport {
     pub overlapped: u64,
     /// Runs that were not made because there was no room.
     pub overflowed: u64,
-    /// Runs that were not made because their time had gone by.
+    /// Occurrences for which no run was made because their time had gone by: [`SchedulerStats::missed`].
     pub missed: u64,
     /// What went wrong last.
     pub last_failure: Option<String>,
@@ -192,7 +193,8 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     }
 
     /// Begins to run jobs again, after a [`stop`](Scheduler::stop). The times that went by meanwhile are counted as missed, and
-    /// not made up for; the next are those that would have been next anyway.
+    /// not made up for; the next are those that would have been next anyway. A job that runs [once](Plan::once) and whose time
+    /// went by is due at once.
     pub fn start(&self) {
         let shared = &self.owner.shared;
         let mut book = shared.lock();
@@ -425,8 +427,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         book.find(hash, key).is_some_and(|job| book.pause(job))
     }
 
-    /// Ends a job's rest. The times that went by are not made up for: the next is that which would have been next anyway.
-    /// `false` if there is no such job.
+    /// Ends a job's rest. The times that went by are not made up for: the next is that which would have been next anyway. A job
+    /// that runs [once](Plan::once) and whose time went by is due at once. `false` if there is no such job.
     pub fn resume<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
