@@ -96,6 +96,10 @@ impl Plan {
     /// [`missed`](Plan::missed). When it is set back, times that have been are not due again, unless it is set back by more than
     /// three hours: then it had been wrong, and what it shows now counts.
     ///
+    /// A line that is never due, or never again, is a plan as well: its job is there, with
+    /// [`next_run`](super::Scheduler::next_run) `None`, until it is removed or rescheduled. A line `@every 5m` is
+    /// [`Plan::every`] five minutes, and has nothing to do with the wall clock.
+    ///
     /// ```
     /// use tourbillon::scheduler::{Plan, Scheduler};
     /// use tourbillon::Cron;
@@ -107,7 +111,10 @@ impl Plan {
     /// ```
     #[cfg(all(feature = "cron", target_os = "linux"))]
     pub fn cron(cron: crate::Cron) -> Plan {
-        Plan::new(Timing::Cron(Box::new(cron)))
+        match cron.interval() {
+            Some(interval) => Plan::every(interval),
+            None => Plan::new(Timing::Cron(Box::new(cron))),
+        }
     }
 
     fn new(timing: Timing) -> Plan {
