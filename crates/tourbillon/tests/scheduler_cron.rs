@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use by_hand::manual;
-use tourbillon::scheduler::{Overlap, Plan, Run, Scheduler};
+use tourbillon::scheduler::{Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 use tourbillon::{Cron, Engine, Time};
 
@@ -314,4 +314,19 @@ fn d60_a_cron_plan_of_one_run_misses_nothing() {
         let stats = wall.scheduler.stats();
         assert_eq!((stats.missed, stats.jobs), (0, 0), "{missed:?}");
     }
+}
+
+#[test]
+fn p6_a_line_for_an_engine_that_was_shut_down_is_refused_and_the_other_jobs_go_on() {
+    let (engine, clock) = (manual(), manual());
+    clock.clock().set(time("2026-11-16T10:00:00Z"));
+    clock.shutdown();
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
+    scheduler.schedule("interval", Duration::from_secs(1), |_: &Run<&str>| {}).unwrap();
+    let error = scheduler.schedule("noon", cron("0 12 * * *", "UTC"), |_: &Run<&str>| {}).unwrap_err();
+    assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+    assert_eq!(scheduler.reschedule("interval", cron("@daily", "UTC")), Err(ScheduleErrorKind::ShutDown));
+    engine.advance(Duration::from_secs(3));
+    let stats = scheduler.stats();
+    assert_eq!((stats.runs, stats.jobs), (3, 1));
 }
