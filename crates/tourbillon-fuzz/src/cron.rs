@@ -1,5 +1,5 @@
 //! Any text as a cron line, and what reads as one asked for its times: nothing panics or takes long, and the times are later
-//! than what was asked for, in order, and the same however they are asked for.
+//! than what was asked for, in order, and the same however they are asked for. Those of an `@every` line are an interval later.
 
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +34,9 @@ pub fn cron(bytes: &[u8]) {
     let cron = cron.in_zone(ZONES[usize::from(zone) % ZONES.len()]).unwrap();
     assert!(format!("{cron}").starts_with(line.trim()));
     let after = time_of(i64::from_le_bytes(*time));
+    if let Some(interval) = cron.interval() {
+        return check_interval(&cron, after, interval);
+    }
     let Some(due) = check_next(&cron, after) else { return };
     let Some(next) = check_next(&cron, due) else { return };
     assert!(due < next);
@@ -54,6 +57,14 @@ fn check_next(cron: &Cron, after: SystemTime) -> Option<SystemTime> {
     assert_eq!(cron.next_after(due - NANO), Some(due), "{cron}, just before");
     assert_eq!(cron.next_after(after + distance / 2), Some(due), "{cron}, half way");
     Some(due)
+}
+
+/// An `@every` line is due one interval after whatever it is asked for.
+fn check_interval(cron: &Cron, after: SystemTime, interval: Duration) {
+    assert!(!interval.is_zero(), "{cron}");
+    assert_eq!(cron.next_after(after), after.checked_add(interval), "{cron}");
+    let again = Cron::utc(cron.line()).expect("what was read once");
+    assert_eq!(again.interval(), Some(interval), "{cron}");
 }
 
 /// What was read, read again.

@@ -6,6 +6,7 @@ mod by_hand;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use by_hand::{Task, ms};
 use metrics::{
@@ -205,5 +206,66 @@ fn b5_the_loop_publishes_every_so_often_and_ends_with_the_engine() {
         assert_eq!(task.wakes(), 1);
         assert!(task.poll(exports.as_mut()).is_ready());
         assert_eq!(memory.counter("tourbillon_timers_stopped_total"), 1);
+    });
+}
+
+// ---- a period of zero ----
+
+/// Runs this on a thread of its own, and fails if it does not return.
+fn promptly<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || _ = sender.send(call()));
+    receiver.recv_timeout(Duration::from_secs(60)).expect("it has neither hung nor panicked")
+}
+
+#[test]
+fn d83_with_a_period_of_zero_neighbours_get_on_and_the_task_can_be_aborted() {
+    for every in [Duration::ZERO, Duration::from_nanos(1)] {
+        let is_cancelled = promptly(move || {
+            let engine = Engine::builder().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let exports = tokio::spawn(Exporter::new(&engine).run(every));
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                engine.sleep(ms(5)).await;
+                exports.abort();
+                exports.await.unwrap_err().is_cancelled()
+            })
+        });
+        assert!(is_cancelled, "{every:?}");
+    }
+}
+
+#[test]
+fn d83_with_a_period_of_zero_whatever_is_polled_beside_it_gets_on() {
+    for every in [Duration::ZERO, Duration::from_nanos(1)] {
+        promptly(move || {
+            let engine = Engine::builder().build().unwrap();
+            let exports = Exporter::new(&engine).run(every);
+            futures_lite::future::block_on(futures_lite::future::or(exports, engine.sleep(ms(5))));
+            let exports = Exporter::new(&engine).run(every);
+            let limited = tourbillon::time::timeout(ms(5), exports);
+            assert!(futures_lite::future::block_on(limited).is_err());
+        });
+    }
+}
+
+#[test]
+fn d83_a_period_of_zero_is_one_of_a_millisecond_and_ends_with_the_engine() {
+    let (engine, memory, task) = (engine(), Memory::default(), Task::new());
+    let mut exports = Box::pin(Exporter::new(&engine).run(Duration::ZERO));
+    with_local_recorder(&memory, || {
+        for exported in 0..5 {
+            assert!(task.poll(exports.as_mut()).is_pending());
+            assert_eq!(memory.counter("tourbillon_timers_fired_total"), exported);
+            engine.advance(Duration::from_micros(999));
+            assert!(task.poll(exports.as_mut()).is_pending());
+            assert_eq!(memory.counter("tourbillon_timers_fired_total"), exported, "it was not time yet");
+            engine.advance(Duration::from_micros(1));
+        }
+        engine.shutdown();
+        while task.poll(exports.as_mut()).is_pending() {}
     });
 }

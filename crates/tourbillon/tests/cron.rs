@@ -344,11 +344,10 @@ fn p6_a_wrong_line_is_refused_with_the_place() {
         ("* * * * * * 0", Year, "0"),
         ("1,2,77,4 * * * *", Minute, "77"),
         ("*/0 * * * *", Minute, "*/0"),
-        ("0/15 * * * *", Minute, "0/15"),
         ("/15 * * * *", Minute, "/15"),
         ("*/ * * * *", Minute, "*/"),
         ("*/5/5 * * * *", Minute, "*/5/5"),
-        ("40-20 * * * *", Minute, "40-20"),
+        ("60-20 * * * *", Minute, "60-20"),
         ("1- * * * *", Minute, "1-"),
         ("-1 * * * *", Minute, "-1"),
         ("1-2-3 * * * *", Minute, "1-2-3"),
@@ -366,7 +365,7 @@ fn p6_a_wrong_line_is_refused_with_the_place() {
         ("* * * 1JAN *", Month, "1JAN"),
         ("* * * MON *", Month, "MON"),
         ("* * * * MAY", DayOfWeek, "MAY"),
-        ("* * * * SAT-MON", DayOfWeek, "SAT-MON"),
+        ("* * * * SAT-MAY", DayOfWeek, "SAT-MAY"),
         ("* * * * FRI#6", DayOfWeek, "FRI#6"),
         ("* * * * FRI#0", DayOfWeek, "FRI#0"),
         ("* * * * FRI#2L", DayOfWeek, "FRI#2L"),
@@ -421,10 +420,6 @@ fn p6_what_is_said_shows_the_line_and_marks_the_place() {
     );
     assert!(says("@reboot").contains("@hourly"));
     assert!(says("").starts_with("an empty cron line: five fields are wanted"));
-    assert_eq!(
-        says("0 0 30 2 *").lines().take(3).collect::<Vec<_>>(),
-        ["no day is ever such a day", "    0 0 30 2 *", "    ^^^^^^^^^^"]
-    );
 }
 
 #[test]
@@ -435,25 +430,8 @@ fn p6_a_wrong_number_of_fields_is_refused() {
     for line in ["", " ", "\t\n", "\u{a0}"] {
         assert_eq!(Cron::parse(line).unwrap_err(), CronError::Empty, "{line:?}");
     }
-    for line in ["@", "@every 5m", "@daily *", "@reboot"] {
+    for line in ["@", "@daily *", "@reboot"] {
         assert!(matches!(Cron::parse(line), Err(CronError::Nickname { .. })), "{line}");
-    }
-}
-
-#[test]
-fn p6_a_line_that_names_no_day_is_refused() {
-    for line in [
-        "0 0 30 2 *",
-        "0 0 31 4,6,9,11 *",
-        "0 0 1 * +MON#2",
-        "0 0 0 29 2 * 2023,2025",
-        "0 0 0 29 2 +MON 2028",
-        "0 0 0 * * * 5000",
-    ] {
-        assert_eq!(Cron::parse(line).unwrap_err(), CronError::Never { line: line.into() });
-    }
-    for line in ["0 0 30 2 MON", "0 0 31 * *", "0 0 29 2 +MON", "0 0 0 29 2 +TUE 2028", "0 0 5 * +MON#1"] {
-        assert!(Cron::parse(line).is_ok(), "{line}");
     }
 }
 
@@ -475,8 +453,10 @@ fn p6_an_unknown_zone_is_refused_and_it_is_said_where_zones_come_from() {
 #[test]
 fn p6_no_text_makes_it_panic() {
     let mut random = Random(random::seed());
-    let bits =
-        ["*", "/", "-", ",", "#", "L", "W", "?", "+", "1", "59", "JAN", "sun", " ", " ", " ", "@", "ß", "\u{2028}"];
+    let bits = [
+        "*", "/", "-", ",", "#", "L", "W", "?", "+", "1", "59", "JAN", "sun", " ", " ", " ", "@", "ß", "\u{2028}",
+        "TZ=UTC ", "@every ", "h", ".",
+    ];
     for _ in 0..20_000 {
         let line = (0..random.below(24)).map(|_| random.one_of(bits)).collect::<String>();
         match Cron::utc(&line) {
@@ -541,10 +521,9 @@ fn compare(random: &mut Random, line: &Naive, step: SignedDuration, length: Sign
     let begin = Timestamp::from_second(begin.as_second().div_euclid(60) * 60).unwrap();
     let end = begin + length;
 
-    let cron = match Cron::parse(&line.text) {
-        Err(CronError::Never { .. }) => return assert!(!line.has_days(), "`{}` has days", line.text),
-        other => other.unwrap_or_else(|error| panic!("{error}")).in_time_zone(zone.clone()),
-    };
+    let cron = Cron::parse(&line.text).unwrap_or_else(|error| panic!("{error}")).in_time_zone(zone.clone());
+    let is_never = cron.next_after(SystemTime::UNIX_EPOCH).is_none();
+    assert_eq!(is_never, !line.has_days(), "`{}` has days, or none", line.text);
     let wanted = line.dues(&zone, begin, end, step);
     let found = std::iter::successors(Some(begin), |at| after(&cron, *at)).skip(1).take_while(|at| *at < end);
     assert_eq!(found.collect::<Vec<_>>(), wanted, "`{}` in {name} from {begin} to {end}", line.text);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use by_hand::manual;
-use tourbillon::scheduler::{Overlap, Plan, Run, Scheduler};
+use tourbillon::scheduler::{Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 use tourbillon::{Cron, Engine, Time};
 
@@ -243,4 +243,90 @@ fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
     let since = ran.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
     println!("{:?} after the full second", Duration::from_nanos(u64::from(since.subsec_nanos())));
     assert!(scheduler.next_run("each second").is_some());
+}
+
+// ---- forms of lines as plans ----
+
+#[test]
+fn d79_a_plan_of_at_every_is_an_interval_from_when_it_was_scheduled_and_does_not_follow_the_wall_clock() {
+    let wall = Wall::at("2026-11-16T10:00:30.25Z");
+    wall.schedule("often", cron("@every 1h30m", "Europe/Berlin"));
+    assert_eq!(wall.pass(4 * HOUR), ["2026-11-16T11:30:30.25Z", "2026-11-16T13:00:30.25Z"]);
+
+    // Its clock is the engine's, so that a wall clock that is set does not move it.
+    let (engine, clock) = (manual(), manual());
+    clock.clock().set(time("2026-11-16T10:00:00Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
+    scheduler.schedule("often", Plan::cron(cron("@every 5m", "UTC")), |_: &Run<&str>| {}).unwrap();
+    clock.clock().set(time("2036-11-16T10:00:00Z"));
+    while clock.turn().more {}
+    engine.advance(Duration::from_secs(11 * 60));
+    let stats = scheduler.stats();
+    assert_eq!((stats.runs, stats.missed), (2, 0));
+}
+
+#[test]
+fn d79_d60_a_plan_that_is_never_due_is_there_and_says_so() {
+    for line in ["0 0 30 2 *", "0 0 0 1 1 * 2020"] {
+        let wall = Wall::at("2026-11-16T10:00:00Z");
+        wall.schedule("never", cron(line, "UTC"));
+        assert!(wall.scheduler.contains("never"), "{line}");
+        assert_eq!(wall.scheduler.next_run("never"), None, "{line}");
+        assert!(wall.pass(400 * DAY).is_empty(), "{line}");
+        assert_eq!((wall.scheduler.stats().jobs, wall.scheduler.stats().missed), (1, 0), "{line}");
+        // It can be given a plan that comes.
+        wall.scheduler.reschedule("never", cron("@daily", "UTC")).unwrap();
+        assert_eq!(wall.pass(DAY).len(), 1, "{line}");
+        assert!(wall.scheduler.remove("never"), "{line}");
+        // A first run that is asked for is made, and none after it.
+        wall.schedule("never", Plan::cron(cron(line, "UTC")).first_at_once());
+        assert_eq!(wall.pass(400 * DAY).len(), 1, "{line}");
+        assert_eq!(wall.scheduler.next_run("never"), None, "{line}");
+    }
+}
+
+#[test]
+fn d60_a_line_with_a_last_date_misses_no_dates_that_it_has_not() {
+    for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
+        for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::Parallel] {
+            // Midnight of 1, 2 and 3 January 2027, and never again.
+            let line = cron("0 0 0 1-3 1 * 2027", "UTC");
+            let wall = Wall::at("2026-12-31T12:00:00Z");
+            wall.schedule("thrice", Plan::cron(line.clone()).missed(missed).overlap(overlap));
+            let made = wall.set("2031-01-01T00:00:00Z").len() as u64;
+            assert_eq!(made + wall.scheduler.stats().missed, 3, "{missed:?} {overlap:?}");
+            assert_eq!(made, if missed == MissedTickBehavior::Burst { 3 } else { 1 }, "{missed:?} {overlap:?}");
+
+            let wall = Wall::at("2027-01-02T12:00:00Z");
+            wall.schedule("last", Plan::cron(line).missed(missed).overlap(overlap));
+            assert_eq!(wall.set("2031-01-01T00:00:00Z").len(), 1, "{missed:?} {overlap:?}");
+            assert_eq!(wall.scheduler.stats().missed, 0, "{missed:?} {overlap:?}");
+        }
+    }
+}
+
+#[test]
+fn d60_a_cron_plan_of_one_run_misses_nothing() {
+    for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
+        let wall = Wall::at("2026-11-16T10:00:00Z");
+        wall.schedule("once", Plan::cron(cron("@hourly", "UTC")).times(1).missed(missed));
+        assert_eq!(wall.set("2026-11-17T10:30:00Z").len(), 1, "{missed:?}");
+        let stats = wall.scheduler.stats();
+        assert_eq!((stats.missed, stats.jobs), (0, 0), "{missed:?}");
+    }
+}
+
+#[test]
+fn p6_a_line_for_an_engine_that_was_shut_down_is_refused_and_the_other_jobs_go_on() {
+    let (engine, clock) = (manual(), manual());
+    clock.clock().set(time("2026-11-16T10:00:00Z"));
+    clock.shutdown();
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
+    scheduler.schedule("interval", Duration::from_secs(1), |_: &Run<&str>| {}).unwrap();
+    let error = scheduler.schedule("noon", cron("0 12 * * *", "UTC"), |_: &Run<&str>| {}).unwrap_err();
+    assert_eq!(error.kind, ScheduleErrorKind::ShutDown);
+    assert_eq!(scheduler.reschedule("interval", cron("@daily", "UTC")), Err(ScheduleErrorKind::ShutDown));
+    engine.advance(Duration::from_secs(3));
+    let stats = scheduler.stats();
+    assert_eq!((stats.runs, stats.jobs), (3, 1));
 }

@@ -85,9 +85,14 @@ const TOLERANCE: u64 = 5_000_000;
 const COUNTED: u64 = 1000;
 
 impl Job {
-    /// When somebody has to look; never, if nobody has to.
+    /// When the scheduler has to look at it; never, if it has not.
     pub(super) fn wants(&self) -> u64 {
-        if self.is_paused || self.times == Some(0) { NEVER } else { self.due }
+        if self.is_paused || self.is_settled() { NEVER } else { self.due }
+    }
+
+    /// Whether its plan has no occurrence beyond those in line and in the backlog.
+    fn is_settled(&self) -> bool {
+        self.times.is_some_and(|times| times <= self.backlog.len() as u64)
     }
 
     /// It is due, and it is `now`. Says what becomes of that, and when it is due next.
@@ -100,7 +105,11 @@ impl Job {
         if self.active > 0 && self.policy.overlap != Overlap::Parallel {
             let is_kept = self.policy.overlap == Overlap::QueueOne && self.backlog.is_empty();
             self.backlog.extend(is_kept.then_some(due));
-            let overlapped = passed + u64::from(!is_kept);
+            let mut overlapped = passed + u64::from(!is_kept);
+            if is_kept && self.is_settled() {
+                // With this run the plan ends.
+                (self.due, overlapped) = (self.timing.after(due), 0);
+            }
             self.overlapped += overlapped;
             return Fallen { is_made: false, overlapped, missed: 0 };
         }
@@ -113,7 +122,6 @@ impl Job {
             }
             _ => missed = passed,
         }
-        self.missed_runs += missed;
         Fallen { is_made: true, overlapped: 0, missed }
     }
 

@@ -338,10 +338,14 @@ impl Ledger {
         let due = job.due;
         let fallen = job.fall_due(now);
         self.counts.overlapped += fallen.overlapped;
-        self.counts.missed += fallen.missed;
         if fallen.is_made {
             self.line_up(index, due);
         }
+        // After its last run a plan has no occurrences that could be missed.
+        let job = &mut self.jobs[index];
+        let missed = if fallen.is_made && job.times == Some(0) { 0 } else { fallen.missed };
+        job.missed_runs += missed;
+        self.counts.missed += missed;
         self.place(index);
     }
 
@@ -393,9 +397,13 @@ impl Ledger {
     /// A run of this job is over: the next of its backlog is its turn, or the job is over as well.
     fn ended(&mut self, id: Id) {
         let Some(index) = self.jobs.iter().position(|job| job.id == id) else { return };
+        let wanted = self.jobs[index].wants();
         let next = self.jobs[index].end_run();
         if let Some(due) = next.filter(|_| self.phase != Phase::Ending(Shutdown::Abort)) {
             self.line_up(index, due);
+            if self.jobs[index].wants() != wanted {
+                self.place(index);
+            }
         }
         if self.jobs[index].is_over() {
             self.jobs.remove(index);

@@ -36,6 +36,9 @@ const CALLBACK_PANICS: &str = "tourbillon_callback_panics_total";
 const CALLBACKS_WAITING: &str = "tourbillon_callbacks_waiting";
 const LATENESS: &str = "tourbillon_timer_lateness_seconds";
 
+/// The shortest time between two exports of [`Exporter::run`].
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// Publishes what an engine counts to the recorder that is installed, at the pace of its user.
 ///
 /// ```
@@ -101,6 +104,9 @@ impl Exporter {
 
     /// Publishes every so often, until the engine is shut down, and then a last time.
     ///
+    /// It waits a millisecond between two exports at least, also if `every` is shorter or zero: so it never keeps its thread busy,
+    /// other tasks get on, and it can be aborted.
+    ///
     /// It waits on the engine that it is about, so its own timer is one of those that are counted.
     ///
     /// # Cancel safety
@@ -111,7 +117,7 @@ impl Exporter {
             if self.core.is_closed() {
                 return;
             }
-            self.sleep(every).await;
+            self.sleep(every.max(SHORTEST)).await;
         }
     }
 

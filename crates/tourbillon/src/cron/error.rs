@@ -16,7 +16,7 @@ use std::ops::Range;
 ///     "hour: `25` is not allowed there
 ///     */15 25 * * *
 ///          ^^
-/// an hour is 0-23, or *, a range 8-17, steps */2 or 8-17/3, or a list 6,12,18-23"
+/// an hour is 0-23, or *, a range 8-17 or 22-2, steps */2, 1/2 or 8-17/3, or a list 6,12,18-23"
 /// );
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,10 +54,12 @@ pub enum CronError {
         /// Where: bytes of the line.
         at: Range<usize>,
     },
-    /// No day is ever such a day: 30 February.
-    Never {
+    /// No interval stands behind `@every`.
+    Interval {
         /// The line.
         line: Box<str>,
+        /// Where: bytes of the line.
+        at: Range<usize>,
     },
     /// There is no time zone of that name.
     UnknownZone {
@@ -84,23 +86,29 @@ impl CronField {
     /// What may stand there.
     fn allowed(self) -> &'static str {
         match self {
-            CronField::Second => "a second is 0-59, or *, a range 0-29, steps */15 or 0-29/10, or a list 0,20,40-59",
-            CronField::Minute => "a minute is 0-59, or *, a range 0-29, steps */15 or 0-29/10, or a list 0,20,40-59",
-            CronField::Hour => "an hour is 0-23, or *, a range 8-17, steps */2 or 8-17/3, or a list 6,12,18-23",
+            CronField::Second => {
+                "a second is 0-59, or *, a range 0-29 or 50-10, steps */15, 5/15 or 0-29/10, or a list 0,20,40-59"
+            }
+            CronField::Minute => {
+                "a minute is 0-59, or *, a range 0-29 or 50-10, steps */15, 5/15 or 0-29/10, or a list 0,20,40-59"
+            }
+            CronField::Hour => {
+                "an hour is 0-23, or *, a range 8-17 or 22-2, steps */2, 1/2 or 8-17/3, or a list 6,12,18-23"
+            }
             CronField::DayOfMonth => {
-                "a day of the month is 1-31, or * or ?, a range 1-7, steps */2 or 1-15/7, L for the last day, \
+                "a day of the month is 1-31, or * or ?, a range 1-7 or 28-2, steps */2, 5/10 or 1-15/7, L for the last day, \
                  15W for the weekday nearest to the 15th, LW for the last weekday, or a list 1,15,L"
             }
             CronField::Month => {
-                "a month is 1-12 or JAN-DEC, or *, a range JUN-AUG, steps */3 or 3-12/3, or a list MAR,SEP-NOV"
+                "a month is 1-12 or JAN-DEC, or *, a range JUN-AUG or NOV-FEB, steps */3, FEB/3 or 3-12/3, or a list MAR,SEP-NOV"
             }
             CronField::DayOfWeek => {
-                "a day of the week is 0-7 or SUN-SAT (0 and 7 are Sunday), or * or ?, a range MON-FRI, steps */2, FRI#2 for the \
+                "a day of the week is 0-7 or SUN-SAT (0 and 7 are Sunday), or * or ?, a range MON-FRI or FRI-MON, steps */2 or MON/2, FRI#2 for the \
                  second Friday of the month (1 to 5), FRI#L for the last, or a list MON,WED-FRI; a + before it all: only if \
                  the day of the month matches too"
             }
             CronField::Year => {
-                "a year is 1-4999, or *, a range 2030-2039, steps */4 or 2030-2050/5, or a list 2030,2032"
+                "a year is 1-4999, or *, a range 2030-2039, steps */4, 2030/4 or 2030-2050/5, or a list 2030,2032"
             }
         }
     }
@@ -142,9 +150,12 @@ impl fmt::Display for CronError {
                 }
                 write!(f, "\n{}\n{}", Marked { line, at }, field.allowed())
             }
-            CronError::Never { line } => {
-                let marked = Marked { line, at: &whole(line) };
-                write!(f, "no day is ever such a day\n{marked}\nits days, months and years exclude each other")
+            CronError::Interval { line, at } => {
+                match line.get(at.clone()).unwrap_or_default() {
+                    "" => f.write_str("an interval is missing")?,
+                    wrong => write!(f, "`{}` is no interval", Shown(wrong))?,
+                }
+                write!(f, "\n{}\n{INTERVALS}", Marked { line, at })
             }
             CronError::UnknownZone { name } => write!(
                 f,
@@ -188,9 +199,13 @@ impl fmt::Display for Shown<'_> {
 }
 
 const FIELDS: &str = "five fields are wanted: minute, hour, day of the month, month, day of the week; with seconds there is one \
-                      more before them, with years one more behind, and a nickname such as @daily stands alone";
+                      more before them, with years one more behind, and a nickname such as @daily or @every 5m stands for \
+                      all of them";
 
-const NICKNAMES: &str = "these are known: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly";
+const NICKNAMES: &str = "these are known: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, and intervals such as @every 5m";
+
+const INTERVALS: &str = "an interval is longer than zero, without blanks, of numbers with the units h, m, s, ms, us or ns: \
+                         @every 5m, @every 1h30m10s, @every 1.5h";
 
 /// All of a line but the blanks around it.
 fn whole(line: &str) -> Range<usize> {

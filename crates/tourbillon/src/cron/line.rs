@@ -1,34 +1,95 @@
-//! A line as text: croner reads it, and what croner would let pass or cannot place is found here.
+//! Parses a line.
+//!
+//! ```text
+//!     CRON_TZ=Europe/Berlin 5/15 22-2 * * FRI-MON
+//!     ^^^^^^^^^^^^^^^^^^^^^ ^^^^^^^^^^^^^^^^^^^^^ fields, a nickname, or @every with an interval
+//!     zone
+//! ```
+//!
+//! [`words`](super::words) rewrites the forms that croner does not know (`5/15`, `22-2`) into those that it does, and croner parses
+//! the fields. This module refuses what croner would accept by mistake, and finds the place of what it refuses.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use croner::parser::CronParser;
 use croner::{CronComponent, CronPattern, Weekday};
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 use super::LAST_YEAR;
 use super::error::{CronError, CronField};
+use super::words;
 
-/// What croner makes of a line.
+/// A line that was parsed.
+pub(super) struct Parsed {
+    /// The zone that stands before the fields.
+    pub(super) zone: Option<TimeZone>,
+    pub(super) times: Times,
+}
+
+/// When a line is due.
+pub(super) enum Times {
+    /// When the local clock shows what the fields name.
+    Pattern(Box<croner::Cron>),
+    /// The fields name no day that ever comes.
+    Never,
+    /// `@every`: this long after the time before.
+    Every(Duration),
+}
+
+/// Parses a line.
 ///
 /// # Errors
-/// All but [`CronError::UnknownZone`].
-pub(super) fn parse(line: &str) -> Result<croner::Cron, CronError> {
+/// Any [`CronError`].
+pub(super) fn parse(line: &str) -> Result<Parsed, CronError> {
     if line.len() > LIMIT {
         return Err(CronError::TooLong { length: line.len(), limit: LIMIT });
     }
     let words = split(line, 0..line.len(), char::is_whitespace).filter(|word| !word.is_empty()).collect::<Vec<_>>();
-    match words.first() {
-        None => return Err(CronError::Empty),
-        Some(first) if line[first.clone()].starts_with('@') => return nickname(line),
-        Some(_) => {}
+    let Some(first) = words.first() else { return Err(CronError::Empty) };
+    let (zone, words) = match words::zone_name(&line[first.clone()]) {
+        Some(name) if name.eq_ignore_ascii_case("Local") => (Some(TimeZone::system()), &words[1..]),
+        Some(name) => (Some(zone(name)?), &words[1..]),
+        None => (None, &words[..]),
+    };
+    Ok(Parsed { zone, times: times(line, words)? })
+}
+
+/// The zone of this name in the IANA time zone database.
+///
+/// # Errors
+/// [`CronError::UnknownZone`].
+pub(super) fn zone(name: &str) -> Result<TimeZone, CronError> {
+    TimeZone::get(name).map_err(|_| CronError::UnknownZone { name: name.into() })
+}
+
+fn times(line: &str, words: &[Range<usize>]) -> Result<Times, CronError> {
+    let rest = words.first().map(|first| &line[first.start..words[words.len() - 1].end]);
+    if let Some(rest) = rest.filter(|rest| rest.starts_with('@')) {
+        return if line[words[0].clone()].eq_ignore_ascii_case("@every") {
+            every(line, words).map(Times::Every)
+        } else {
+            nickname(line, rest).map(|cron| Times::Pattern(Box::new(cron)))
+        };
     }
-    let fields = fields(line, &words)?;
+    let fields = fields(line, words)?;
     for (field, at) in &fields {
         strictly(line, *field, at.clone())?;
     }
-    let mut cron = CronParser::new().parse(line).map_err(|_| place(line, &fields))?;
-    if keep_years_with_days(&mut cron.pattern) { Ok(cron) } else { Err(CronError::Never { line: line.into() }) }
+    let plain = fields.iter().map(|(field, at)| plain(*field, &line[at.clone()])).collect::<Vec<_>>().join(" ");
+    let mut cron = CronParser::new().parse(&plain).map_err(|_| place(line, &fields))?;
+    Ok(if keep_years_with_days(&mut cron.pattern) { Times::Pattern(Box::new(cron)) } else { Times::Never })
+}
+
+/// The interval behind `@every`.
+fn every(line: &str, words: &[Range<usize>]) -> Result<Duration, CronError> {
+    let at = match words {
+        [_] => line.trim_end().len() + 1..line.trim_end().len() + 1,
+        words => words[1].start..words[words.len() - 1].end,
+    };
+    let interval = line.get(at.clone()).and_then(words::duration).filter(|interval| !interval.is_zero());
+    interval.ok_or_else(|| CronError::Interval { line: line.into(), at })
 }
 
 /// The longest line.
@@ -44,13 +105,16 @@ const FIELDS: [CronField; 7] = [
     CronField::Year,
 ];
 
-const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
-const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-
-fn nickname(line: &str) -> Result<croner::Cron, CronError> {
-    let name = line.trim();
+fn nickname(line: &str, name: &str) -> Result<croner::Cron, CronError> {
     let name = if name.eq_ignore_ascii_case("@midnight") { "@daily" } else { name };
     CronParser::new().parse(name).map_err(|_| CronError::Nickname { line: line.into() })
+}
+
+/// A field as croner knows it.
+fn plain(field: CronField, text: &str) -> String {
+    let plus = if field == CronField::DayOfWeek && text.starts_with('+') { "+" } else { "" };
+    let items = text[plus.len()..].split(',').map(|item| words::plain(field, item)).collect::<Vec<_>>();
+    format!("{plus}{}", items.join(","))
 }
 
 /// Which word is which field.
@@ -100,10 +164,10 @@ fn has_right_letters(field: CronField, item: &str) -> bool {
         let (before, letters, after) = (&upper[..run.start], &upper[run.clone()], &upper[run.end..]);
         let is_apart = !is_digit(before.chars().next_back()) && !is_digit(after.chars().next());
         match field {
-            CronField::Month => is_apart && MONTHS.contains(&letters),
+            CronField::Month => is_apart && words::MONTHS.contains(&letters),
             // The last of which weekday must be said.
             CronField::DayOfWeek if letters == "L" => !before.is_empty() && after.is_empty(),
-            CronField::DayOfWeek => is_apart && WEEKDAYS.contains(&letters.strip_suffix('L').unwrap_or(letters)),
+            CronField::DayOfWeek => is_apart && words::WEEKDAYS.contains(&letters.strip_suffix('L').unwrap_or(letters)),
             CronField::DayOfMonth => after.is_empty() && matches!(letters, "L" | "W" | "LW"),
             _ => false,
         }
@@ -128,7 +192,7 @@ fn place(line: &str, fields: &[(CronField, Range<usize>)]) -> CronError {
 
 /// Whether croner takes this in a line that has nothing else.
 fn is_right(field: CronField, text: &str) -> bool {
-    let line = FIELDS.map(|each| if each == field { text } else { "*" }).join(" ");
+    let line = FIELDS.map(|each| if each == field { plain(field, text) } else { "*".to_owned() }).join(" ");
     CronParser::new().parse(&line).is_ok()
 }
 

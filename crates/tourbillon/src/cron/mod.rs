@@ -16,18 +16,35 @@
 //!    30  0 12  *  * MON
 //! ```
 //!
-//! Each is a number or a name, a range `9-17`, all of them `*`, steps `*/15` or `9-17/2`, or a list of these `1,3,9-17`.
-//! A nickname stands for a whole line: `@yearly` or `@annually`, `@monthly`, `@weekly`, `@daily` or `@midnight`, `@hourly`.
+//! Each is a number or a name in upper or lower case, a range `9-17`, all of them `*`, steps `*/15`, `5/15` or `9-17/2`, or a list
+//! of these `1,3,9-17`. `5/15` goes from 5 to the maximum of the field. A range may go over the end of its field: `22-2` is from 22
+//! o'clock to 2 o'clock, `FRI-MON` from Friday to Monday. (Years do not come again, so theirs may not.)
+//!
+//! A nickname stands for all fields: `@yearly` or `@annually`, `@monthly`, `@weekly`, `@daily` or `@midnight`, `@hourly`. So does
+//! `@every` with an interval, written as Go writes durations: see [below](#intervals).
 //!
 //! - `L` is the last day of the month, `15W` the weekday nearest to the 15th, `LW` the last weekday of the month.
 //! - `FRI#2` is the second Friday of the month, `FRI#L` or `FRIL` the last.
 //! - If both the day of the month and the day of the week are given, *one* of the two must match, as in every cron. With a `+`
 //!   before the day of the week both must: `0 0 13 * +FRI`.
 //!
-//! A line that names no day there is, such as 30 February, is refused. One whose years are over is not: it is never due again.
+//! A line that names no day there is, such as 30 February, is never due, and one whose years are over is never due again:
+//! [`Cron::next_after`] gives `None`.
+//!
+//! # Intervals
+//! `@every 5m`, `@every 1h30m10s`, `@every 1.5h`: the next time is so long after the last, whatever the clock on the wall shows. The
+//! units are `h`, `m`, `s`, `ms`, `us` (or `µs`) and `ns`. An interval is kept to the nanosecond; robfig/cron, where this form is
+//! from, drops parts of a second and takes no less than one. An interval of zero, or less, is refused.
+//!
+//! [`Cron::next_after`] adds the interval to the time that it is given, and a [`Plan`](crate::scheduler::Plan) of such a line is
+//! [`Plan::every`](crate::scheduler::Plan::every): it follows the engine's clock, so that steps of the wall clock do not concern it.
 //!
 //! # Time zones
-//! [`Cron::parse`] takes the system's zone as it is then, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
+//! A zone can stand before the fields: `CRON_TZ=Europe/Berlin 30 2 * * *`, or the same with `TZ=`. Its name is one of the IANA time zone
+//! database, or `Local` for the system's. It belongs to the line, and wins over a zone that the program gives beside it, by
+//! [`Cron::utc`], [`Cron::in_zone`] or [`Cron::in_time_zone`]: that one is for lines that name none.
+//!
+//! Of other lines [`Cron::parse`] takes the system's zone as it is then, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
 //! [`Cron::in_zone`] takes a name of the IANA time zone database. The database is the system's, so that it can be brought up to
 //! date without this program; where there is none, as in many containers, a copy that is built in.
 //!
@@ -47,16 +64,18 @@
 mod error;
 mod line;
 mod local;
+mod words;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use tourbillon_queue::Time;
+use tourbillon_queue::{Span, Time};
 
 pub use self::error::{CronError, CronField};
+use self::line::Times;
 #[doc(no_inline)]
 pub use jiff::tz::TimeZone;
 
@@ -85,8 +104,10 @@ pub struct Cron {
 
 struct Line {
     text: Box<str>,
-    pattern: croner::Cron,
+    times: Times,
     kind: Kind,
+    /// Whether the zone stands in the text.
+    has_zone: bool,
 }
 
 /// What a line does where the local clock is put forward or back: see [`local`].
@@ -100,17 +121,18 @@ enum Kind {
 const LAST_YEAR: u16 = croner::YEAR_UPPER_LIMIT as u16 - 1;
 
 impl Cron {
-    /// Reads a line, in the system's time zone.
+    /// Reads a line, in the zone that it names, or else in the system's time zone.
     ///
     /// # Errors
     /// A [`CronError`] shows where the line is wrong and what could stand there.
     pub fn parse(line: &str) -> Result<Cron, CronError> {
-        let pattern = line::parse(line)?;
-        let kind = Kind::of(&pattern);
-        Ok(Cron { line: Arc::new(Line { text: line.trim().into(), pattern, kind }), zone: TimeZone::system() })
+        let line::Parsed { zone, times } = line::parse(line)?;
+        let (kind, has_zone) = (Kind::of(&times), zone.is_some());
+        let line = Line { text: line.trim().into(), times, kind, has_zone };
+        Ok(Cron { line: Arc::new(line), zone: zone.unwrap_or_else(TimeZone::system) })
     }
 
-    /// Reads a line, in UTC, whose clock has no summer time.
+    /// Reads a line, in the zone that it names, or else in UTC, whose clock has no summer time.
     ///
     /// # Errors
     /// As for [`parse`](Cron::parse).
@@ -118,24 +140,24 @@ impl Cron {
         Cron::parse(line).map(|cron| cron.in_time_zone(TimeZone::UTC))
     }
 
-    /// The same line in another time zone, by its name in the IANA time zone database: `America/New_York`.
+    /// The same line in another time zone, by its name in the IANA time zone database: `America/New_York`. A line that names a
+    /// zone itself (`CRON_TZ=Europe/Berlin 30 2 * * *`) keeps that.
     ///
     /// # Errors
     /// [`CronError::UnknownZone`] if there is none of that name.
     pub fn in_zone(self, name: &str) -> Result<Cron, CronError> {
-        let zone = TimeZone::get(name).map_err(|_| CronError::UnknownZone { name: name.into() })?;
-        Ok(self.in_time_zone(zone))
+        Ok(self.in_time_zone(line::zone(name)?))
     }
 
-    /// The same line in another time zone.
+    /// The same line in another time zone. A line that names a zone itself keeps that.
     #[must_use]
     pub fn in_time_zone(self, zone: TimeZone) -> Cron {
-        Cron { zone, ..self }
+        if self.line.has_zone { self } else { Cron { zone, ..self } }
     }
 
     /// When it is due next, strictly later than `after`. `None`: never again.
     ///
-    /// Times of day begin with the year 1 and end with the year 4999.
+    /// Times of day begin with the year 1 and end with the year 4999. An `@every` line is due its interval later than `after`.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -149,6 +171,9 @@ impl Cron {
     /// ```
     #[must_use]
     pub fn next_after(&self, after: SystemTime) -> Option<SystemTime> {
+        if let Times::Every(interval) = self.line.times {
+            return after.checked_add(interval);
+        }
         let after = match Timestamp::try_from(after) {
             Ok(after) => after,
             Err(_) if after < SystemTime::UNIX_EPOCH => Timestamp::MIN,
@@ -160,6 +185,15 @@ impl Cron {
             SystemTime::UNIX_EPOCH.checked_sub(distance)
         } else {
             SystemTime::UNIX_EPOCH.checked_add(distance)
+        }
+    }
+
+    /// The interval of an `@every` line; `None` for all others, which follow the clock on the wall.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        match self.line.times {
+            Times::Every(interval) => Some(interval),
+            Times::Pattern(_) | Times::Never => None,
         }
     }
 
@@ -178,13 +212,16 @@ impl Cron {
     /// The same as [`next_after`](Cron::next_after) for the time of a wall clock: nanoseconds since 1970. What is beyond those,
     /// in the year 2554, is never.
     pub(crate) fn next_time(&self, after: Time) -> Option<Time> {
+        if let Times::Every(interval) = self.line.times {
+            return Some(after + Span::from(interval)).filter(|time| !time.is_never());
+        }
         let after = Timestamp::from_nanosecond(i128::from(after.as_nanos())).ok()?;
         let nanos = u64::try_from(self.next(after)?.as_nanosecond()).ok()?;
         Some(Time::from_nanos(nanos)).filter(|time| !time.is_never())
     }
 
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let Line { pattern, kind, .. } = &*self.line;
+        let Line { times: Times::Pattern(pattern), kind, .. } = &*self.line else { return None };
         local::next(&self.zone, *kind, after, |shown| {
             // It fails where its calendar ends.
             let next = pattern.find_next_occurrence(&shown, false).ok()?;
@@ -203,16 +240,20 @@ impl FromStr for Cron {
 }
 
 impl Kind {
-    fn of(line: &croner::Cron) -> Kind {
-        let pattern = &line.pattern;
+    fn of(times: &Times) -> Kind {
+        let Times::Pattern(cron) = times else { return Kind::Interval };
+        let pattern = &cron.pattern;
         let has_star = [&pattern.seconds, &pattern.minutes, &pattern.hours].iter().any(|field| field.from_wildcard);
         if has_star { Kind::Interval } else { Kind::Fixed }
     }
 }
 
-/// The line and its zone: `30 2 * * * in Europe/Berlin`.
+/// The line and its zone: `30 2 * * * in Europe/Berlin`. An interval has none: `@every 5m`.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.interval().is_some() {
+            return f.write_str(&self.line.text);
+        }
         let zone = match self.zone.iana_name() {
             Some(name) => name,
             None if self.zone.is_unknown() => "UTC, for want of a zone of the system's",

@@ -79,7 +79,7 @@ pub(super) struct Due {
     pub(super) run: bool,
     /// So many are not made because the job is active.
     pub(super) overlapped: u64,
-    /// So many are not made because nobody came in time.
+    /// So many are not made because nobody came in time, unless the run is the plan's last: then the plan has none of them.
     pub(super) missed: u64,
 }
 
@@ -133,12 +133,20 @@ impl<K> Job<K> {
         }
     }
 
+    /// It was due at `due`, for the first of `count` times, while a run of it is active.
     fn overlap(&mut self, due: Time, count: u64) -> Due {
-        if self.overlap == Overlap::QueueOne && self.backlog.count == 0 {
-            self.backlog = Backlog { count: 1, due };
-            return Due { run: false, overlapped: count - 1, missed: 0 };
+        // A single run is not skipped: the job would have none.
+        let is_kept = self.overlap == Overlap::QueueOne || self.timing.is_once();
+        if !is_kept || self.backlog.count > 0 {
+            return Due { run: false, overlapped: count, missed: 0 };
         }
-        Due { run: false, overlapped: count, missed: 0 }
+        self.backlog = Backlog { count: 1, due };
+        if self.is_settled() {
+            // The plan ends with this run. If that finds no room, the plan goes on from here.
+            self.due = self.timing.after(due);
+            return Due { run: false, overlapped: 0, missed: 0 };
+        }
+        Due { run: false, overlapped: count - 1, missed: 0 }
     }
 
     /// It was away: the times before `now` are passed over. Gives how many those were.
@@ -148,13 +156,18 @@ impl<K> Job<K> {
         }
         let (next, passed) = self.beyond(now);
         self.due = next;
-        passed.saturating_add(1)
+        passed
     }
 
-    /// Its first time that is not before `now`, which is after the one that it has; and how many lie between.
+    /// Its first time that is not before `now`, which is after the one that it has; and how many are passed over, that one
+    /// included. A single occurrence is not passed over, but due now.
     pub(super) fn beyond(&self, now: Time) -> (Time, u64) {
+        if self.timing.is_once() {
+            return (now, 0);
+        }
         // A time that is just now is not over.
-        self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1))
+        let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
+        (next, passed.saturating_add(1))
     }
 
     /// One of its runs is put in line.
@@ -200,9 +213,14 @@ impl<K> Job<K> {
         self.times == 0 && self.active == 0
     }
 
+    /// Whether its plan has no occurrence beyond those that stand in line or in the backlog.
+    fn is_settled(&self) -> bool {
+        self.times <= self.backlog.count
+    }
+
     /// When it should be on the wheel for; never, if it should not.
     pub(super) fn wants(&self) -> Time {
-        if self.is_paused || self.times == 0 { Time::NEVER } else { self.due }
+        if self.is_paused || self.is_settled() { Time::NEVER } else { self.due }
     }
 
     pub(super) fn troubles(&mut self) -> &mut Troubles {

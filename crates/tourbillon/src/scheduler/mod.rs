@@ -35,7 +35,7 @@ use self::plan::FOR_EVER;
 pub use self::plan::{Overlap, Plan};
 use self::shared::Shared;
 pub use self::work::Run;
-use self::work::{Call, Parts, Spawn};
+use self::work::{Call, Parts, Spawn, Work};
 use crate::Engine;
 use crate::agenda::Key;
 use crate::core::{CoreRef, contain};
@@ -122,7 +122,9 @@ pub struct SchedulerStats {
     pub overflowed: u64,
     /// Runs that stood in line although there was no room: [`Overflow::RunLate`].
     pub late: u64,
-    /// Runs that were not made because their time had gone by: [`Builder::missed`].
+    /// Occurrences that were due and for which no run was made, because their time had gone by: [`Builder::missed`]. The late
+    /// run that is made is none of them, and a plan that ends with that run has no occurrences after it. Of a cron line no more
+    /// than a thousand are counted at a time, since the clock may have been set by years.
     pub missed: u64,
     /// Runs that were ended, or were in line and not made, by [`Shutdown::Abort`].
     pub aborted: u64,
@@ -140,7 +142,7 @@ pub struct JobReport {
     pub overlapped: u64,
     /// Runs that were not made because there was no room.
     pub overflowed: u64,
-    /// Runs that were not made because their time had gone by.
+    /// Occurrences for which no run was made because their time had gone by: [`SchedulerStats::missed`].
     pub missed: u64,
     /// What went wrong last.
     pub last_failure: Option<String>,
@@ -188,11 +190,12 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     {
         // They are cloned outside the lock.
         let works: Vec<_> = self.open().map_or_else(Vec::new, |book| book.works().collect());
-        works.iter().map(|work| work.key().clone()).collect()
+        works.into_iter().map(key_of).collect()
     }
 
     /// Begins to run jobs again, after a [`stop`](Scheduler::stop). The times that went by meanwhile are counted as missed, and
-    /// not made up for; the next are those that would have been next anyway.
+    /// not made up for; the next are those that would have been next anyway. A job that runs [once](Plan::once) and whose time
+    /// went by is due at once.
     pub fn start(&self) {
         let shared = &self.owner.shared;
         let mut book = shared.lock();
@@ -402,7 +405,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     {
         let plan = plan.into();
         plan.check()?;
-        let due = self.first_due(&plan);
+        let due = self.first_due(&plan)?;
         let hash = self.hash(key);
         let mut book = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = book.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
@@ -425,8 +428,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         book.find(hash, key).is_some_and(|job| book.pause(job))
     }
 
-    /// Ends a job's rest. The times that went by are not made up for: the next is that which would have been next anyway.
-    /// `false` if there is no such job.
+    /// Ends a job's rest. The times that went by are not made up for: the next is that which would have been next anyway. A job
+    /// that runs [once](Plan::once) and whose time went by is due at once. `false` if there is no such job.
     pub fn resume<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -456,13 +459,13 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     }
 
     fn add<W: Parts<K, F> + 'static, F>(&self, key: K, plan: Plan, job: F) -> Result<JobId, ScheduleError<K, F>> {
-        if let Err(kind) = plan.check() {
-            return Err(ScheduleError { kind, key, job });
-        }
+        let due = match plan.check().and_then(|()| self.first_due(&plan)) {
+            Ok(due) => due,
+            Err(kind) => return Err(ScheduleError { kind, key, job }),
+        };
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
         shared.hint.fetch(hash);
-        let due = self.first_due(&plan);
         let work = Arc::new(W::of(key, job));
         let mut book = shared.lock();
         if let Err(kind) = book.check_new(hash, work.key()) {
@@ -481,10 +484,17 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     }
 
     /// When the first run of a plan is due.
-    fn first_due(&self, plan: &Plan) -> tourbillon_queue::Time {
+    ///
+    /// # Errors
+    /// The plan follows the wall clock, and the engine that has it was shut down. A job with such a plan would never run, and take
+    /// the others with it: a scheduler ends with its engines.
+    fn first_due(&self, plan: &Plan) -> Result<tourbillon_queue::Time, ScheduleErrorKind> {
         let shared = &self.owner.shared;
-        let core = if plan.timing.is_wall() { shared.wall(|| self.owner.wall_core()) } else { &shared.core };
-        plan.first_due(core)
+        if !plan.timing.is_wall() {
+            return Ok(plan.first_due(&shared.core));
+        }
+        let core = shared.wall(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?;
+        Ok(plan.first_due(core))
     }
 }
 
@@ -515,6 +525,13 @@ impl<K: Send + Sync + 'static> fmt::Debug for Scheduler<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scheduler").field("stats", &self.stats()).finish_non_exhaustive()
     }
+}
+
+/// Returns a copy of a job's key. If the job was removed meanwhile, this drops its closure, whose destructor may panic.
+fn key_of<K: Clone>(work: Arc<dyn Work<K>>) -> K {
+    let key = work.key().clone();
+    let _ignored = contain(|| drop(work));
+    key
 }
 
 /// Drops a job, outside the lock: its closure and its key may do anything, also panic. Gives whether there was one.

@@ -46,6 +46,8 @@ pub enum Overlap {
 #[derive(Clone, Debug)]
 pub(super) enum Timing {
     Every(Span),
+    /// One occurrence. Where its run cannot be made for want of room, the scheduler tries again every so often.
+    Once(Span),
     /// In a box: few jobs have it, and all have room for it.
     #[cfg(all(feature = "cron", target_os = "linux"))]
     Cron(Box<crate::Cron>),
@@ -72,15 +74,20 @@ impl Plan {
     /// Every `interval`, for ever, the first time after one interval. The n-th run is due n intervals after the job was
     /// scheduled, to the nanosecond, however late others were.
     ///
-    /// An interval of zero is an error when the job is scheduled. One that is longer than some centuries never comes.
+    /// An interval of zero is an error when the job is scheduled; every other is kept to the nanosecond. One that is longer than
+    /// some centuries never comes.
     pub fn every(interval: Duration) -> Plan {
         Plan::new(Timing::Every(Span::from(interval)))
     }
 
     /// Once, after so long.
+    ///
+    /// The run is made, however late: if its time goes by while the scheduler is stopped or the job is paused, the run is due when
+    /// that ends, and if the job's last run has not ended by then, it waits for that. So it never counts as missed or overlapped.
+    /// With other [`times`](Plan::times) than one this is [`every`](Plan::every).
     pub fn once(after: Duration) -> Plan {
-        // An interval has to be longer than zero, also one that never passes.
-        Plan::every(after.max(Duration::from_nanos(1))).times(1)
+        // Where the run finds no room it is tried again after as long, which has to be longer than zero.
+        Plan::new(Timing::Once(Span::from(after.max(Duration::from_nanos(1))))).times(1)
     }
 
     /// Whenever the wall clock, in the time zone of `cron`, shows a time that matches it.
@@ -88,6 +95,10 @@ impl Plan {
     /// When the clock is set forward, a time that it has jumped over is due at once: one run is made for all of them, but see
     /// [`missed`](Plan::missed). When it is set back, times that have been are not due again, unless it is set back by more than
     /// three hours: then it had been wrong, and what it shows now counts.
+    ///
+    /// A line that is never due, or never again, is a plan as well: its job is there, with
+    /// [`next_run`](super::Scheduler::next_run) `None`, until it is removed or rescheduled. A line `@every 5m` is
+    /// [`Plan::every`] five minutes, and has nothing to do with the wall clock.
     ///
     /// ```
     /// use tourbillon::scheduler::{Plan, Scheduler};
@@ -100,7 +111,10 @@ impl Plan {
     /// ```
     #[cfg(all(feature = "cron", target_os = "linux"))]
     pub fn cron(cron: crate::Cron) -> Plan {
-        Plan::new(Timing::Cron(Box::new(cron)))
+        match cron.interval() {
+            Some(interval) => Plan::every(interval),
+            None => Plan::new(Timing::Cron(Box::new(cron))),
+        }
     }
 
     fn new(timing: Timing) -> Plan {
@@ -108,8 +122,16 @@ impl Plan {
     }
 
     /// So many runs, and then the job is gone. Zero is an error when the job is scheduled.
+    ///
+    /// Occurrences that are missed, overlapped or find no room use up none of them; with the last run the plan ends, and has no
+    /// further occurrence that could be missed.
     pub fn times(mut self, times: u64) -> Plan {
         self.times = times;
+        if let Timing::Once(interval) = self.timing
+            && times != 1
+        {
+            self.timing = Timing::Every(interval);
+        }
         self
     }
 
@@ -155,7 +177,7 @@ impl Plan {
         match (&self.first, &self.timing) {
             (First::At(instant), _) => clock.time_of(instant.into_std()),
             (First::AtOnce, _) => clock.now(),
-            (First::InTime, Timing::Every(interval)) => {
+            (First::InTime, Timing::Every(interval) | Timing::Once(interval)) => {
                 home::with(core.as_ptr(), |home| home.deadline(Duration::from(*interval)))
             }
             #[cfg(all(feature = "cron", target_os = "linux"))]
@@ -181,7 +203,7 @@ impl Timing {
     /// The time after that one.
     pub(super) fn after(&self, due: Time) -> Time {
         match self {
-            Timing::Every(interval) => due + *interval,
+            Timing::Every(interval) | Timing::Once(interval) => due + *interval,
             #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(cron) => cron.next_time(due).unwrap_or(Time::NEVER),
         }
@@ -190,11 +212,12 @@ impl Timing {
     /// Its first time after `now`, and how many lie after `due` and not after `now`.
     pub(super) fn beyond(&self, due: Time, now: Time) -> (Time, u64) {
         match self {
-            Timing::Every(interval) => {
+            Timing::Every(interval) | Timing::Once(interval) => {
                 let passed = (now - due).as_nanos() / interval.as_nanos();
                 // What cannot be represented is never.
                 let next = passed.checked_add(1).and_then(|count| count.checked_mul(interval.as_nanos()));
-                (next.map_or(Time::NEVER, |after| due + Span::from_nanos(after)), passed)
+                let next = next.map_or(Time::NEVER, |after| due + Span::from_nanos(after));
+                (next, if self.is_once() { 0 } else { passed })
             }
             #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(cron) => {
@@ -205,10 +228,15 @@ impl Timing {
         }
     }
 
+    /// Whether it has a single occurrence.
+    pub(super) fn is_once(&self) -> bool {
+        matches!(self, Timing::Once(_))
+    }
+
     /// Whether its times are those of the wall clock.
     pub(super) fn is_wall(&self) -> bool {
         match self {
-            Timing::Every(_) => false,
+            Timing::Every(_) | Timing::Once(_) => false,
             #[cfg(all(feature = "cron", target_os = "linux"))]
             Timing::Cron(_) => true,
         }

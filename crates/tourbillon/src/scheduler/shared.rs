@@ -115,7 +115,7 @@ impl<K> Shared<K> {
         drop(book);
         self.work.notify_all();
         aborted.iter().for_each(|abort| abort.give(&self.core, Outcome::Cancelled));
-        let_go(gone);
+        self.let_go(gone);
         self.try_end();
     }
 
@@ -130,7 +130,7 @@ impl<K> Shared<K> {
             self.work.notify_all();
             self.over.notify_all();
         }
-        let_go(gone);
+        self.let_go(gone);
         for watcher in watchers.into_values() {
             let _its_own_affair = contain(|| watcher.wake());
         }
@@ -153,6 +153,11 @@ impl<K> Shared<K> {
     pub(super) fn drop_inside<T>(&self, users: T) {
         self.contain_inside(|| drop(users));
     }
+
+    /// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
+    fn let_go(&self, jobs: Option<Agenda<Job<K>>>) {
+        jobs.into_iter().flat_map(Agenda::into_values).for_each(|job| self.drop_inside(job));
+    }
 }
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -172,16 +177,25 @@ impl<K: Send + Sync + 'static> Shared<K> {
         })
     }
 
-    /// The engine with the wall clock. The first who asks says which.
-    pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> &CoreRef {
+    /// The engine with the wall clock. The first caller says which. `None` if that was shut down before it was of any use: the
+    /// scheduler goes on without it.
+    pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> Option<&CoreRef> {
+        if let Some((core, _)) = self.wall.get() {
+            return Some(core);
+        }
+        // Making the engine may send an event to a subscriber of the user's, which may come back here. So it is made outside the
+        // cell (D81).
+        let core = core();
+        if core.is_closed() {
+            return None;
+        }
         let (core, _) = self.wall.get_or_init(|| {
-            let core = core();
             let bell = Bell::of(&self.this, &core, Shared::ring);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
             (core, bell)
         });
-        core
+        Some(core)
     }
 
     pub(super) fn instant(&self, due: Due) -> Instant {
@@ -408,13 +422,6 @@ impl<K> Drop for Users<K> {
     fn drop(&mut self) {
         let _its_own_affair = contain(|| drop(self.on_failure.take()));
         let _its_own_affair = contain(|| drop(self.spawn.take()));
-    }
-}
-
-/// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
-fn let_go<K>(jobs: Option<Agenda<Job<K>>>) {
-    for job in jobs.into_iter().flat_map(Agenda::into_values) {
-        let _its_own_affair = contain(|| drop(job));
     }
 }
 

@@ -10,7 +10,7 @@ use super::job::{Gone, Job};
 use super::plan::{FOR_EVER, Timing};
 use super::times::Times;
 use super::work::{Begun, Run, Work};
-use super::{Overflow, Overlap, Plan, Rules, ScheduleErrorKind, Shutdown};
+use super::{Overflow, Overlap, Plan, Rules, ScheduleErrorKind, Scheduler, Shutdown};
 use crate::agenda::Key;
 use crate::time::Instant;
 use crate::time::MissedTickBehavior::{Burst, Delay, Skip};
@@ -595,4 +595,18 @@ impl Lcg {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
+}
+
+#[test]
+fn d81_the_engine_of_the_wall_clock_is_made_outside_of_the_schedulers_cell() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
+        let scheduler = Scheduler::<u64>::builder().engine(&engine).threads(0).build().unwrap();
+        let shared = &scheduler.owner.shared;
+        // Making it sends an event, and a subscriber may schedule a cron job in there.
+        let core = shared.wall(|| shared.wall(|| engine.core().clone()).unwrap().clone());
+        sender.send(core.unwrap().as_ptr() == engine.core().as_ptr()).unwrap();
+    });
+    assert!(receiver.recv_timeout(Duration::from_secs(60)).expect("no deadlock, no panic"));
 }

@@ -1,8 +1,41 @@
 //! What can go wrong with time.
 
-use std::error::Error;
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+
+use crate::engine::ArmError;
+
+/// Why a timer cannot be used, with the names of `tokio::time::error::Error`.
+///
+/// As with Tokio, no function of [`time`](crate::time) returns it. It is there for code that names it in a type of its own: an
+/// [`ArmError`], which the `try_` forms return, converts into it, so that `?` works.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::Engine;
+/// use tourbillon::time::error::Error;
+///
+/// fn armed(engine: &Engine) -> Result<(), Error> {
+///     engine.try_sleep(Duration::from_secs(1))?;
+///     Ok(())
+/// }
+///
+/// let engine = Engine::builder().build()?;
+/// assert!(armed(&engine).is_ok());
+/// engine.shutdown();
+/// assert!(armed(&engine).unwrap_err().is_shutdown());
+/// # Ok::<(), tourbillon::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Error(ErrorKind);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ErrorKind {
+    Shutdown,
+    AtCapacity,
+    Invalid,
+}
 
 /// A [`timeout`](crate::time::timeout) or a [`Deadline`](crate::time::Deadline) was reached before the future was ready.
 ///
@@ -37,6 +70,66 @@ enum Reason {
 #[non_exhaustive]
 pub struct ZeroPeriod;
 
+impl Error {
+    /// Creates an error that says that the engine was shut down.
+    #[must_use]
+    pub fn shutdown() -> Error {
+        Error(ErrorKind::Shutdown)
+    }
+
+    /// Returns whether the engine was shut down. No timer of that engine can be armed again.
+    #[must_use]
+    pub fn is_shutdown(&self) -> bool {
+        self.0 == ErrorKind::Shutdown
+    }
+
+    /// Creates an error that says that the engine holds as many timers as it may.
+    #[must_use]
+    pub fn at_capacity() -> Error {
+        Error(ErrorKind::AtCapacity)
+    }
+
+    /// Returns whether the engine holds as many timers as it may. A later attempt may succeed.
+    #[must_use]
+    pub fn is_at_capacity(&self) -> bool {
+        self.0 == ErrorKind::AtCapacity
+    }
+
+    /// Creates an error that says that a duration is longer than a timer can wait. Only other code has such timers: here every
+    /// duration is valid.
+    #[must_use]
+    pub fn invalid() -> Error {
+        Error(ErrorKind::Invalid)
+    }
+
+    /// Returns whether a duration is longer than a timer can wait.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.0 == ErrorKind::Invalid
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            ErrorKind::Shutdown => "the timer engine has been shut down",
+            ErrorKind::AtCapacity => "the timer engine is at capacity and cannot arm another timer",
+            ErrorKind::Invalid => "the duration is longer than a timer can wait",
+        })
+    }
+}
+
+impl StdError for Error {}
+
+impl From<ArmError> for Error {
+    fn from(error: ArmError) -> Error {
+        match error {
+            ArmError::Full { .. } => Error::at_capacity(),
+            ArmError::Stopped => Error::shutdown(),
+        }
+    }
+}
+
 impl Elapsed {
     pub(crate) fn deadline_reached() -> Elapsed {
         Elapsed(Reason::DeadlineReached)
@@ -62,7 +155,7 @@ impl fmt::Display for Elapsed {
     }
 }
 
-impl Error for Elapsed {}
+impl StdError for Elapsed {}
 
 impl From<Elapsed> for io::Error {
     fn from(_: Elapsed) -> io::Error {
@@ -77,4 +170,4 @@ impl fmt::Display for ZeroPeriod {
     }
 }
 
-impl Error for ZeroPeriod {}
+impl StdError for ZeroPeriod {}

@@ -125,7 +125,8 @@ pin_project! {
     /// ```
     ///
     /// After `Err(Elapsed)` the future is still there: [`reset`](Timeout::reset) and go on polling, or take it back with
-    /// [`into_inner`](Timeout::into_inner).
+    /// [`into_inner`](Timeout::into_inner). For that it is `Unpin` if its future is. (Tokio's never is; what compiles with that
+    /// compiles with this.)
     ///
     /// # Cancel safety
     ///

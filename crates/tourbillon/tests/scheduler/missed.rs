@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tourbillon::Time;
-use tourbillon::scheduler::{Overlap, Plan, Remaining};
+use tourbillon::scheduler::{Builder, Overflow, Overlap, Plan, Remaining, Run};
 use tourbillon::time::MissedTickBehavior::{self, Burst, Delay, Skip};
 
 use crate::Story;
 use crate::by_hand::ms;
+use crate::random::{Random, seed};
 
 const OVERLAPS: [Overlap; 3] = [Overlap::Skip, Overlap::QueueOne, Overlap::Parallel];
 
@@ -182,5 +183,196 @@ fn g5_a_past_first_time_before_a_stop_and_a_start_is_passed_over() {
         assert_eq!(story.scheduler.next_run("late"), Some(story.instant(ms(55))), "{missed:?}");
         story.pass(ms(15));
         assert_eq!(story.made_at_ms(), [("late", 55), ("late", 65)], "{missed:?}");
+    }
+}
+
+// ---- what counts as missed ----
+
+const POLICIES: [MissedTickBehavior; 3] = [Skip, Burst, Delay];
+
+/// The occurrences of a plan that were due and were not run, by both counters; they must agree.
+fn missed(story: &Story) -> u64 {
+    story.scheduler.stats().missed
+}
+
+#[test]
+fn d60_a_single_run_misses_nothing_however_late_it_is() {
+    for policy in POLICIES {
+        for overlap in OVERLAPS {
+            for after in [Duration::ZERO, Duration::from_nanos(1), Duration::from_nanos(7), ms(3)] {
+                let story = Story::with(|builder| builder.missed(policy).overlap(overlap));
+                story.add("once", Plan::once(after));
+                story.stall(ms(100));
+                story.pass(ms(100));
+                assert_eq!(story.made().len(), 1, "{policy:?} {overlap:?} {after:?}");
+                assert_eq!(missed(&story), 0, "{policy:?} {overlap:?} {after:?}");
+                assert_eq!(story.scheduler.stats().overlapped, 0, "{policy:?} {overlap:?} {after:?}");
+                assert!(!story.scheduler.contains("once"));
+            }
+        }
+    }
+}
+
+#[test]
+fn d60_a_plan_of_some_runs_misses_what_went_by_before_its_last_run_and_nothing_after_it() {
+    // 10, 20 .. 100 go by, then each of the others is made in time.
+    for (policy, before_last, at_once) in [(Skip, 9, 1), (Burst, 0, 10), (Delay, 0, 1)] {
+        for overlap in OVERLAPS {
+            for times in 1..=12 {
+                let story = Story::with(|builder| builder.missed(policy).overlap(overlap));
+                story.add("some", Plan::every(ms(10)).times(times));
+                story.stall(ms(105));
+                assert_eq!(story.made().len() as u64, at_once.min(times), "{policy:?} {overlap:?} {times}");
+                // With its last run made late, the plan is over: it has no occurrence after that.
+                let expected = if times == 1 { 0 } else { before_last };
+                assert_eq!(missed(&story), expected, "{policy:?} {overlap:?} {times}");
+                story.pass(ms(1000));
+                assert_eq!(missed(&story), expected, "{policy:?} {overlap:?} {times}");
+                assert_eq!(story.scheduler.stats().runs, times);
+                assert_eq!(story.scheduler.stats().overlapped, 0, "{policy:?} {overlap:?} {times}");
+                assert!(!story.scheduler.contains("some"));
+            }
+        }
+    }
+}
+
+#[test]
+fn d60_a_last_run_after_late_ones_misses_nothing() {
+    let story = Story::new();
+    story.add("two", Plan::every(ms(10)).times(2));
+    story.stall(ms(35));
+    assert_eq!(missed(&story), 2, "those of 20 and 30");
+    story.stall(ms(500));
+    assert_eq!((missed(&story), story.scheduler.stats().runs), (2, 2));
+    assert!(!story.scheduler.contains("two"));
+}
+
+#[test]
+fn d60_a_last_run_that_finds_no_room_is_not_the_last_and_what_went_by_counts() {
+    let story = Story::with(|builder| builder.queue(0).overflow(Overflow::Skip));
+    story.add("first", Plan::once(ms(10)));
+    story.add("other", Plan::every(ms(10)).times(1));
+    // Both are due, and there is room for one. Of the other 20, 30 and 40 went by as well.
+    story.stall(ms(45));
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.overflowed, stats.missed), (1, 1, 3));
+    story.pass(ms(5));
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.overflowed, stats.missed, stats.jobs), (2, 1, 3, 0));
+}
+
+#[test]
+fn d60_a_removed_job_misses_nothing_more() {
+    for policy in POLICIES {
+        let story = Story::with(|builder| builder.missed(policy));
+        story.add("tick", ms(10));
+        story.stall(ms(35));
+        let before = missed(&story);
+        assert!(story.scheduler.remove("tick"));
+        story.stall(ms(1000));
+        assert_eq!(missed(&story), before, "{policy:?}");
+    }
+}
+
+#[test]
+fn d60_a_reschedule_to_a_single_run_misses_nothing_of_the_plan_before_it() {
+    for policy in POLICIES {
+        let story = Story::with(|builder| builder.missed(policy));
+        story.add("tick", ms(10));
+        story.pass(ms(10));
+        story.engine.clock().advance(ms(500));
+        // Nobody has looked since; the occurrences in between are those of a plan that is no more.
+        story.scheduler.reschedule("tick", Plan::once(Duration::ZERO)).unwrap();
+        story.stall(ms(500));
+        assert_eq!((missed(&story), story.made().len()), (0, 2), "{policy:?}");
+        assert!(!story.scheduler.contains("tick"));
+    }
+}
+
+#[test]
+fn d60_a_single_run_whose_time_goes_by_in_a_stop_or_a_pause_is_made_afterwards_and_nothing_is_missed() {
+    for after in [Duration::ZERO, ms(10)] {
+        let story = Story::new();
+        story.scheduler.stop();
+        story.add("once", Plan::once(after));
+        story.pass(ms(100));
+        assert_eq!(story.made(), []);
+        story.scheduler.start();
+        assert_eq!(story.scheduler.next_run("once"), Some(story.instant(ms(100))));
+        story.turn();
+        assert_eq!(story.ms(), [100]);
+        assert_eq!(missed(&story), 0, "{after:?}");
+
+        let story = Story::new();
+        story.add("once", Plan::once(after));
+        assert!(story.scheduler.pause("once"));
+        story.pass(ms(100));
+        assert!(story.scheduler.resume("once"));
+        story.turn();
+        assert_eq!(story.ms(), [100]);
+        assert_eq!(missed(&story), 0, "{after:?}");
+    }
+}
+
+#[test]
+fn d60_a_job_that_reschedules_itself_for_a_single_run_makes_it_and_overlaps_nothing() {
+    for overlap in OVERLAPS {
+        let story = Story::with(|builder| builder.overlap(overlap));
+        let writes = story.writes();
+        let job = move |run: Run<&'static str>| {
+            writes(&run);
+            let (scheduler, number) = (run.scheduler().unwrap(), run.number());
+            async move {
+                if number < 3 {
+                    scheduler.reschedule("again", Plan::once(Duration::ZERO)).unwrap();
+                }
+                tourbillon::time::sleep(ms(5)).await;
+            }
+        };
+        story.scheduler.schedule_async("again", Plan::once(ms(1)), job).unwrap();
+        story.pass(ms(50));
+        let stats = story.scheduler.stats();
+        assert_eq!((stats.runs, stats.missed, stats.overlapped, stats.jobs), (3, 0, 0, 0), "{overlap:?}");
+    }
+}
+
+#[test]
+fn d60_a_last_run_that_waits_for_the_one_before_it_leaves_nothing_to_overlap() {
+    let story = Story::with(|builder| builder.overlap(Overlap::QueueOne));
+    story.add_slow("slow", Plan::every(ms(10)).times(2), ms(35));
+    // 20 waits for the run of 10; 30 and 40 are no occurrences of a plan of two runs.
+    story.pass(ms(200));
+    assert_eq!(story.due_ms(), [10, 20]);
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.overlapped, stats.missed, stats.jobs), (2, 0, 0, 0));
+
+    let story = Story::with(|builder| builder.missed(Burst));
+    story.add_slow("slow", Plan::every(ms(10)).times(3), ms(35));
+    // All three went by and are made up for, one after the other: there is no fourth that could overlap.
+    story.stall(ms(35));
+    story.pass(ms(200));
+    assert_eq!(story.due_ms(), [10, 20, 30]);
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.overlapped, stats.missed, stats.jobs), (3, 0, 0, 0));
+}
+
+#[test]
+fn d60_what_is_run_and_what_is_counted_add_up_to_what_was_due() {
+    let seed = seed();
+    for story in 0..200 {
+        let mut random = Random(seed ^ story);
+        let overlap = random.one_of(OVERLAPS);
+        let interval = 1 + random.below(20);
+        let rules = |builder: Builder<&'static str>| builder.missed(Skip).overlap(overlap);
+        let story = Story::with(rules);
+        story.add("tick", Plan::every(Duration::from_nanos(interval)));
+        let mut now = 0;
+        for _ in 0..50 {
+            let by = random.below(100);
+            now += by;
+            story.stall(Duration::from_nanos(by));
+        }
+        let stats = story.scheduler.stats();
+        assert_eq!(stats.runs + stats.missed + stats.overlapped, now / interval, "every {interval} ns for {now} ns");
     }
 }

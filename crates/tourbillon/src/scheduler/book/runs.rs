@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use async_task::Runnable;
+use tourbillon_queue::Time;
 
 use super::{Book, Phase};
 use crate::agenda::{Key, Popped};
-use crate::scheduler::job::{Gone, Job};
+use crate::scheduler::job::{Due as Outcome, Gone, Job};
 use crate::scheduler::times::{Due, Times};
 use crate::scheduler::work::Work;
 use crate::scheduler::{Overflow, Shutdown};
@@ -105,13 +106,13 @@ impl<K> Book<K> {
             troubles.failed += 1;
             troubles.last_failure = end.failure;
         }
-        let is_wall = job.timing.is_wall();
+        let (is_wall, wanted) = (job.timing.is_wall(), job.wants());
         let next = job.end_run();
         if let Some(time) = next
             && self.phase != Phase::Ending(Shutdown::Abort)
         {
             self.line_up(end.job, Due { time, is_wall });
-            self.leave_wheel_if_last(end.job);
+            self.place_if_changed(end.job, wanted);
         }
         let is_over = self.jobs.get(end.job).is_some_and(Job::is_over);
         if is_over { self.remove(end.job) } else { None }
@@ -184,17 +185,28 @@ impl<K> Book<K> {
             return self.place(key);
         }
         let outcome = job.fall_due(due.time, now);
-        if outcome.missed > 0 || outcome.overlapped > 0 {
-            let troubles = job.troubles();
-            add(&mut troubles.missed, outcome.missed);
-            add(&mut troubles.overlapped, outcome.overlapped);
-            add(&mut self.stats.missed, outcome.missed);
-            add(&mut self.stats.overlapped, outcome.overlapped);
-        }
         if outcome.run {
             self.line_up(key, due);
         }
+        if outcome.missed > 0 || outcome.overlapped > 0 {
+            self.count(key, outcome);
+        }
         self.place(key);
+    }
+
+    /// Counts the occurrences that are not made, when it is known whether the run that is made is the plan's last: a plan has no
+    /// occurrences after its last run, however late that is (D60).
+    fn count(&mut self, key: Key, outcome: Outcome) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let is_last = outcome.run && job.times == 0;
+        let missed = if is_last { 0 } else { outcome.missed };
+        if missed > 0 || outcome.overlapped > 0 {
+            let troubles = job.troubles();
+            add(&mut troubles.missed, missed);
+            add(&mut troubles.overlapped, outcome.overlapped);
+            add(&mut self.stats.missed, missed);
+            add(&mut self.stats.overlapped, outcome.overlapped);
+        }
     }
 
     /// Puts a run in line, or does what the rules say if there is no room.
@@ -216,9 +228,10 @@ impl<K> Book<K> {
         self.runs.push_back(Ready { job: key, due, plan });
     }
 
-    /// A job whose last run stands in line is waited for no more: else it would count as overlapped when it is next due.
-    fn leave_wheel_if_last(&mut self, key: Key) {
-        if self.jobs.get(key).is_some_and(|job| job.times == 0) {
+    /// Moves a job on the wheel if it no longer [wants](Job::wants) to be where it was. A job whose last run stands in line leaves
+    /// the wheel: else it would count as overlapped when it is next due. One whose backlog found no room comes back to it.
+    fn place_if_changed(&mut self, key: Key, wanted: Time) {
+        if self.jobs.get(key).is_some_and(|job| job.wants() != wanted) {
             self.place(key);
         }
     }
