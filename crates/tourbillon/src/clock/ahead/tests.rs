@@ -30,8 +30,11 @@ struct World {
     /// Readings of the counter or the clock.
     readings: Cell<u64>,
     /// What happens before each reading.
-    before_reading: RefCell<Box<dyn FnMut(&World)>>,
+    before_reading: RefCell<Event>,
 }
+
+/// Something that happens to a machine.
+type Event = Box<dyn FnMut(&World)>;
 
 /// What happens to a counter while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -265,7 +268,7 @@ fn goes_well(world: &World, number: u64, windows: u64) {
         thread.run(1_000);
     }
     thread.run(100_000);
-    if number % 16 == 0 {
+    if number.is_multiple_of(16) {
         thread.run(600_000);
         assert!(thread.is_cheap(), "the counter is not used after the event before reading {number}");
     }
