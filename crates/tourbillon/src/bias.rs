@@ -21,6 +21,11 @@
 //! so a guest who finds that it did not leaves the lock *revoked*: from then on it is an ordinary mutex, until the
 //! owner has come so often alone that the bias pays again. Where the kernel has no `membarrier` it stays so.
 
+#[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
+mod tests;
+
+use std::time::Duration;
+
 use crate::barrier;
 use crate::sync::{AtomicBool, IS_CHECK, Mutex, Ordering, UnsafeCell, lock, spin_loop, yield_now};
 
@@ -121,16 +126,48 @@ impl<T: Busy> Biased<T> {
     }
 
     fn wait_for_owner(&self) {
-        let mut spins = 0;
+        let mut patience = Patience::default();
         while self.inside.load(Ordering::Acquire) {
-            // It is inside for some tens of nanoseconds, unless the kernel has taken its core away.
-            if spins < 64 && !IS_CHECK {
-                spins += 1;
-                spin_loop();
-            } else {
-                yield_now();
-            }
+            patience.wait();
         }
+    }
+}
+
+/// How a guest waits for an owner that is inside: for some tens of nanoseconds, unless the kernel has taken the owner's core away.
+///
+/// After some spins and yields the guest sleeps. `sched_yield` does not let the owner run if the guest has a real-time priority, the owner
+/// has none, and both are on one core: then the guest would wait until the kernel takes the core from it, about a second later (D71).
+/// The owner leaves by a plain store and wakes nobody, so the guest sleeps for a time, which grows.
+#[derive(Default)]
+struct Patience {
+    waits: u32,
+}
+
+impl Patience {
+    const SPINS: u32 = 64;
+    const YIELDS: u32 = 16;
+    const FIRST_SLEEP: Duration = Duration::from_micros(50);
+    const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+
+    fn wait(&mut self) {
+        // In a check the tool decides when the owner goes on.
+        if IS_CHECK {
+            return yield_now();
+        }
+        self.waits = self.waits.saturating_add(1);
+        if self.waits <= Self::SPINS {
+            spin_loop();
+        } else if self.waits <= Self::SPINS + Self::YIELDS {
+            yield_now();
+        } else {
+            std::thread::sleep(self.sleep());
+        }
+    }
+
+    /// How long the guest sleeps now.
+    fn sleep(&self) -> Duration {
+        let doubled = self.waits.saturating_sub(Self::SPINS + Self::YIELDS + 1).min(8);
+        (Self::FIRST_SLEEP * (1 << doubled)).min(Self::LONGEST_SLEEP)
     }
 }
 

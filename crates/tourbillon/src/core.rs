@@ -385,9 +385,9 @@ impl Core {
         self.driven().map(|shard| shard.wants().next(floor)).min().map_or(waits, |next| next.min(waits))
     }
 
-    /// Whether any timer that the driver waits for is precise.
-    pub(crate) fn is_precise(&self) -> bool {
-        self.driven().any(|shard| shard.wants().is_precise())
+    /// Returns whether a precise timer that the driver waits for is due within [`LEAD`](crate::slack::LEAD).
+    pub(crate) fn is_lead_in(&self) -> bool {
+        self.driven().any(|shard| shard.wants().is_lead_in())
     }
 
     /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.

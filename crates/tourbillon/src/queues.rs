@@ -77,9 +77,10 @@ impl Queue {
         on!(self, queue => queue.insert(locked, node, due))
     }
 
+    /// Returns when it was due in the queue.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, locked: &mut Locked, place: Place) {
-        on!(self, queue => { queue.remove(locked, place); })
+    pub(crate) fn remove(&mut self, locked: &mut Locked, place: Place) -> Time {
+        on!(self, queue => queue.remove(locked, place).1)
     }
 
     pub(crate) fn next_wakeup(&self) -> Option<Time> {

@@ -25,7 +25,7 @@ use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
 use crate::returns::{HEAP, Returns};
 use crate::slab::{NONE, Slab};
-use crate::slack::{Class, LEAD, Mode};
+use crate::slack::{Class, LEAD, Leads, Mode};
 use crate::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::stats::Counts;
 use crate::sync::{AtomicBool, AtomicU64, IS_CHECK, Ordering, aside};
@@ -101,8 +101,8 @@ pub(crate) enum Access {
 /// Written under the shard's lock and read by the driver without it.
 pub(crate) struct Wants {
     times: [AtomicU64; 2],
-    /// Some of its timers are precise: the last visit has found so.
-    precise: AtomicBool,
+    /// A precise timer is due within [`LEAD`]: the last visit has found so. The driver stays awake until then.
+    lead_in: AtomicBool,
 }
 
 /// Which of a shard's queues.
@@ -155,8 +155,8 @@ pub(crate) struct Inner {
     counts: Counts,
     /// How many are in the strict queue.
     strict: usize,
-    /// How many of those are precise.
-    precise: usize,
+    /// When the precise ones among those are due there.
+    leads: Leads,
     closed: bool,
     /// How many nodes are in use, once the engine is gone: with the last of them goes their memory.
     left: Option<usize>,
@@ -179,7 +179,7 @@ impl Shard {
             slab: Slab::new(),
             counts: Counts::default(),
             strict: 0,
-            precise: 0,
+            leads: Leads::default(),
             closed: false,
             left: None,
         };
@@ -549,7 +549,7 @@ impl Inner {
         if mode.class() != Class::Precise {
             return wants.bring_forward(Line::Strict, due);
         }
-        self.precise += 1;
+        self.leads.put(due);
         wants.bring_forward(Line::Strict, ahead(due))
     }
 
@@ -576,22 +576,24 @@ impl Inner {
         if place == Place::NOWHERE {
             return;
         }
-        if mode == Mode::RELAXED {
-            self.queues[Line::Relaxed as usize].remove(&mut locked, place);
+        let due = if mode == Mode::RELAXED {
+            self.queues[Line::Relaxed as usize].remove(&mut locked, place)
         } else {
-            self.queues[Line::Strict as usize].remove(&mut locked, place);
-        }
-        self.left_queue(node, mode);
+            self.queues[Line::Strict as usize].remove(&mut locked, place)
+        };
+        self.left_queue(node, due, mode);
     }
 
-    /// Notes that a node is in no queue any more.
+    /// Notes that a node, which was due at `due` in its queue, is in no queue any more.
     #[inline(always)]
-    fn left_queue(&mut self, node: NodeRef, mode: Mode) {
+    fn left_queue(&mut self, node: NodeRef, due: Time, mode: Mode) {
         // SAFETY: under the lock.
         unsafe { node.set_place(Place::NOWHERE) };
         if mode != Mode::RELAXED {
             self.strict -= 1;
-            self.precise -= usize::from(mode.class() == Class::Precise);
+            if mode.class() == Class::Precise {
+                self.leads.take(due);
+            }
         }
     }
 
@@ -648,7 +650,8 @@ impl Inner {
         self.settle_young();
         let before = batch.len();
         let more = self.fire_batch(&shard.wants, now, batch) == Settled::More;
-        shard.wants.set([self.next(Line::Relaxed, now), self.next(Line::Strict, now)], self.precise > 0);
+        let (strict, lead_in) = self.next_strict(now);
+        shard.wants.set([self.next(Line::Relaxed), strict], lead_in);
         Visit { fired: batch.len() - before, more }
     }
 
@@ -707,7 +710,7 @@ impl Inner {
             let mode = unsafe { node.mode() };
             match node.state().fire(due) {
                 Fire::Won(deadline) => {
-                    self.left_queue(node, mode);
+                    self.left_queue(node, due, mode);
                     self.counts.fired(now - deadline);
                     // SAFETY: the shard has won, so the waker is its own.
                     batch.push(unsafe { node.take_waker() });
@@ -719,12 +722,16 @@ impl Inner {
                         index -= 1;
                         ready[index..=index + before].rotate_left(1);
                         ready[index + before] = (node, mode.round_up(deadline));
+                        if mode.class() == Class::Precise {
+                            self.leads.take(due);
+                            self.leads.put(mode.round_up(deadline));
+                        }
                     } else {
-                        self.left_queue(node, mode);
+                        self.left_queue(node, due, mode);
                         self.link_again(wants, node, deadline, mode);
                     }
                 }
-                Fire::Lost => self.left_queue(node, mode),
+                Fire::Lost => self.left_queue(node, due, mode),
             }
         }
     }
@@ -747,12 +754,20 @@ impl Inner {
         }
     }
 
-    /// When a queue wants to be visited after a visit at `now`.
-    fn next(&self, line: Line, now: Time) -> Time {
-        let next = self.queues[line as usize].next_wakeup().unwrap_or(Time::NEVER);
-        let early = ahead(next);
-        // Once the time ahead of a precise timer has been reached, the timer itself is what is next.
-        if line == Line::Strict && self.precise > 0 && early > now { early } else { next }
+    /// When a queue wants to be visited for its own sake.
+    fn next(&self, line: Line) -> Time {
+        self.queues[line as usize].next_wakeup().unwrap_or(Time::NEVER)
+    }
+
+    /// When the strict queue wants to be visited after a visit at `now`, and whether the driver stays awake until then because a precise
+    /// timer is due within [`LEAD`]. Other timers of the queue do not get that (D73).
+    fn next_strict(&self, now: Time) -> (Time, bool) {
+        let next = self.next(Line::Strict);
+        match self.leads.first().map(ahead) {
+            Some(early) if early > now => (next.min(early), false),
+            Some(_) => (next, true),
+            None => (next, false),
+        }
     }
 }
 
@@ -765,7 +780,7 @@ impl Busy for Inner {
 
 impl Wants {
     fn new() -> Wants {
-        Wants { times: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)], precise: AtomicBool::new(false) }
+        Wants { times: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)], lead_in: AtomicBool::new(false) }
     }
 
     /// When this queue wants to be visited.
@@ -792,15 +807,16 @@ impl Wants {
     }
 
     /// Under the lock, after a visit.
-    fn set(&self, times: [Time; 2], precise: bool) {
+    fn set(&self, times: [Time; 2], lead_in: bool) {
         for (want, time) in self.times.iter().zip(times) {
             want.store(time.as_nanos(), Ordering::Release);
         }
-        self.precise.store(precise, Ordering::Relaxed);
+        self.lead_in.store(lead_in, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_precise(&self) -> bool {
-        self.precise.load(Ordering::Relaxed)
+    /// Returns whether the last visit has found a precise timer that is due within [`LEAD`].
+    pub(crate) fn is_lead_in(&self) -> bool {
+        self.lead_in.load(Ordering::Relaxed)
     }
 }
 

@@ -1,10 +1,13 @@
 //! How late a timer may be, so that wake-ups can be shared.
 
+mod leads;
+
 use std::fmt;
 use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+pub(crate) use self::leads::Leads;
 use crate::state::LAST;
 
 /// How far after its deadline a timer may fire, on purpose. (Never before it.)
@@ -79,7 +82,8 @@ impl Slack {
         Slack(Mode::new(Class::Strict, grid))
     }
 
-    /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes.
+    /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes. It does not spin
+    /// before other timers.
     ///
     /// Where an engine is turned from outside, it is for who turns it to spin: a runtime's [`Worker`](crate::Worker) is
     /// told [so](crate::Worker::too_short_to_sleep).

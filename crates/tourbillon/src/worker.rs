@@ -138,11 +138,12 @@ impl Worker {
         self.next_turn_after(now).map(|next| Duration::from(next - now))
     }
 
-    /// The thread should not sleep for so long or less, but [`turn`](Worker::turn) in a loop: some 20 microseconds, as going to sleep
-    /// takes longer; more with a [precise](crate::Slack::precise) timer pending.
+    /// Returns the time for which, or for less, the thread should not sleep but [`turn`](Worker::turn) in a loop: some 20 microseconds,
+    /// as going to sleep takes longer. It is 0.2 ms once a turn has found a [precise](crate::Slack::precise) timer that is due within
+    /// that time; the [next turn](Worker::next_turn) is planned so that one does.
     #[must_use]
     pub fn too_short_to_sleep(&self) -> Duration {
-        Duration::from(too_short(self.shard().wants().is_precise()))
+        Duration::from(too_short(self.shard().wants().is_lead_in()))
     }
 
     /// For those who watch this worker.

@@ -17,6 +17,8 @@
 //! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
 
 mod pace;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 mod thread;
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 mod tokio_task;
@@ -238,6 +240,7 @@ struct Wheelwork {
 }
 
 /// What a driver does next.
+#[derive(PartialEq, Eq, Debug)]
 enum Next {
     /// Another round: there is more to do at the same time.
     More,
@@ -274,7 +277,7 @@ impl Wheelwork {
         }
         // A clock that was set back has left the pace ahead.
         let floor = self.pace.floor().min(now + Span::from(SPACE));
-        if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_precise()) {
+        if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_lead_in()) {
             return Next::Soon;
         }
         match self.core.driving.plan(&self.core, floor) {
@@ -357,7 +360,8 @@ pub(crate) const SPACE: Duration = Duration::from_micros(1750);
 /// never end.
 const AT_ONCE: usize = 1 << 16;
 
-/// Who turns timers does not sleep for less than this: that costs more than to stay awake, and would make a precise timer late.
-pub(crate) fn too_short(is_precise: bool) -> Span {
-    if is_precise { Span::from(LEAD) } else { Span::from_nanos(20_000) }
+/// The driver does not sleep for this long or less. To sleep costs more than to stay awake; and during the lead-in of a precise timer
+/// (the last [`LEAD`] before it is due) it would make that timer late.
+pub(crate) fn too_short(is_lead_in: bool) -> Span {
+    if is_lead_in { Span::from(LEAD) } else { Span::from_nanos(20_000) }
 }

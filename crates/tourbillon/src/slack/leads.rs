@@ -1,0 +1,103 @@
+//! When the precise timers of a shard are due: the earliest of them, for which the driver wakes up early.
+//!
+//! Precise timers are in the same queue as other strict ones, so that all of them fire in the order in which they were armed (P3).
+//! The queue cannot tell when the first precise one is due. So those times are kept here, too: a heap of the times that were put in, and
+//! a heap of those that were taken out. A time that is first in both is removed from both. A time that was taken out and is
+//! not first stays until it is, or until more were taken out than are left; then all of them are removed at once. An operation
+//! takes O(log n) on average, and allocates nothing once the heaps have grown.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use tourbillon_queue::Time;
+
+/// A collection of times, of which the earliest is known.
+#[derive(Default)]
+pub(crate) struct Leads {
+    put_in: BinaryHeap<Reverse<Time>>,
+    /// A part of `put_in`; the first times of the two differ.
+    taken_out: BinaryHeap<Reverse<Time>>,
+}
+
+/// So many times may have been taken out before they are removed, however few are left.
+const KEPT: usize = 64;
+
+impl Leads {
+    pub(crate) fn put(&mut self, time: Time) {
+        self.put_in.push(Reverse(time));
+    }
+
+    /// Takes out a time that was put in.
+    pub(crate) fn take(&mut self, time: Time) {
+        self.taken_out.push(Reverse(time));
+        while !self.taken_out.is_empty() && self.taken_out.peek() == self.put_in.peek() {
+            self.taken_out.pop();
+            self.put_in.pop();
+        }
+        if self.taken_out.len() > KEPT.max(self.put_in.len() / 2) {
+            self.remove_taken();
+        }
+    }
+
+    /// The earliest time.
+    pub(crate) fn first(&self) -> Option<Time> {
+        self.put_in.peek().map(|first| first.0)
+    }
+
+    #[cold]
+    fn remove_taken(&mut self) {
+        let mut left = std::mem::take(&mut self.put_in).into_sorted_vec();
+        let mut taken = std::mem::take(&mut self.taken_out).into_sorted_vec();
+        let mut gone = taken.drain(..).peekable();
+        left.retain(|time| gone.next_if_eq(time).is_none());
+        drop(gone);
+        self.put_in = left.into();
+        self.taken_out = taken.into();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::hash::{BuildHasher, RandomState};
+
+    use super::*;
+
+    #[test]
+    fn d73_the_earliest_time_is_known_whatever_was_put_in_and_taken_out() {
+        let seed = std::env::var("TOURBILLON_SEED").ok().map(|seed| seed.parse::<u64>().expect("a number"));
+        let mut random = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        println!("to repeat this: TOURBILLON_SEED={random}");
+        let mut below = |bound: usize| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) as usize % bound
+        };
+        let (mut leads, mut times) = (Leads::default(), Vec::new());
+        for step in 0..if cfg!(miri) { 2_000 } else { 20_000 } {
+            // First it grows, then it shrinks, and again.
+            if below(10) < if step / 1000 % 2 == 0 { 6 } else { 4 } || times.is_empty() {
+                let time = Time::from_nanos(below(1000) as u64);
+                leads.put(time);
+                times.push(time);
+            } else {
+                leads.take(times.swap_remove(below(times.len())));
+            }
+            assert_eq!(leads.first(), times.iter().min().copied());
+            assert!(leads.put_in.len() <= 2 * times.len() + 2 * KEPT, "what was taken out is kept");
+        }
+        times.drain(..).for_each(|time| leads.take(time));
+        assert_eq!((leads.first(), leads.put_in.len(), leads.taken_out.len()), (None, 0, 0));
+    }
+
+    /// A far time in front does not keep what comes and goes behind it.
+    #[test]
+    fn d73_p7_times_that_come_and_go_take_no_more_room() {
+        let mut leads = Leads::default();
+        leads.put(Time::from_nanos(1));
+        for n in 2..10_000 {
+            leads.put(Time::from_nanos(n));
+            leads.take(Time::from_nanos(n));
+            assert!(leads.put_in.len() <= 2 * KEPT);
+        }
+        assert_eq!(leads.first(), Some(Time::from_nanos(1)));
+    }
+}
