@@ -154,7 +154,7 @@ impl<K> Job<K> {
     /// Its first time that is not before `now`, which is after the one that it has; and how many lie between.
     pub(super) fn beyond(&self, now: Time) -> (Time, u64) {
         // A time that is just now is not over.
-        self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1))
+        self.timing.beyond(self.due, now - Span::from_nanos(1))
     }
 
     /// One of its runs is put in line.
