@@ -32,9 +32,7 @@ fn the_first_timer_is_the_one_that_is_popped_next() {
             let distance = Span::from_nanos(digit << shift);
             match random.below(10) {
                 0..5 => keys.push(wheel.insert(now + distance, step)),
-                5 => {
-                    keys.push(wheel.insert(Time::from_nanos(now.as_nanos().saturating_sub(distance.as_nanos())), step))
-                }
+                5 => keys.push(wheel.insert(now - distance, step)),
                 6 if !keys.is_empty() => drop(wheel.remove(keys[random.below(keys.len() as u64) as usize])),
                 7 => {
                     now = wheel.next_deadline().unwrap_or(now).max(now);

@@ -72,7 +72,7 @@ where
                     0 => now + Span::from_nanos(random.below(100)),
                     1 => Time::from_nanos(now.as_nanos() / 1000 * 1000 + 1000),
                     2 => now + Span::from_nanos(random.next() >> random.below(60) >> 4),
-                    _ => Time::from_nanos(now.as_nanos().saturating_sub(random.below(100))),
+                    _ => now - Span::from_nanos(random.below(100)),
                 };
                 let place = queue.insert(&mut Outside, id.clone(), deadline);
                 id.place.set(place);

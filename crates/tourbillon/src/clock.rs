@@ -298,7 +298,7 @@ impl Anchor {
     fn to_time(self, std: StdInstant) -> Time {
         match std.checked_duration_since(self.std) {
             Some(after) => self.time + Span::from(after),
-            None => Time::from_nanos(self.time.as_nanos().saturating_sub(Span::from(self.std - std).as_nanos())),
+            None => self.time - Span::from(self.std - std),
         }
     }
 }

@@ -830,5 +830,5 @@ impl Mode {
 
 /// When the driver wakes up for a precise timer.
 fn ahead(due: Time) -> Time {
-    Time::from_nanos(due.as_nanos().saturating_sub(LEAD.as_nanos() as u64))
+    due - Span::from(LEAD)
 }

@@ -94,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Clock, Driver, Engine};
+    use crate::{Clock, Driver, Engine, Span};
 
     /// Counts what it hears, and does something then.
     struct Ear {
@@ -134,8 +134,7 @@ mod tests {
     }
 
     fn set_back(engine: &Engine, by: Duration) {
-        let now = engine.clock().now().as_nanos();
-        engine.clock().set(Time::from_nanos(now - by.as_nanos() as u64));
+        engine.clock().set(engine.clock().now() - Span::from(by));
     }
 
     #[test]

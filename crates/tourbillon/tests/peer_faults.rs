@@ -11,14 +11,13 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Log, Task, eventually, manual, ms, poll_with, waker, years};
+use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
-use tourbillon::time::{self, Instant, MissedTickBehavior, Sleep, timeout, try_interval};
+use tourbillon::time::{self, MissedTickBehavior, Sleep, timeout, try_interval};
 use tourbillon::{ArmError, Clock, Engine, Outcome, QueueKind, Slack};
 use tourbillon_queue::Time;
 
-const NANO: Duration = Duration::from_nanos(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn secs(secs: u64) -> Duration {
@@ -29,10 +28,6 @@ fn armed(engine: &Engine, duration: Duration, waker: &Waker) -> Pin<Box<Sleep>> 
     let mut sleep = Box::pin(engine.sleep(duration));
     assert!(poll_with(sleep.as_mut(), waker).is_pending());
     sleep
-}
-
-fn now(engine: &Engine) -> Instant {
-    engine.sleep(Duration::ZERO).deadline()
 }
 
 #[test]

@@ -12,20 +12,14 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
-use by_hand::{Log, Task, eventually, manual, ms, poll_with, waker, years};
+use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
-const NANO: Duration = Duration::from_nanos(1);
-
 fn slacks() -> [Slack; 4] {
     [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_micros(300)), Slack::precise()]
-}
-
-fn now(engine: &Engine) -> Instant {
-    engine.sleep(Duration::ZERO).deadline()
 }
 
 /// Fires timers of four threads, and holds them against the standard library's clock.

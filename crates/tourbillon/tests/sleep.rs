@@ -9,16 +9,9 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Log, Task, eventually, manual, ms, poll_with, waker, years};
+use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep, sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
-
-const NANO: Duration = Duration::from_nanos(1);
-
-/// What the clock of an engine shows, as users see it.
-fn now(engine: &Engine) -> Instant {
-    engine.sleep(Duration::ZERO).deadline()
-}
 
 fn boxed(sleep: Sleep) -> Pin<Box<Sleep>> {
     Box::pin(sleep)
@@ -898,4 +891,47 @@ fn f8_t7_made_and_polled_in_one_go_it_wakes_a_driver_that_sleeps_for_longer() {
     let (_near, _) = Sleep::polled(ms(5), &mut near.cx());
     eventually("the nearer one fires", || near.wakes() == 1);
     assert_eq!(far.wakes(), 0);
+}
+
+#[test]
+fn p5_durations_from_zero_to_max_are_all_valid() {
+    let engine = manual();
+    let task = Task::new();
+    let start = now(&engine);
+    for duration in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_nanos(u64::MAX), years(600)] {
+        for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::MAX), Slack::precise()] {
+            let mut sleep = pin!(engine.sleep(duration).slack(slack));
+            assert!(sleep.deadline() > start + years(100));
+            assert!(task.poll(sleep.as_mut()).is_pending());
+            assert!(engine.try_sleep(duration).is_ok());
+            // They can be moved like any other.
+            sleep.as_mut().reset(start + Duration::MAX);
+            sleep.as_mut().disarm();
+            sleep.as_mut().arm();
+            assert_eq!(engine.advance(ms(1)), 0);
+            assert!(task.poll(sleep.as_mut()).is_pending());
+            let soon = now(&engine) + ms(1);
+            sleep.as_mut().reset(soon);
+            let most = if slack == Slack::upto(Duration::MAX) { None } else { Some(1) };
+            assert!(most.is_none_or(|fired| engine.advance(ms(1)) == fired), "{duration:?} with {slack:?}");
+        }
+    }
+    assert!(task.poll(pin!(engine.sleep(Duration::ZERO))).is_ready());
+}
+
+#[test]
+fn p8_b8_a_sleep_until_a_time_of_day_is_counted_from_what_is_left_or_by_the_wall_clock_itself() {
+    let manual = Engine::builder().clock(Clock::manual()).build().unwrap();
+    let wall = Engine::builder().clock(Clock::wall()).driver(Driver::external()).build().unwrap();
+    let soon = std::time::SystemTime::now() + Duration::from_secs(3600);
+    for engine in [&manual, &wall] {
+        let mut sleep = std::pin::pin!(engine.sleep_until_wall(soon));
+        assert!(poll_with(sleep.as_mut(), std::task::Waker::noop()).is_pending());
+        let mut past = std::pin::pin!(engine.sleep_until_wall(std::time::SystemTime::UNIX_EPOCH));
+        assert!(poll_with(past.as_mut(), std::task::Waker::noop()).is_ready());
+    }
+    let left = manual.turn().next.expect("one is pending") - manual.clock().now();
+    assert!(left <= Duration::from_secs(3600).into() && left > Duration::from_secs(3000).into());
+    let due = wall.turn().next.expect("one is pending").as_nanos();
+    assert_eq!(u128::from(due), soon.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_nanos());
 }

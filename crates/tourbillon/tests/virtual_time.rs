@@ -6,8 +6,8 @@ use std::future::Future;
 use std::sync::mpsc;
 use std::time::{Duration, Instant as RealInstant};
 
-use tourbillon::Engine;
 use tourbillon::time::{self, Instant};
+use tourbillon::{Engine, Time};
 
 fn hours(hours: u64) -> Duration {
     Duration::from_secs(3600 * hours)
@@ -142,8 +142,8 @@ fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_
     // Around the last moment that can be told from never: it is a minute before the end of the clock.
     for before_the_end in [(1 << 36) + 1, 1 << 36, 1 << 35, 1 << 34, 1, 0] {
         let clock = Engine::current().clock().clone();
-        let now = u64::MAX - before_the_end - centuries;
-        futures_lite::future::block_on(time::advance(Duration::from_nanos(now - clock.now().as_nanos())));
+        let now = Time::from_nanos(u64::MAX - before_the_end - centuries);
+        futures_lite::future::block_on(time::advance((now - clock.now()).into()));
         let mut never = std::pin::pin!(time::sleep(Duration::MAX));
         let task = by_hand::Task::new();
         assert!(task.poll(never.as_mut()).is_pending());

@@ -3,7 +3,7 @@
 mod by_hand;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
@@ -187,4 +187,20 @@ fn b1_a_task_that_wanders_between_executors_keeps_its_timers() {
         }
         assert!(start.elapsed() < Duration::from_secs(60), "it does not come to an end");
     }
+}
+
+#[test]
+fn b1_without_any_runtime_a_sleep_can_be_waited_for() {
+    let start = StdInstant::now();
+    futures_lite::future::block_on(sleep(ms(5)));
+    assert!(start.elapsed() >= ms(5));
+    // And without an executor, by nothing but a waker.
+    let (told, hears) = mpsc::channel();
+    let mut sleep = pin!(sleep(ms(5)));
+    let tells = waker(move || told.send(()).unwrap());
+    if poll_with(sleep.as_mut(), &tells).is_ready() {
+        tells.wake();
+    }
+    hears.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(sleep.is_elapsed());
 }

@@ -10,15 +10,10 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, ms, poll_with, waker, years};
+use by_hand::{Task, eventually, ms, poll_with, waker, with_shards, years};
 use futures_lite::future::block_on;
 use tourbillon::time::{self, Sleep};
 use tourbillon::{Clock, Engine, Outcome, Slack, Worker};
-
-/// An engine that is turned by hand, with so many shards.
-fn with_shards(shards: usize) -> Engine {
-    Engine::builder().clock(Clock::manual()).shards(shards).build().unwrap()
-}
 
 /// An engine on the real clock, with a driver thread.
 fn with_driver(shards: usize) -> Engine {

@@ -49,7 +49,11 @@ impl Tally {
 
     /// A job runs that was due at an instant.
     pub(super) fn ran(&self, due: Instant) {
-        let now = Instant::now();
+        self.ran_at(due, Instant::now());
+    }
+
+    /// Notes a run that was due at one instant and happens at another.
+    fn ran_at(&self, due: Instant, now: Instant) {
         let mut counts = self.threads[this_thread() % SHARDS].lock();
         if self.time.contains(&due) {
             counts.lateness.saturating_record(now.saturating_duration_since(due).as_nanos() as u64);
@@ -107,15 +111,17 @@ mod tests {
 
     #[test]
     fn only_what_was_due_in_the_time_counts_whichever_thread_it_ran_on() {
-        let begin = Instant::now() - Duration::from_secs(10);
+        // A second ahead: the instant just before `begin` exists even on a machine that has just been started.
+        let begin = Instant::now() + Duration::from_secs(1);
         let tally = Tally::of(begin..begin + Duration::from_secs(1));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    tally.ran(begin - Duration::from_millis(1));
-                    tally.ran(begin);
-                    tally.ran(begin + Duration::from_millis(999));
-                    tally.ran(begin + Duration::from_secs(1));
+                    let now = begin + Duration::from_secs(10);
+                    tally.ran_at(begin - Duration::from_millis(1), now);
+                    tally.ran_at(begin, now);
+                    tally.ran_at(begin + Duration::from_millis(999), now);
+                    tally.ran_at(begin + Duration::from_secs(1), now);
                 });
             }
         });
@@ -126,9 +132,10 @@ mod tests {
 
     #[test]
     fn a_run_that_was_due_before_the_time_still_happens_in_it() {
-        let now = Instant::now();
-        let tally = Tally::of(now..now + Duration::from_secs(3600));
-        tally.ran(now - Duration::from_secs(1));
+        let due = Instant::now();
+        let begin = due + Duration::from_secs(1);
+        let tally = Tally::of(begin..begin + Duration::from_secs(3600));
+        tally.ran_at(due, begin);
         assert_eq!((tally.runs(), tally.happened()), (0, 1));
     }
 }

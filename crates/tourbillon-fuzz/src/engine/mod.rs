@@ -20,7 +20,7 @@ use std::task::Wake;
 use std::time::Duration;
 
 use tourbillon::time::Instant;
-use tourbillon::{Clock, Engine, QueueKind, Slack, Time};
+use tourbillon::{Clock, Engine, QueueKind, Slack, Span, Time};
 
 use self::delays::Delays;
 use self::jobs::Jobs;
@@ -211,7 +211,7 @@ impl World {
                 self.is_settled.set(false);
             }
             4 => {
-                clock.set(Time::from_nanos(clock.now().as_nanos().saturating_sub(op.number % 1_000_000)));
+                clock.set(clock.now() - Span::from_nanos(op.number % 1_000_000));
                 self.is_settled.set(false);
             }
             5 => _ = self.engine.turn(),

@@ -90,12 +90,12 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
             Op::Advance(by) => {
                 self.now = match self.oracle.next_deadline() {
                     Some(next) if by % 2 == 0 && next > self.now => next,
-                    _ => Time::from_nanos(self.now.as_nanos().saturating_add(by / 2)),
+                    _ => self.now + Span::from_nanos(by / 2),
                 };
                 self.expire(usize::MAX, self.now);
             }
             Op::Backwards(by) => {
-                let then = Time::from_nanos(self.now.as_nanos().saturating_sub(by));
+                let then = self.now - Span::from_nanos(by);
                 self.expire(usize::MAX, then);
             }
             Op::Some(steps) => {

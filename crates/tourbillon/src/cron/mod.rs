@@ -271,6 +271,8 @@ impl fmt::Debug for Cron {
 
 #[cfg(test)]
 mod tests {
+    use tourbillon_queue::Span;
+
     use super::*;
 
     #[test]
@@ -278,12 +280,12 @@ mod tests {
         let cron = Cron::utc("0 0 1 * *").unwrap();
         let february = Time::from_nanos(31 * 24 * 60 * 60 * 1_000_000_000);
         assert_eq!(cron.next_time(Time::ZERO), Some(february));
-        assert_eq!(cron.next_time(Time::from_nanos(february.as_nanos() - 1)), Some(february));
+        assert_eq!(cron.next_time(february - Span::from_nanos(1)), Some(february));
         // 21 July 2554, 23:34:33.709551615.
         let last = Time::from_nanos(18_446_659_200_000_000_000);
-        assert_eq!(cron.next_time(Time::from_nanos(last.as_nanos() - 1)), None, "August is beyond");
+        assert_eq!(cron.next_time(last - Span::from_nanos(1)), None, "August is beyond");
         let daily = Cron::utc("@daily").unwrap();
-        assert_eq!(daily.next_time(Time::from_nanos(last.as_nanos() - 1)), Some(last));
+        assert_eq!(daily.next_time(last - Span::from_nanos(1)), Some(last));
         assert_eq!(daily.next_time(last), None);
         assert_eq!(daily.next_time(Time::NEVER), None);
     }

@@ -25,7 +25,7 @@ impl Pace {
 
     /// When there is a wake-up to spend.
     pub(crate) fn floor(&self) -> Time {
-        Time::from_nanos(self.full_at.as_nanos().saturating_sub(saved().as_nanos()))
+        self.full_at - saved()
     }
 }
 

@@ -166,7 +166,7 @@ impl<K> Job<K> {
             return (now, 0);
         }
         // A time that is just now is not over.
-        let (next, passed) = self.timing.beyond(self.due, Time::from_nanos(now.as_nanos() - 1));
+        let (next, passed) = self.timing.beyond(self.due, now - Span::from_nanos(1));
         (next, passed.saturating_add(1))
     }
 

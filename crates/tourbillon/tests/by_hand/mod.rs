@@ -21,6 +21,19 @@ pub(crate) fn manual() -> Engine {
     Engine::builder().clock(Clock::manual()).build().unwrap()
 }
 
+/// An engine whose clock stands still but for `Engine::advance`, with so many shards.
+pub(crate) fn with_shards(shards: usize) -> Engine {
+    Engine::builder().clock(Clock::manual()).shards(shards).build().unwrap()
+}
+
+/// What the clock of an engine shows, as users see it.
+pub(crate) fn now(engine: &Engine) -> tourbillon::time::Instant {
+    engine.sleep(Duration::ZERO).deadline()
+}
+
+/// The least by which times can differ.
+pub(crate) const NANO: Duration = Duration::from_nanos(1);
+
 /// Until it is dropped, the time of this thread stands still but for [`Paused::advance`].
 #[cfg(feature = "test-util")]
 pub(crate) struct Paused(());

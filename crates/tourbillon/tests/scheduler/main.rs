@@ -9,14 +9,15 @@ mod by_hand;
 mod random;
 
 mod asynchronous;
-mod bad_input;
 mod failures;
 mod faults;
+mod keys;
 mod lifecycle;
 mod memory;
 mod missed;
 mod overflow;
 mod overlap;
+mod plans;
 mod races;
 mod schedule;
 

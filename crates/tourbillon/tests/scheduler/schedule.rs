@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tourbillon::scheduler::{Plan, Remaining, ScheduleErrorKind, Scheduler};
+use tourbillon::scheduler::{Plan, Remaining, Scheduler};
 
 use crate::by_hand::{eventually, manual, ms};
 use crate::{Count, Story};
@@ -188,60 +188,6 @@ fn d33_of_many_that_are_late_each_is_begun_in_its_order() {
     let log = log.lock().unwrap();
     assert_eq!(log.len(), 5000);
     assert!(log.is_sorted());
-}
-
-#[test]
-fn g2_keys_can_be_of_any_type_and_be_looked_up_by_what_they_borrow() {
-    let engine = manual();
-    let scheduler: Scheduler<String> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
-    scheduler.schedule("alice".to_owned(), ms(10), |_| ()).unwrap();
-    assert!(scheduler.contains("alice"));
-    assert_eq!(scheduler.remaining("alice"), Some(Remaining::ForEver));
-    assert!(scheduler.next_run("alice").is_some() && scheduler.report("alice").is_some());
-    assert!(scheduler.pause("alice") && scheduler.resume("alice"));
-    assert_eq!(scheduler.reschedule("alice", ms(20)), Ok(()));
-    assert!(scheduler.remove("alice") && !scheduler.contains("alice"));
-
-    let scheduler: Scheduler<(u8, Vec<u8>)> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
-    scheduler.schedule((1, vec![2, 3]), ms(10), |_| ()).unwrap();
-    assert!(scheduler.contains(&(1, vec![2, 3])) && !scheduler.contains(&(1, vec![2])));
-
-    // A key need not be `Clone`, nor `Debug`.
-    #[derive(PartialEq, Eq, Hash)]
-    struct Own(&'static str);
-    let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
-    let count = Count::default();
-    scheduler.schedule(Own("x"), ms(10), count.job()).unwrap();
-    scheduler.schedule(Own(""), ms(10), count.job()).unwrap();
-    engine.advance(ms(10));
-    assert!(scheduler.remove(&Own("x")) && scheduler.contains(&Own("")));
-    assert_eq!(count.get(), 2);
-
-    let scheduler: Scheduler<()> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
-    scheduler.schedule((), ms(10), |_| ()).unwrap();
-    assert_eq!(scheduler.schedule((), ms(10), |_| ()).unwrap_err().kind, ScheduleErrorKind::Duplicate);
-}
-
-#[test]
-fn g2_keys_that_hash_alike_are_told_apart() {
-    #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
-    struct Alike(u32);
-    impl std::hash::Hash for Alike {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            state.write_u32(7);
-        }
-    }
-    let engine = manual();
-    let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
-    for key in 0..200 {
-        scheduler.schedule(Alike(key), ms(10), |_| ()).unwrap();
-    }
-    for key in (0..200).step_by(2) {
-        assert!(scheduler.remove(&Alike(key)));
-    }
-    let mut keys = scheduler.keys();
-    keys.sort();
-    assert_eq!(keys, (0..200).skip(1).step_by(2).map(Alike).collect::<Vec<_>>());
 }
 
 #[test]

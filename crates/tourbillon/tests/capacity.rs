@@ -1,0 +1,271 @@
+//! The capacity of an engine: what finds no room is refused, or waits for it in line.
+
+mod by_hand;
+
+use std::pin::pin;
+use std::thread;
+use std::time::Duration;
+
+use by_hand::{Log, NANO, Task, ms, now, poll_with, years};
+use futures_lite::future::block_on;
+use tourbillon::time::Sleep;
+use tourbillon::{ArmError, Clock, Engine, Outcome, Slack};
+
+/// An engine that is full, and what takes its room.
+fn full() -> (Engine, Sleep) {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let takes_all_room = engine.try_sleep(years(1)).unwrap();
+    (engine, takes_all_room)
+}
+
+#[test]
+fn d43_p7_at_capacity_try_sleep_gives_an_error_that_says_the_limit() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(3).build().unwrap();
+    let mut held: Vec<_> = (0..3).map(|_| engine.try_sleep(ms(10)).unwrap()).collect();
+    let full = engine.try_sleep(ms(10)).unwrap_err();
+    assert_eq!(full, ArmError::Full { capacity: 3 });
+    assert!(full.to_string().contains('3'), "{full}");
+    assert!(engine.try_sleep(Duration::ZERO).is_ok(), "what is due already takes no place");
+    held.pop();
+    let again = engine.try_sleep(ms(10)).unwrap();
+    assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 3 });
+    drop((held, again));
+    let all: Vec<_> = (0..3).map(|_| engine.try_sleep(ms(10))).collect();
+    assert!(all.iter().all(Result::is_ok), "every place has come back");
+}
+
+#[test]
+fn b7_the_try_forms_say_at_once_that_an_engine_is_full_or_stopped() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _entered = engine.enter();
+    let first = tourbillon::time::try_sleep(ms(10)).expect("there is room for one");
+    assert_eq!(tourbillon::time::try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 });
+    let (error, future) = tourbillon::time::try_timeout(ms(10), std::future::ready(7)).expect_err("it is full");
+    assert_eq!((error, future.into_inner()), (ArmError::Full { capacity: 1 }, 7));
+    drop(first);
+    assert!(tourbillon::time::try_timeout(ms(10), std::future::ready(7)).is_ok());
+    engine.shutdown();
+    assert_eq!(tourbillon::time::try_sleep(ms(10)).unwrap_err(), ArmError::Stopped);
+}
+
+#[test]
+fn d43_p1_at_capacity_a_plain_sleep_waits_for_room_and_is_never_early() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let (first_task, task) = (Task::new(), Task::new());
+    let mut first = Box::pin(engine.sleep(ms(10)));
+    assert!(first_task.poll(first.as_mut()).is_pending());
+    let mut soon = pin!(engine.sleep(ms(5)));
+    let mut late = pin!(engine.sleep(ms(50)));
+    assert!(task.poll(soon.as_mut()).is_pending());
+    assert!(task.poll(late.as_mut()).is_pending());
+    assert_eq!(engine.stats().armed, 1);
+    engine.advance(ms(10));
+    assert!(first_task.poll(first.as_mut()).is_ready());
+    assert!(task.wakes() >= 1, "there is room");
+    assert!(task.poll(soon.as_mut()).is_ready(), "its time has passed meanwhile");
+    assert!(task.poll(late.as_mut()).is_pending());
+    assert_eq!(engine.advance(ms(40) - NANO), 0);
+    assert_eq!(engine.advance(NANO), 1);
+    assert!(task.poll(late.as_mut()).is_ready());
+}
+
+#[test]
+fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _held = engine.try_sleep(ms(5)).unwrap();
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(5)));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    engine.shutdown();
+    assert_eq!(task.wakes(), 1);
+    assert!(task.poll(sleep.as_mut()).is_ready());
+    assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
+}
+
+#[test]
+fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_says_that_it_is_stopped() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let held = engine.try_sleep(ms(5)).unwrap();
+    engine.shutdown();
+    assert_eq!(engine.try_sleep(ms(5)).unwrap_err(), ArmError::Stopped);
+    drop(held);
+    assert_eq!(engine.try_sleep(ms(5)).unwrap_err(), ArmError::Stopped);
+}
+
+#[test]
+fn d43_a_sleep_that_is_dropped_while_it_waits_for_room_lets_its_waker_go_and_harms_no_other() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let held = engine.try_sleep(ms(100)).unwrap();
+    let (waits, goes) = (Task::new(), Task::new());
+    let mut waiting = pin!(engine.sleep(ms(10)));
+    assert!(waits.poll(waiting.as_mut()).is_pending());
+    for _ in 0..100 {
+        let mut sleep = Box::pin(engine.sleep(ms(1)));
+        assert!(goes.poll(sleep.as_mut()).is_pending());
+        drop(sleep);
+        assert_eq!(goes.wakers_held(), 0);
+        // The other may be asked to look again, and has to wait on.
+        if waits.wakes() > 0 {
+            assert!(waits.poll(waiting.as_mut()).is_pending());
+        }
+    }
+    drop(held);
+    assert!(waits.wakes() > 0, "there is room");
+    assert!(waits.poll(waiting.as_mut()).is_pending());
+    assert_eq!(engine.advance(ms(10)), 1);
+    assert!(waits.poll(waiting.as_mut()).is_ready());
+    assert_eq!(waits.wakers_held(), 0);
+}
+
+#[test]
+fn d43_many_threads_share_a_small_capacity_and_all_get_through() {
+    let engine = Engine::builder().capacity(2).shards(2).build().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    let start = std::time::Instant::now();
+                    block_on(engine.sleep(Duration::from_micros(100)));
+                    assert!(start.elapsed() >= Duration::from_micros(100));
+                }
+            });
+        }
+    });
+    let stats = engine.stats();
+    assert_eq!((stats.pending, stats.armed), (0, stats.fired));
+}
+
+#[test]
+fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_place_in_the_order_in_which_they_came() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    let log = Log::default();
+    let wakers: Vec<_> = (0..20).map(|name| log.waker(name)).collect();
+    let mut sleeps: Vec<_> = wakers.iter().map(|_| Box::pin(engine.sleep(ms(10)))).collect();
+    for _ in 0..2 {
+        // Who asks twice keeps its place.
+        for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
+            assert!(poll_with(sleep.as_mut(), waker).is_pending());
+        }
+    }
+    drop(takes_all_room);
+    for name in 0..20 {
+        assert_eq!(log.take(), [name], "one place, one wake-up");
+        drop(sleeps.remove(0));
+    }
+}
+
+#[test]
+fn b6_d65_a_sleep_that_waits_for_room_keeps_its_place_with_another_waker_and_nobody_overtakes_it() {
+    let (engine, takes_all_room) = full();
+    let log = Log::default();
+    let mut sleeps: Vec<_> = (0..20).map(|_| Box::pin(engine.sleep(ms(10)))).collect();
+    for (name, sleep) in sleeps.iter_mut().enumerate() {
+        assert!(poll_with(sleep.as_mut(), &log.waker(name as u64)).is_pending());
+    }
+    for (name, sleep) in sleeps.iter_mut().enumerate().rev() {
+        assert!(poll_with(sleep.as_mut(), &log.waker(100 + name as u64)).is_pending());
+    }
+    drop(takes_all_room);
+    for name in 0..20 {
+        assert_eq!(log.take(), [100 + name]);
+        assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 }, "the place is reserved");
+        let mut first = sleeps.remove(0);
+        // Armed or not, it gives the place on when it goes.
+        let _armed = name % 2 == 0 && poll_with(first.as_mut(), &log.waker(0)).is_ready();
+    }
+    assert!(engine.try_sleep(ms(10)).is_ok());
+}
+
+#[test]
+fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() {
+    let (engine, takes_all_room) = full();
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    let tasks: Vec<_> = (0..1000).map(|_| Task::new()).collect();
+    for task in &tasks {
+        assert!(task.poll(sleep.as_mut()).is_pending());
+        assert_eq!(tasks.iter().map(Task::wakers_held).sum::<usize>(), 1);
+        assert_eq!(task.wakers_held(), 1);
+    }
+    drop(takes_all_room);
+    let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
+    assert_eq!((woken[999], woken.iter().sum()), (1, 1));
+    assert!(tasks[0].poll(sleep.as_mut()).is_pending());
+    assert_eq!(engine.stats().pending, 1, "it has the room");
+    assert_eq!((engine.advance(ms(10)), tasks[0].wakes()), (1, 1));
+}
+
+#[test]
+fn p7_who_gives_up_waiting_for_room_disturbs_nobody_else_in_the_line() {
+    let (engine, takes_all_room) = full();
+    let (patient, impatient) = (Task::new(), Task::new());
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    assert!(patient.poll(sleep.as_mut()).is_pending());
+    for _ in 0..100 {
+        let mut gives_up = Box::pin(engine.sleep(ms(10)));
+        assert!(impatient.poll(gives_up.as_mut()).is_pending());
+        assert_eq!(impatient.wakers_held(), 1);
+        drop(gives_up);
+        assert_eq!((impatient.wakers_held(), patient.wakers_held()), (0, 1));
+    }
+    assert_eq!((impatient.wakes(), patient.wakes()), (0, 0));
+    drop(takes_all_room);
+    assert_eq!((impatient.wakes(), patient.wakes()), (0, 1));
+}
+
+#[test]
+fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
+    let (engine, takes_all_room) = full();
+    let start = now(&engine);
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(10)).slack(Slack::exact()));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    assert_eq!(sleep.deadline(), start + ms(10));
+    sleep.as_mut().reset(start + ms(30));
+    assert_eq!((sleep.deadline(), sleep.outcome()), (start + ms(30), None));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    // Held, it waits on, and is for ever where it gets room; let go, it is due as before.
+    sleep.as_mut().disarm();
+    assert_eq!((sleep.deadline(), task.wakers_held()), (start + ms(30), 1));
+    assert_eq!(engine.advance(ms(20)), 0);
+    drop(takes_all_room);
+    assert_eq!(task.wakes(), 1);
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    assert_eq!((engine.stats().pending, sleep.deadline()), (1, start + ms(30)));
+    sleep.as_mut().arm();
+    assert_eq!((engine.advance(ms(10) - NANO), engine.advance(NANO)), (0, 1));
+    assert_eq!(task.wakes(), 1);
+}
+
+#[test]
+fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() {
+    let (engine, _takes_all_room) = full();
+    let start = now(&engine);
+    let task = Task::new();
+    let mut sleep = pin!(engine.sleep(ms(10)));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    engine.advance(ms(9));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    engine.advance(ms(1));
+    assert!(sleep.is_elapsed(), "before it is polled");
+    assert!(task.poll(sleep.as_mut()).is_ready());
+    assert_eq!((sleep.outcome(), sleep.deadline()), (Some(Outcome::Fired), start + ms(10)));
+    assert_eq!((task.wakers_held(), task.wakes()), (0, 1));
+    // Reset, it waits again; and the task is woken if that is in the past.
+    sleep.as_mut().reset(start + ms(20));
+    assert!(task.poll(sleep.as_mut()).is_pending());
+    sleep.as_mut().reset(start);
+    assert_eq!((task.wakes(), task.wakers_held(), sleep.outcome()), (1, 0, Some(Outcome::Fired)));
+    assert!(task.poll(sleep.as_mut()).is_ready());
+}
+
+#[test]
+fn p7_a_sleep_that_finds_neither_room_nor_an_engine_leaves_no_waker_behind() {
+    let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
+    let _takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    engine.shutdown();
+    let (task, mut late) = (Task::new(), Box::pin(engine.sleep(ms(10))));
+    assert!(task.poll(late.as_mut()).is_ready());
+    drop(late);
+    assert_eq!(task.wakers_held(), 0);
+}
