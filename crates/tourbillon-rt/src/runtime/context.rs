@@ -17,6 +17,10 @@ use crate::reactor::Reactor;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRuntime(());
 
+impl NoRuntime {
+    pub(super) const NEW: NoRuntime = NoRuntime(());
+}
+
 /// What a thread is inside of.
 #[derive(Clone)]
 enum Inside {

@@ -32,6 +32,7 @@ mod worker;
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ use self::shared::{Shared, Watched};
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::sync::{contain, unblock};
-use crate::task::{JoinError, JoinHandle, Returned};
+use crate::task::{JoinError, JoinHandle, Lost, Returned};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
 ///
@@ -400,18 +401,46 @@ impl Handle {
 
 /// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
 ///
-/// Outside a runtime the handle says [`JoinError::NoRuntime`]; nothing panics.
+/// Outside a runtime the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped
+/// without having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told
+/// at once, use [`try_spawn`].
+#[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    Handle::current().map_or_else(|_| JoinHandle::without_runtime(), |handle| handle.spawn(future))
+    let caller = Location::caller();
+    try_spawn(future).unwrap_or_else(|_| JoinHandle::without_runtime(Lost { function: "spawn", caller }))
+}
+
+/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+///
+/// ```
+/// use tourbillon_rt::{NoRuntime, try_spawn};
+///
+/// fn log_in_background() -> Result<(), NoRuntime> {
+///     drop(try_spawn(async { println!("later") })?);
+///     Ok(())
+/// }
+/// assert!(log_in_background().is_err()); // on a thread without a runtime
+/// ```
+///
+/// # Errors
+/// There is no runtime on this thread. The future has been dropped.
+pub fn try_spawn<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().map(|handle| handle.spawn(future))
 }
 
 /// Makes a task of a future that stays on this thread, which has to be a worker, or inside of a `block_on`. It ends with that.
 ///
-/// Elsewhere the handle says [`JoinError::NoRuntime`].
+/// Elsewhere the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped without
+/// having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told at once, use
+/// [`try_spawn_local`].
 ///
 /// ```
 /// use std::rc::Rc;
@@ -426,19 +455,33 @@ where
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[track_caller]
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
+    let caller = Location::caller();
+    try_spawn_local(future).unwrap_or_else(|_| JoinHandle::without_runtime(Lost { function: "spawn_local", caller }))
+}
+
+/// Makes a task of a future that stays on this thread: [`spawn_local`].
+///
+/// # Errors
+/// The thread is neither a worker nor inside of a `block_on`. The future has been dropped.
+pub fn try_spawn_local<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     context::with_seat(|worker| {
-        let Some(worker) = worker else { return JoinHandle::without_runtime() };
+        let worker = worker.ok_or(NoRuntime::NEW)?;
         let (contained, control) = worker.seat().locals.contain(future);
         let seat = Arc::clone(worker.seat());
         let (runnable, task) = async_task::spawn_local(contained, move |runnable| seat.send(runnable));
         control.set_waker(runnable.waker());
         runnable.schedule();
-        JoinHandle::new(task, control)
+        Ok(JoinHandle::new(task, control))
     })
 }
 
