@@ -51,6 +51,7 @@
 //! | an operation is dropped or times out | it has moved no byte and moves none afterwards; the socket can be used on |
 //! | it completes when its time is over | the completion counts |
 //! | there is no runtime on the thread | what has to wait gives [`NoRuntime`]; a task that is lost is reported; nothing panics |
+//! | a task, or another `block_on`, calls [`Runtime::block_on`] | it blocks; other threads run the other tasks meanwhile, if need be one that is started for that |
 //! | there are no file descriptors left | the operation that needed one says so; a waiting connection can be accepted later |
 //! | the runtime is dropped | every task ends at its next await, what it holds is dropped |
 //! | nothing is due | no thread wakes up |

@@ -106,6 +106,23 @@ pub(super) fn seat_of(shared: &Shared) -> Option<Rc<Worker>> {
     seat.ok().flatten()
 }
 
+/// The seats that this thread has, of whatever runtimes, each once.
+pub(super) fn seats() -> Vec<Rc<Worker>> {
+    let seats = ENTERED.try_with(|entered| {
+        let mut seats: Vec<Rc<Worker>> = Vec::new();
+        for (_, inside) in &*entered.borrow() {
+            match inside {
+                Inside::Seat(worker) if !seats.iter().any(|seat| Rc::ptr_eq(seat, worker)) => {
+                    seats.push(Rc::clone(worker));
+                }
+                _ => {}
+            }
+        }
+        seats
+    });
+    seats.unwrap_or_default()
+}
+
 /// Whether the thread has a seat of any runtime.
 pub(super) fn has_seat() -> bool {
     ENTERED.with_borrow(|entered| entered.iter().any(|(_, inside)| matches!(inside, Inside::Seat(_))))

@@ -9,6 +9,8 @@
 //! | `monitor.rs` | what becomes of a worker that is blocked by its task |
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
+//! | `nesting.rs` | what a thread that waits in a nested `block_on` leaves to others |
+//! | `substitutes.rs` | the threads that run tasks meanwhile |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
 //! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
@@ -23,10 +25,12 @@ mod guests;
 #[cfg(all(test, loom))]
 mod models;
 mod monitor;
+mod nesting;
 mod registry;
 mod seat;
 mod shared;
 mod sleepers;
+mod substitutes;
 mod work;
 mod worker;
 
@@ -45,9 +49,11 @@ pub(crate) use self::registry::Control;
 
 use self::context::Guard;
 use self::monitor::Monitor;
+use self::nesting::Interrupted;
 use self::registry::catch;
 use self::seat::Seat;
 use self::shared::{Shared, Watched};
+use self::substitutes::Substitutes;
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::sync::{contain, unblock};
@@ -177,10 +183,25 @@ impl Runtime {
     /// Runs a future to its end, on this thread: it has a reactor and turns timers here meanwhile. The future need not be `Send`, and
     /// can use [`spawn_local`]; local tasks that have not ended with it are dropped.
     ///
-    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within
-    /// another `block_on`, or a task, it blocks that one, and no other task runs on this thread meanwhile; its own timers and sockets are served.
-    /// Within a waker that a thread of the runtime calls, it has timers, and tasks if there is another thread to run them; I/O that has
-    /// to wait gives [`NoRuntime`].
+    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too.
+    ///
+    /// # Within another `block_on`, or a task
+    /// A nested call blocks the task that makes it, of this runtime or another, and the thread's timers and sockets are served
+    /// meanwhile. The call runs no other tasks on its stack, but for [local](spawn_local) ones, which have no other thread. All others
+    /// are left to the other workers. If every thread that would run tasks waits in a nested call, a substitute thread runs them
+    /// until one of those calls returns: so a nested call can wait for any task, also with one worker and with none. A call that need
+    /// not wait starts no thread.
+    ///
+    /// Both the stack and the threads are bounded. A runtime has at most 64 substitutes. When there are as many, or the system refuses
+    /// a thread, the nested calls run the waiting tasks themselves; that, and to run local tasks, at most 16 nested calls of a
+    /// thread do. Deeper ones run only their own future. So what cannot be served is a nested call that waits for a local task from
+    /// more than 16 calls deep, or for a task that more than a thousand nested calls keep from running: it waits for ever.
+    ///
+    /// The handlers of an [`EventLoop`] are run by the threads that run the loop and no others: in a handler, a `block_on` that waits for
+    /// a task of the same loop waits until another thread runs the loop.
+    ///
+    /// Within a waker that a thread of the runtime calls, a nested call has timers and tasks; I/O that has to wait gives
+    /// [`NoRuntime`].
     ///
     /// # Panics
     /// With what the future panics.
@@ -207,11 +228,16 @@ impl Runtime {
     /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
+        let interrupted = Interrupted::new();
         let shared = &self.handle.shared;
         // Without workers nobody would run them; and who is one of them would wait for itself.
         let waits = shared.has_workers() && !shared.is_at_work_here();
+        if waits {
+            interrupted.suspend(None);
+        }
         let all_finished = waits && shared.wait_for_tasks(until);
         let aborted = if all_finished { 0 } else { shared.tasks_left() };
+        drop(interrupted);
         let blocked = self.end(until);
         Shutdown { aborted, blocked }
     }
@@ -226,6 +252,9 @@ impl Runtime {
             shared.finish();
             return 0;
         }
+        // This thread may work for another runtime, on whose tasks ours wait.
+        let interrupted = Interrupted::new();
+        interrupted.suspend(None);
         let mut blocked = Vec::new();
         for (thread, seat) in threads.into_iter().zip(&shared.seats) {
             match until {
@@ -235,13 +264,17 @@ impl Runtime {
             }
         }
         shared.finish();
-        if !blocked.is_empty() {
+        // (It may be one of them that drops us.)
+        let is_joined = !shared.is_at_work_here();
+        let grace = |until: Instant| until.max(Instant::now()) + GRACE;
+        let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
+        if !blocked.is_empty() || others > 0 {
             // The last of them ends the timers. Meanwhile nobody looks after them any more: others are not to rely on them.
             for seat in &blocked {
                 seat.leave_timers();
                 seat.reactor.evict();
             }
-            return blocked.len();
+            return blocked.len() + others;
         }
         shared.end_timers();
         let monitor = self.monitor.take();
@@ -305,10 +338,12 @@ impl Builder {
         let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
         let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
-        let shared = Arc::new(Shared::new(backend, engine, seats, watched));
+        let name = self.name.unwrap_or_else(|| "tourbillon-rt".into());
+        let substitutes = Substitutes::new(&name, workers);
+        let shared = Arc::new(Shared::new(backend, engine, seats, watched, substitutes));
         shared.guests.expect(first);
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new(), monitor: None };
-        runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
+        runtime.start(spares, &name)?;
         Ok(runtime)
     }
 }
