@@ -196,7 +196,8 @@ fn d67_the_threads_that_nested_calls_have_started_end_with_the_runtime() {
                 assert_eq!(runtime.block_on(chain(Arc::clone(&runtime), 30)).unwrap(), 30);
                 eventually("tasks have let go of the runtime", || Arc::strong_count(&runtime) == 1);
                 drop(runtime);
-                assert_eq!(support::threads_named("d67end"), [], "threads outlive their runtime");
+                // They have been joined; the kernel may list a thread for a moment longer.
+                eventually("all threads have ended", || support::threads_named("d67end").is_empty());
             }
         });
     });

@@ -97,8 +97,6 @@ impl Drop for Work {
             (true, false) => worker.suspend(),
             _ => worker.set_role(self.role),
         }
-        // The nested loop has consumed every call of the seat, also those for the loop outside of it (D66): that one looks again
-        // before it sleeps.
-        worker.seat().call();
+        worker.seat().nested_loop_has_ended();
     }
 }

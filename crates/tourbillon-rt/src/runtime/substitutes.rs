@@ -79,6 +79,18 @@ struct State {
     is_ended: bool,
 }
 
+/// What came of calling a substitute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Answer {
+    /// Tasks are run: by a substitute that was idle, or they were already.
+    Served,
+    /// The caller starts a thread, which counts as a runner already.
+    Start,
+    /// There are as many as there may be: a suspended thread has been asked to run tasks itself.
+    Refused,
+}
+
 /// A thread is a runner until this is dropped.
 pub(super) struct Runner<'a>(&'a Substitutes);
 
@@ -200,6 +212,52 @@ impl Substitutes {
         }
     }
 
+    /// Calls a substitute, unless a thread runs tasks.
+    pub(super) fn answer(&self) -> Answer {
+        let mut state = lock(&self.state);
+        if !state.is_deserted() || state.is_ended {
+            return Answer::Served;
+        }
+        if state.idle == 0 && state.alive >= MOST {
+            self.refuse(state);
+            return Answer::Refused;
+        }
+        state.runners += 1;
+        self.update(&state);
+        if state.idle == 0 {
+            state.alive += 1;
+            return Answer::Start;
+        }
+        state.idle -= 1;
+        state.calls += 1;
+        drop(state);
+        self.called.notify_one();
+        Answer::Served
+    }
+
+    /// The substitute that was called cannot run tasks: the system has no thread for it, or no descriptors.
+    fn is_not_served(&self) {
+        let mut state = lock(&self.state);
+        state.runners -= 1;
+        self.update(&state);
+        self.refuse(state);
+    }
+
+    /// A substitute has sat down.
+    pub(super) fn enter(&self, seat: &Arc<Seat>) {
+        self.change(|state| state.seats.push(Arc::clone(seat)));
+    }
+
+    /// A substitute that has retired is about to stand up.
+    pub(super) fn leave(&self, seat: &Arc<Seat>) {
+        self.change(|state| state.seats.retain(|other| !Arc::ptr_eq(other, seat)));
+    }
+
+    /// The thread of a substitute ends.
+    pub(super) fn end_substitute(&self) {
+        lock(&self.state).alive -= 1;
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.state);
         change(&mut state);
@@ -226,7 +284,10 @@ impl Substitutes {
     }
 
     /// By a substitute, a runner: whether it is one no longer, because it is not needed.
-    fn retires(&self) -> bool {
+    pub(super) fn retires(&self) -> bool {
+        if !self.has_surplus.load(Ordering::SeqCst) {
+            return false;
+        }
         let mut state = lock(&self.state);
         let retires = state.has_surplus();
         if retires {
@@ -259,36 +320,17 @@ impl Substitutes {
 /// A task is queued, and no thread runs tasks: calls a substitute.
 pub(super) fn call(shared: &Arc<Shared>) {
     let this = &shared.substitutes;
-    {
-        let mut state = lock(&this.state);
-        if !state.is_deserted() || state.is_ended {
-            return;
-        }
-        if state.idle == 0 && state.alive >= MOST {
-            return this.refuse(state);
-        }
-        state.runners += 1;
-        this.update(&state);
-        if state.idle > 0 {
-            state.idle -= 1;
-            state.calls += 1;
-            drop(state);
-            return this.called.notify_one();
-        }
-        state.alive += 1;
-    }
-    match start(shared) {
-        Ok(thread) => {
-            let mut state = lock(&this.state);
-            state.threads.retain(|thread| !thread.is_finished());
-            state.threads.push(thread);
-        }
-        Err(_) => {
-            let mut state = lock(&this.state);
-            state.alive -= 1;
-            state.runners -= 1;
-            this.update(&state);
-            this.refuse(state);
+    if this.answer() == Answer::Start {
+        match start(shared) {
+            Ok(thread) => {
+                let mut state = lock(&this.state);
+                state.threads.retain(|thread| !thread.is_finished());
+                state.threads.push(thread);
+            }
+            Err(_) => {
+                this.end_substitute();
+                this.is_not_served();
+            }
         }
     }
 }
@@ -298,7 +340,7 @@ fn start(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(shared.substitutes.name.clone()).spawn(move || {
         theirs.substitute_has_begun();
         while work(&theirs) && theirs.substitutes.is_called_again() {}
-        lock(&theirs.substitutes.state).alive -= 1;
+        theirs.substitutes.end_substitute();
         theirs.substitute_has_ended();
     })
 }
@@ -308,20 +350,17 @@ fn work(shared: &Arc<Shared>) -> bool {
     let this = &shared.substitutes;
     let Some(sitting) = Sitting::new(shared, Role::Worker) else {
         // There are no descriptors for a reactor.
-        let mut state = lock(&this.state);
-        state.runners -= 1;
-        this.update(&state);
-        this.refuse(state);
+        this.is_not_served();
         return false;
     };
     let seat = Arc::clone(sitting.worker().seat());
-    this.change(|state| state.seats.push(Arc::clone(&seat)));
+    this.enter(&seat);
     if shared.is_watched {
         shared.monitor.watch();
     }
     // As a worker: our own code does not panic, and should it, the thread goes on.
     while catch(|| sitting.worker().run(|| is_done(shared, sitting.worker()))).is_err() {}
-    this.change(|state| state.seats.retain(|other| !Arc::ptr_eq(other, &seat)));
+    this.leave(&seat);
     true
 }
 
@@ -331,8 +370,7 @@ fn is_done(shared: &Shared, worker: &Worker) -> bool {
     }
     // Local tasks run here and nowhere else: the thread stays for them.
     let has_locals = worker.seat().locals.len() > 0 && !shared.is_stopped();
-    let this = &shared.substitutes;
-    this.has_surplus.load(Ordering::SeqCst) && !has_locals && this.retires()
+    !has_locals && shared.substitutes.retires()
 }
 
 impl Drop for Runner<'_> {
