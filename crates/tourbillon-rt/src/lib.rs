@@ -31,7 +31,7 @@
 //!
 //! # What there is
 //! - [`Runtime`]: workers, each with a reactor and a shard of timers that it turns itself; they steal each other's tasks.
-//!   [`spawn`], [`spawn_local`], [`spawn_blocking`], [`JoinHandle`].
+//!   [`spawn`], [`spawn_local`], [`spawn_blocking`], [`JoinHandle`]. [`try_spawn`] is an error where [`spawn`] loses its task.
 //! - [`net`]: TCP and UDP. Every operation is an [`Io`] with [`timeout`](Io::timeout) and [`deadline`](Io::deadline).
 //! - [`time`]: the timers of the crate `tourbillon`. Within the runtime they are the worker's own: no other thread is told of them, and
 //!   the nearest deadline bounds the wait of the reactor. (A `Sleep` belongs to where it was made: one that is made outside the
@@ -50,7 +50,8 @@
 //! | a task blocks its worker | its tasks are stolen, its timers and sockets served by others, at most some 20 ms late |
 //! | an operation is dropped or times out | it has moved no byte and moves none afterwards; the socket can be used on |
 //! | it completes when its time is over | the completion counts |
-//! | there is no runtime on the thread | what has to wait gives [`NoRuntime`]; nothing panics |
+//! | there is no runtime on the thread | what has to wait gives [`NoRuntime`]; a task that is lost is reported; nothing panics |
+//! | a task, or another `block_on`, calls [`Runtime::block_on`] | it blocks; other threads run the other tasks meanwhile, if need be one that is started for that |
 //! | there are no file descriptors left | the operation that needed one says so; a waiting connection can be accepted later |
 //! | the runtime is dropped | every task ends at its next await, what it holds is dropped |
 //! | nothing is due | no thread wakes up |
@@ -100,6 +101,7 @@ pub use backend::{Backend, BuildError, UnknownBackend};
 pub use io::{Incomplete, Io, Operation};
 pub use runtime::{
     Builder, Entered, EventLoop, Handle, NoRuntime, Runtime, Shutdown, WorkGuard, spawn, spawn_blocking, spawn_local,
+    try_spawn, try_spawn_local,
 };
 pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.

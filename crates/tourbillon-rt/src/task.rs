@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -15,7 +16,8 @@ use crate::sync::{Fragile, Mutex, lock};
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///
-/// Dropping the handle lets the task run on.
+/// Dropping the handle lets the task run on. The handle of a task that was lost, because there was no runtime to spawn it on, says so on
+/// standard error if it is dropped without having been awaited.
 ///
 /// ```
 /// let runtime = tourbillon_rt::Runtime::new()?;
@@ -31,6 +33,16 @@ pub struct JoinHandle<T> {
     /// There is none if there was no runtime to spawn on.
     task: Option<FallibleTask<Returned<T>>>,
     control: Arc<Control>,
+    /// Where a task was lost that the handle's owner has not heard of yet.
+    lost: Option<Lost>,
+}
+
+/// A task that was spawned where there is no runtime.
+#[derive(Clone, Copy)]
+pub(crate) struct Lost {
+    /// The function that could not spawn it.
+    pub(crate) function: &'static str,
+    pub(crate) caller: &'static Location<'static>,
 }
 
 /// What has come of a task.
@@ -53,12 +65,12 @@ pub struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl<T> JoinHandle<T> {
     pub(crate) fn new(task: async_task::Task<Returned<T>>, control: Arc<Control>) -> JoinHandle<T> {
-        JoinHandle { task: Some(task.fallible()), control }
+        JoinHandle { task: Some(task.fallible()), control, lost: None }
     }
 
     /// Of a task that never was.
-    pub(crate) fn without_runtime() -> JoinHandle<T> {
-        JoinHandle { task: None, control: Arc::default() }
+    pub(crate) fn without_runtime(lost: Lost) -> JoinHandle<T> {
+        JoinHandle { task: None, control: Arc::default(), lost: Some(lost) }
     }
 
     /// Ends the task at its next await, at once if it waits: its handle then says [`JoinError::Cancelled`]. What it holds is dropped by a worker. Nothing happens to one that
@@ -79,7 +91,8 @@ impl<T> Future for JoinHandle<T> {
     type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let JoinHandle { task: Some(task), control } = &mut *self else {
+        let JoinHandle { task: Some(task), control, .. } = &mut *self else {
+            self.lost = None;
             return Poll::Ready(Err(JoinError::NoRuntime));
         };
         control.set_awaiter(context.waker());
@@ -95,6 +108,9 @@ impl<T> Drop for JoinHandle<T> {
         if let Some(task) = self.task.take() {
             task.detach();
         }
+        if let Some(lost) = self.lost.take() {
+            lost.report();
+        }
         self.control.forget_awaiter();
     }
 }
@@ -102,6 +118,19 @@ impl<T> Drop for JoinHandle<T> {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
+    }
+}
+
+impl Lost {
+    /// Says so on standard error: nothing else would tell the user that the task never ran (D62).
+    fn report(self) {
+        let Lost { function, caller } = self;
+        // A standard error that cannot be written to is no reason to panic.
+        let _ = writeln!(
+            io::stderr(),
+            "tourbillon-rt: a task was lost: `{function}` was called at {caller}, on a thread without a runtime, and its \
+             JoinHandle was dropped without being awaited"
+        );
     }
 }
 

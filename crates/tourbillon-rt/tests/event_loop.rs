@@ -73,6 +73,126 @@ fn a9_a_cancelled_wait_is_a_handler_that_says_so() {
     });
 }
 
+/// Records what was called.
+fn log() -> (Arc<Mutex<Vec<String>>>, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&log);
+    let handler = move |what: &str| {
+        let (log, what) = (Arc::clone(&its), what.to_string());
+        Box::new(move || log.lock().unwrap().push(what)) as Box<dyn FnOnce() + Send>
+    };
+    (log, handler)
+}
+
+#[test]
+fn d78_the_handler_of_a_cancelled_wait_is_ready_when_cancel_returns() {
+    on_each_loop(|events| {
+        for _ in 0..200 {
+            let timer = events.timer();
+            timer.expires_after(Duration::from_secs(3600));
+            let (log, handler) = log();
+            let waits = ["first", "second", "third"].map(|name| {
+                let handler = handler(name);
+                events.on_expiry(&timer, move |outcome| {
+                    assert_eq!(outcome, Outcome::Cancelled);
+                    handler();
+                })
+            });
+            assert!(waits[1].cancel());
+            assert!(!waits[1].is_pending() && waits[0].is_pending());
+            assert_eq!((events.poll(), &**log.lock().unwrap()), (1, &["second".to_string()][..]));
+            assert!(timer.cancel_one());
+            assert_eq!(events.poll_one(), 1);
+            assert_eq!(timer.cancel(), 1);
+            assert_eq!(events.poll(), 1);
+            assert_eq!(*log.lock().unwrap(), ["second", "first", "third"]);
+        }
+    });
+}
+
+#[test]
+fn d78_a_handler_that_is_posted_after_a_cancel_runs_after_the_cancelled_ones() {
+    on_each_loop(|events| {
+        for round in 0..200 {
+            let (log, handler) = log();
+            let timer = events.timer();
+            timer.expires_after(Duration::from_secs(3600));
+            for name in ["first", "second"] {
+                let handler = handler(name);
+                drop(events.on_expiry(&timer, move |_| handler()));
+            }
+            events.post(handler("posted before"));
+            // All that ends a wait: a cancel, a new expiry, the end of the timer.
+            match round % 3 {
+                0 => assert_eq!(timer.cancel(), 2),
+                1 => assert_eq!(timer.expires_after(Duration::from_secs(60)), 2),
+                _ => drop(timer),
+            }
+            events.post(handler("posted after"));
+            assert_eq!(events.run(), 4);
+            assert_eq!(*log.lock().unwrap(), ["posted before", "first", "second", "posted after"]);
+        }
+    });
+}
+
+#[test]
+fn d78_a_handler_that_cancels_and_posts_has_both_run_in_that_order() {
+    on_each_loop(|events| {
+        let (log, handler) = log();
+        let timer = events.timer();
+        timer.expires_after(Duration::from_secs(3600));
+        let cancelled = handler("cancelled");
+        drop(events.on_expiry(&timer, move |_| cancelled()));
+        let (its, posted) = (events.clone(), handler("posted"));
+        let seen = Arc::clone(&log);
+        events.post(move || {
+            assert_eq!(timer.cancel(), 1);
+            its.post(posted);
+            assert!(seen.lock().unwrap().is_empty(), "a11: not inside the call that cancels");
+        });
+        assert_eq!(events.run(), 3);
+        assert_eq!(*log.lock().unwrap(), ["cancelled", "posted"]);
+    });
+}
+
+#[test]
+fn d78_a_wait_for_a_timer_that_has_expired_is_ready_at_once_and_not_called_inside() {
+    on_each_loop(|events| {
+        let (count, handler) = counter();
+        let timer = events.timer();
+        let counts = handler();
+        let _wait = events.on_expiry(&timer, move |outcome| {
+            assert_eq!(outcome, Outcome::Fired);
+            counts();
+        });
+        assert_eq!(count.load(Ordering::SeqCst), 0, "a11: not inside the call that begins the wait");
+        assert_eq!(events.run(), 1);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn d78_d28_a_wait_that_is_cancelled_after_its_loop_is_gone_is_told_outside_the_cancel() {
+    on_each_backend(|backend| {
+        let events = EventLoop::with_backend(backend).unwrap();
+        // Of another engine, so that it outlives the loop.
+        let timer = tourbillon::Timer::after(Duration::from_secs(3600));
+        let held = Arc::new(Mutex::new(()));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let takes = Arc::clone(&held);
+        let _wait = events.on_expiry(&timer, move |outcome| {
+            let _taken = takes.lock().unwrap();
+            sender.send(outcome).unwrap();
+        });
+        drop(events);
+        let guard = held.lock().unwrap();
+        // A handler inside this call would wait for the lock that this thread holds.
+        assert_eq!(timer.cancel(), 1);
+        drop(guard);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(30)), Ok(Outcome::Cancelled));
+    });
+}
+
 #[test]
 fn a9_handlers_post_handlers() {
     on_each_loop(|events| {

@@ -81,7 +81,7 @@ pub struct Wait {
     answer: Awaited,
 }
 
-/// Cancels one wait of [`Timer::on_expiry`]. Dropping it does nothing.
+/// Cancels one wait, of [`Timer::on_expiry`] or of [`Timer::wait`]. Dropping it does nothing.
 #[derive(Clone)]
 pub struct WaitHandle {
     shared: Arc<Shared>,
@@ -304,6 +304,14 @@ impl Drop for Timer {
     }
 }
 
+impl Wait {
+    /// Returns a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
+    #[must_use]
+    pub fn handle(&self) -> WaitHandle {
+        WaitHandle { shared: self.shared.clone(), id: self.id }
+    }
+}
+
 impl Future for Wait {
     type Output = Outcome;
 
@@ -321,7 +329,7 @@ impl Drop for Wait {
 }
 
 impl WaitHandle {
-    /// Cancels this wait. `true`: its callback sees [`Cancelled`](Outcome::Cancelled). `false`: it had ended before.
+    /// Cancels this wait. `true`: its callback or its future sees [`Cancelled`](Outcome::Cancelled). `false`: it had ended before.
     pub fn cancel(&self) -> bool {
         self.shared.change(|state| state.cancel(self.id))
     }

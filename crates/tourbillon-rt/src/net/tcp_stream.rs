@@ -1,7 +1,7 @@
 //! A connection.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
 use super::connect::{Connect, ConnectTo};
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
@@ -297,10 +297,12 @@ pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<Progress<usize>> {
     Ok(Progress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
 }
 
-/// The same from several buffers.
-pub(crate) fn send_vectored(mut stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<Progress<usize>> {
-    let length = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
-    stream.write_vectored(buffers).map(|count| Progress::bytes(count, length))
+/// The same from several buffers. Not by `writev`, as the standard library does: that cannot be told to raise no SIGPIPE (D72).
+pub(crate) fn send_vectored(stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<Progress<usize>> {
+    let buffers = &buffers[..buffers.len().min(VECTORS)];
+    let length = buffers.iter().map(|buffer| buffer.len()).sum();
+    let sent = rustix::net::sendmsg(stream, buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
+    Ok(Progress::bytes(sent, length))
 }
 
 /// What one step of an operation that is to move `of` bytes means for it. Until it is done it says that it was interrupted: then it is

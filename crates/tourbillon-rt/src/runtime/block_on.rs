@@ -7,13 +7,17 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use super::guests::Sitting;
+use super::nesting::Interrupted;
 use super::seat::Seat;
 use super::worker::{Role, Worker};
 use super::{Handle, budget, context};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Wakes a future that is run on a seat.
-struct OnSeat {
+///
+/// Several may share one seat, those of nested loops. The innermost loop consumes the calls of all of them, so each has a flag of its
+/// own, and a nested loop calls the seat once more when it ends: see [`Interrupted`].
+pub(super) struct OnSeat {
     is_woken: AtomicBool,
     seat: Arc<Seat>,
 }
@@ -24,58 +28,99 @@ struct Parked {
     thread: Thread,
 }
 
+/// A nested call that goes on for so many turns without waiting leaves its thread's tasks to others, too.
+const TURNS: u32 = 16;
+
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     let shared = handle.shared();
+    let interrupted = Interrupted::new();
     if let Some(worker) = context::seat_of(shared) {
-        if let Some(_lent) = worker.lend() {
+        if let Some(_nested) = worker.nest() {
             let _guard = context::enter_seat(&worker);
             let _engine = shared.engine.enter();
-            return on_a_seat(&worker, future);
+            return on_a_seat(&worker, future, &interrupted);
         }
         // It does not get to its timers before this has ended.
         worker.seat().leave_timers();
     }
     let role = if shared.has_workers() { Role::Local } else { Role::Worker };
     match Sitting::new(shared, role) {
-        Some(sitting) => on_a_seat(sitting.worker(), future),
-        None => parked(handle, future),
+        Some(sitting) => {
+            let _runner = (role == Role::Worker).then(|| shared.substitutes.runner());
+            on_a_seat(sitting.worker(), future, &interrupted)
+        }
+        None => parked(handle, future, &interrupted),
     }
 }
 
-fn on_a_seat<F: Future>(worker: &Worker, future: F) -> F::Output {
+fn on_a_seat<F: Future>(worker: &Worker, future: F, interrupted: &Interrupted) -> F::Output {
     let mut future = pin!(future);
-    let woken = Arc::new(OnSeat { is_woken: AtomicBool::new(true), seat: Arc::clone(worker.seat()) });
+    let woken = OnSeat::new(worker.seat());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let mut output = None;
+    let (mut output, mut turns) = (None, 0_u32);
     worker.run(|| {
-        if woken.is_woken.swap(false, Ordering::SeqCst) {
+        if woken.is_taken() {
             budget::refill();
             let _step = worker.seat().step();
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 output = Some(value);
+                return true;
             }
         }
-        output.is_some()
+        turns = turns.saturating_add(1);
+        if turns > TURNS || !woken.is_woken() {
+            interrupted.suspend(Some(worker));
+            interrupted.help_if_needed(worker);
+        }
+        false
     });
     output.expect("the loop ends with it")
 }
 
 /// Without a reactor: with no descriptors left, or inside of a waker, where the seat's own is in use.
-fn parked<F: Future>(handle: &Handle, future: F) -> F::Output {
+fn parked<F: Future>(handle: &Handle, future: F, interrupted: &Interrupted) -> F::Output {
     let _guard = context::enter_without_seat(handle);
     let _engine = handle.shared().engine.enter();
     let mut future = pin!(future);
     let woken = Arc::new(Parked { is_woken: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    loop {
+    let (mut turns, mut has_parked) = (0_u32, false);
+    let output = loop {
         while !woken.is_woken.swap(false, Ordering::SeqCst) {
+            interrupted.suspend(None);
+            has_parked = true;
             thread::park();
         }
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
+            break output;
         }
+        turns = turns.saturating_add(1);
+        if turns > TURNS {
+            interrupted.suspend(None);
+        }
+    };
+    if has_parked {
+        // An executor outside of this call may park the thread as well: it is to look again.
+        woken.thread.unpark();
+    }
+    output
+}
+
+impl OnSeat {
+    /// One that is woken.
+    pub(super) fn new(seat: &Arc<Seat>) -> Arc<OnSeat> {
+        Arc::new(OnSeat { is_woken: AtomicBool::new(true), seat: Arc::clone(seat) })
+    }
+
+    /// Whether it was woken; from now on it is not.
+    pub(super) fn is_taken(&self) -> bool {
+        self.is_woken.swap(false, Ordering::SeqCst)
+    }
+
+    fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::SeqCst)
     }
 }
 

@@ -17,6 +17,10 @@ use crate::reactor::Reactor;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRuntime(());
 
+impl NoRuntime {
+    pub(super) const NEW: NoRuntime = NoRuntime(());
+}
+
 /// What a thread is inside of.
 #[derive(Clone)]
 enum Inside {
@@ -100,6 +104,23 @@ pub(super) fn seat_of(shared: &Shared) -> Option<Rc<Worker>> {
         })
     });
     seat.ok().flatten()
+}
+
+/// The seats that this thread has, of whatever runtimes, each once.
+pub(super) fn seats() -> Vec<Rc<Worker>> {
+    let seats = ENTERED.try_with(|entered| {
+        let mut seats: Vec<Rc<Worker>> = Vec::new();
+        for (_, inside) in &*entered.borrow() {
+            match inside {
+                Inside::Seat(worker) if !seats.iter().any(|seat| Rc::ptr_eq(seat, worker)) => {
+                    seats.push(Rc::clone(worker));
+                }
+                _ => {}
+            }
+        }
+        seats
+    });
+    seats.unwrap_or_default()
 }
 
 /// Whether the thread has a seat of any runtime.

@@ -9,11 +9,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tourbillon::time::Instant;
-use tourbillon::timer::WaitHandle;
+use tourbillon::timer::{Wait, WaitHandle};
 use tourbillon::{Engine, Outcome, Span, Time, Timer};
 
 use super::guests::Sitting;
@@ -54,7 +56,7 @@ use crate::task::JoinHandle;
 /// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`.
 ///
 /// Its clones are the same loop. With the last, handlers that were posted and have not been called are dropped, and timers of the loop's
-/// engine end as stopped; who waits for a timer is told, by the thread that drops the loop if it has expired before.
+/// engine end as stopped; who waits for a timer is told, where the engine's callbacks are called.
 #[derive(Clone)]
 pub struct EventLoop {
     inner: Arc<Inner>,
@@ -71,10 +73,14 @@ struct Inner {
     work: Arc<Work>,
 }
 
-/// A handler that is called when this is dropped: by who runs the loop, or with the loop (D28).
-struct Told<F: FnOnce(Outcome)> {
-    outcome: Outcome,
+/// A wait for a timer, as a task of the loop: its second poll calls the handler. If there is none, because the loop is gone, the handler
+/// is called all the same (D28).
+struct Waiting<F: FnOnce(Outcome) + Send + 'static> {
+    wait: Wait,
     handler: Option<F>,
+    work: Option<WorkGuard>,
+    /// It has been polled inside `on_expiry`, where no handler is called (A11).
+    is_begun: bool,
 }
 
 /// How long to run it.
@@ -140,7 +146,7 @@ impl EventLoop {
     }
 
     /// Calls the handlers that are ready, and waits for none. That of a timer is ready when the loop's engine has seen that it has
-    /// expired: some microseconds later.
+    /// expired, some microseconds later, and that of a cancelled wait when the cancel returns.
     ///
     /// # Panics
     /// With what a handler panics.
@@ -234,21 +240,24 @@ impl EventLoop {
     /// Has a handler called by who runs the loop when the timer expires, or its wait is cancelled; exactly once. Until then it is
     /// work. The timer can be of any engine.
     ///
+    /// When the call returns that ends the wait ([`Timer::cancel`], [`WaitHandle::cancel`], a new expiry, the timer's drop), the
+    /// handler is ready: [`poll`](EventLoop::poll) calls it, and a handler that is posted afterwards is called after it. (Unless another
+    /// thread is just telling waits of the same timer, because it expires or is cancelled there: then that thread queues it, a moment
+    /// later.)
+    ///
+    /// If the loop is gone by then, the handler is called where the callbacks of the loop's engine are: see [`Timer`].
+    ///
     /// (A callback that is given to the timer itself is no handler of the loop: it is called where the timer's engine calls.)
     pub fn on_expiry(&self, timer: &Timer, handler: impl FnOnce(Outcome) + Send + 'static) -> WaitHandle {
-        let work = self.work_guard();
-        let inner: Weak<Inner> = Arc::downgrade(&self.inner);
-        timer.on_expiry(move |outcome| {
-            match inner.upgrade() {
-                Some(inner) => {
-                    let told = Told { outcome, handler: Some(handler) };
-                    EventLoop { inner }.post(move || drop(told));
-                }
-                // The loop is gone, but whoever waits is told.
-                None => handler(outcome),
-            }
-            drop(work);
-        })
+        let wait = timer.wait();
+        let handle = wait.handle();
+        let waiting = Waiting { wait, handler: Some(handler), work: Some(self.work_guard()), is_begun: false };
+        let shared = Arc::clone(self.handle().shared());
+        let (runnable, task) = async_task::spawn(waiting, move |runnable| shared.schedule(runnable, true));
+        task.detach();
+        // Here it only leaves its waker with the wait: whoever ends that queues the handler.
+        let _woken = runnable.run();
+        handle
     }
 
     /// The engine of the loop's timers.
@@ -307,11 +316,39 @@ impl Limit {
     }
 }
 
-impl<F: FnOnce(Outcome)> Drop for Told<F> {
-    fn drop(&mut self) {
-        if let Some(handler) = self.handler.take() {
-            handler(self.outcome);
+impl<F: FnOnce(Outcome) + Send + 'static> Future for Waiting<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let outcome = Pin::new(&mut self.wait).poll(context);
+        match outcome {
+            Poll::Pending => self.is_begun = true,
+            Poll::Ready(_) if !self.is_begun => {
+                self.is_begun = true;
+                context.waker().wake_by_ref();
+            }
+            Poll::Ready(outcome) => {
+                // It ends with the handler, also if that panics.
+                let _work = self.work.take();
+                self.handler.take().into_iter().for_each(|handler| handler(outcome));
+                return Poll::Ready(());
+            }
         }
+        Poll::Pending
+    }
+}
+
+/// Nothing in it is pinned.
+impl<F: FnOnce(Outcome) + Send + 'static> Unpin for Waiting<F> {}
+
+impl<F: FnOnce(Outcome) + Send + 'static> Drop for Waiting<F> {
+    fn drop(&mut self) {
+        let (Some(handler), Some(work)) = (self.handler.take(), self.work.take()) else { return };
+        let poll = Pin::new(&mut self.wait).poll(&mut Context::from_waker(Waker::noop()));
+        let outcome = if let Poll::Ready(outcome) = poll { outcome } else { Outcome::Stopped };
+        // The call that ends the wait may be what drops this, and no handler is called inside of that: a wait that ends at once has
+        // the engine call it.
+        let _call = Timer::on(&work.shared.engine).on_expiry(move |_| handler(outcome));
     }
 }
 

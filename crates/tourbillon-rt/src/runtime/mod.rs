@@ -9,6 +9,8 @@
 //! | `monitor.rs` | what becomes of a worker that is blocked by its task |
 //! | `registry.rs` | all tasks, so that they can be ended |
 //! | `block_on.rs` | a thread of the user's that works for the runtime until its future is ready |
+//! | `nesting.rs` | what a thread that waits in a nested `block_on` leaves to others |
+//! | `substitutes.rs` | the threads that run tasks meanwhile |
 //! | `event_loop.rs` | threads of the user's that run handlers as long as there is work |
 //! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
@@ -23,15 +25,18 @@ mod guests;
 #[cfg(all(test, loom))]
 mod models;
 mod monitor;
+mod nesting;
 mod registry;
 mod seat;
 mod shared;
 mod sleepers;
+mod substitutes;
 mod work;
 mod worker;
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,13 +49,15 @@ pub(crate) use self::registry::Control;
 
 use self::context::Guard;
 use self::monitor::Monitor;
+use self::nesting::Interrupted;
 use self::registry::catch;
 use self::seat::Seat;
 use self::shared::{Shared, Watched};
+use self::substitutes::Substitutes;
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::sync::{contain, unblock};
-use crate::task::{JoinError, JoinHandle, Returned};
+use crate::task::{JoinError, JoinHandle, Lost, Returned};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
 ///
@@ -176,10 +183,25 @@ impl Runtime {
     /// Runs a future to its end, on this thread: it has a reactor and turns timers here meanwhile. The future need not be `Send`, and
     /// can use [`spawn_local`]; local tasks that have not ended with it are dropped.
     ///
-    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too. Within
-    /// another `block_on`, or a task, it blocks that one, and no other task runs on this thread meanwhile; its own timers and sockets are served.
-    /// Within a waker that a thread of the runtime calls, it has timers, and tasks if there is another thread to run them; I/O that has
-    /// to wait gives [`NoRuntime`].
+    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too.
+    ///
+    /// # Within another `block_on`, or a task
+    /// A nested call blocks the task that makes it, of this runtime or another, and the thread's timers and sockets are served
+    /// meanwhile. The call runs no other tasks on its stack, but for [local](spawn_local) ones, which have no other thread. All others
+    /// are left to the other workers. If every thread that would run tasks waits in a nested call, a substitute thread runs them
+    /// until one of those calls returns: so a nested call can wait for any task, also with one worker and with none. A call that need
+    /// not wait starts no thread.
+    ///
+    /// Both the stack and the threads are bounded. A runtime has at most 64 substitutes. When there are as many, or the system refuses
+    /// a thread, the nested calls run the waiting tasks themselves; that, and to run local tasks, at most 16 nested calls of a
+    /// thread do. Deeper ones run only their own future. So what cannot be served is a nested call that waits for a local task from
+    /// more than 16 calls deep, or for a task that more than a thousand nested calls keep from running: it waits for ever.
+    ///
+    /// The handlers of an [`EventLoop`] are run by the threads that run the loop and no others: in a handler, a `block_on` that waits for
+    /// a task of the same loop waits until another thread runs the loop.
+    ///
+    /// Within a waker that a thread of the runtime calls, a nested call has timers and tasks; I/O that has to wait gives
+    /// [`NoRuntime`].
     ///
     /// # Panics
     /// With what the future panics.
@@ -206,11 +228,16 @@ impl Runtime {
     /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
         let until = Instant::now().checked_add(timeout);
+        let interrupted = Interrupted::new();
         let shared = &self.handle.shared;
         // Without workers nobody would run them; and who is one of them would wait for itself.
         let waits = shared.has_workers() && !shared.is_at_work_here();
+        if waits {
+            interrupted.suspend(None);
+        }
         let all_finished = waits && shared.wait_for_tasks(until);
         let aborted = if all_finished { 0 } else { shared.tasks_left() };
+        drop(interrupted);
         let blocked = self.end(until);
         Shutdown { aborted, blocked }
     }
@@ -225,6 +252,9 @@ impl Runtime {
             shared.finish();
             return 0;
         }
+        // This thread may work for another runtime, on whose tasks ours wait.
+        let interrupted = Interrupted::new();
+        interrupted.suspend(None);
         let mut blocked = Vec::new();
         for (thread, seat) in threads.into_iter().zip(&shared.seats) {
             match until {
@@ -234,13 +264,17 @@ impl Runtime {
             }
         }
         shared.finish();
-        if !blocked.is_empty() {
+        // (It may be one of them that drops us.)
+        let is_joined = !shared.is_at_work_here();
+        let grace = |until: Instant| until.max(Instant::now()) + GRACE;
+        let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
+        if !blocked.is_empty() || others > 0 {
             // The last of them ends the timers. Meanwhile nobody looks after them any more: others are not to rely on them.
             for seat in &blocked {
                 seat.leave_timers();
                 seat.reactor.evict();
             }
-            return blocked.len();
+            return blocked.len() + others;
         }
         shared.end_timers();
         let monitor = self.monitor.take();
@@ -304,10 +338,12 @@ impl Builder {
         let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
         let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
-        let shared = Arc::new(Shared::new(backend, engine, seats, watched));
+        let name = self.name.unwrap_or_else(|| "tourbillon-rt".into());
+        let substitutes = Substitutes::new(&name, workers);
+        let shared = Arc::new(Shared::new(backend, engine, seats, watched, substitutes));
         shared.guests.expect(first);
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new(), monitor: None };
-        runtime.start(spares, &self.name.unwrap_or_else(|| "tourbillon-rt".into()))?;
+        runtime.start(spares, &name)?;
         Ok(runtime)
     }
 }
@@ -400,18 +436,46 @@ impl Handle {
 
 /// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
 ///
-/// Outside a runtime the handle says [`JoinError::NoRuntime`]; nothing panics.
+/// Outside a runtime the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped
+/// without having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told
+/// at once, use [`try_spawn`].
+#[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    Handle::current().map_or_else(|_| JoinHandle::without_runtime(), |handle| handle.spawn(future))
+    let caller = Location::caller();
+    try_spawn(future).unwrap_or_else(|_| JoinHandle::without_runtime(Lost { function: "spawn", caller }))
+}
+
+/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+///
+/// ```
+/// use tourbillon_rt::{NoRuntime, try_spawn};
+///
+/// fn log_in_background() -> Result<(), NoRuntime> {
+///     drop(try_spawn(async { println!("later") })?);
+///     Ok(())
+/// }
+/// assert!(log_in_background().is_err()); // on a thread without a runtime
+/// ```
+///
+/// # Errors
+/// There is no runtime on this thread. The future has been dropped.
+pub fn try_spawn<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().map(|handle| handle.spawn(future))
 }
 
 /// Makes a task of a future that stays on this thread, which has to be a worker, or inside of a `block_on`. It ends with that.
 ///
-/// Elsewhere the handle says [`JoinError::NoRuntime`].
+/// Elsewhere the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped without
+/// having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told at once, use
+/// [`try_spawn_local`].
 ///
 /// ```
 /// use std::rc::Rc;
@@ -426,19 +490,33 @@ where
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[track_caller]
 pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
+    let caller = Location::caller();
+    try_spawn_local(future).unwrap_or_else(|_| JoinHandle::without_runtime(Lost { function: "spawn_local", caller }))
+}
+
+/// Makes a task of a future that stays on this thread: [`spawn_local`].
+///
+/// # Errors
+/// The thread is neither a worker nor inside of a `block_on`. The future has been dropped.
+pub fn try_spawn_local<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     context::with_seat(|worker| {
-        let Some(worker) = worker else { return JoinHandle::without_runtime() };
+        let worker = worker.ok_or(NoRuntime::NEW)?;
         let (contained, control) = worker.seat().locals.contain(future);
         let seat = Arc::clone(worker.seat());
         let (runnable, task) = async_task::spawn_local(contained, move |runnable| seat.send(runnable));
         control.set_waker(runnable.waker());
         runnable.schedule();
-        JoinHandle::new(task, control)
+        Ok(JoinHandle::new(task, control))
     })
 }
 

@@ -74,14 +74,22 @@ impl Seat {
         match self.sleep.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => FallingAsleep::Asleep,
             Err(_) => {
-                self.sleep.store(AWAKE, Ordering::SeqCst);
+                self.wake_up();
                 FallingAsleep::Called
             }
         }
     }
 
+    /// By the owner: a loop that it ran inside of another one has ended. The nested loop has heard every call of the seat, also those for
+    /// the loop outside of it (D66): that one is to look again before it sleeps.
+    pub(super) fn nested_loop_has_ended(&self) {
+        self.call();
+    }
+
     pub(super) fn wake_up(&self) {
-        self.sleep.store(AWAKE, Ordering::SeqCst);
+        // Not a store: of several calls that this takes back it sees the last, and what was done before each of them. (On x86 the two
+        // are the same instruction.)
+        self.sleep.swap(AWAKE, Ordering::SeqCst);
     }
 
     pub(super) fn is_asleep(&self) -> bool {

@@ -19,6 +19,7 @@ use super::monitor::Monitor;
 use super::registry::Registry;
 use super::seat::Seat;
 use super::sleepers::Sleepers;
+use super::substitutes::{self, Substitutes};
 use super::worker::Spare;
 use crate::backend::Backend;
 use crate::sync::{AtomicBool, AtomicUsize, Injector, Ordering, contain};
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(super) tasks: Arc<Registry>,
     pub(super) monitor: Monitor,
     pub(super) sleepers: Sleepers,
+    pub(super) substitutes: Substitutes,
     /// So many workers have not ended.
     working: AtomicUsize,
     /// No new tasks.
@@ -51,7 +53,13 @@ pub(super) struct Watched {
 }
 
 impl Shared {
-    pub(super) fn new(backend: Backend, engine: Engine, seats: Vec<Arc<Seat>>, watched: Watched) -> Shared {
+    pub(super) fn new(
+        backend: Backend,
+        engine: Engine,
+        seats: Vec<Arc<Seat>>,
+        watched: Watched,
+        substitutes: Substitutes,
+    ) -> Shared {
         let Watched { monitor, is_watched } = watched;
         Shared {
             backend,
@@ -64,6 +72,7 @@ impl Shared {
             tasks: Arc::default(),
             monitor,
             sleepers: Sleepers::default(),
+            substitutes,
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -85,7 +94,7 @@ impl Shared {
     }
 
     /// A task was woken, or is new.
-    pub(super) fn schedule(&self, runnable: Runnable, is_new: bool) {
+    pub(super) fn schedule(self: &Arc<Self>, runnable: Runnable, is_new: bool) {
         if self.is_stopped() {
             // With it goes the task.
             return drop(runnable);
@@ -101,6 +110,9 @@ impl Shared {
             Some(runnable) => {
                 self.injector.push(runnable);
                 self.sleepers.call_one();
+                if self.substitutes.is_deserted() {
+                    substitutes::call(self);
+                }
                 if self.is_stopped() {
                     self.drain();
                 }
@@ -110,10 +122,13 @@ impl Shared {
         }
     }
 
-    /// Wakes one who sleeps, if there is something in the global queue.
-    pub(super) fn call_if_tasks(&self) {
+    /// Wakes one who sleeps, or a substitute, if there is something in the global queue.
+    pub(super) fn call_if_tasks(self: &Arc<Self>) {
         if !self.injector.is_empty() {
             self.sleepers.call_one();
+            if self.substitutes.is_deserted() {
+                substitutes::call(self);
+            }
         }
     }
 
@@ -177,6 +192,20 @@ impl Shared {
         }
     }
 
+    /// By the thread of a substitute, which is a worker as long as it lives.
+    pub(super) fn substitute_has_begun(&self) {
+        if self.has_workers() {
+            self.working.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// By the thread of a substitute, as the last thing.
+    pub(super) fn substitute_has_ended(&self) {
+        if self.has_workers() {
+            self.worker_has_ended();
+        }
+    }
+
     /// Nobody uses them any more, or has to hear that they have ended.
     pub(super) fn end_timers(&self) {
         self.engine.shutdown();
@@ -188,6 +217,7 @@ impl Shared {
         self.tasks.abort_all();
         self.drain();
         self.stopped.store(true, Ordering::SeqCst);
+        self.substitutes.end();
         self.drain();
         self.guests.evict();
     }

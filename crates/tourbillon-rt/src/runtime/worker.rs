@@ -32,6 +32,7 @@ use super::registry::catch;
 use super::seat::{FallingAsleep, Seat};
 use super::shared::Shared;
 use super::sleepers::Woken;
+use super::substitutes::DEPTH;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
 use crate::sync::{Queue, contain, dispose};
@@ -51,6 +52,12 @@ pub(crate) struct Worker {
     seat: Arc<Seat>,
     queue: Queue<Runnable>,
     role: Cell<Role>,
+    /// Its role outside nested calls.
+    nature: Role,
+    /// It would run everybody's tasks, and has left them to other threads.
+    is_suspended: Cell<bool>,
+    /// How many nested calls turn it, one inside of the other.
+    depth: Cell<u32>,
     ticks: Cell<u32>,
     /// Where it looks first for tasks to steal.
     first_victim: Cell<usize>,
@@ -113,8 +120,61 @@ impl Worker {
         };
         seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
         let turning = RefCell::new(Turning { timers, batch: Batch::default() });
-        let (role, ticks, first_victim) = (Cell::new(role), Cell::new(0), Cell::new(0));
-        Rc::new(Worker { shared: Arc::clone(shared), seat, queue, role, ticks, first_victim, turning, _engine: engine })
+        let shared = Arc::clone(shared);
+        let (nature, role) = (role, Cell::new(role));
+        let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
+        let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
+        Rc::new(Worker {
+            shared,
+            seat,
+            queue,
+            role,
+            nature,
+            is_suspended,
+            depth,
+            ticks,
+            first_victim,
+            turning,
+            _engine: engine,
+        })
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role.get()
+    }
+
+    pub(super) fn set_role(&self, role: Role) {
+        self.role.set(role);
+    }
+
+    /// Whether it runs everybody's tasks when it is in no nested call.
+    pub(super) fn is_runner_by_nature(&self) -> bool {
+        self.nature == Role::Worker
+    }
+
+    /// Whether it has left the tasks that it would run to other threads.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.is_suspended.get()
+    }
+
+    /// Leaves the tasks that it would run to other threads, which are called if there are any.
+    pub(super) fn suspend(&self) {
+        self.role.set(Role::Local);
+        self.is_suspended.set(true);
+        self.give_away_tasks();
+        self.shared.substitutes.suspend();
+        self.shared.call_if_tasks();
+    }
+
+    /// It is among the threads that run tasks again, whatever its role is now.
+    pub(super) fn resume(&self, role: Role) {
+        self.is_suspended.set(false);
+        self.role.set(role);
+    }
+
+    /// Whether a nested call may run tasks on top of this thread's stack (D67).
+    pub(super) fn may_run_tasks_nested(&self) -> bool {
+        self.depth.get() <= DEPTH
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -183,6 +243,9 @@ impl Worker {
     fn next_task(&self) -> Option<Runnable> {
         let tick = self.ticks.get().wrapping_add(1);
         self.ticks.set(tick);
+        if !self.may_run_tasks_nested() {
+            return None;
+        }
         if !self.runs_all_tasks() {
             return self.seat.receive();
         }
@@ -203,7 +266,9 @@ impl Worker {
 
     /// Whether there is one that this thread could run.
     pub(super) fn has_task(&self) -> bool {
-        self.seat.has_mail() || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()))
+        let has_any = self.seat.has_mail()
+            || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()));
+        has_any && self.may_run_tasks_nested()
     }
 
     /// Takes tasks from another worker.
@@ -218,7 +283,19 @@ impl Worker {
             .filter(|seat| !Arc::ptr_eq(seat, &self.seat) && !seat.stealer.is_empty())
             .find_map(|seat| until_decided(|| seat.stealer.steal_batch_and_pop(&self.queue)));
         self.first_victim.set(first.wrapping_add(1));
+        let stolen = stolen.or_else(|| self.steal_from_substitutes());
         stolen.map(|runnable| self.queue.push(runnable)).is_some()
+    }
+
+    /// They are among the guests, and blocked by their tasks as workers are.
+    fn steal_from_substitutes(&self) -> Option<Runnable> {
+        if !self.shared.substitutes.has_seats() {
+            return None;
+        }
+        self.shared.guests.with(|seats| {
+            let others = seats.iter().filter(|seat| !Arc::ptr_eq(seat, &self.seat) && !seat.stealer.is_empty());
+            others.into_iter().find_map(|seat| until_decided(|| seat.stealer.steal_batch_and_pop(&self.queue)))
+        })
     }
 
     /// Fires what is due, up to a batch.
@@ -298,26 +375,20 @@ impl Worker {
         }
     }
 
-    /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the thread turns its timers and
-    /// its reactor and runs no tasks but those that run nowhere else; its others are left to others. (Without workers there are no
-    /// others.) `None` if it is in the middle of a turn, inside of somebody's waker.
-    pub(super) fn lend(&self) -> Option<impl Drop + use<'_>> {
-        struct Lent<'a>(&'a Worker, Role);
+    /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the call turns the thread's timers
+    /// and its reactor. `None` if the thread is in the middle of a turn, inside of somebody's waker.
+    pub(super) fn nest(&self) -> Option<impl Drop + use<'_>> {
+        struct Nested<'a>(&'a Worker);
 
-        impl Drop for Lent<'_> {
+        impl Drop for Nested<'_> {
             fn drop(&mut self) {
-                self.0.role.set(self.1);
+                self.0.depth.set(self.0.depth.get() - 1);
             }
         }
 
         drop(self.turning.try_borrow_mut().ok()?);
-        let before = self.role.get();
-        if self.shared.has_workers() {
-            self.role.set(Role::Local);
-            self.give_away_tasks();
-            self.shared.call_if_tasks();
-        }
-        Some(Lent(self, before))
+        self.depth.set(self.depth.get() + 1);
+        Some(Nested(self))
     }
 
     fn give_away_tasks(&self) {
@@ -351,6 +422,9 @@ pub(super) fn work(shared: &Arc<Shared>, spare: Spare) {
     // Our own code does not panic. Should it, the thread does not end: others rely on it.
     while catch(|| worker.run(|| shared.is_stopping() && worker.is_done())).is_err() {}
     worker.leave();
+    shared.substitutes.end_runner();
+    // A thread that waits in another runtime may still wait for a task that this one has left.
+    shared.call_if_tasks();
     worker.seat.reactor.evict();
 }
 

@@ -13,7 +13,7 @@ use crate::runtime::sleepers::{Sleepers, Woken};
 use crate::sync::{AtomicBool, Injector, Ordering};
 
 /// A task that does something once.
-fn task(does: impl FnOnce() + Send + 'static) -> Runnable {
+pub(super) fn task(does: impl FnOnce() + Send + 'static) -> Runnable {
     let (runnable, task) = async_task::spawn(async move { does() }, |_| ());
     task.detach();
     runnable

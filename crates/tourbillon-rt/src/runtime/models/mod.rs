@@ -4,6 +4,7 @@ mod calls;
 mod event_loop;
 mod guests;
 mod monitor;
+mod nested;
 mod tasks;
 
 use std::sync::Arc;

@@ -1,0 +1,380 @@
+//! Substitute threads: they run the runtime's tasks while every thread that would run them waits inside a nested `block_on` (D66,
+//! D67).
+//!
+//! A *runner* is a thread that takes tasks from the queues: a worker, or, in a runtime without workers, a thread inside `block_on`. A
+//! nested `block_on` does not run other tasks on its own stack: that would be as deep as there are tasks that nest, and a task on
+//! top could wait for the one below. Instead the runner is *suspended* when its nested call first has to wait:
+//!
+//! ```text
+//!     runner ---- a nested call has to wait ----> suspended ---- the call returns ----> runner
+//!                                                    |
+//!                     no runner is left, and a task is queued: one substitute is called
+//!                                                    |
+//!                  none to be had: the limit of MOST is reached, or the system refuses a thread
+//!                                                    v
+//!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested calls deep
+//! ```
+//!
+//! A substitute is a runner like any other and can be suspended itself. It retires when another thread runs tasks again, and waits
+//! for [`KEPT`] to be called once more before it ends.
+//!
+//! # No task is left without a runner
+//!
+//! A thread that queues a task first pushes it and then looks whether the runtime is deserted (a thread is suspended, and none runs
+//! tasks); the last runner first says that it is and then looks at the queue. With a sequentially consistent fence between
+//! the two on both sides, one of the two sees the other and calls a substitute.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::guests::Sitting;
+use super::registry::catch;
+use super::seat::Seat;
+use super::shared::Shared;
+use super::worker::{Role, Worker};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
+
+/// So many substitutes a runtime has at most.
+pub(super) const MOST: usize = 64;
+
+/// At most so many nested calls of one thread run tasks on its stack: those that can run nowhere else, and those for which no
+/// substitute can be had.
+pub(super) const DEPTH: u32 = 16;
+
+/// A substitute that has retired waits so long for the next call.
+const KEPT: Duration = Duration::from_secs(1);
+
+pub(crate) struct Substitutes {
+    /// A thread is suspended, and none runs tasks.
+    is_deserted: AtomicBool,
+    /// A substitute is not needed any more.
+    has_surplus: AtomicBool,
+    /// No substitute can be had.
+    is_refused: AtomicBool,
+    /// There is a substitute whose tasks could be stolen.
+    has_seats: AtomicBool,
+    state: Mutex<State>,
+    called: Condvar,
+    /// Of the threads.
+    name: String,
+}
+
+#[derive(Default)]
+struct State {
+    /// Threads that run tasks, substitutes that are about to included.
+    runners: usize,
+    suspended: usize,
+    /// Seats of suspended threads whose nested call could run tasks.
+    able: Vec<Arc<Seat>>,
+    /// Substitutes that wait for a call.
+    idle: usize,
+    /// Idle substitutes that have been called and have not woken up yet. They are runners.
+    calls: usize,
+    /// Threads of substitutes that have not ended.
+    alive: usize,
+    seats: Vec<Arc<Seat>>,
+    threads: Vec<JoinHandle<()>>,
+    is_ended: bool,
+}
+
+/// What came of calling a substitute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Answer {
+    /// Tasks are run: by a substitute that was idle, or they were already.
+    Served,
+    /// The caller starts a thread, which counts as a runner already.
+    Start,
+    /// There are as many as there may be: a suspended thread has been asked to run tasks itself.
+    Refused,
+}
+
+/// A thread is a runner until this is dropped.
+pub(super) struct Runner<'a>(&'a Substitutes);
+
+impl State {
+    fn is_deserted(&self) -> bool {
+        self.suspended > 0 && self.runners == 0
+    }
+
+    /// Whether one of the runners could retire, if it is a substitute.
+    fn has_surplus(&self) -> bool {
+        self.suspended == 0 || self.runners > 1 || self.is_ended
+    }
+}
+
+impl Substitutes {
+    /// Of a runtime with so many workers.
+    pub(super) fn new(name: &str, workers: usize) -> Substitutes {
+        Substitutes {
+            is_deserted: AtomicBool::new(false),
+            has_surplus: AtomicBool::new(true),
+            is_refused: AtomicBool::new(false),
+            has_seats: AtomicBool::new(false),
+            state: Mutex::new(State { runners: workers, ..State::default() }),
+            called: Condvar::new(),
+            name: format!("{name}-nested"),
+        }
+    }
+
+    /// The calling thread runs tasks from now on.
+    pub(super) fn runner(&self) -> Runner<'_> {
+        self.change(|state| state.runners += 1);
+        Runner(self)
+    }
+
+    /// A worker has ended.
+    pub(super) fn end_runner(&self) {
+        self.change(|state| state.runners -= 1);
+    }
+
+    /// A runner is suspended.
+    pub(super) fn suspend(&self) {
+        self.change(|state| {
+            state.runners -= 1;
+            state.suspended += 1;
+        });
+        // Before the caller looks at the queue.
+        fence(Ordering::SeqCst);
+    }
+
+    /// A suspended thread runs tasks again.
+    pub(super) fn resume(&self) {
+        self.change(|state| {
+            state.runners += 1;
+            state.suspended -= 1;
+        });
+    }
+
+    /// A suspended thread offers to run tasks inside its nested call, should no substitute be had. Until it
+    /// [withdraws](Substitutes::withdraw) that.
+    pub(super) fn offer(&self, seat: &Arc<Seat>) {
+        lock(&self.state).able.push(Arc::clone(seat));
+    }
+
+    pub(super) fn withdraw(&self, seat: &Arc<Seat>) {
+        let mut state = lock(&self.state);
+        let place = state.able.iter().rposition(|able| Arc::ptr_eq(able, seat));
+        place.map(|place| state.able.swap_remove(place));
+    }
+
+    /// By a suspended thread that has offered it: whether it is to run tasks now. Then it is a runner.
+    pub(super) fn takes_offer(&self) -> bool {
+        self.is_refused.load(Ordering::SeqCst) && {
+            let mut state = lock(&self.state);
+            let is_taken = state.is_deserted();
+            if is_taken {
+                state.runners += 1;
+                state.suspended -= 1;
+                self.update(&state);
+            }
+            is_taken
+        }
+    }
+
+    pub(super) fn is_deserted(&self) -> bool {
+        self.is_deserted.load(Ordering::SeqCst)
+    }
+
+    /// Whether there is a substitute whose tasks could be stolen.
+    pub(super) fn has_seats(&self) -> bool {
+        self.has_seats.load(Ordering::Relaxed)
+    }
+
+    /// The runtime has ended: substitutes end, too, when the tasks return that they are in.
+    pub(super) fn end(&self) {
+        self.change(|state| state.is_ended = true);
+        self.called.notify_all();
+    }
+
+    /// Waits for the threads of substitutes to end, until then at most. How many have not.
+    pub(super) fn join(&self, until: Option<Instant>) -> usize {
+        loop {
+            let threads = std::mem::take(&mut lock(&self.state).threads);
+            if threads.is_empty() {
+                return 0;
+            }
+            let mut pause = Duration::from_micros(50);
+            while let Some(until) = until.filter(|_| !threads.iter().all(JoinHandle::is_finished)) {
+                if Instant::now() >= until {
+                    return threads.iter().filter(|thread| !thread.is_finished()).count();
+                }
+                thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(5));
+            }
+            let this = thread::current().id();
+            for thread in threads.into_iter().filter(|thread| thread.thread().id() != this) {
+                // A substitute does not panic.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Calls a substitute, unless a thread runs tasks.
+    pub(super) fn answer(&self) -> Answer {
+        let mut state = lock(&self.state);
+        if !state.is_deserted() || state.is_ended {
+            return Answer::Served;
+        }
+        if state.idle == 0 && state.alive >= MOST {
+            self.refuse(state);
+            return Answer::Refused;
+        }
+        state.runners += 1;
+        self.update(&state);
+        if state.idle == 0 {
+            state.alive += 1;
+            return Answer::Start;
+        }
+        state.idle -= 1;
+        state.calls += 1;
+        drop(state);
+        self.called.notify_one();
+        Answer::Served
+    }
+
+    /// The substitute that was called cannot run tasks: the system has no thread for it, or no descriptors.
+    fn is_not_served(&self) {
+        let mut state = lock(&self.state);
+        state.runners -= 1;
+        self.update(&state);
+        self.refuse(state);
+    }
+
+    /// A substitute has sat down.
+    pub(super) fn enter(&self, seat: &Arc<Seat>) {
+        self.change(|state| state.seats.push(Arc::clone(seat)));
+    }
+
+    /// A substitute that has retired is about to stand up.
+    pub(super) fn leave(&self, seat: &Arc<Seat>) {
+        self.change(|state| state.seats.retain(|other| !Arc::ptr_eq(other, seat)));
+    }
+
+    /// The thread of a substitute ends.
+    pub(super) fn end_substitute(&self) {
+        lock(&self.state).alive -= 1;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.state);
+        change(&mut state);
+        self.update(&state);
+    }
+
+    /// Says what has become of the state, under its lock.
+    fn update(&self, state: &State) {
+        self.has_seats.store(!state.seats.is_empty(), Ordering::Relaxed);
+        self.is_deserted.store(state.is_deserted(), Ordering::SeqCst);
+        if !state.is_deserted() {
+            self.is_refused.store(false, Ordering::SeqCst);
+        }
+        let had_surplus = self.has_surplus.swap(state.has_surplus(), Ordering::SeqCst);
+        if state.has_surplus() && (!had_surplus || state.is_ended) {
+            state.seats.iter().for_each(|seat| seat.call());
+        }
+    }
+
+    /// No substitute can be had: a suspended thread is to run tasks itself.
+    fn refuse(&self, state: MutexGuard<'_, State>) {
+        self.is_refused.store(true, Ordering::SeqCst);
+        state.able.iter().for_each(|seat| seat.call());
+    }
+
+    /// By a substitute, a runner: whether it is one no longer, because it is not needed.
+    pub(super) fn retires(&self) -> bool {
+        if !self.has_surplus.load(Ordering::SeqCst) {
+            return false;
+        }
+        let mut state = lock(&self.state);
+        let retires = state.has_surplus();
+        if retires {
+            state.runners -= 1;
+            self.update(&state);
+        }
+        retires
+    }
+
+    /// By a substitute that has retired: whether it was called again. Then it is a runner.
+    fn is_called_again(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.idle += 1;
+        let until = Instant::now() + KEPT;
+        loop {
+            if state.calls > 0 {
+                state.calls -= 1;
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.is_ended {
+                state.idle -= 1;
+                return false;
+            }
+            state = self.called.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A task is queued, and no thread runs tasks: calls a substitute.
+pub(super) fn call(shared: &Arc<Shared>) {
+    let this = &shared.substitutes;
+    if this.answer() == Answer::Start {
+        match start(shared) {
+            Ok(thread) => {
+                let mut state = lock(&this.state);
+                state.threads.retain(|thread| !thread.is_finished());
+                state.threads.push(thread);
+            }
+            Err(_) => {
+                this.end_substitute();
+                this.is_not_served();
+            }
+        }
+    }
+}
+
+fn start(shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let theirs = Arc::clone(shared);
+    thread::Builder::new().name(shared.substitutes.name.clone()).spawn(move || {
+        theirs.substitute_has_begun();
+        while work(&theirs) && theirs.substitutes.is_called_again() {}
+        theirs.substitutes.end_substitute();
+        theirs.substitute_has_ended();
+    })
+}
+
+/// Runs tasks until another thread does. `false`: it could not.
+fn work(shared: &Arc<Shared>) -> bool {
+    let this = &shared.substitutes;
+    let Some(sitting) = Sitting::new(shared, Role::Worker) else {
+        // There are no descriptors for a reactor.
+        this.is_not_served();
+        return false;
+    };
+    let seat = Arc::clone(sitting.worker().seat());
+    this.enter(&seat);
+    if shared.is_watched {
+        shared.monitor.watch();
+    }
+    // As a worker: our own code does not panic, and should it, the thread goes on.
+    while catch(|| sitting.worker().run(|| is_done(shared, sitting.worker()))).is_err() {}
+    this.leave(&seat);
+    true
+}
+
+fn is_done(shared: &Shared, worker: &Worker) -> bool {
+    if shared.is_stopping() {
+        worker.seat().locals.abort_all();
+    }
+    // Local tasks run here and nowhere else: the thread stays for them.
+    let has_locals = worker.seat().locals.len() > 0 && !shared.is_stopped();
+    !has_locals && shared.substitutes.retires()
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.0.end_runner();
+    }
+}
