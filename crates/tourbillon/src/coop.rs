@@ -73,13 +73,23 @@ pub(crate) fn poll_result(context: &mut Context<'_>, result: Result) -> Poll<()>
         Poll::Ready(unit) => unit.made_progress(),
         Poll::Pending => return Poll::Pending,
     }
-    if result == Result::AtOnce {
-        if left() == 0 && yields(context) {
-            return Poll::Pending;
-        }
-        take_one();
+    if result == Result::AtOnce { spend(context) } else { Poll::Ready(()) }
+}
+
+/// Spends one of our own count, for an executor that does not run inside Tokio's: `Pending` if nothing is left. Then the task is woken.
+#[inline]
+pub fn spend(context: &mut Context<'_>) -> Poll<()> {
+    if left() == 0 && yields(context) {
+        return Poll::Pending;
     }
+    take_one();
     Poll::Ready(())
+}
+
+/// What was [spent](spend) last has brought no result.
+#[inline]
+pub fn give_back() {
+    let _ = LEFT.try_with(|left| left.set(left.get() + 1));
 }
 
 /// Whether Tokio's budget has something left. Ours always has, since it is refilled where a future yields.

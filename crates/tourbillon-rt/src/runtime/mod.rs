@@ -15,10 +15,8 @@
 //! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
-//! | `budget.rs` | how much a task may do before others get a turn |
 
 mod block_on;
-pub(crate) mod budget;
 pub(crate) mod context;
 mod event_loop;
 mod guests;
@@ -42,6 +40,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tourbillon::Engine;
+/// How much a task may do in one poll before others get a turn; I/O and timers count alike.
+pub(crate) use tourbillon::coop as budget;
 
 pub use self::context::NoRuntime;
 pub use self::event_loop::{EventLoop, WorkGuard};
