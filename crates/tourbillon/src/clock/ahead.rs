@@ -44,7 +44,10 @@
 //! - *Any of these inside an interval*, however small the change: such an event falls into one of the two intervals of step 3 only, as
 //!   both together last no longer than 2 ms. Then the two rates differ, or both are right. An event between the two
 //!   intervals is noticed in the same way. If they differ, the thread forgets what it knows and [asks](Source::ask) again
-//!   whether the counter is the kernel's clock; it uses the counter again after two new intervals agree. Until then it reads the clock.
+//!   whether the counter is the kernel's clock; it uses the counter again after [`PROVEN`] intervals in a row have agreed. Until then it
+//!   reads the clock.
+//! - *Any of these while the thread did not ask for the time*: a longer interval proves nothing, but if its rate does not agree with the
+//!   last one, the thread starts over in the same way.
 //!
 //! The rate is never taken from another thread, nor from a time long past, and a difference between the boot-time and the monotonic clock
 //! need not be looked at: a suspend of less than the resolution of the machine's battery clock would not show there, and does show in
@@ -53,7 +56,9 @@
 //! What remains is a coincidence, which only the clock itself could rule out: after a restore under another kernel, or after a suspend
 //! that set the counter to zero, the counter stands by chance inside the very window that was open, or so near to where it would have
 //! been that the rates agree. Windows last 16 or 256 us; among the counter values of machines that have been up for up to a
-//! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window.
+//! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window. The other exception is of the
+//! process's own making: a process of one thread that sets its clock forward (it enters another time namespace, with
+//! `setns`) and makes a timer before the window is over. A process that does so again and again does not get to [`PROVEN`].
 //!
 //! A counter that stops while a processor idles, or that differs between processors, could be behind inside a window. The
 //! kernel does not derive its clock from such a counter, and the processor has to say that the counter is invariant. Should the
@@ -113,6 +118,10 @@ pub(crate) struct Ahead<S = Machine> {
     base: Cell<Option<Reading>>,
     /// The rate that the last interval showed, as for `pace`; zero if there is none to compare with.
     rate: Cell<u64>,
+    /// So many intervals have agreed with the one before since the last disagreement.
+    agreed: Cell<u32>,
+    /// So many have to before a window is opened.
+    proven: u32,
     /// The next time at which a disagreement makes the thread ask the source again.
     ask_at: Cell<Time>,
 }
@@ -129,8 +138,8 @@ struct Reading {
 enum Interval {
     /// Nothing: it is too short, or the readings were too slow for its length.
     Unclear,
-    /// It is too long to tell that nothing has happened in it.
-    TooLong,
+    /// A rate, as below. The interval is too long for it to prove anything, but it can disprove.
+    Long(u64),
     /// No steady counter behaves like this.
     Broken,
     /// Nanoseconds for each tick, of [`FRACTION`] bits. Not too low.
@@ -154,6 +163,8 @@ const LONGEST: u64 = 1_000_000;
 const CLEAR: u64 = 64;
 /// Two rates agree if they differ by no more than this part of the higher one: twice what unclear readings can make of it.
 const AGREE: u64 = 32;
+/// So many intervals in a row have to agree before the counter is used: some milliseconds of a busy thread.
+const PROVEN: u32 = 256;
 /// Nanoseconds before the source is asked again: asking means to open a file.
 const PAUSE: u64 = 10_000_000;
 
@@ -163,12 +174,12 @@ const _: () = assert!(SHORTEST < WINDOW / 5 * 4 && LONGEST > 2 * 16 * WINDOW);
 impl Ahead {
     /// Returns the state of a thread that has not read the clock. `windows`: how many times [`WINDOW`] pass between real readings.
     pub(crate) const fn new(windows: u64) -> Ahead {
-        Ahead::with(Machine, windows)
+        Ahead::with(Machine, windows, PROVEN)
     }
 }
 
 impl<S: Source> Ahead<S> {
-    const fn with(source: S, windows: u64) -> Ahead<S> {
+    const fn with(source: S, windows: u64, proven: u32) -> Ahead<S> {
         Ahead {
             source,
             windows,
@@ -180,6 +191,8 @@ impl<S: Source> Ahead<S> {
             last: Cell::new(Time::ZERO),
             base: Cell::new(None),
             rate: Cell::new(0),
+            agreed: Cell::new(0),
+            proven,
             ask_at: Cell::new(Time::ZERO),
         }
     }
@@ -243,8 +256,12 @@ impl<S: Source> Ahead<S> {
         };
         let rate = match base.interval_to(reading) {
             Interval::Unclear => return None,
-            Interval::TooLong => {
+            Interval::Long(rate) => {
                 self.base.set(Some(reading));
+                let before = self.rate.get();
+                if before != 0 && !agree(before, rate) {
+                    self.start_over(reading.time);
+                }
                 return None;
             }
             Interval::Broken => 0,
@@ -252,20 +269,22 @@ impl<S: Source> Ahead<S> {
         };
         let before = self.rate.replace(rate);
         self.base.set(Some(reading));
-        if rate == 0 || before.abs_diff(rate) > before.max(rate) / AGREE {
+        if rate == 0 || !agree(before, rate) {
             if rate == 0 || before != 0 {
                 self.start_over(reading.time);
             }
             return None;
         }
+        self.agreed.set(self.agreed.get().saturating_add(1));
         let rate = rate.max(before);
-        Some(rate + rate / 4)
+        (self.agreed.get() >= self.proven).then_some(rate + rate / 4)
     }
 
     /// Something has happened to the counter or to the clock, or the one is not derived from the other any more.
     #[cold]
     fn start_over(&self, now: Time) {
         self.rate.set(0);
+        self.agreed.set(0);
         if now >= self.ask_at.get() {
             self.ask_at.set(now + Span::from_nanos(PAUSE));
             self.source.ask();
@@ -282,16 +301,27 @@ impl Reading {
             return Interval::Broken;
         }
         let nanos = to - from;
-        if nanos > LONGEST {
-            return Interval::TooLong;
-        }
         let unclear = (self.after - self.before) + (next.after - next.before);
         if nanos < SHORTEST || unclear * CLEAR > ticks {
             return Interval::Unclear;
         }
         // A counter of less than 100 MHz or more than 100 GHz is none that we know.
         let known = (1 << FRACTION) / 100..10 << FRACTION;
-        let rate = ((nanos + EARLY) << FRACTION) / ticks.max(1) + 1;
-        if known.contains(&rate) { Interval::Rate(rate) } else { Interval::Broken }
+        let is_long = nanos > LONGEST;
+        let rate = if is_long {
+            let rate = (u128::from(nanos) << FRACTION) / u128::from(ticks.max(1));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        } else {
+            ((nanos + EARLY) << FRACTION) / ticks.max(1) + 1
+        };
+        match (known.contains(&rate), is_long) {
+            (false, _) => Interval::Broken,
+            (true, true) => Interval::Long(rate),
+            (true, false) => Interval::Rate(rate),
+        }
     }
+}
+
+fn agree(one: u64, other: u64) -> bool {
+    one.abs_diff(other) <= one.max(other) / AGREE
 }

@@ -203,7 +203,7 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn new(world: &'a World, windows: u64) -> Thread<'a> {
-        Thread { world, ahead: Ahead::with(world, windows), windows, last: Time::ZERO }
+        Thread { world, ahead: Ahead::with(world, windows, 1), windows, last: Time::ZERO }
     }
 
     #[track_caller]
@@ -402,6 +402,34 @@ fn d68_a_clock_that_was_set_back_is_followed() {
         thread.last = Time::ZERO;
         thread.run(1_000_000);
         assert!(thread.is_cheap());
+    }
+}
+
+#[test]
+fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event() {
+    let world = World::new(5);
+    let mut thread = Thread::new(&world, 16);
+    thread.ahead = Ahead::with(&world, 16, PROVEN);
+    for _ in 0..2 {
+        thread.run(u64::from(PROVEN) * SHORTEST);
+        assert_eq!(thread.ahead.window.get(), 0);
+        thread.run(u64::from(PROVEN) * SHORTEST);
+        assert!(thread.is_cheap());
+        world.restore(world.far_from_now(u64::MAX), 1.4, 0.0);
+    }
+}
+
+/// A process can set its own clock forward, too. If it does so all the time, the counter is not used.
+#[test]
+fn d68_a_clock_that_is_set_forward_all_the_time_is_read_each_time() {
+    for windows in WINDOWS {
+        let world = World::new(9);
+        let mut thread = Thread::new(&world, windows);
+        thread.ahead = Ahead::with(&world, windows, PROVEN);
+        for _ in 0..200 {
+            (0..1000).for_each(|_| thread.now());
+            world.clock.set(world.clock.get() + world.within(1e6, 600e9));
+        }
     }
 }
 
