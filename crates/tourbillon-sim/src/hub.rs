@@ -280,9 +280,11 @@ impl Wake for Ticket {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        let panics = self.panics && !std::thread::panicking();
+        // Before `live`, so that the count is whole as soon as nothing is alive.
+        self.hub.drop_panics.fetch_add(panics.into(), Ordering::SeqCst);
         self.hub.live.fetch_sub(1, Ordering::SeqCst);
-        if self.panics && !std::thread::panicking() {
-            self.hub.drop_panics.fetch_add(1, Ordering::SeqCst);
+        if panics {
             resume_unwind(Box::new(Planted));
         }
     }

@@ -64,7 +64,6 @@ impl World {
         (totals.fires, totals.cancels, totals.stops) = (stage.model.fired, stage.model.cancelled, stage.model.stopped);
         totals.fault("panics in wakers", hub.waker_panics.load(Ordering::SeqCst));
         totals.fault("panics in callbacks", hub.callback_panics.load(Ordering::SeqCst));
-        totals.fault("panics in destructors", hub.drop_panics.load(Ordering::SeqCst));
         totals.fault("calls from within", hub.reentries.load(Ordering::SeqCst));
         hub.set_engine(None);
         drop(stage);
@@ -73,6 +72,8 @@ impl World {
         while hub.live() != 0 && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_micros(20));
         }
+        // A thread of the engine may drop its last closure after the last step: before this, the count depends on the machine's load.
+        totals.fault("panics in destructors", hub.drop_panics.load(Ordering::SeqCst));
         let failure = (hub.live() != 0).then(|| Failure {
             violation: Violation {
                 promise: "P7",
