@@ -65,6 +65,8 @@ pub enum Manner {
 pub struct Hub {
     clock: Clock,
     events: Mutex<Vec<Event>>,
+    /// Wake-ups alone, for [`Hub::take_wakes`].
+    wakes: Mutex<Vec<(Id, u64)>>,
     /// While the world lasts: what is in the engine must not keep it.
     engine: Mutex<Option<Engine>>,
     /// How many wakers, callbacks and jobs there are.
@@ -112,6 +114,7 @@ impl Hub {
         Arc::new(Hub {
             clock,
             events: Mutex::default(),
+            wakes: Mutex::default(),
             engine: Mutex::default(),
             live: AtomicI64::new(0),
             waker_panics: AtomicU64::new(0),
@@ -133,6 +136,12 @@ impl Hub {
     #[must_use]
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.events))
+    }
+
+    /// Which items were woken since this was last asked, and what the clock showed.
+    #[must_use]
+    pub fn take_wakes(&self) -> Vec<(Id, u64)> {
+        std::mem::take(&mut *lock(&self.wakes))
     }
 
     /// How many events wait to be taken.
@@ -261,6 +270,7 @@ impl Wake for Ticket {
     fn wake_by_ref(self: &Arc<Self>) {
         let hub = &self.live.hub;
         hub.write(self.id, What::Woken);
+        lock(&hub.wakes).push((self.id, hub.now()));
         if self.manner == Manner::Panics {
             hub.waker_panics.fetch_add(1, Ordering::SeqCst);
         }

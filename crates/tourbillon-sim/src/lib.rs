@@ -13,6 +13,7 @@
 //! - [`actors`]: who uses the engine, a file for each surface
 //! - [`hub`]: what the engine did to its users, who may misbehave
 //! - [`model`]: what the promises allow to be seen; deliberately naive
+//! - [`waiters`]: the same for an engine at its capacity: who waits, and who is served
 //! - [`ledger`]: the same for a scheduler and its jobs, to the last run
 //! - [`almanac`]: when a cron line is due, minute by minute
 //! - [`breakage`]: faults planted between the two, to see that they are found
@@ -35,5 +36,6 @@ pub mod stage;
 pub mod threads;
 pub mod totals;
 pub mod trace;
+pub mod waiters;
 pub mod watch;
 pub mod world;

@@ -11,6 +11,7 @@ use std::fmt;
 use tourbillon::Outcome;
 
 use crate::hub::Id;
+use crate::waiters::{Due, Polled, Waiters, Wrong};
 
 /// Deadlines from here on are never: the engine keeps the last 2^36 nanoseconds for itself.
 pub const LAST: u64 = u64::MAX << 36;
@@ -34,8 +35,8 @@ pub struct Model {
     pub clock: u64,
     /// Whether the engine was shut down.
     pub closed: bool,
-    /// How many timers the engine may hold. With a limit timers may wait for room, and be late.
-    pub capacity: Option<usize>,
+    /// Which timers wait for a place; `None` in an engine without a capacity.
+    pub waiters: Option<Waiters>,
     items: BTreeMap<Id, Item>,
     next: Id,
     violations: Vec<Violation>,
@@ -113,7 +114,7 @@ impl Model {
         Model {
             clock,
             closed: false,
-            capacity,
+            waiters: capacity.map(Waiters::new),
             items: BTreeMap::new(),
             next: 0,
             violations: Vec::new(),
@@ -145,6 +146,7 @@ impl Model {
     /// It is gone, and nobody will hear of it again.
     pub fn forget(&mut self, id: Id) {
         self.items.remove(&id);
+        self.leave(id);
     }
 
     /// What is known of it.
@@ -201,6 +203,7 @@ impl Model {
 
     /// It is not armed any more, and nobody is told.
     pub fn idle(&mut self, id: Id) {
+        self.leave(id);
         if let Some(item) = self.items.get_mut(&id) {
             (item.state, item.must, item.place, item.signals) = (State::Idle, false, None, 0);
         }
@@ -224,6 +227,7 @@ impl Model {
     /// The engine was shut down.
     pub fn close(&mut self) {
         self.closed = true;
+        self.waiters.iter_mut().for_each(Waiters::close);
         for item in self.items.values_mut().filter(|item| item.state == State::Pending) {
             item.must = true;
         }
@@ -245,6 +249,7 @@ impl Model {
     /// It was seen to have ended like this.
     pub fn end(&mut self, id: Id, outcome: Outcome) {
         self.checks += 1;
+        self.leave(id);
         let (closed, clock) = (self.closed, self.clock);
         let Some(item) = self.items.get_mut(&id) else {
             return self.violate("P2", format!("timer {id} is gone, and ended as {outcome:?}"));
@@ -280,7 +285,7 @@ impl Model {
         match item.state {
             State::Ended(outcome) => self.violate("P2", format!("{name} is pending, and had ended as {outcome:?}")),
             _ if item.must && self.closed => self.violate("P6", format!("{name} is pending after the shutdown")),
-            _ if item.must && self.capacity.is_none() => {
+            _ if item.must => {
                 self.violate("P4", format!("{name} was due at {} and turned, and is pending", item.due));
             }
             _ => {}
@@ -303,6 +308,65 @@ impl Model {
         }
         if item.state == State::Pending && clock < item.deadline && !closed {
             self.violate("P1", format!("{name} was woken {} ns before its deadline", item.deadline - clock));
+        }
+    }
+
+    /// A poll left a timer pending, with what the engine's counts say of it. What it was woken for before is of the past.
+    pub fn polled(&mut self, id: Id, polled: Polled) {
+        self.waits_anew(id);
+        self.compare(|waiters, due| waiters.polled(id, polled, due));
+    }
+
+    /// It is pending after a poll: what it was woken for before is of the past.
+    pub fn waits_anew(&mut self, id: Id) {
+        if let Some(item) = self.items.get_mut(&id) {
+            item.signals = 0;
+        }
+    }
+
+    /// A timer was armed without a poll.
+    pub fn armed(&mut self, id: Id) {
+        self.compare(|waiters, due| waiters.arm(id, due));
+    }
+
+    /// A timer was refused, with so many pending, and so many of other surfaces that may hold a reserved place.
+    pub fn refused(&mut self, pending: u64, others: u64) {
+        self.compare(|waiters, _| waiters.refuse(pending, others));
+    }
+
+    /// A timer was woken when the clock showed this: for its end, or for a place that is reserved for it.
+    pub fn woken_at(&mut self, id: Id, clock: u64, is_ordered: bool) {
+        let is_due = self.items.get(&id).is_some_and(|item| item.deadline <= clock);
+        let at = if is_due { Due::Reached } else { Due::NotYet };
+        self.compare(|waiters, due| waiters.woken(id, at, is_ordered, due));
+    }
+
+    /// So many timers are pending, and so many of other surfaces may hold a reserved place.
+    pub fn check_waiters(&mut self, pending: u64, others: u64) {
+        self.compare(|waiters, due| waiters.check(pending, others, due));
+    }
+
+    /// Whether a timer was woken since it was last polled, in an engine with a capacity.
+    #[must_use]
+    pub fn is_woken(&self, id: Id) -> bool {
+        self.waiters.as_ref().is_some_and(|waiters| waiters.is_woken(id))
+    }
+
+    fn leave(&mut self, id: Id) {
+        self.waiters.iter_mut().for_each(|waiters| waiters.leave(id));
+    }
+
+    fn compare(&mut self, compare: impl FnOnce(&mut Waiters, &dyn Fn(Id) -> Due) -> Result<(), Wrong>) {
+        let Some(waiters) = &mut self.waiters else { return };
+        self.checks += 1;
+        let items = &self.items;
+        let due = |id: Id| match items.get(&id) {
+            Some(item) if item.must => Due::Passed,
+            Some(item) if item.reached => Due::Reached,
+            _ => Due::NotYet,
+        };
+        if let Err((promise, what)) = compare(waiters, &due) {
+            self.violate(promise, what);
         }
     }
 
@@ -346,7 +410,6 @@ impl Model {
                 (SeenBy::Calling, State::Ended(_)) => item.signals == 0 && calls_made,
                 _ => false,
             })
-            .filter(|_| self.capacity.is_none() || self.closed)
             .map(|(id, item)| format!("{} {id} was due at {} and heard nothing: {item:?}", item.surface, item.due))
             .collect();
         self.checks += self.items.len() as u64;
@@ -354,8 +417,8 @@ impl Model {
         lost.into_iter().for_each(|what| self.violate(promise, what));
     }
 
-    /// With room for all, nothing that is due is pending.
-    pub fn check_with_room(&mut self) {
+    /// After the engine was turned and all tasks were polled that were woken: nothing that is due is pending.
+    pub fn check_settled(&mut self) {
         let clock = self.clock;
         // An item of a queue comes out when the queue is polled, which may be never.
         let late = |item: &&Item| {
@@ -364,7 +427,7 @@ impl Model {
         let late: Vec<String> = self.items.values().filter(late).map(|item| format!("{item:?}")).collect();
         self.checks += self.items.len() as u64;
         for item in late {
-            self.violate("P4", format!("at {clock} there was room, and this is late: {item}"));
+            self.violate("P4", format!("at {clock} all were polled, and this is late: {item}"));
         }
     }
 

@@ -135,6 +135,9 @@ impl Plan {
         let mut random = Random::new(seed);
         let setup = Setup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
+        // Where only sleeps, timeouts and intervals take places, the model knows of each.
+        let is_counted = setup.capacity.is_some() && random.one_in(2);
+        let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
         // Few worlds end early: what comes after a shutdown is soon seen.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
@@ -186,7 +189,8 @@ impl Setup {
             _ => WallOf::Nobody,
         };
         let slack = SlackOf::random(random, scale);
-        let capacity = random.one_in(4).then(|| 1 + random.index(12));
+        let capacity =
+            random.one_in(3).then(|| if random.one_in(2) { 1 + random.index(3) } else { 1 + random.index(12) });
         // Where it is not known when a scheduler looks, or in which order clocks take turns, nobody knows for which run there is room.
         let is_known = capacity.is_none() && slack.grid() == 1;
         let room = if is_known { random.one_of(&[0, 1, 2, ROOMY]) } else { ROOMY };

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tourbillon::time::Instant;
@@ -15,6 +16,7 @@ use crate::model::{LAST, Model, NEVER, Place};
 use crate::plan::{Setup, WallOf};
 use crate::threads::Threads;
 use crate::totals::Totals;
+use crate::waiters::{Polled, Standing};
 
 /// See the module.
 pub struct Stage {
@@ -38,7 +40,10 @@ pub struct Stage {
     pub base: (Instant, u64),
     /// The engine whose clock is the wall clock: the same, or one apart.
     pub wall: Engine,
+    /// How many timers of the surfaces that the model does not follow one by one may hold a reserved place.
+    pub others: u64,
     numbers: u64,
+    reentries: u64,
 }
 
 impl Stage {
@@ -72,7 +77,9 @@ impl Stage {
             broken,
             base,
             wall,
+            others: 0,
             numbers: 0,
+            reentries: 0,
         }
     }
 
@@ -155,6 +162,49 @@ impl Stage {
         {
             let place = self.place(thread, place.strict);
             self.model.stands(id, place);
+        }
+    }
+
+    /// Polls a timer on this thread. In an engine with a capacity the model learns whether that armed it.
+    pub fn poll<T>(&mut self, id: Id, thread: usize, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        if self.is_exact() {
+            return self.threads.on(thread, poll);
+        }
+        self.hear_wakes();
+        let before = self.engine.stats();
+        let polled = self.threads.on(thread, poll);
+        if polled.is_pending() {
+            let is_armed = self.engine.stats().armed > before.armed;
+            self.model.polled(id, Polled { is_armed, pending: before.pending, others: self.others });
+        }
+        polled
+    }
+
+    /// Makes a timer that is armed at once, on this thread. Says whether the engine counts it as armed: not, if it was due.
+    pub fn try_arm<T, E>(&mut self, thread: usize, arm: impl FnOnce() -> Result<T, E>) -> (Result<T, E>, bool) {
+        self.hear_wakes();
+        let before = self.engine.stats();
+        let made = self.threads.on(thread, arm);
+        if made.is_err() && !self.model.closed {
+            self.model.refused(before.pending, self.others);
+        }
+        (made, self.engine.stats().armed > before.armed)
+    }
+
+    /// Whether the engine holds this timer, as far as the model knows.
+    #[must_use]
+    pub fn is_armed(&self, id: Id) -> bool {
+        let standing = self.model.waiters.as_ref().map(|waiters| waiters.standing(id));
+        self.model.is_pending(id) && standing.is_none_or(|standing| standing == Some(Standing::Armed))
+    }
+
+    /// Tells the model which timers were woken. To be called before anything is changed that says what they were woken for.
+    pub fn hear_wakes(&mut self) {
+        let reentries = self.hub.reentries.load(Ordering::SeqCst);
+        // A waker that turns the engine or arms a timer does so between two wake-ups of the same turn.
+        let is_ordered = std::mem::replace(&mut self.reentries, reentries) == reentries;
+        for (id, clock) in self.hub.take_wakes() {
+            self.model.woken_at(id, clock, is_ordered);
         }
     }
 

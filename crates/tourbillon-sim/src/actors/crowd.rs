@@ -57,7 +57,7 @@ impl Player for Actor {
         let Some(Actor { id, sleep, waker }) = actors.get_mut(index) else { return };
         let id = *id;
         stage.ready.remove(&id);
-        let polled = stage.threads.on(thread, || sleep.as_mut().poll(&mut Context::from_waker(waker)));
+        let polled = stage.poll(id, thread, || sleep.as_mut().poll(&mut Context::from_waker(waker)));
         let is_idle = stage.model.get(id).is_some_and(|item| item.state == State::Idle);
         if polled == Poll::Pending {
             stage.model.still_pending(id);
@@ -87,8 +87,9 @@ impl Player for Actor {
 /// Does it.
 pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     match op {
-        // Where there is no room for it, a crowd would only wait.
-        Op::New { thread, count, after, apart } if actors.is_empty() && stage.is_exact() => {
+        Op::New { thread, count, after, apart } if actors.is_empty() => {
+            // Where most of a crowd waits for room, a smaller one does, and each step takes longer.
+            let count = if stage.is_exact() { count } else { count / 8 };
             for index in 0..count as u64 {
                 let after = after.saturating_add(Duration::from_nanos(apart * index));
                 actors.push(create(stage, thread, after));
@@ -115,7 +116,7 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
 /// How many of them the engine holds armed.
 #[must_use]
 pub fn armed(actors: &[Actor], stage: &Stage) -> usize {
-    let is_armed = |actor: &&Actor| stage.model.is_pending(actor.id) && actor.sleep.outcome().is_none();
+    let is_armed = |actor: &&Actor| stage.is_armed(actor.id) && actor.sleep.outcome().is_none();
     actors.iter().filter(is_armed).count()
 }
 
@@ -129,10 +130,12 @@ fn create(stage: &mut Stage, thread: usize, after: Duration) -> Actor {
 
 fn reset(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
     let instant = stage.instant_of(deadline);
+    stage.hear_wakes();
+    let has_ended = actor.sleep.outcome().is_some();
     stage.threads.on(thread, || actor.sleep.as_mut().reset(instant));
     stage.reset(actor.id, thread, deadline, stage.setup.slack.grid());
-    // One that was woken and has not been polled begins again when it is.
-    if stage.model.get(actor.id).is_some_and(|item| item.signals > 0) {
+    // One that had ended and has not been polled begins again when it is.
+    if has_ended {
         stage.model.idle(actor.id);
         stage.ready.insert(actor.id);
     }

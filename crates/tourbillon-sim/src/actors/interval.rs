@@ -74,7 +74,7 @@ impl Player for Actor {
         for _ in 0..IN_A_ROW {
             let Actor { id, interval, waker, next } = actor;
             let before = stage.model.get(*id).map(|item| item.state);
-            let polled = stage.threads.on(thread, || interval.poll_tick(&mut Context::from_waker(waker)));
+            let polled = stage.poll(*id, thread, || interval.poll_tick(&mut Context::from_waker(waker)));
             if stage.model.closed {
                 // The first tick after the shutdown is ready at once; of the others this is not the place to tell.
                 if before == Some(State::Pending) || polled.is_ready() {
@@ -86,7 +86,7 @@ impl Player for Actor {
             let Poll::Ready(tick) = polled else {
                 stage.model.still_pending(*id);
                 if before == Some(State::Idle) {
-                    if *next <= stage.now() && stage.is_exact() {
+                    if *next <= stage.now() {
                         stage.model.violate("P4", format!("interval {id} is past and was armed"));
                     }
                     let place = stage.place(thread, stage.setup.slack.is_strict());
@@ -131,6 +131,14 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
         | Op::Drop { which, thread } => (which, thread),
     };
     let Some(index) = which.checked_rem(actors.len()) else { return };
+    // Whether one has ended that was woken, or has a place, shows when it is polled.
+    if matches!(op, Op::Reset { .. } | Op::ResetAfter { .. }) && stage.model.is_woken(actors[index].id) {
+        let count = actors.len();
+        Actor::poll(actors, stage, index, thread);
+        if actors.len() < count {
+            return;
+        }
+    }
     let actor = &mut actors[index];
     match op {
         Op::New { .. } => {}

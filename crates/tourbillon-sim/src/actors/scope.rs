@@ -78,6 +78,8 @@ impl Player for Actor {
         match polled {
             Poll::Pending => {
                 stage.model.still_pending(id);
+                // It may have been woken for a place.
+                stage.model.waits_anew(id);
                 if before == Some(State::Idle) {
                     stage.model.pend(id, None);
                     let deadline = stage.model.get(id).map_or(NEVER, |item| item.deadline);

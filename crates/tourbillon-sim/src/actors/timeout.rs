@@ -73,8 +73,10 @@ impl Player for Actor {
         let Actor { id, timeout, gate, waker, .. } = actor;
         stage.ready.remove(id);
         let before = stage.model.get(*id).map(|item| item.state);
-        let polled = stage.threads.on(thread, || timeout.as_mut().poll(&mut Context::from_waker(waker)));
         let id = *id;
+        let poll = || timeout.as_mut().poll(&mut Context::from_waker(waker));
+        // One that is disarmed has no timer.
+        let polled = if actor.is_disarmed { stage.threads.on(thread, poll) } else { stage.poll(id, thread, poll) };
         match polled {
             Poll::Ready(Ok(())) => {
                 stage.model.same("P2", "the future of a timeout is ready", gate.is_open(), true);
@@ -98,7 +100,7 @@ impl Player for Actor {
             Poll::Pending => {
                 stage.model.still_pending(id);
                 if before == Some(State::Idle) {
-                    if actor.deadline <= stage.now() && stage.is_exact() {
+                    if actor.deadline <= stage.now() {
                         stage.model.violate("P4", format!("timeout {id} is past and was armed"));
                     }
                     let place = stage.place(thread, stage.setup.slack.is_strict());
@@ -130,6 +132,14 @@ pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
     }
     let (which, thread) = target(op);
     let Some(index) = which.checked_rem(actors.len()) else { return };
+    // Whether one has ended that was woken, or has a place, shows when it is polled.
+    if matches!(op, Op::Reset { .. } | Op::Extend { .. }) && stage.model.is_woken(actors[index].id) {
+        let count = actors.len();
+        Actor::poll(actors, stage, index, thread);
+        if actors.len() < count {
+            return;
+        }
+    }
     let actor = &mut actors[index];
     match op {
         Op::New { .. } => {}
@@ -172,11 +182,12 @@ fn create(stage: &mut Stage, thread: usize, after: Duration, tried: bool, manner
     let deadline = stage.due_after(after);
     let gate = Gate::default();
     let given = Break::shorten(stage.broken, after);
-    let made = stage.threads.on(thread, || {
-        let made = if tried { try_timeout(given, gate.clone()) } else { Ok(timeout(given, gate.clone())) };
-        made.ok().map(Box::pin)
-    });
-    let Some(timeout) = made else {
+    let (made, is_armed) = if tried {
+        stage.try_arm(thread, || try_timeout(given, gate.clone()))
+    } else {
+        (Ok(stage.threads.on(thread, || timeout(given, gate.clone()))), false)
+    };
+    let Some(timeout) = made.ok().map(Box::pin) else {
         let may_be = stage.model.closed || stage.setup.capacity.is_some();
         stage.model.same("P6", "a timeout is refused after a shutdown or for want of room", may_be, true);
         stage.totals.fault("refused for want of room", u64::from(!stage.model.closed));
@@ -184,6 +195,9 @@ fn create(stage: &mut Stage, thread: usize, after: Duration, tried: bool, manner
     };
     let id = stage.model.add("timeout", SeenBy::Waking);
     stage.model.set(id, deadline, stage.setup.slack.grid());
+    if is_armed {
+        stage.model.armed(id);
+    }
     let waker = stage.waker(id, manner);
     Some(Actor { id, timeout, gate, waker, deadline, is_disarmed: false })
 }

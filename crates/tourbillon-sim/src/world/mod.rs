@@ -266,7 +266,6 @@ impl World {
         for round in 0..TURNS {
             self.sweep();
             sleep::observe(&mut self.sleeps, &mut self.stage);
-            sleep::reap(&mut self.sleeps, &mut self.stage);
             self.absorb();
             let Some(id) = self.stage.ready.first().copied() else { break };
             self.poll(id, round);
@@ -274,10 +273,9 @@ impl World {
                 return;
             }
         }
-        let has_room = self.stage.setup.capacity.is_none_or(|most| self.stage.engine.stats().pending < most as u64);
-        if has_room && self.stage.ready.is_empty() && self.is_swept {
+        if self.stage.ready.is_empty() && self.is_swept {
             self.look();
-            self.stage.model.check_with_room();
+            self.stage.model.check_settled();
         }
     }
 

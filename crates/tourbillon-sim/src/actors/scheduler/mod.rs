@@ -277,8 +277,7 @@ pub fn ask(actors: &[Actor], stage: &mut Stage) {
     let now = stage.times(stage.now());
     for Actor { scheduler, ledger, .. } in actors {
         let Some(scheduler) = scheduler.as_ref().filter(|_| ledger.phase == Phase::Running) else { continue };
-        let is_exact = stage.is_exact();
-        for job in ledger.jobs.iter().filter(|_| is_exact) {
+        for job in &ledger.jobs {
             let next = scheduler.next_run(&job.key).map_or(NEVER, |instant| stage.time_of(instant));
             let due = round_up(next, stage.setup.slack.grid());
             if due <= now.on(job.timing.is_wall()) && due < LAST {
