@@ -696,7 +696,7 @@ fn d64_a_timeout_on_a_full_engine_elapses_in_time_and_lets_its_value_through() {
     let _entered = engine.enter();
     let task = Task::new();
     let mut late = pin!(timeout(ms(50), Told::<u8>(None)));
-    let mut ready = pin!(timeout(ms(50), Told(None)));
+    let mut ready = Box::pin(timeout(ms(50), Told(None)));
     let mut held = pin!(timeout(HOUR, Told::<u8>(None)));
     assert!(task.poll(late.as_mut()).is_pending() && task.poll(ready.as_mut()).is_pending());
     assert!(task.poll(held.as_mut()).is_pending());
@@ -704,6 +704,7 @@ fn d64_a_timeout_on_a_full_engine_elapses_in_time_and_lets_its_value_through() {
     assert_eq!(task.wakes(), 0);
     ready.as_mut().get_mut().get_mut().0 = Some(7);
     assert_eq!(task.poll(ready.as_mut()), Poll::Ready(Ok(7)));
+    drop(ready);
     engine.advance(ms(1));
     assert_eq!(task.wakes(), 1);
     assert!(is_elapsed(task.poll(late.as_mut())));
