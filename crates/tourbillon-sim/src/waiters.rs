@@ -173,7 +173,7 @@ impl Waiters {
     /// # Errors
     /// The engine had no reason to wake that timer, or should have woken another one first.
     pub fn woken(&mut self, id: Id, at: Due, is_ordered: bool, due: impl Fn(Id) -> Due) -> Result<(), Wrong> {
-        let first = self.first(due);
+        let first = self.first_waiting(due);
         let Some(waiter) = self.all.get_mut(&id) else { return Ok(()) };
         waiter.wakes += 1;
         let (is_due, before) = (at != Due::NotYet, *waiter);
@@ -185,10 +185,12 @@ impl Waiters {
                 waiter.standing = Standing::Woken;
                 Ok(())
             }
-            Standing::Waiting(_) => {
+            Standing::Waiting(number) => {
                 waiter.standing = Standing::Reserved;
-                match first.filter(|first| is_ordered && *first != id) {
-                    Some(first) => Err(("P7", format!("{id} was given a place, and {first} had waited before it"))),
+                match first.filter(|(before, _)| is_ordered && *before < number) {
+                    Some((_, first)) => {
+                        Err(("P7", format!("{id} was given a place, and {first} had waited before it")))
+                    }
                     None => Ok(()),
                 }
             }
@@ -241,11 +243,16 @@ impl Waiters {
 
     /// The timer that has waited longest, of those whose deadlines the clock has not shown.
     fn first(&self, due: impl Fn(Id) -> Due) -> Option<Id> {
+        self.first_waiting(due).map(|(_, id)| id)
+    }
+
+    /// The same, with its number.
+    fn first_waiting(&self, due: impl Fn(Id) -> Due) -> Option<(u64, Id)> {
         let number = |(id, waiter): (&Id, &Waiter)| match waiter.standing {
             Standing::Waiting(number) if due(*id) == Due::NotYet => Some((number, *id)),
             _ => None,
         };
-        self.all.iter().filter_map(number).min().map(|(_, id)| id)
+        self.all.iter().filter_map(number).min()
     }
 
     fn stand(&mut self, id: Id, standing: Standing) {
