@@ -912,6 +912,60 @@ fn d43_d64_surfaces_that_share_one_place_take_turns_and_lose_nothing() {
     assert!(engine.try_sleep(HOUR).is_ok());
 }
 
+/// Checks that a sleep gets the place for which a surface waited before it, after `makes_idle` has taken the last deadline from
+/// that surface.
+fn passes_on<S>(surface: impl FnOnce(&Engine) -> S, makes_idle: impl FnOnce(&mut S)) {
+    let (engine, taken) = full(1);
+    let _entered = engine.enter();
+    let mut surface = surface(&engine);
+    let mut waits = Sleeper::new(&engine, HOUR);
+    makes_idle(&mut surface);
+    drop(taken);
+    engine.turn();
+    assert_eq!(waits.wakes(), 1, "the surface has no use for the place");
+    assert!(waits.poll().is_pending());
+    assert_eq!(engine.stats().pending, 1);
+    drop(surface);
+    engine.turn();
+    assert_eq!((waits.wakes(), waits.sleep.outcome()), (0, None));
+}
+
+#[test]
+fn d65_p7_a_timer_without_waits_passes_its_place_on() {
+    let timer = |engine: &Engine| {
+        let timer = Timer::on(engine);
+        timer.expires_after(ms(10));
+        timer.on_expiry(|_| ());
+        timer
+    };
+    passes_on(timer, |timer| assert_eq!(timer.cancel(), 1));
+}
+
+#[test]
+fn d65_p7_named_timers_of_which_none_is_left_pass_their_place_on() {
+    let timers = |engine: &Engine| {
+        let timers = NamedTimers::on(engine);
+        timers.start("named", ms(10), |_| ()).unwrap();
+        timers
+    };
+    passes_on(timers, |timers| assert_eq!(timers.cancel("named"), 1));
+}
+
+#[test]
+fn d65_p7_an_empty_delay_queue_passes_its_place_on() {
+    let task = Task::new();
+    let queue = |_: &Engine| {
+        let mut queue = DelayQueue::new();
+        queue.insert((), ms(10));
+        assert!(queue.poll_expired(&mut task.cx()).is_pending());
+        queue
+    };
+    passes_on(queue, |queue| {
+        queue.clear();
+        assert!(matches!(queue.poll_expired(&mut task.cx()), Poll::Ready(None)));
+    });
+}
+
 #[test]
 fn d28_p7_a_shutdown_ends_every_surface_that_waits_for_room() {
     let (engine, _taken) = full(1);
