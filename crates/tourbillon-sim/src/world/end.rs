@@ -41,14 +41,19 @@ impl World {
     fn check_room(&mut self) {
         let pending = self.stage.engine.stats().pending;
         self.stage.model.same("P7", "timers that are pending when all are gone", pending, 0);
-        if let Some(most) = self.stage.setup.capacity.filter(|_| !self.stage.model.closed) {
-            let engine = self.stage.engine.clone();
-            let all = self.stage.threads.on(0, || {
-                let all: Vec<_> = (0..=most).map_while(|_| engine.try_sleep(Duration::MAX).ok()).collect();
-                all.len()
-            });
-            self.stage.model.same("P7", "timers for which there is room", all, most);
-        }
+        self.check_free_places();
+    }
+
+    /// When every task has been polled that was woken, all places can be had that no pending timer holds.
+    pub(super) fn check_free_places(&mut self) {
+        let Some(most) = self.stage.setup.capacity.filter(|_| !self.stage.model.closed) else { return };
+        let engine = self.stage.engine.clone();
+        let free = most.saturating_sub(engine.stats().pending as usize);
+        let all = self.stage.threads.on(0, || {
+            let all: Vec<_> = (0..=most).map_while(|_| engine.try_sleep(Duration::MAX).ok()).collect();
+            all.len()
+        });
+        self.stage.model.same("P7", "timers for which there is room", all, free);
     }
 
     fn end(self) -> Ran {

@@ -109,7 +109,9 @@ impl World {
         if let Some(most) = self.stage.setup.capacity {
             self.stage.model.same("P7", "more timers than there is room for", stats.pending > most as u64, false);
             self.stage.others = self.others();
-            self.stage.model.check_waiters(stats.pending, self.stage.others);
+            // What has no task of its own has been served when all was turned: it is armed, or has no use for a place.
+            let others = if self.is_swept { self.others_with_tasks() } else { self.stage.others };
+            self.stage.model.check_waiters(stats.pending, others);
         }
         let least = (sleep::armed(&self.sleeps, &self.stage) + crowd::armed(&self.crowd, &self.stage)) as u64;
         let others = (self.timeouts.len() + self.intervals.len()) as u64 + self.others();
@@ -126,7 +128,12 @@ impl World {
 
     /// How many timers there may be of the surfaces that the model does not follow one by one.
     fn others(&self) -> u64 {
-        let one_each = self.queues.len() + self.timers.len() + self.named.len();
-        (one_each + 2 * (self.scopes.len() + self.schedulers.len())) as u64
+        let without_tasks = self.timers.len() + self.named.len() + 2 * self.schedulers.len();
+        self.others_with_tasks() + without_tasks as u64
+    }
+
+    /// The same for those that keep a reserved place until their tasks are polled.
+    fn others_with_tasks(&self) -> u64 {
+        (self.queues.len() + 2 * self.scopes.len()) as u64
     }
 }

@@ -276,6 +276,7 @@ impl World {
         if self.stage.ready.is_empty() && self.is_swept {
             self.look();
             self.stage.model.check_settled();
+            self.check_free_places();
         }
     }
 
