@@ -2,9 +2,10 @@
 //! everything told once, and every count right.
 //!
 //! Each surface has a file, and in it a small model of what was asked of it. What somebody is told is compared with it at once, what there
-//! is in between every few operations, as the input says: from after each to after every 32nd, and in the end. What the models leave open: with a capacity, timers
-//! may be late (they wait for room), and between a move of the clock and the turns that follow it they may have fired or not.
-//! Never early, told once and not lost in the end holds for those as well.
+//! is in between every few operations, as the input says: from after each to after every 32nd, and in the end. What the models leave open: between a move of
+//! the clock and the turns that follow it timers may have fired or not. Never early, told once and not lost in the end holds
+//! for those as well. With a capacity, a sleep that waits for room ends in its time all the same (D64), is woken once for a
+//! place that it then has (D65), and waits only while no place is free.
 
 mod delays;
 mod jobs;
@@ -67,8 +68,8 @@ pub(crate) struct Op {
 /// The engine, and what every model has to know of it.
 pub(crate) struct World {
     pub(crate) engine: Engine,
-    /// Timers may wait for room.
-    pub(crate) is_limited: bool,
+    /// How many timers it may hold: others wait for room.
+    pub(crate) capacity: Option<u64>,
     /// All that is due has fired, and all callbacks have been called.
     pub(crate) is_settled: Cell<bool>,
     /// So late may timers be, on purpose.
@@ -188,11 +189,12 @@ impl World {
         };
         let builder = Engine::builder().clock(clock).queue(queue).slack(slack(setup.slack));
         let capacity = setup.capacity % 32;
-        let is_limited = capacity > 0 && setup.capacity >= 128;
-        let engine = if is_limited { builder.capacity(usize::from(capacity)) } else { builder }.build().unwrap();
+        let capacity = (capacity > 0 && setup.capacity >= 128).then_some(u64::from(capacity));
+        let builder = if let Some(most) = capacity { builder.capacity(most as usize) } else { builder };
+        let engine = builder.build().unwrap();
         let now = instant(&engine);
         let late = if setup.slack % 4 == 3 { LATE } else { Duration::ZERO };
-        World { engine, is_limited, is_settled: Cell::new(true), late, now: Cell::new(now), latest: Cell::new(now) }
+        World { engine, capacity, is_settled: Cell::new(true), late, now: Cell::new(now), latest: Cell::new(now) }
     }
 
     fn apply(&self, op: Op) {
@@ -252,7 +254,7 @@ impl World {
 
     /// Whether the models know exactly what has ended.
     pub(crate) fn is_exact(&self) -> bool {
-        self.is_settled.get() && !self.is_limited && !self.is_closed()
+        self.is_settled.get() && !self.is_closed()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -263,6 +265,7 @@ impl World {
         let stats = self.engine.stats();
         assert_eq!(stats.armed, stats.fired + stats.cancelled + stats.stopped + stats.pending, "{stats:?}");
         assert_eq!(stats.waker_panics + stats.callback_panics, 0);
+        assert!(self.capacity.is_none_or(|most| stats.pending <= most), "more than there is room for: {stats:?}");
     }
 }
 

@@ -108,6 +108,7 @@ impl World {
         self.stage.model.same("P6", "callbacks that panicked", stats.callback_panics, callbacks);
         if let Some(most) = self.stage.setup.capacity {
             self.stage.model.same("P7", "more timers than there is room for", stats.pending > most as u64, false);
+            self.stage.hear_wakes();
             self.stage.others = self.others();
             // What has no task of its own has been served when all was turned: it is armed, or has no use for a place.
             let others = if self.is_swept { self.others_with_tasks() } else { self.stage.others };

@@ -276,7 +276,11 @@ impl World {
         if self.stage.ready.is_empty() && self.is_swept {
             self.look();
             self.stage.model.check_settled();
-            self.check_free_places();
+            // A group of timers that a callback has dropped goes with the look, and with it its place.
+            self.absorb();
+            if self.stage.ready.is_empty() {
+                self.check_free_places();
+            }
         }
     }
 
