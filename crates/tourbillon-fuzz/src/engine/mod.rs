@@ -144,8 +144,10 @@ impl Stage {
             Surface::Names => names.apply(world, op),
             Surface::Jobs => jobs.apply(world, op),
         }
-        // What these have made due at once is told in the next turn.
-        if matches!(surface, Surface::Waits | Surface::Names | Surface::Jobs) {
+        // What these have made due at once is told in the next turn. With a capacity any of them may leave a place to another, which
+        // then looks for what is due.
+        let is_world = matches!(surface, Surface::World);
+        if matches!(surface, Surface::Waits | Surface::Names | Surface::Jobs) || world.capacity.is_some() && !is_world {
             world.is_settled.set(false);
         }
         world.look_at_clock();

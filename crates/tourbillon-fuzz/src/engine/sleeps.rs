@@ -53,7 +53,7 @@ impl Sleeps {
 
     pub(crate) fn check(&mut self, world: &World) {
         self.0.iter_mut().for_each(|one| one.check(world));
-        let Some(most) = world.capacity.filter(|_| world.is_exact()) else { return };
+        let Some(most) = world.capacity.filter(|_| !world.is_closed()) else { return };
         let waits = |one: &&One| one.is_waiting && !one.has_place && one.sleep.outcome().is_none();
         let (reserved, waiting) = (self.0.iter().filter(waits), self.0.iter().filter(waits));
         let reserved = reserved.filter(|one| one.wakes.count() > 0).count() as u64;
@@ -61,7 +61,10 @@ impl Sleeps {
         let pending = world.engine.stats().pending;
         assert!(pending + reserved <= most, "{pending} are pending, {reserved} places reserved, of {most}");
         let is_full = pending + reserved + OTHERS >= most;
-        assert!(waiting == 0 || is_full, "{waiting} wait, {pending} are pending, {reserved} places reserved, of {most}");
+        assert!(
+            waiting == 0 || is_full,
+            "{waiting} wait, {pending} are pending, {reserved} places reserved, of {most}"
+        );
     }
 
     /// Each sleep that waits for a time that comes is told in that time, also if it waits for room.
