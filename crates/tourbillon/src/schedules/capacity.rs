@@ -1,31 +1,28 @@
-//! An engine that has room for fewer sleeps than there are: those beyond wait for room, and each that there is goes to somebody.
+//! An engine that has room for fewer sleeps than there are. The sleeps beyond its capacity wait for a place, end at their own
+//! deadlines at the latest (D64), and get every place that another sleep gives back (D65).
+//!
+//! World time moves on only while no thread waits that should have been woken, so a waiting sleep whose place or whose deadline
+//! nobody tells it of leaves its thread parked for ever, which shuttle reports.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::sync::Mutex;
+use shuttle::thread;
 
 use super::explore;
 use super::kept::Kept;
 use super::world::{World, micros, one_of};
-use crate::{ArmError, Engine};
+use crate::{ArmError, Engine, Outcome};
 
-/// Sleeps that belong to nobody at the moment. They take room that others may wait for, so who is about to wait or to leave lets go
-/// of them.
-#[derive(Clone, Default)]
-struct Hat(Arc<Mutex<Vec<Kept>>>);
+/// Sleeps that no thread polls at the moment: armed, fired, or waiting for a place. They are in nobody's way: one that has fired
+/// holds no place, and a place that is reserved for one passes on at its deadline.
+type Unpolled = Arc<Mutex<Vec<Kept>>>;
 
-impl Hat {
-    fn clear(&self) {
-        let left = std::mem::take(&mut *self.0.lock().unwrap());
-        drop(left);
-    }
-}
-
-fn use_it(world: &World, hat: &Hat, may_end: bool) {
+fn use_it(world: &World, unpolled: &Unpolled, may_end: bool) {
     for _ in 0..1 + one_of(4) {
         let mut sleep = match one_of(6) {
-            0 => hat.0.lock().unwrap().pop().unwrap_or_else(|| Kept::new(world.engine.sleep(micros(0, 20_000)))),
+            0 => unpolled.lock().unwrap().pop().unwrap_or_else(|| Kept::new(world.engine.sleep(micros(0, 20_000)))),
             1 => match Kept::try_new(world, micros(0, 20_000)) {
                 Ok(sleep) => sleep,
                 Err(_) => continue,
@@ -33,10 +30,7 @@ fn use_it(world: &World, hat: &Hat, may_end: bool) {
             _ => Kept::new(world.engine.sleep(micros(0, 20_000))),
         };
         match one_of(8) {
-            0..4 => {
-                hat.clear();
-                sleep.wait(world);
-            }
+            0..4 => _ = sleep.wait(world),
             // Dropped while it waits, for room or for its time.
             4 => _ = sleep.poll(world),
             5 => {
@@ -46,34 +40,88 @@ fn use_it(world: &World, hat: &Hat, may_end: bool) {
             }
             6 => {
                 let _pending = sleep.poll(world);
-                hat.0.lock().unwrap().push(sleep);
+                unpolled.lock().unwrap().push(sleep);
             }
             _ if may_end => world.engine.shutdown(),
             _ => sleep.later(micros(1, 10_000)),
         }
     }
-    hat.clear();
+}
+
+/// Takes every place of an engine in which no timer is left. The driver counts a fire before it gives the place back, so this waits for
+/// the driver; a place that is lost makes it wait until shuttle stops the schedule.
+fn take_all(world: &World, room: usize) {
+    let capacity = world.engine.core().capacity.as_ref().expect("it has one");
+    for _ in 0..room {
+        while !capacity.take() {
+            thread::yield_now();
+        }
+    }
+    assert!(!capacity.take(), "a place that was given back twice");
+    assert!(capacity.is_unawaited(), "a wait that is left");
 }
 
 fn many(may_end: bool) {
     // The fewer there are, the more it matters who comes last.
     let (room, threads) = (1 + one_of(2), 2 + one_of(3));
     let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
-    let hat = Hat::default();
+    let unpolled = Unpolled::default();
     for _ in 0..threads {
-        let hat = hat.clone();
-        world.spawn(move |world| use_it(world, &hat, may_end));
+        let unpolled = Arc::clone(&unpolled);
+        world.spawn(move |world| use_it(world, &unpolled, may_end));
     }
     world.run();
+    let left = std::mem::take(&mut *unpolled.lock().unwrap());
+    drop(left);
     world.check_sleeps();
-    let capacity = world.engine.core().capacity.as_ref().expect("it has one");
-    assert!((0..room).all(|_| capacity.take()), "room that was not given back");
-    assert!(!capacity.take(), "room that was given back twice");
-    assert!(capacity.take_waiting().is_empty(), "a waker that is left");
+    take_all(&world, room);
     let is_stopped = world.engine.is_shutdown();
     let full = if is_stopped { ArmError::Stopped } else { ArmError::Full { capacity: room } };
     assert_eq!(world.engine.try_sleep(Duration::from_secs(1)).err(), Some(full));
     world.engine.shutdown();
+}
+
+/// Sleeps that wait for a place which no thread gives back before they are due.
+fn taken_for_long() {
+    let (room, threads) = (1 + one_of(2), 1 + one_of(3));
+    let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
+    let taken: Vec<_> = (0..room).map(|_| Kept::try_new(&world, Duration::from_secs(3600)).expect("a place")).collect();
+    for _ in 0..threads {
+        world.spawn(move |world| {
+            for _ in 0..1 + one_of(3) {
+                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)));
+                match one_of(4) {
+                    0 => {
+                        let _pending = sleep.poll(world);
+                        sleep.earlier(micros(1, 10_000));
+                    }
+                    1 => {
+                        let _pending = sleep.poll(world);
+                        sleep.later(micros(1, 10_000));
+                    }
+                    2 => {
+                        let _pending = sleep.poll(world);
+                        sleep.hold();
+                    }
+                    _ => {}
+                }
+                assert_eq!(sleep.wait(world), Outcome::Fired);
+                assert!(!sleep.is_armed());
+            }
+        });
+    }
+    world.run();
+    let stats = world.engine.stats();
+    assert_eq!((stats.armed, stats.pending, stats.fired), (room as u64, room as u64, 0), "{stats:?}");
+    drop(taken);
+    world.check_sleeps();
+    take_all(&world, room);
+    world.engine.shutdown();
+}
+
+#[test]
+fn d64_a_sleep_that_waits_for_a_place_ends_at_its_own_deadline() {
+    explore(taken_for_long);
 }
 
 #[test]

@@ -50,9 +50,8 @@ impl Kept {
             if let Poll::Ready(outcome) = self.poll_as(world, &task) {
                 return outcome;
             }
-            // One for which there is no room waits for that.
-            let due = if self.is_armed() { self.due(world) } else { Time::NEVER };
-            let _waits = world.waits_until(due);
+            // One that waits for a place ends at its deadline, too.
+            let _waits = world.waits_until(self.due(world));
             thread::park();
         }
     }
