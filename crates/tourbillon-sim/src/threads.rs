@@ -40,6 +40,8 @@ impl Threads {
         unsafe {
             list[index].simulated.run(|| {
                 let _entered = engine.enter();
+                // Each step is a poll of its own, as in an executor: nothing that is ready at once has to yield (D63).
+                tourbillon::coop::refill();
                 run()
             })
         }

@@ -136,6 +136,8 @@ impl Stage {
     /// Does something, and takes note of what came of it at once, whoever was told.
     fn apply(&mut self, surface: Surface, op: Op) {
         let Stage { world, sleeps, delays, waits, names, jobs } = self;
+        // Each operation is a poll of its own, as in an executor: nothing that is ready at once has to yield (D63).
+        tourbillon::coop::refill();
         match surface {
             Surface::World => world.apply(op),
             Surface::Sleeps => sleeps.apply(world, op),
