@@ -73,9 +73,12 @@ fn a9_a_cancelled_wait_is_a_handler_that_says_so() {
     });
 }
 
-/// Records what was called.
-fn log() -> (Arc<Mutex<Vec<String>>>, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
-    let log = Arc::new(Mutex::new(Vec::new()));
+/// What was called, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// A log, and handlers that write their names into it.
+fn log() -> (Log, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
+    let log = Log::default();
     let its = Arc::clone(&log);
     let handler = move |what: &str| {
         let (log, what) = (Arc::clone(&its), what.to_string());

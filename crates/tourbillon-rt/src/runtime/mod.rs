@@ -297,7 +297,8 @@ impl Drop for Runtime {
 impl Builder {
     /// How many threads run tasks. One for each core by default.
     ///
-    /// Zero: tasks are run by [`Runtime::block_on`], on the thread that calls it, while it does.
+    /// Zero: tasks are run by [`Runtime::block_on`], on the thread that calls it, while it does. While that thread waits in a nested
+    /// `block_on`, a substitute thread runs them.
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
         self

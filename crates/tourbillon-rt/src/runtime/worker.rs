@@ -14,7 +14,8 @@
 //!
 //! # When a task blocks it
 //!
-//! Its tasks are stolen by others; its timers and its sockets are seen to by the [monitor](super::monitor).
+//! Its tasks are stolen by others; its timers and its sockets are seen to by the [monitor](super::monitor). A task that blocks it by
+//! `block_on` has the loop run inside of itself, without other threads' tasks: see [substitutes](super::substitutes).
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
