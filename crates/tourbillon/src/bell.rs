@@ -94,6 +94,19 @@ impl Bell {
         outcome
     }
 
+    /// By the thread that has looked for what is due and found no deadline left: ends a wait for room, and gives up a place that was
+    /// reserved meanwhile. Does nothing if the bell is set.
+    pub(crate) fn rest(&self) {
+        let mut state = lock(&self.state);
+        // Being armed by another thread, or set again since.
+        if state.is_set || state.entry.is_none() {
+            return;
+        }
+        let entry = state.entry.replace(Entry::on(&self.core, Time::NEVER));
+        drop(state);
+        drop(entry);
+    }
+
     /// Arms the entry, if we have got it, until it is armed for what is wished.
     #[cold]
     fn arm(&self, entry: Option<Entry>, mut at: Time) {

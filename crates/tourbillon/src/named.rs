@@ -411,9 +411,10 @@ impl Shared {
                 let state = lock(&self.state);
                 (state.pending > 0).then(|| state.agenda.next_wakeup())
             };
-            if let Some(next) = next {
+            match next {
                 // This may ring it at once: then we go round again.
-                self.bell.set(if is_done { next } else { self.core.clock.now() + PAUSE });
+                Some(next) => self.bell.set(if is_done { next } else { self.core.clock.now() + PAUSE }),
+                None => self.bell.rest(),
             }
             if lock(&self.state).end_ringing() {
                 return;
