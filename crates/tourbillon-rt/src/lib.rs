@@ -59,7 +59,7 @@
 //! # What it does not do
 //! - Virtual time: `time::pause` and `time::advance` do nothing to timers that are made within the runtime, whose workers
 //!   follow the kernel's clock. Test what is on virtual time under another executor.
-//! - Without workers (`workers(0)`) nobody stands in for a thread that blocks within [`Runtime::block_on`], unless it blocks in another
+//! - Without workers (`workers(0)`) no thread stands in for one that blocks within [`Runtime::block_on`], unless it blocks in another
 //!   [`Runtime::block_on`]: tasks that it has woken, and those that wait for its sockets and timers, wait for it. What another thread in
 //!   `block_on` has begun goes on.
 //! - [`EventLoop::poll`] calls what has been posted. A timer's handler is posted by the driver when the timer fires: a moment after its

@@ -56,7 +56,7 @@ use crate::task::JoinHandle;
 /// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`.
 ///
 /// Its clones are the same loop. With the last, handlers that were posted and have not been called are dropped, and timers of the loop's
-/// engine end as stopped; who waits for a timer is told, where the engine's callbacks are called.
+/// engine end as stopped; the handlers of pending waits are then called where the engine's callbacks are.
 #[derive(Clone)]
 pub struct EventLoop {
     inner: Arc<Inner>,
@@ -255,7 +255,7 @@ impl EventLoop {
         let shared = Arc::clone(self.handle().shared());
         let (runnable, task) = async_task::spawn(waiting, move |runnable| shared.schedule(runnable, true));
         task.detach();
-        // Here it only leaves its waker with the wait: whoever ends that queues the handler.
+        // Here it only leaves its waker with the wait: the thread that ends the wait queues the handler.
         let _woken = runnable.run();
         handle
     }

@@ -110,9 +110,7 @@ impl Shared {
             Some(runnable) => {
                 self.injector.push(runnable);
                 self.sleepers.call_one();
-                if self.substitutes.is_deserted() {
-                    substitutes::call(self);
-                }
+                self.call_substitute_if_deserted();
                 if self.is_stopped() {
                     self.drain();
                 }
@@ -122,13 +120,19 @@ impl Shared {
         }
     }
 
-    /// Wakes one who sleeps, or a substitute, if there is something in the global queue.
+    /// Wakes a sleeping thread, or calls a substitute, if there is a task in the global queue.
     pub(super) fn call_if_tasks(self: &Arc<Self>) {
         if !self.injector.is_empty() {
             self.sleepers.call_one();
-            if self.substitutes.is_deserted() {
-                substitutes::call(self);
-            }
+            self.call_substitute_if_deserted();
+        }
+    }
+
+    /// After a look at the queue or a push, and a fence: see [`substitutes`]. A task that is not in the queue any more has been taken by a
+    /// thread that runs it.
+    fn call_substitute_if_deserted(self: &Arc<Self>) {
+        if self.substitutes.is_deserted() && !self.injector.is_empty() {
+            substitutes::call(self);
         }
     }
 

@@ -49,7 +49,7 @@ const KEPT: Duration = Duration::from_secs(1);
 pub(crate) struct Substitutes {
     /// A thread is suspended, and none runs tasks.
     is_deserted: AtomicBool,
-    /// A substitute is not needed any more.
+    /// A substitute could retire: see [`State::has_surplus`].
     has_surplus: AtomicBool,
     /// No substitute can be had.
     is_refused: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct Substitutes {
     has_seats: AtomicBool,
     state: Mutex<State>,
     called: Condvar,
-    /// Of the threads.
+    /// Name of the threads.
     name: String,
 }
 
@@ -74,6 +74,7 @@ struct State {
     calls: usize,
     /// Threads of substitutes that have not ended.
     alive: usize,
+    /// Seats of the substitutes that run tasks, or are suspended.
     seats: Vec<Arc<Seat>>,
     threads: Vec<JoinHandle<()>>,
     is_ended: bool,

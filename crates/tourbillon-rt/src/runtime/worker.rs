@@ -377,7 +377,7 @@ impl Worker {
     }
 
     /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the call turns the thread's timers
-    /// and its reactor. `None` if the thread is in the middle of a turn, inside of somebody's waker.
+    /// and its reactor. `None` if the thread is in the middle of a turn, inside of a waker.
     pub(super) fn nest(&self) -> Option<impl Drop + use<'_>> {
         struct Nested<'a>(&'a Worker);
 

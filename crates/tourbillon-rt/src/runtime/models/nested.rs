@@ -113,7 +113,7 @@ impl Crew {
         self.call();
     }
 
-    /// As `Shared::call_if_tasks` does, with `substitutes::call`.
+    /// As `Shared::call_if_tasks` does.
     fn call_if_tasks(self: &Arc<Crew>) {
         if !self.injector.is_empty() {
             self.sleepers.call_one();
@@ -121,8 +121,10 @@ impl Crew {
         }
     }
 
+    /// As `Shared::call_substitute_if_deserted` does, with `substitutes::call`.
     fn call(self: &Arc<Crew>) {
-        if self.substitutes.is_deserted() && self.substitutes.answer() == Answer::Start {
+        let is_called = self.substitutes.is_deserted() && !self.injector.is_empty();
+        if is_called && self.substitutes.answer() == Answer::Start {
             let theirs = Arc::clone(self);
             thread::spawn(move || theirs.substitute());
         }
