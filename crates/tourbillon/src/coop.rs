@@ -15,6 +15,8 @@
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
+use crate::sync::aside::thread_local;
+
 /// So many results may be ready at once before a task yields, in an executor that does not tell where a poll begins.
 pub const RESULTS: u32 = 4096;
 

@@ -20,6 +20,7 @@ use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
 use crate::bias::{Biased, Busy};
 use crate::core::{Core, contain};
+use crate::fork;
 use crate::node::{Locked, NodeRef};
 use crate::outcome::Outcome;
 use crate::queues::{Queue, QueueKind};
@@ -359,8 +360,9 @@ impl Shard {
 
     #[cold]
     fn clear_returns(&self) {
-        // SAFETY: a shard is there only as long as its core is.
-        if !unsafe { self.core.as_ref() }.is_inherited() {
+        // SAFETY: a shard is there only as long as its core is. (In a model it has none, and there are no forks.)
+        let is_inherited = fork::generation() != 0 && unsafe { self.core.as_ref() }.is_inherited();
+        if !is_inherited {
             self.inner.guest(|inner| inner.take_returns(self));
         }
     }
