@@ -6,13 +6,16 @@
 mod ahead;
 
 use std::fmt;
+use std::sync::Arc;
+#[cfg(not(any(target_os = "linux", shuttle)))]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
 use tourbillon_queue::{Span, Time};
 
 pub(crate) use self::ahead::Ahead;
+use crate::racy::Racy;
 use crate::state::LAST;
 
 /// What an engine reads its time from.
@@ -278,7 +281,7 @@ impl Anchor {
     /// it, though, when it is printed. If what it shows lies between two readings of ours, it is the number. Otherwise one is
     /// read right after the other, and a moment of the standard library comes out some ten nanoseconds late, never early.
     fn of_process() -> &'static Anchor {
-        static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+        static ANCHOR: Racy<Anchor> = Racy::new();
         ANCHOR.get_or_init(|| {
             let (before, std, after) = (monotonic(), StdInstant::now(), monotonic());
             let shown = shown_by(std).filter(|shown| (before..=after).contains(shown));

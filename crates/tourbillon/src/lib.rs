@@ -175,6 +175,7 @@ mod node;
 mod outcome;
 mod per_process;
 mod queues;
+mod racy;
 mod returns;
 pub mod scheduler;
 #[cfg(all(shuttle, test))]

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant as StdInstant};
+
+use crate::racy::Racy;
 
 /// A point in time on the clock of the current engine.
 ///
@@ -108,12 +109,12 @@ impl Instant {
 /// end of the standard library's type that a user can add to it. Where the platform does not reach so far, it is the
 /// longest of the shorter terms that it does reach.
 pub(crate) fn far_future() -> Instant {
-    static FAR_FUTURE: LazyLock<StdInstant> = LazyLock::new(|| {
+    static FAR_FUTURE: Racy<StdInstant> = Racy::new();
+    Instant::from_std(*FAR_FUTURE.get_or_init(|| {
         let start = StdInstant::now();
         let terms = FAR_YEARS.iter().map(|years| Duration::from_secs(years * SECONDS_A_YEAR));
         terms.into_iter().find_map(|term| start.checked_add(term)).unwrap_or(start)
-    });
-    Instant::from_std(*FAR_FUTURE)
+    }))
 }
 
 const FAR_YEARS: [u64; 4] = [1000, 500, 200, 30];
