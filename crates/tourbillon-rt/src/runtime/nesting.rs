@@ -64,7 +64,8 @@ impl Work {
         if !is_turned {
             // Until the thread comes back, the driver fires its timers; the monitor hears of its sockets, or else others do.
             worker.seat().leave_timers();
-            if !shared.is_watched {
+            // (Inside of a waker the sockets stay: to let go of them would call the next waker inside of this one.)
+            if !shared.is_watched && !worker.is_in_a_turn() {
                 worker.seat().reactor.evict();
             }
         }

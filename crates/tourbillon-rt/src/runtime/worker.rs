@@ -376,6 +376,11 @@ impl Worker {
         }
     }
 
+    /// Whether the thread is in the middle of a turn, inside of a waker.
+    pub(super) fn is_in_a_turn(&self) -> bool {
+        self.turning.try_borrow_mut().is_err()
+    }
+
     /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the call turns the thread's timers
     /// and its reactor. `None` if the thread is in the middle of a turn, inside of a waker.
     pub(super) fn nest(&self) -> Option<impl Drop + use<'_>> {
@@ -387,7 +392,9 @@ impl Worker {
             }
         }
 
-        drop(self.turning.try_borrow_mut().ok()?);
+        if self.is_in_a_turn() {
+            return None;
+        }
         self.depth.set(self.depth.get() + 1);
         Some(Nested(self))
     }
