@@ -12,8 +12,11 @@ use tourbillon_rt::{Runtime, spawn};
 
 type Endless = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A loop without an end, with a name.
+type Named = (&'static str, fn() -> Endless);
+
 /// Loops without an end over futures that are ready at once.
-fn endless() -> Vec<(&'static str, fn() -> Endless)> {
+fn endless() -> Vec<Named> {
     vec![
         ("sleep", || {
             Box::pin(async {
