@@ -79,8 +79,6 @@ pub struct Hub {
     pub drop_panics: AtomicU64,
     /// How often it was called back into the engine.
     pub reentries: AtomicU64,
-    /// How many callbacks are being called.
-    pub calling: AtomicU64,
     /// The engine is being shut down, or was.
     pub closing: AtomicBool,
 }
@@ -121,7 +119,6 @@ impl Hub {
             callback_panics: AtomicU64::new(0),
             drop_panics: AtomicU64::new(0),
             reentries: AtomicU64::new(0),
-            calling: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         })
     }
@@ -197,7 +194,6 @@ impl Hub {
     ) -> impl FnOnce(Outcome) + Send + 'static {
         let live = self.alive(manner);
         move |outcome| {
-            let _calling = Calling::new(&live.hub);
             live.hub.write(id, What::Told(outcome));
             if let Some(deed) = deed {
                 let before = live.hub.len();
@@ -243,22 +239,6 @@ impl Hub {
             }
             _ => {}
         }
-    }
-}
-
-/// A callback is being called, until this is dropped.
-struct Calling(Arc<Hub>);
-
-impl Calling {
-    fn new(hub: &Arc<Hub>) -> Calling {
-        hub.calling.fetch_add(1, Ordering::SeqCst);
-        Calling(Arc::clone(hub))
-    }
-}
-
-impl Drop for Calling {
-    fn drop(&mut self) {
-        self.0.calling.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`plan`]: what a world is made of and what happens in it, known beforehand
 //! - [`world`]: takes the steps, and compares after each
 //! - [`actors`]: who uses the engine, a file for each surface
+//! - [`callbacks`]: the thread on which a closed engine calls back, which takes turns with the steps
 //! - [`hub`]: what the engine did to its users, who may misbehave
 //! - [`model`]: what the promises allow to be seen; deliberately naive
 //! - [`waiters`]: the same for an engine at its capacity: who waits, and who is served
@@ -25,6 +26,7 @@
 pub mod actors;
 pub mod almanac;
 pub mod breakage;
+pub mod callbacks;
 pub mod hub;
 pub mod ledger;
 pub mod model;

@@ -155,11 +155,6 @@ impl Model {
         self.items.get(&id)
     }
 
-    /// All that is known.
-    pub fn items(&self) -> impl Iterator<Item = (Id, &Item)> {
-        self.items.iter().map(|(id, item)| (*id, item))
-    }
-
     /// Whether it is armed and has not ended.
     #[must_use]
     pub fn is_pending(&self, id: Id) -> bool {

@@ -10,6 +10,7 @@ use tourbillon::time::Instant;
 use tourbillon::{Clock, Driver, Engine, Slack, Time};
 
 use crate::breakage::Break;
+use crate::callbacks::CallbackThread;
 use crate::hub::{Hub, Id, Manner};
 use crate::ledger::Times;
 use crate::model::{LAST, Model, NEVER, Place};
@@ -26,6 +27,8 @@ pub struct Stage {
     pub hub: Arc<Hub>,
     /// What it is all about.
     pub engine: Engine,
+    /// After the shutdown of the engine: the thread on which the engine runs callbacks.
+    pub callbacks: Option<CallbackThread>,
     /// Who acts.
     pub threads: Threads,
     /// What may be seen.
@@ -70,6 +73,7 @@ impl Stage {
             setup,
             hub,
             engine,
+            callbacks: None,
             threads,
             model: Model::new(setup.start, setup.capacity),
             ready: BTreeSet::new(),

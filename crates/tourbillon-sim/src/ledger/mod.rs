@@ -148,13 +148,6 @@ impl Ledger {
         self.line.iter().filter(|ready| self.job(ready.job).is_some()).count()
     }
 
-    /// Whether a run stands in line that will be made.
-    #[must_use]
-    pub fn has_next(&self) -> bool {
-        let is_made = !matches!(self.phase, Phase::Stopped | Phase::Over);
-        is_made && self.line.iter().any(|ready| self.job(ready.job).is_some_and(|job| !job.is_paused))
-    }
-
     /// A run was begun: whether it is the one that is next.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! What can be seen after a step, compared with what may be.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use super::{PATIENCE, World};
 use crate::actors::{crowd, named, scheduler, sleep, timer};
+use crate::callbacks::Stuck;
 use crate::hub::{NOBODY, What};
-use crate::model::{SeenBy, State};
+use crate::stage::Stage;
 
 impl World {
     /// Takes in what the engine has done.
@@ -50,9 +50,10 @@ impl World {
 
     /// Takes in what has happened, and compares all that can be seen.
     pub(super) fn look(&mut self) {
+        self.run_callbacks();
         self.absorb();
         if self.stage.model.closed {
-            self.wait_for_calls();
+            self.is_swept = true;
         } else if self.is_swept && scheduler::is_to_be_asked(&self.schedulers, &self.stage) {
             scheduler::ask(&self.schedulers, &mut self.stage);
             self.sweep();
@@ -71,30 +72,17 @@ impl World {
         self.check_stats();
     }
 
-    /// After a shutdown callbacks are called on a thread that is started for them: it is waited for, so that a run stays the same.
-    fn wait_for_calls(&mut self) {
-        let is_untold = |world: &World| {
-            world.stage.model.items().any(|(_, item)| {
-                let is_over = item.must || matches!(item.state, State::Ended(_));
-                item.seen_by == SeenBy::Calling && is_over && item.signals == 0
-            })
-        };
-        // A panic is counted once it has been caught.
-        let is_uncounted = |world: &World| {
-            world.stage.engine.stats().callback_panics < world.stage.hub.callback_panics.load(Ordering::SeqCst)
-        };
-        let is_calling = |world: &World| world.stage.hub.calling.load(Ordering::SeqCst) > 0;
-        // With a fault planted, what is lost is lost.
-        let patience = if self.stage.broken.is_some() { PATIENCE / 500 } else { PATIENCE };
-        let start = Instant::now();
-        let is_awaited = |world: &World| scheduler::is_awaited(&world.schedulers);
-        while (is_untold(self) || is_uncounted(self) || is_awaited(self) || is_calling(self))
-            && start.elapsed() < patience
-        {
-            std::thread::sleep(Duration::from_micros(20));
-            self.absorb();
-        }
-        self.is_swept = true;
+    /// After a shutdown, lets the callback thread run all callbacks that wait. Returns whether there were any.
+    pub(super) fn run_callbacks(&mut self) -> bool {
+        let Stage { threads, callbacks: Some(callbacks), .. } = &mut self.stage else { return false };
+        threads.drive(|_| callbacks.run_waiting(PATIENCE)).unwrap_or_else(|Stuck| self.stuck())
+    }
+
+    /// Notes that the callback thread does not go on, and leaves it to itself.
+    pub(super) fn stuck(&mut self) -> bool {
+        self.stage.callbacks = None;
+        self.stage.model.violate("P10", "a callback after the shutdown does not return".to_owned());
+        false
     }
 
     fn check_stats(&mut self) {

@@ -15,6 +15,7 @@ use tourbillon::Time;
 
 use crate::actors::{self, crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::breakage::Break;
+use crate::callbacks::{CallbackThread, Stuck};
 use crate::hub::{Id, message_of};
 use crate::model::{LAST, Violation};
 use crate::plan::{Plan, Step};
@@ -68,7 +69,7 @@ const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
 /// So often are all turned before a step gives up on there being nothing more to do.
 const TURNS: usize = 20_000;
 
-/// What comes after a shutdown is called on a thread of the system's; longer than this is lost.
+/// After a shutdown the engine runs callbacks on a thread of the system. A callback that has not returned after so long never does.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs a plan from the beginning to the end, or to the first promise that is broken.
@@ -231,6 +232,7 @@ impl World {
             for thread in 0..self.stage.setup.workers {
                 more |= self.stage.threads.work(thread).is_some_and(|turn| turn.more || turn.fired > 0);
             }
+            more |= self.run_callbacks();
             if !more {
                 self.is_swept = true;
                 break;
@@ -294,6 +296,10 @@ impl World {
         self.stage.hub.closing.store(true, Ordering::SeqCst);
         self.stage.threads.drive(|engine| engine.shutdown());
         self.stage.model.close();
+        match self.stage.threads.drive(|engine| CallbackThread::hold(engine, PATIENCE)) {
+            Ok(thread) => self.stage.callbacks = Some(thread),
+            Err(Stuck) => _ = self.stuck(),
+        }
         self.is_swept = true;
     }
 }

@@ -288,19 +288,6 @@ pub fn ask(actors: &[Actor], stage: &mut Stage) {
     }
 }
 
-/// Whether any run will be made, or is on its way and nobody has to let it go.
-#[must_use]
-pub fn is_awaited(actors: &[Actor]) -> bool {
-    actors.iter().any(|actor| {
-        let is_aborted = actor.ledger.phase == Phase::Ending(Shutdown::Abort);
-        let is_on_its_way = actor.ledger.running.iter().any(|run| is_aborted || !actor.gates.is_closed(*run));
-        // What a run has done last is written down after it.
-        let running = actor.scheduler.as_ref().map(|scheduler| scheduler.stats().running);
-        let is_behind = running.is_some_and(|running| running != actor.ledger.running.len());
-        is_on_its_way || is_behind || actor.ledger.has_next()
-    })
-}
-
 /// The engine is about to be shut down: what is due is run.
 pub fn closing(actors: &mut [Actor], stage: &Stage) {
     let now = stage.times(stage.now());

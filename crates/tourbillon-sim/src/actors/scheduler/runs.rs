@@ -192,12 +192,6 @@ impl Gates {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether this one waits for somebody to let it go on.
-    #[must_use]
-    pub(super) fn is_closed(&self, run: (Id, u64)) -> bool {
-        self.with(|gates| gates.get(&run).is_some_and(|gate| !gate.is_open))
-    }
-
     fn is_open(&self, run: (Id, u64), waker: &Waker) -> bool {
         let waker = waker.clone();
         let (is_open, before) = self.with(|gates| {
