@@ -336,6 +336,14 @@ fn monotonic() -> Time {
 #[cfg(shuttle)]
 use crate::sync::scheduled::time as monotonic;
 
+/// How long the calling thread has run, where the system tells; else what the monotonic clock shows.
+pub(crate) fn thread_time() -> Time {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    return kernel_time(rustix::time::ClockId::ThreadCPUTime);
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    monotonic()
+}
+
 #[cfg(target_os = "linux")]
 #[inline(always)]
 fn kernel_time(id: rustix::time::ClockId) -> Time {

@@ -4,10 +4,12 @@
 //! `select!` around it would not get its turn (D63). So results that are ready at once are counted:
 //!
 //! - In a task of Tokio (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each poll of a task.
-//! - Elsewhere nothing tells us where a poll begins. Each thread counts the results that were ready at once, and after [`RESULTS`] of
-//!   them the next future returns `Pending` once and wakes its task. The number is large, because a program that polls by hand, and
-//!   returns to its own loop each time, is counted as well; a loop without an end is there within a millisecond.
-//! - An executor that knows of us, as `tourbillon-rt` does, calls [`refill`] when a poll begins: then it is [`RESULTS_OF_A_POLL`].
+//! - Elsewhere a thread counts the results that were ready at once: after [`RESULTS`] of them the next future returns `Pending` once and
+//!   wakes its task. `tourbillon-rt` refills the count where a poll of a task begins; other executors do not tell.
+//! - A program that polls by hand, and returns to its own loop each time, cannot be told from a loop that never returns. It may not
+//!   expect a `Pending`, as a test that polls a thousand sleeps of zero. So a thread that has not yielded before yields late: when it
+//!   finds that results have taken a microsecond of its processor's time each, or after [`LOOKS`] times [`LOOK`] of them. That is some
+//!   milliseconds, once for each thread.
 //!
 //! A result for which the task has waited spends nothing of our own count: the task has been away meanwhile. And a future that is
 //! polled with a waker that has no data, as [`Waker::noop`](std::task::Waker::noop), does not yield: there is no task to be woken.
@@ -15,16 +17,29 @@
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
+use tourbillon_queue::{Span, Time};
+
+use crate::clock::thread_time;
 use crate::sync::aside::thread_local;
 
-/// So many results may be ready at once before a task yields, in an executor that does not tell where a poll begins.
-pub const RESULTS: u32 = 4096;
+/// So many results may be ready at once before a task yields.
+pub const RESULTS: u32 = 128;
 
-/// So many results may be ready at once in one poll.
-pub const RESULTS_OF_A_POLL: u32 = 128;
+/// After so many results a thread that has not yielded before looks whether it should.
+const LOOK: u32 = 512;
+
+/// It should if they have taken so long.
+const WORK: Span = Span::from_nanos(LOOK as u64 * 1000);
+
+/// And in any case after so many looks.
+const LOOKS: u32 = 256;
 
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(RESULTS) };
+    static LEFT: Cell<u32> = const { Cell::new(LOOK) };
+    /// Whether the thread belongs to an executor: it has yielded before, or was told of a poll.
+    static YIELDS: Cell<bool> = const { Cell::new(false) };
+    /// How many looks there have been, and the processor's time at the last one.
+    static LOOKED: Cell<(u32, Time)> = const { Cell::new((0, Time::ZERO)) };
 }
 
 /// Whether the task has waited for a result.
@@ -47,7 +62,8 @@ pub struct Unit {
 /// By an executor that knows of us: a poll of a task begins.
 #[inline]
 pub fn refill() {
-    let _ = LEFT.try_with(|left| left.set(RESULTS_OF_A_POLL));
+    let _ = LEFT.try_with(|left| left.set(RESULTS));
+    let _ = YIELDS.try_with(|yields| yields.set(true));
 }
 
 /// Before an operation that may be ready at once: a unit, or `Pending` if there is none left. Then the task is woken.
@@ -130,15 +146,25 @@ fn take_one() {
 #[cold]
 #[inline(never)]
 fn yields(context: &Context<'_>) -> bool {
-    let _ = LEFT.try_with(|left| left.set(RESULTS));
+    let has_yielded = YIELDS.try_with(Cell::get).unwrap_or(false);
+    let _ = LEFT.try_with(|left| left.set(if has_yielded { RESULTS } else { LOOK }));
     // There Tokio's budget is what counts, and `unconstrained` means that nothing does.
     #[cfg(feature = "tokio")]
     if tokio::task::try_id().is_some() {
         return false;
     }
-    if context.waker().data().is_null() {
+    if context.waker().data().is_null() || !(has_yielded || is_due()) {
         return false;
     }
+    refill();
     context.waker().wake_by_ref();
     true
+}
+
+/// Whether a thread that has not yielded before should.
+fn is_due() -> bool {
+    let now = thread_time();
+    let Ok((looks, before)) = LOOKED.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else { return false };
+    // The first look has nothing to compare with.
+    looks + 1 >= LOOKS || (looks > 0 && now - before >= WORK)
 }

@@ -30,7 +30,7 @@ use crate::time::Instant;
 ///
 /// Nothing shared is touched before the first poll. Any duration will do: zero is ready at once, one that is too long to be
 /// represented waits for ever. A task that awaits many sleeps that are ready at once yields now and then: under Tokio by Tokio's
-/// [budget](https://docs.rs/tokio/latest/tokio/task/coop/index.html), in `tourbillon-rt` after 128 in one poll, elsewhere after 4096.
+/// [budget](https://docs.rs/tokio/latest/tokio/task/coop/index.html), elsewhere after each 128. (A thread that has never yielded does so later, within milliseconds.)
 ///
 /// # Cancel safety
 /// Dropping it cancels it, at once, from any thread.
