@@ -324,7 +324,7 @@ fn d63_a_result_that_is_put_off_is_not_lost() {
 }
 
 #[test]
-fn d63_thousands_of_results_by_hand_are_never_put_off() {
+fn d63_a_thousand_results_by_hand_are_never_put_off() {
     let (engine, task) = (manual(), Task::new());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -337,4 +337,4 @@ fn d63_thousands_of_results_by_hand_are_never_put_off() {
 }
 
 /// A thread that has not yielded before is given so many, and more.
-const RESULTS_BY_HAND: u32 = 50_000;
+const RESULTS_BY_HAND: u32 = 1000;
