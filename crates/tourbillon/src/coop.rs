@@ -84,7 +84,7 @@ pub fn poll_unit(context: &mut Context<'_>) -> Poll<Unit> {
 }
 
 /// With a result in hand that will be ready again in the next poll: `Pending` if it has to wait for that. Then the task is woken.
-#[inline]
+#[inline(never)]
 pub(crate) fn poll_result(context: &mut Context<'_>, result: Result) -> Poll<()> {
     #[cfg(feature = "tokio")]
     match tokio::task::coop::poll_proceed(context) {

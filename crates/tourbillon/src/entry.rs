@@ -196,32 +196,42 @@ impl Entry {
     /// `Fired` or `Stopped` when it has ended; else the waker is woken when it does. Arms it if it is not.
     #[inline(always)]
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let waker = context.waker();
-        match self.phase() {
-            Phase::Idle if self.is_waiting() => self.poll_waiting(waker),
+        self.poll_and_tell(context.waker(), |outcome, _| Poll::Ready(outcome))
+    }
+
+    /// Polls it, and gives an outcome to `tell`, together with whether the task has waited for it.
+    #[inline(always)]
+    fn poll_and_tell(
+        &mut self,
+        waker: &Waker,
+        tell: impl FnOnce(Outcome, coop::Result) -> Poll<Outcome>,
+    ) -> Poll<Outcome> {
+        let (poll, result) = match self.phase() {
+            Phase::Idle if self.is_waiting() => (self.poll_waiting(waker), coop::Result::Awaited),
             Phase::Idle => match self.arm(waker) {
-                Ok(poll) => poll,
-                Err(_) => self.poll_when_full(waker),
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(ready) => (ready, coop::Result::AtOnce),
+                Err(_) => (self.poll_when_full(waker), coop::Result::AtOnce),
             },
-            Phase::Armed => self.poll_armed(waker),
-            Phase::Fired => Poll::Ready(Outcome::Fired),
-            Phase::Stopped => Poll::Ready(Outcome::Stopped),
+            Phase::Armed => (self.poll_armed(waker), coop::Result::Awaited),
+            Phase::Fired => (Poll::Ready(Outcome::Fired), coop::Result::AtOnce),
+            Phase::Stopped => (Poll::Ready(Outcome::Stopped), coop::Result::AtOnce),
+        };
+        match poll {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(outcome) => tell(outcome, result),
         }
     }
 
     /// [Polls](Entry::poll) it for a future of the user's: a result that is ready at once may have to wait, so that the task yields.
     #[inline(always)]
     pub(crate) fn poll_cooperatively(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let result = self.kind_of_result();
-        match self.poll(context) {
-            Poll::Pending => Poll::Pending,
-            // It has ended, and will say so again.
-            Poll::Ready(outcome) => coop::poll_result(context, result).map(|()| outcome),
-        }
+        let waker = context.waker();
+        // It has ended, and will say so again.
+        self.poll_and_tell(waker, |outcome, result| coop::poll_result(context, result).map(|()| outcome))
     }
 
     /// Whether a result of the next poll is one for which the task has waited.
-    #[inline(always)]
     pub(crate) fn kind_of_result(&self) -> coop::Result {
         let has_waited = self.phase() == Phase::Armed || self.is_waiting();
         if has_waited { coop::Result::Awaited } else { coop::Result::AtOnce }
@@ -643,17 +653,17 @@ impl Entry {
     #[inline(always)]
     fn end_and_give_room_back(&mut self) -> Result<Waker, Outcome> {
         let waker = self.end(Leaving::Cancelled);
-        if waker.is_ok() {
+        if self.core().capacity.is_some() && waker.is_ok() {
             self.give_room_back();
         }
         waker
     }
 
-    #[inline(always)]
+    /// Gives its place within the capacity back, if there is one.
+    #[cold]
+    #[inline(never)]
     fn give_room_back(&self) {
-        if self.core().capacity.is_some() {
-            self.core().give_room_back(1, &mut Vec::new());
-        }
+        self.core().give_room_back(1, &mut Vec::new());
     }
 
     /// When it is due indeed.

@@ -107,7 +107,8 @@ impl Home {
     }
 
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> Home {
-        let (seen, ahead) = (Cell::new(Time::ZERO), [Ahead::new(1), Ahead::new(WINDOWS)]);
+        let has_driver = !core.driving.is_external();
+        let (seen, ahead) = (Cell::new(Time::ZERO), [1, WINDOWS].map(|windows| Ahead::new(windows, has_driver)));
         let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(false));
         Home { core, shard, index, access, stock, seen, ahead, entered, awaited, _own_shard: None }
     }

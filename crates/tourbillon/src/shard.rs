@@ -618,7 +618,7 @@ impl Inner {
     }
 
     /// Puts a node back that has ended.
-    #[inline(always)]
+    #[inline(never)]
     fn put(&mut self, node: NodeRef) {
         self.slab.put(node);
         if let Some(left) = &mut self.left {

@@ -58,7 +58,8 @@
 //! been that the rates agree. Windows last 16 or 256 us; among the counter values of machines that have been up for up to a
 //! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window. The other exception is of the
 //! process's own making: a process of one thread that sets its clock forward (it enters another time namespace, with
-//! `setns`) and makes a timer before the window is over. A process that does so again and again does not get to [`PROVEN`].
+//! `setns`) and makes a timer before the window is over. The kernel refuses that to a process with more threads, as each has whose engine
+//! has a driver thread; elsewhere a process that does so again and again does not get to [`PROVEN_ALONE`].
 //!
 //! A counter that stops while a processor idles, or that differs between processors, could be behind inside a window. The
 //! kernel does not derive its clock from such a counter, and the processor has to say that the counter is invariant. Should the
@@ -163,8 +164,10 @@ const LONGEST: u64 = 1_000_000;
 const CLEAR: u64 = 64;
 /// Two rates agree if they differ by no more than this part of the higher one: twice what unclear readings can make of it.
 const AGREE: u64 = 32;
-/// So many intervals in a row have to agree before the counter is used: some milliseconds of a busy thread.
-const PROVEN: u32 = 256;
+/// So many intervals in a row have to agree before the counter is used: some hundred microseconds of a busy thread.
+const PROVEN: u32 = 16;
+/// So many where the process may have one thread only, which can set the clock of the process.
+const PROVEN_ALONE: u32 = 256;
 /// Nanoseconds before the source is asked again: asking means to open a file.
 const PAUSE: u64 = 10_000_000;
 
@@ -173,8 +176,9 @@ const _: () = assert!(SHORTEST < WINDOW / 5 * 4 && LONGEST > 2 * 16 * WINDOW);
 
 impl Ahead {
     /// Returns the state of a thread that has not read the clock. `windows`: how many times [`WINDOW`] pass between real readings.
-    pub(crate) const fn new(windows: u64) -> Ahead {
-        Ahead::with(Machine, windows, PROVEN)
+    /// `has_driver`: whether the process has another thread, that of the engine's driver.
+    pub(crate) const fn new(windows: u64, has_driver: bool) -> Ahead {
+        Ahead::with(Machine, windows, if has_driver { PROVEN } else { PROVEN_ALONE })
     }
 }
 

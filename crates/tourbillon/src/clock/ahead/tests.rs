@@ -409,11 +409,11 @@ fn d68_a_clock_that_was_set_back_is_followed() {
 fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event() {
     let world = World::new(5);
     let mut thread = Thread::new(&world, 16);
-    thread.ahead = Ahead::with(&world, 16, PROVEN);
+    thread.ahead = Ahead::with(&world, 16, PROVEN_ALONE);
     for _ in 0..2 {
-        thread.run(u64::from(PROVEN) * SHORTEST);
+        thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
         assert_eq!(thread.ahead.window.get(), 0);
-        thread.run(u64::from(PROVEN) * SHORTEST);
+        thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
         assert!(thread.is_cheap());
         world.restore(world.far_from_now(u64::MAX), 1.4, 0.0);
     }
@@ -425,7 +425,7 @@ fn d68_a_clock_that_is_set_forward_all_the_time_is_read_each_time() {
     for windows in WINDOWS {
         let world = World::new(9);
         let mut thread = Thread::new(&world, windows);
-        thread.ahead = Ahead::with(&world, windows, PROVEN);
+        thread.ahead = Ahead::with(&world, windows, PROVEN_ALONE);
         for _ in 0..200 {
             (0..1000).for_each(|_| thread.now());
             world.clock.set(world.clock.get() + world.within(1e6, 600e9));
@@ -484,7 +484,7 @@ fn happens(world: &World) {
 #[test]
 fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
     for windows in WINDOWS {
-        let ahead = Ahead::new(windows);
+        let ahead = Ahead::new(windows, true);
         let start = super::super::monotonic();
         let mut most = 0;
         while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
@@ -504,7 +504,7 @@ fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
 #[test]
 fn p3_it_does_not_go_back_when_the_clock_is_read_again() {
     for windows in WINDOWS {
-        let (ahead, start) = (Ahead::new(windows), super::super::monotonic());
+        let (ahead, start) = (Ahead::new(windows, true), super::super::monotonic());
         let mut last = start;
         while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
             let now = ahead.now();
