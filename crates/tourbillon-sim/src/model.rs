@@ -336,6 +336,11 @@ impl Model {
         self.compare(|waiters, due| waiters.woken(id, at, is_ordered, due));
     }
 
+    /// All wake-ups of a call into the engine have been noted.
+    pub fn all_woken(&mut self) {
+        self.compare(|waiters, due| waiters.all_woken(due));
+    }
+
     /// So many timers are pending, and so many of other surfaces may hold a reserved place.
     pub fn check_waiters(&mut self, pending: u64, others: u64) {
         self.compare(|waiters, due| waiters.check(pending, others, due));

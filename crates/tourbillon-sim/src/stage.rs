@@ -45,6 +45,9 @@ pub struct Stage {
     pub wall: Engine,
     /// How many timers of the surfaces that the model does not follow one by one may hold a reserved place.
     pub others: u64,
+    /// Whether there is a timer object or a group of named timers, which the engine calls within its own wake-up. Without a use for the
+    /// place that it was given, it passes the place on there.
+    pub has_passing: bool,
     numbers: u64,
     reentries: u64,
 }
@@ -82,6 +85,7 @@ impl Stage {
             base,
             wall,
             others: 0,
+            has_passing: false,
             numbers: 0,
             reentries: 0,
         }
@@ -205,11 +209,14 @@ impl Stage {
     /// Tells the model which timers were woken. To be called before anything is changed that says what they were woken for.
     pub fn hear_wakes(&mut self) {
         let reentries = self.hub.reentries.load(Ordering::SeqCst);
-        // A waker that turns the engine or arms a timer does so between two wake-ups of the same turn.
-        let is_ordered = std::mem::replace(&mut self.reentries, reentries) == reentries;
+        // A waker that turns the engine or arms a timer does so between two wake-ups of the same turn. So does a surface that passes a
+        // place on: the timer that is next in the queue is woken before those that were given places earlier in that turn.
+        let is_reentered = std::mem::replace(&mut self.reentries, reentries) != reentries;
+        let is_ordered = !is_reentered && !self.has_passing;
         for (id, clock) in self.hub.take_wakes() {
             self.model.woken_at(id, clock, is_ordered);
         }
+        self.model.all_woken();
     }
 
     /// Whether a timer of the engine is woken for its end alone: not, if it may be woken because there is room for it.

@@ -22,6 +22,8 @@ pub struct Waiters {
     capacity: u64,
     all: BTreeMap<Id, Waiter>,
     arrivals: u64,
+    /// Of the timers to which places were given since the last comparison: the one that began to wait last, with its number.
+    last_given: Option<(u64, Id)>,
     /// The engine is shut down: nothing waits any more.
     is_closed: bool,
 }
@@ -75,7 +77,7 @@ impl Waiters {
     /// Returns the empty list of an engine with room for so many timers.
     #[must_use]
     pub fn new(capacity: usize) -> Waiters {
-        Waiters { capacity: capacity as u64, all: BTreeMap::new(), arrivals: 0, is_closed: false }
+        Waiters { capacity: capacity as u64, all: BTreeMap::new(), arrivals: 0, last_given: None, is_closed: false }
     }
 
     /// Returns where a timer stands; `None` if it is idle or has ended.
@@ -168,7 +170,8 @@ impl Waiters {
         }
     }
 
-    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places.
+    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places. Without, the
+    /// order is compared when all wake-ups of a call have been noted: see [`Waiters::all_woken`].
     ///
     /// # Errors
     /// The engine had no reason to wake that timer, or should have woken another one first.
@@ -187,6 +190,7 @@ impl Waiters {
             }
             Standing::Waiting(number) => {
                 waiter.standing = Standing::Reserved;
+                self.last_given = self.last_given.max(Some((number, id)));
                 match first.filter(|(before, _)| is_ordered && *before < number) {
                     Some((_, first)) => {
                         Err(("P7", format!("{id} was given a place, and {first} had waited before it")))
@@ -202,6 +206,22 @@ impl Waiters {
                 waiter.standing = Standing::Woken;
                 Ok(())
             }
+        }
+    }
+
+    /// Compares the order of places when all wake-ups of a call into the engine have been noted. The engine reserves places in the order
+    /// in which timers began to wait, and wakes each timer to which it gave a place before that call returns. So whatever the order of the
+    /// wake-ups was, no timer may still wait that began before one that has a place.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn all_woken(&mut self, due: impl Fn(Id) -> Due) -> Result<(), Wrong> {
+        let Some((number, given)) = self.last_given.take() else { return Ok(()) };
+        match self.first_waiting(due).filter(|(before, _)| *before < number) {
+            Some((_, first)) if !self.is_closed => {
+                Err(("P7", format!("{given} was given a place, and {first}, which had waited before it, was not")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -309,6 +329,26 @@ mod tests {
         let mut waiters = full();
         waiters.leave(1);
         assert!(waiters.polled(4, ARMS, not_yet).is_err());
+    }
+
+    #[test]
+    fn d65_wake_ups_in_another_order_than_places_are_no_fault_and_a_timer_that_is_passed_over_is() {
+        // Two places become free. The first goes to timer 2, the second to timer 3, which is woken first.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, Due::NotYet, false, not_yet).unwrap();
+        waiters.woken(2, Due::NotYet, false, not_yet).unwrap();
+        waiters.all_woken(not_yet).unwrap();
+        // One place becomes free, and goes to timer 3.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, Due::NotYet, false, not_yet).unwrap();
+        assert!(waiters.all_woken(not_yet).is_err());
+        // Timer 2 had ended.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, Due::NotYet, false, not_yet).unwrap();
+        waiters.all_woken(|id| if id == 2 { Due::Passed } else { Due::NotYet }).unwrap();
     }
 
     #[test]

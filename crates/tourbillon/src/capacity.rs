@@ -13,6 +13,9 @@
 //!
 //! - One place wakes one sleep, in the order in which sleeps began to wait. The place is reserved for it from then on, so no newcomer
 //!   overtakes it, and each wait costs at most two wake-ups: one for its place, one for its deadline.
+//! - The order is that of the places. A thread wakes the sleeps of a batch one after another, after it has reserved their places. A
+//!   surface that is woken there and has no use for its place passes it on at once, so the next sleep in the queue may be woken before
+//!   sleeps of that batch, which have their places already.
 //! - A sleep that is dropped, disarmed or past its deadline leaves, and a place that was reserved for it passes to the next.
 //! - The driver takes the deadlines of waiting sleeps into account as it does those of shards ([`Capacity::next_end`]).
 //!

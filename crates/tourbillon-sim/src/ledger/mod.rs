@@ -43,6 +43,8 @@ pub struct Ledger {
     pub counts: Counts,
     /// Somebody has asked for the wall clock, be it in vain.
     knows_wall: bool,
+    /// Since runs in line were last counted: whether the last run that was made is by the wall clock.
+    last_ran: Option<bool>,
     placed: u64,
 }
 
@@ -126,6 +128,7 @@ impl Ledger {
             until: None,
             counts: Counts::default(),
             knows_wall: false,
+            last_ran: None,
             placed: 0,
         }
     }
@@ -146,6 +149,25 @@ impl Ledger {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.line.iter().filter(|ready| self.job(ready.job).is_some()).count()
+    }
+
+    /// Takes note of how many runs the scheduler has in line, after all that was to be done has been done.
+    ///
+    /// A scheduler removes a paused run when that is next in line. Runs by different clocks stand in line in any order. So it is not known
+    /// which paused runs by the other clock stood before the last run that was made, if that run has stopped the scheduler: the ledger
+    /// removes as many of them as the scheduler has removed, up to the first that is not paused.
+    pub fn count_line(&mut self, waiting: usize) {
+        let Some(of_wall) = self.last_ran.take() else { return };
+        while self.waiting() > waiting {
+            let Some(first) = self.line.iter().position(|ready| ready.is_wall != of_wall) else { return };
+            let Ready { job, plan, .. } = self.line[first];
+            match self.job_mut(job) {
+                Some(job) if job.is_paused => job.step_back(plan),
+                Some(_) => return,
+                None => {}
+            }
+            self.line.remove(first);
+        }
     }
 
     /// A run was begun: whether it is the one that is next.
@@ -169,6 +191,7 @@ impl Ledger {
             }
             None => return Err(("P2", format!("run {number} of job {id} was made, and nobody stood in line"))),
         };
+        self.last_ran = Some(ready.is_wall);
         self.counts.runs += 1;
         self.running.push((id, number));
         let Some(job) = self.job_mut(id) else { return Ok(()) };

@@ -98,6 +98,7 @@ impl World {
             self.stage.model.same("P7", "more timers than there is room for", stats.pending > most as u64, false);
             self.stage.hear_wakes();
             self.stage.others = self.others();
+            self.stage.has_passing = !self.timers.is_empty() || !self.named.is_empty();
             // What has no task of its own has been served when all was turned: it is armed, or has no use for a place.
             let others = if self.is_swept { self.others_with_tasks() } else { self.stage.others };
             self.stage.model.check_waiters(stats.pending, others);

@@ -278,9 +278,10 @@ impl World {
         if self.stage.ready.is_empty() && self.is_swept {
             self.look();
             self.stage.model.check_settled();
-            // A group of timers that a callback has dropped goes with the look, and with it its place.
-            self.absorb();
-            if self.stage.ready.is_empty() {
+            // A group of timers that a callback has dropped goes with the look, and with it its place. A scheduler that waited for the
+            // place is only served in a turn.
+            self.sweep();
+            if self.stage.ready.is_empty() && self.is_swept {
                 self.check_free_places();
             }
         }

@@ -378,9 +378,10 @@ fn set_wall(stage: &mut Stage, by: u64, is_back: bool, is_whole: bool) {
     stage.totals.fault("wall clock set", 1);
 }
 
-fn check_counts(scheduler: &Scheduler<u32>, ledger: &Ledger, stage: &mut Stage) {
+fn check_counts(scheduler: &Scheduler<u32>, ledger: &mut Ledger, stage: &mut Stage) {
     let SchedulerStats { waiting, running, runs, failed, overlapped, overflowed, late, missed, aborted, .. } =
         scheduler.stats();
+    ledger.count_line(waiting);
     let counts = &ledger.counts;
     stage.model.same("P2", "runs", runs, counts.runs);
     stage.model.same("P6", "runs that failed", failed, counts.failed);
