@@ -4,14 +4,15 @@
 mod support;
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use support::{LONG, eventually, give_way, in_time, ms, on_each_backend, pair, soon, threads_named};
-use tourbillon_rt::{Backend, EventLoop, JoinHandle, Runtime, spawn, spawn_local, time};
+use support::{
+    Blocks, Flag, LONG, chain, eventually, give_way, in_time, ms, on_each_backend, pair, soon, threads_named,
+};
+use tourbillon_rt::{Backend, EventLoop, Runtime, spawn, spawn_local, time};
 
 /// Upper bound of the extra threads of one runtime that nested calls may start.
 const MOST_SUBSTITUTES: usize = 64;
@@ -28,44 +29,6 @@ fn on_each_size(what: &str, test: impl Fn(&Arc<Runtime>) + Clone + Send + 'stati
             in_time(&format!("{what}, {backend}, {workers} workers"), move || test(&runtime(backend, workers)));
         }
     });
-}
-
-/// A future that any thread can complete.
-#[derive(Clone, Default)]
-struct Flag(Arc<Mutex<(bool, Option<Waker>)>>);
-
-impl Flag {
-    fn raise(&self) {
-        let waker = {
-            let mut flag = self.0.lock().unwrap();
-            flag.0 = true;
-            flag.1.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Future for Flag {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut flag = self.0.lock().unwrap();
-        if flag.0 {
-            return Poll::Ready(());
-        }
-        flag.1 = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// Runs a closure when it is woken, on the thread that wakes it.
-struct Calls<F>(Mutex<Option<F>>);
-
-impl<F: FnOnce() + Send + 'static> Wake for Calls<F> {
-    fn wake(self: Arc<Self>) {
-        let call = self.0.lock().unwrap().take();
-        call.into_iter().for_each(|call| call());
-    }
 }
 
 /// Runs a closure when it is dropped.
@@ -300,18 +263,6 @@ fn d67_twenty_thousand_local_tasks_that_each_block_on_something_end_on_a_small_s
     });
 }
 
-/// Spawns a task that blocks on the next one, and so on, and returns how many there were.
-fn chain(runtime: Arc<Runtime>, depth: usize) -> JoinHandle<usize> {
-    let inner = Arc::clone(&runtime);
-    runtime.spawn(async move {
-        if depth == 0 {
-            return 0;
-        }
-        let next = chain(Arc::clone(&inner), depth - 1);
-        1 + inner.block_on(next).unwrap()
-    })
-}
-
 #[test]
 fn d67_a_chain_of_tasks_that_block_on_each_other_ends_with_a_bounded_number_of_threads() {
     on_each_backend(|backend| {
@@ -369,7 +320,7 @@ fn d66_a_block_on_in_a_waker_serves_tasks_on_one_worker() {
             assert_eq!(answer, 5);
             raised.raise();
         };
-        let waker = Waker::from(Arc::new(Calls(Mutex::new(Some(calls)))));
+        let waker = Waker::from(Arc::new(Blocks(Mutex::new(Some(calls)))));
         runtime.block_on(async move {
             let waits = spawn(async move {
                 let mut sleep = Box::pin(time::sleep(ms(1)));

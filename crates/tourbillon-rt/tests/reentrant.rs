@@ -7,23 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use support::{Random, descriptors, eventually, give_way, in_a_child, in_time, ms, on_each_backend, pair, refuse};
-use tourbillon_rt::{Backend, JoinHandle, Runtime, spawn, spawn_local, time};
+use support::{
+    Random, chain, descriptors, eventually, give_way, in_a_child, in_time, ms, on_each_backend, pair, refuse,
+};
+use tourbillon_rt::{Backend, Runtime, spawn, spawn_local, time};
 
 fn runtime(backend: Backend, workers: usize) -> Arc<Runtime> {
     Arc::new(Runtime::builder().backend(backend).workers(workers).build().unwrap())
-}
-
-/// Spawns a task that blocks on the next one, and so on.
-fn chain(runtime: Arc<Runtime>, depth: usize) -> JoinHandle<usize> {
-    let inner = Arc::clone(&runtime);
-    runtime.spawn(async move {
-        if depth == 0 {
-            return 0;
-        }
-        let next = chain(Arc::clone(&inner), depth - 1);
-        1 + inner.block_on(next).unwrap()
-    })
 }
 
 /// Nested calls on the only thread of the runtime that runs tasks: all of them have to be served by that thread.

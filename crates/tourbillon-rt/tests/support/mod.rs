@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test file uses a part of it")]
 
 mod backends;
+mod chains;
 mod children;
 mod kernel;
 mod random;
@@ -10,8 +11,9 @@ mod waits;
 mod wakers;
 
 pub(crate) use backends::{everywhere, on_each_backend, on_each_backend_with, pair};
+pub(crate) use chains::chain;
 pub(crate) use children::{in_a_child, is_a_child};
 pub(crate) use kernel::{alone, descriptors, refuse, sleeps_and_cpu, threads_named, watched_by_the_kernel};
 pub(crate) use random::{Random, byte_at, bytes_from, expect_bytes};
 pub(crate) use waits::{LONG, eventually, give_way, in_time, kind, ms, soon, until};
-pub(crate) use wakers::{Counted, counted};
+pub(crate) use wakers::{Blocks, Counted, Flag, counted};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use tourbillon_rt::net::UdpSocket;
 use tourbillon_rt::{spawn, time};
 
-use super::{Blocks, runtime};
-use crate::support::{LONG, eventually, in_time, ms, on_each_backend, pair, soon};
+use super::runtime;
+use crate::support::{Blocks, LONG, eventually, in_time, ms, on_each_backend, pair, soon};
 
 /// Blocks the thread, asleep or busy, until it is released.
 pub(super) fn block(computes: bool, released: &AtomicBool) {

@@ -12,9 +12,9 @@ use tourbillon_rt::net::UdpSocket;
 use tourbillon_rt::{JoinHandle, spawn, spawn_blocking, spawn_local, time};
 
 use super::blocked::block;
-use super::{Dropped, Flag, runtime};
+use super::{Dropped, runtime};
 use crate::support::{
-    eventually, everywhere, give_way, in_time, ms, on_each_backend, on_each_backend_with, pair, soon, until,
+    Flag, eventually, everywhere, give_way, in_time, ms, on_each_backend, on_each_backend_with, pair, soon, until,
 };
 
 #[test]

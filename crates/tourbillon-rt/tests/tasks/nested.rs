@@ -9,8 +9,8 @@ use std::thread;
 use tourbillon_rt::net::{TcpListener, UdpSocket};
 use tourbillon_rt::{Handle, Runtime, spawn, spawn_local, time};
 
-use super::{Blocks, runtime};
-use crate::support::{in_time, ms, on_each_backend, pair, until};
+use super::runtime;
+use crate::support::{Blocks, in_time, ms, on_each_backend, pair, until};
 
 #[test]
 fn a_block_on_within_a_block_on_of_the_same_runtime_has_timers_tasks_and_sockets() {
