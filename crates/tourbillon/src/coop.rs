@@ -4,11 +4,11 @@
 //! `select!` around it would not get its turn (D63). So results that are ready at once are counted:
 //!
 //! - In a task of Tokio (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each poll of a task.
-//! - Elsewhere a thread counts the results that were ready at once: after [`RESULTS`] of them the next future returns `Pending` once and
+//! - Elsewhere a thread counts the results that were ready at once: after `RESULTS` of them the next future returns `Pending` once and
 //!   wakes its task. `tourbillon-rt` refills the count where a poll of a task begins; other executors do not tell.
 //! - A program that polls by hand, and returns to its own loop each time, cannot be told from a loop that never returns. It may not
 //!   expect a `Pending`, as a test that polls a thousand sleeps of zero. So a thread that has not yielded before yields late: when it
-//!   finds that results have taken a microsecond of its processor's time each, or after [`LOOKS`] times [`LOOK`] of them. That is some
+//!   finds that results have taken a microsecond of its processor's time each, or after 131,072 of them. That is some
 //!   milliseconds, once for each thread.
 //!
 //! A result for which the task has waited spends nothing of our own count: the task has been away meanwhile. And a future that is
