@@ -3,7 +3,8 @@
 //! `loop { sleep(7 ns).await }` never has to wait, so it would never return to its executor: it could not be aborted, and a `timeout` or
 //! `select!` around it would not get its turn (D63). So results that are ready at once are counted:
 //!
-//! - In a task of Tokio (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each poll of a task.
+//! - In the context of a Tokio runtime (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each
+//!   poll of a task.
 //! - Elsewhere a thread counts the results that were ready at once: after `RESULTS` of them the next future returns `Pending` once and
 //!   wakes its task. `tourbillon-rt` refills the count where a poll of a task begins; other executors do not tell.
 //! - A program that polls by hand, and returns to its own loop each time, cannot be told from a loop that never returns. It may not
@@ -150,7 +151,7 @@ fn yields(context: &Context<'_>) -> bool {
     let _ = LEFT.try_with(|left| left.set(if has_yielded { RESULTS } else { LOOK }));
     // There Tokio's budget is what counts, and `unconstrained` means that nothing does.
     #[cfg(feature = "tokio")]
-    if tokio::task::try_id().is_some() {
+    if tokio::runtime::Handle::try_current().is_ok() {
         return false;
     }
     if context.waker().data().is_null() || !(has_yielded || is_due()) {
