@@ -164,8 +164,8 @@ const LONGEST: u64 = 1_000_000;
 const CLEAR: u64 = 64;
 /// Two rates agree if they differ by no more than this part of the higher one: twice what unclear readings can make of it.
 const AGREE: u64 = 32;
-/// So many intervals in a row have to agree before the counter is used: some hundred microseconds of a busy thread.
-const PROVEN: u32 = 16;
+/// So many intervals in a row have to agree before the counter is used: the two of step 3.
+const PROVEN: u32 = 2;
 /// So many where the process may have one thread only, which can set the clock of the process.
 const PROVEN_ALONE: u32 = 256;
 /// Nanoseconds before the source is asked again: asking means to open a file.
