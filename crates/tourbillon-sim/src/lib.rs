@@ -14,7 +14,7 @@
 //! - [`callbacks`]: the thread on which a closed engine calls back, which takes turns with the steps
 //! - [`hub`]: what the engine did to its users, who may misbehave
 //! - [`model`]: what the promises allow to be seen; deliberately naive
-//! - [`waiters`]: the same for an engine at its capacity: who waits, and who is served
+//! - [`waiters`]: the same for an engine at its capacity: which timers wait, and in which order they are served
 //! - [`ledger`]: the same for a scheduler and its jobs, to the last run
 //! - [`almanac`]: when a cron line is due, minute by minute
 //! - [`breakage`]: faults planted between the two, to see that they are found

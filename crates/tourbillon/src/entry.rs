@@ -659,7 +659,7 @@ impl Entry {
         waker
     }
 
-    /// Gives its place within the capacity back, if there is one.
+    /// Gives its place back, if the engine has a capacity.
     #[cold]
     #[inline(never)]
     fn give_room_back(&self) {

@@ -143,7 +143,7 @@ fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_place_in_the_order_in
     let wakers: Vec<_> = (0..20).map(|name| log.waker(name)).collect();
     let mut sleeps: Vec<_> = wakers.iter().map(|_| Box::pin(engine.sleep(ms(10)))).collect();
     for _ in 0..2 {
-        // Who asks twice keeps its place.
+        // A sleep that is polled twice keeps its place.
         for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
             assert!(poll_with(sleep.as_mut(), waker).is_pending());
         }

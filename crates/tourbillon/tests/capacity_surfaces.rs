@@ -244,7 +244,7 @@ fn d64_a_new_sleep_that_is_due_needs_no_room() {
     assert!(engine.try_sleep(Duration::ZERO).unwrap().is_elapsed());
 }
 
-// 3: who is served, and when.
+// 3: which sleep is served, and when.
 
 #[test]
 fn d65_p7_each_free_place_wakes_one_waiter_in_the_order_in_which_they_came() {
