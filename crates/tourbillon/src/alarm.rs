@@ -5,7 +5,7 @@
 //! where no file descriptor is to be had, it is a condition variable. That hears nothing of a clock that is set or of a suspend, so a
 //! driver that waits on it for a clock that may jump looks at the clock every [`LOOK`].
 
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", feature = "tokio"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use tourbillon_queue::Time;
 
 use crate::clock::Clock;
 use crate::core::contain;
+#[cfg(feature = "tokio")]
+use crate::driver::RuntimeAlarm;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) struct Alarm {
@@ -43,6 +45,9 @@ enum Bell {
     Condvar(Condvar),
     /// Nobody waits: an engine that is turned by its user, who may want to be told.
     Call(Box<dyn Fn() + Send + Sync>),
+    /// Nobody waits: Tokio's time driver turns the engine.
+    #[cfg(feature = "tokio")]
+    Runtime(Arc<RuntimeAlarm>),
 }
 
 /// How late a timer can be, without a timer of the kernel, because its clock has jumped.
@@ -64,6 +69,12 @@ impl Alarm {
         Alarm::with(Bell::Call(call))
     }
 
+    /// For an engine that a Tokio runtime turns, on whose clock it is.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Alarm {
+        Alarm::with(Bell::Runtime(alarm))
+    }
+
     fn with(bell: Bell) -> Alarm {
         Alarm { set: Mutex::new(Setting { at: Time::NEVER, clock_was_set: false }), bell }
     }
@@ -74,6 +85,16 @@ impl Alarm {
         set.at = at;
         let done = self.bell.set(at);
         if std::mem::take(&mut set.clock_was_set) { Set::ClockWasSet } else { done }
+    }
+
+    /// By the thread that has found when the driver is wanted: goes off at `at`, whatever was set before.
+    pub(crate) fn set_unless_it_is(&self, at: Time) {
+        let mut set = lock(&self.set);
+        if set.at != at {
+            set.at = at;
+            // An engine that is planned like this is on no clock that is set.
+            let _done = self.bell.set(at);
+        }
     }
 
     /// By anybody: goes off at `at`, or earlier if that was set before.
@@ -137,6 +158,8 @@ impl Alarm {
                 }
             }
             Bell::Call(_) => {}
+            #[cfg(feature = "tokio")]
+            Bell::Runtime(_) => {}
         }
     }
 
@@ -156,6 +179,10 @@ impl Alarm {
             let timer = lock(timer).take();
             drop(timer);
         }
+        #[cfg(feature = "tokio")]
+        if let Bell::Runtime(alarm) = &self.bell {
+            alarm.close();
+        }
     }
 }
 
@@ -169,6 +196,8 @@ impl Bell {
                 condvar.notify_one();
             }
             Bell::Call(_) => {}
+            #[cfg(feature = "tokio")]
+            Bell::Runtime(alarm) => alarm.set(at),
         }
         Set::Done
     }

@@ -74,6 +74,18 @@ impl Bell {
         }
     }
 
+    /// In an engine whose time may move by itself: rings at `at` rather than before, if it is set. The caller has found that there is no
+    /// earlier deadline; if one was added meanwhile, the caller has to [set](Bell::set) the bell for it.
+    pub(crate) fn put_off(&self, at: Time) {
+        let mut state = lock(&self.state);
+        if state.is_set && at > state.at {
+            state.at = at;
+            let entry = state.entry.take();
+            drop(state);
+            self.arm(entry, at);
+        }
+    }
+
     /// By whoever is going to look for what is due: if it has rung, it has to be set again. Says why it rang; nothing, if it
     /// has not, or if there may be room now for a timer that the engine had none for.
     pub(crate) fn rang(&self) -> Option<Outcome> {

@@ -102,6 +102,9 @@ impl Core {
             }
             // Under the lock, so before any of them returns.
             self.calls.unreturned.fetch_add(posted as u64, Ordering::Relaxed);
+            if !self.driving.is_external() {
+                self.begin_work(posted);
+            }
             self.calls.used.store(true, Ordering::Relaxed);
             line.tell(self.driving.is_external())
         };
@@ -199,11 +202,14 @@ impl Core {
 
     fn make(&self, batch: &mut Vec<Call>) {
         for Call { callback, outcome } in batch.drain(..) {
-            if contain(|| callback(outcome)) == Contained::Panic {
+            if contain(|| self.at_work(|| callback(outcome))) == Contained::Panic {
                 self.calls.panics.fetch_add(1, Ordering::Relaxed);
                 trace::callback_panicked(self);
             }
             self.calls.unreturned.fetch_sub(1, Ordering::Relaxed);
+            if !self.driving.is_external() {
+                self.end_work(1);
+            }
         }
     }
 }

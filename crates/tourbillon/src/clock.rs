@@ -4,6 +4,8 @@
 //! clock, which is the machine's boot for the monotonic and the boot-time clock and the year 1970 for the wall clock.
 
 mod ahead;
+#[cfg(feature = "tokio")]
+mod runtime;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant as StdInstant, SystemTime};
 use tourbillon_queue::{Span, Time};
 
 pub(crate) use self::ahead::Ahead;
+#[cfg(feature = "tokio")]
+pub(crate) use self::runtime::RuntimeClock;
 use crate::racy::Racy;
 use crate::state::LAST;
 
@@ -40,6 +44,8 @@ enum Kind {
     #[cfg(target_os = "linux")]
     Wall,
     Manual(Arc<Manual>),
+    #[cfg(feature = "tokio")]
+    Runtime(Arc<RuntimeClock>),
 }
 
 /// A clock that stands still until it is told to move.
@@ -50,6 +56,7 @@ struct Manual {
     running_since: AtomicU64,
     /// A moment that both it and the standard library know.
     anchor: Anchor,
+    wall: WallShift,
 }
 
 /// One moment, as the standard library and a clock call it.
@@ -58,6 +65,11 @@ struct Anchor {
     std: StdInstant,
     time: Time,
 }
+
+/// How far the wall clock is ahead of a clock that tests move: as far as when that clock was made. So in virtual time noon comes when
+/// the virtual clock has moved to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WallShift(i128);
 
 /// Which clock of the kernel a timer of the kernel has to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,8 +117,24 @@ impl Clock {
     #[must_use]
     pub fn manual() -> Clock {
         let anchor = *Anchor::of_process();
-        let shows = AtomicU64::new(monotonic().as_nanos());
-        Clock(Kind::Manual(Arc::new(Manual { shows, running_since: AtomicU64::new(0), anchor })))
+        let now = monotonic();
+        let (shows, wall) = (AtomicU64::new(now.as_nanos()), WallShift::at(now));
+        Clock(Kind::Manual(Arc::new(Manual { shows, running_since: AtomicU64::new(0), anchor, wall })))
+    }
+
+    /// The clock of a Tokio runtime.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_runtime(clock: RuntimeClock) -> Clock {
+        Clock(Kind::Runtime(Arc::new(clock)))
+    }
+
+    /// The Tokio runtime whose clock it is, if it is one's.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn runtime(&self) -> Option<&RuntimeClock> {
+        match &self.0 {
+            Kind::Runtime(clock) => Some(clock),
+            _ => None,
+        }
     }
 
     /// What it shows.
@@ -171,6 +199,8 @@ impl Clock {
             #[cfg(target_os = "linux")]
             Kind::Wall => Some(Kernel::Wall),
             Kind::Manual(_) => None,
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(_) => None,
         }
     }
 
@@ -178,6 +208,8 @@ impl Clock {
     pub(crate) fn now_std(&self) -> StdInstant {
         match &self.0 {
             Kind::Monotonic | Kind::Manual(_) => self.std_of(self.now()),
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(clock) => clock.now(),
             #[cfg(target_os = "linux")]
             Kind::Boot | Kind::Wall => StdInstant::now(),
         }
@@ -197,10 +229,19 @@ impl Clock {
     pub(crate) fn time_of_wall(&self, when: SystemTime) -> Time {
         #[cfg(target_os = "linux")]
         if let Kind::Wall = self.0 {
-            // What was before 1970 is past.
-            return Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+            return since_1970(when);
         }
         when_left(when, SystemTime::now, || self.now())
+    }
+
+    /// For a clock that tests move: the wall clock that moves with it.
+    pub(crate) fn wall_shift(&self) -> Option<WallShift> {
+        match &self.0 {
+            Kind::Manual(manual) => Some(manual.wall),
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(clock) => Some(clock.wall_shift()),
+            _ => None,
+        }
     }
 
     /// One for the way to the standard library, one for the way back.
@@ -208,6 +249,8 @@ impl Clock {
         match &self.0 {
             Kind::Monotonic => [*Anchor::of_process(); 2],
             Kind::Manual(manual) => [manual.anchor; 2],
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(_) => [*Anchor::of_process(); 2],
             // These two drift against the standard library's clock, so they are compared anew each time.
             #[cfg(target_os = "linux")]
             Kind::Boot | Kind::Wall => self.compare(),
@@ -250,6 +293,34 @@ pub(crate) fn now_std() -> StdInstant {
     })
 }
 
+/// A time of the wall clock. What was before 1970 is past.
+fn since_1970(when: SystemTime) -> Time {
+    Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
+impl WallShift {
+    /// For a clock that shows `time` now.
+    pub(crate) fn at(time: Time) -> WallShift {
+        WallShift(i128::from(since_1970(SystemTime::now()).as_nanos()) - i128::from(time.as_nanos()))
+    }
+
+    /// What the wall clock shows when the other shows `time`.
+    pub(crate) fn to_wall(self, time: Time) -> Time {
+        shifted(time, self.0)
+    }
+
+    /// What the other shows when the wall clock shows `time`.
+    pub(crate) fn to_engine(self, time: Time) -> Time {
+        shifted(time, -self.0)
+    }
+}
+
+/// Never stays never, and what would be before the beginning of time is past.
+fn shifted(time: Time, by: i128) -> Time {
+    let nanos = (i128::from(time.as_nanos()) + by).clamp(0, i128::from(LAST.as_nanos()));
+    if time.is_never() { time } else { Time::from_nanos(nanos as u64) }
+}
+
 impl Kind {
     #[cold]
     fn now(&self) -> Time {
@@ -260,6 +331,8 @@ impl Kind {
             #[cfg(target_os = "linux")]
             Kind::Wall => kernel_time(rustix::time::ClockId::Realtime),
             Kind::Manual(manual) => manual.now(),
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(clock) => Anchor::of_process().to_time(clock.now()).min(LAST),
         }
     }
 }
@@ -315,6 +388,8 @@ impl fmt::Debug for Clock {
             #[cfg(target_os = "linux")]
             Kind::Wall => "Clock::wall",
             Kind::Manual(_) => "Clock::manual",
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(_) => "the clock of a Tokio runtime",
         })
     }
 }

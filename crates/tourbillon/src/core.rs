@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicPtr, fence};
 use std::sync::{OnceLock, Weak};
 use std::task::Waker;
 
-#[cfg(feature = "test-util")]
-use tourbillon_queue::Span;
-use tourbillon_queue::Time;
+use tourbillon_queue::{Span, Time};
 
 use crate::calls::Calls;
 use crate::capacity::Capacity;
@@ -24,14 +22,13 @@ use crate::fork;
 use crate::queues::QueueKind;
 use crate::shard::{Access, BATCH, Notify, Shard};
 use crate::slack::Mode;
-#[cfg(feature = "test-util")]
-use crate::state::LAST;
-use crate::state::representable;
+use crate::state::{LAST, representable};
 use crate::stats::Stats;
 use crate::steps::Steps;
 use crate::sync::aside::{self, AtomicU64, AtomicUsize, Mutex};
 use crate::sync::{AtomicBool, Ordering};
 use crate::trace;
+use crate::work::Work;
 
 /// Aligned so that an entry can keep some bits in its address.
 #[repr(align(4096))]
@@ -43,8 +40,14 @@ pub(crate) struct Core {
     /// The slack of timers that have none of their own.
     pub(crate) mode: Mode,
     pub(crate) capacity: Option<Capacity>,
+    /// Whether its time may move by itself to the next deadline. Then a cancelled timer makes the next wake-up exact at once.
+    pub(crate) is_exact: bool,
+    /// Whether a cancelled timer has to be told of: the engine has a capacity, or is exact.
+    pub(crate) minds_cancels: bool,
     pub(crate) driving: Driving,
     pub(crate) calls: Calls,
+    /// What goes on on other threads, for which the time of an exact engine waits.
+    pub(crate) work: Work,
     /// Who wants to hear that the clock was set.
     pub(crate) steps: Steps,
     /// What the handles share, for a thread that knows the core alone.
@@ -61,9 +64,9 @@ pub(crate) struct Core {
     /// The threads that have a home in it.
     #[cfg(feature = "test-util")]
     threads: Mutex<Vec<i32>>,
-    /// Whether its time moves by itself to the next deadline.
+    /// What the watcher of its virtual time does.
     #[cfg(feature = "test-util")]
-    pub(crate) is_virtual: AtomicBool,
+    pub(crate) watch: crate::virtual_time::Watch,
 }
 
 /// Which shards are some thread's own.
@@ -81,6 +84,7 @@ pub(crate) struct Plan {
     pub(crate) kind: QueueKind,
     pub(crate) shards: usize,
     pub(crate) driving: Driving,
+    pub(crate) is_exact: bool,
 }
 
 /// A counted reference.
@@ -106,9 +110,12 @@ impl CoreRef {
             this: AtomicPtr::new(std::ptr::null_mut()),
             clock: plan.clock,
             mode: plan.mode,
+            is_exact: plan.is_exact,
+            minds_cancels: plan.is_exact || plan.capacity.is_some(),
             capacity: plan.capacity.map(Capacity::new),
             driving: plan.driving,
             calls: Calls::new(),
+            work: Work::default(),
             steps: Steps::default(),
             owner: OnceLock::new(),
             kind: plan.kind,
@@ -121,7 +128,7 @@ impl CoreRef {
             #[cfg(feature = "test-util")]
             threads: Mutex::new(Vec::new()),
             #[cfg(feature = "test-util")]
-            is_virtual: AtomicBool::new(false),
+            watch: crate::virtual_time::Watch::default(),
         };
         let core = NonNull::from(Box::leak(Box::new(core)));
         // SAFETY: it is there, and nobody else knows of it.
@@ -208,11 +215,19 @@ impl Core {
     #[inline(always)]
     pub(crate) fn deadline(&self, deadline: Time) -> Time {
         let deadline = representable(deadline);
-        #[cfg(feature = "test-util")]
-        if deadline.is_never() && self.is_virtual.load(Ordering::Relaxed) {
-            return (self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60)).min(LAST);
-        }
-        deadline
+        if deadline.is_never() && self.is_exact { self.far_future() } else { deadline }
+    }
+
+    #[cold]
+    fn far_future(&self) -> Time {
+        (self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60)).min(LAST)
+    }
+
+    /// In an exact engine, after a timer of that shard was cancelled or put off: the driver waits for what is left.
+    #[cold]
+    pub(crate) fn cancelled_in(&self, shard: &Shard) {
+        shard.refresh();
+        self.driving.plan_anew(self);
     }
 
     /// The shards there are.
@@ -424,6 +439,7 @@ impl Core {
             self.wake(&mut capacity.take_wakers());
         }
         self.driving.wake();
+        self.work.close();
         self.close_calls();
         if !was_closed {
             trace::engine_shut_down(self);

@@ -286,6 +286,8 @@ impl<T> DelayQueue<T> {
         let value = self.wheel.remove(key.0)?;
         if self.wheel.is_empty() {
             self.emptied();
+        } else {
+            self.put_delay_off();
         }
         Some(Expired { value, deadline, key: *key })
     }
@@ -339,6 +341,7 @@ impl<T> DelayQueue<T> {
         let deadline = self.time(when);
         let old = self.wheel.reschedule(key.0, deadline)?;
         self.wake_if_before(deadline);
+        self.put_delay_off();
         Some(self.instant(old))
     }
 
@@ -419,6 +422,18 @@ impl<T> DelayQueue<T> {
     fn wake_if_before(&mut self, deadline: Time) {
         if deadline < self.wakes_at {
             self.wake();
+        }
+    }
+
+    /// Where time may move by itself, it does not move to the deadline of an item that was removed or put off.
+    fn put_delay_off(&mut self) {
+        if !self.delay.core().is_exact || !self.delay.is_pending() {
+            return;
+        }
+        let next = self.wheel.next_wakeup().unwrap_or(Time::NEVER);
+        if next > self.wakes_at {
+            self.wakes_at = next;
+            self.delay.reset(self.instant(next));
         }
     }
 

@@ -78,6 +78,7 @@ pub struct Builder {
     capacity: Option<usize>,
     queue: QueueKind,
     driver: Option<Driver>,
+    is_exact: bool,
 }
 
 /// As long as it lives, [`tourbillon::time`](crate::time) on this thread uses the engine that was entered.
@@ -153,8 +154,7 @@ impl Engine {
     /// The engine that was [entered](Engine::enter) on this thread, or the global one.
     #[must_use]
     pub fn current() -> Engine {
-        let owner = home::with_current(|home| home.core().owner.get().and_then(Weak::upgrade));
-        owner.map_or_else(Engine::global, |owner| Engine { owner })
+        home::with_current(|home| Engine::of(home.core())).unwrap_or_else(Engine::global)
     }
 
     /// How to build one.
@@ -322,6 +322,16 @@ impl Engine {
         &self.owner.core
     }
 
+    /// The engine that has this core, unless its last handle is gone.
+    pub(crate) fn of(core: &CoreRef) -> Option<Engine> {
+        core.owner.get().and_then(Weak::upgrade).map(|owner| Engine { owner })
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn downgrade(&self) -> Weak<Owner> {
+        Arc::downgrade(&self.owner)
+    }
+
     /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
     /// be followed nobody asks for it.)
     pub(crate) fn wall() -> Engine {
@@ -364,6 +374,13 @@ impl Unannounced {
             trace::driver_started(self.engine.core(), on);
         }
         self.engine
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Owner {
+    pub(crate) fn core(&self) -> &CoreRef {
+        &self.core
     }
 }
 
@@ -412,6 +429,13 @@ impl Builder {
         self
     }
 
+    /// For an engine whose time may move by itself to the next deadline: cancelling a timer costs more, and leaves no trace of the timer.
+    #[doc(hidden)]
+    pub fn exact(mut self) -> Builder {
+        self.is_exact = true;
+        self
+    }
+
     /// Who turns it. [`Driver::thread`] by default, and [`Driver::external`] with a manual clock.
     pub fn driver(mut self, driver: Driver) -> Builder {
         self.driver = Some(driver);
@@ -439,7 +463,7 @@ impl Builder {
         let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
         let (driving, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
         let (mode, capacity, kind) = (self.slack.mode(), self.capacity, self.queue);
-        let core = CoreRef::new(Plan { clock, mode, capacity, kind, shards, driving });
+        let core = CoreRef::new(Plan { clock, mode, capacity, kind, shards, driving, is_exact: self.is_exact });
         let engine = Engine { owner: Arc::new(Owner { core }) };
         engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
         let driver = start.run(engine.core())?;

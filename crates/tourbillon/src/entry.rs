@@ -28,7 +28,7 @@ use crate::fork;
 use crate::home::{self, Home};
 use crate::node::{Node, NodeRef};
 use crate::outcome::Outcome;
-use crate::shard::{Access, Change, Coming, Leaving, Wish};
+use crate::shard::{Access, Change, Coming, Leaving, Shard, Wish};
 use crate::slab::shard_of;
 use crate::slack::Mode;
 use crate::state::{Later, Seen, representable};
@@ -180,6 +180,13 @@ impl Entry {
         self.phase() == Phase::Armed
     }
 
+    /// The shard of an armed entry.
+    #[inline(always)]
+    fn shard(&self) -> &Shard {
+        // SAFETY: the entry holds a reference to the core, which keeps its shards.
+        unsafe { shard_of(self.node()).as_ref() }
+    }
+
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
         // SAFETY: the entry holds a reference to the core, which keeps its shards.
@@ -197,6 +204,24 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         self.poll_and_tell(context.waker(), |outcome, _| Poll::Ready(outcome))
+    }
+
+    /// [Polls](Entry::poll) it for a future of the user's: a result that is ready at once may have to wait, so that the task yields.
+    #[inline(always)]
+    pub(crate) fn poll_cooperatively(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        // What nearly every poll is, written out so that it needs nothing of the context but its waker.
+        if self.phase() == Phase::Idle && !self.is_waiting() && self.arm(context.waker()) == Ok(Poll::Pending) {
+            return Poll::Pending;
+        }
+        self.poll_with_budget(context)
+    }
+
+    /// The same for one that has been armed, has ended, or cannot be armed.
+    #[inline(never)]
+    fn poll_with_budget(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let waker = context.waker();
+        // It has ended, and will say so again.
+        self.poll_and_tell(waker, |outcome, result| coop::poll_result(context, result).map(|()| outcome))
     }
 
     /// Polls it, and gives an outcome to `tell`, together with whether the task has waited for it.
@@ -221,14 +246,6 @@ impl Entry {
             Poll::Pending => Poll::Pending,
             Poll::Ready(outcome) => tell(outcome, result),
         }
-    }
-
-    /// [Polls](Entry::poll) it for a future of the user's: a result that is ready at once may have to wait, so that the task yields.
-    #[inline(always)]
-    pub(crate) fn poll_cooperatively(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let waker = context.waker();
-        // It has ended, and will say so again.
-        self.poll_and_tell(waker, |outcome, result| coop::poll_result(context, result).map(|()| outcome))
     }
 
     /// Whether a result of the next poll is one for which the task has waited.
@@ -401,9 +418,9 @@ impl Entry {
     /// Tells whoever turns the shard of an armed entry that it is due before all others there.
     #[cold]
     fn tell(&self) {
-        let by = home::with_owner(self.node(), |home| if home.is_some() { Access::Owner } else { Access::Guest });
-        // SAFETY: the core keeps its shards.
-        self.core().tell(unsafe { shard_of(self.node()).as_ref() }, by);
+        let shard = self.shard();
+        let by = home::with_owner(shard, |home| if home.is_some() { Access::Owner } else { Access::Guest });
+        self.core().tell(shard, by);
     }
 
     #[cold]
@@ -439,7 +456,7 @@ impl Entry {
     fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
         let mut new = Some(waker.clone());
-        let changed = home::with_owner(node, |home| {
+        let changed = home::with_owner(self.shard(), |home| {
             // SAFETY: the home is of the owner, and we are the handle.
             home.map(|home| unsafe { home.shard().change_waker_as_owner(node, &mut new) })
         });
@@ -555,6 +572,8 @@ impl Entry {
             self.set_phase(Phase::Idle);
         } else if due < before {
             self.bring_forward(due);
+        } else if self.core().is_exact {
+            self.put_off(due);
         } else if self.node().state().later(before, due) == Later::Lost {
             self.make_idle();
         }
@@ -590,10 +609,21 @@ impl Entry {
         WaitEnd { deadline, due, mode: self.mode() }
     }
 
+    /// Sets a later deadline in an exact engine: the shard hears of it at once.
+    #[cold]
+    fn put_off(&mut self, due: Time) {
+        let core = self.core().to_ref();
+        let shard = NonNull::from(self.shard());
+        self.bring_forward(due);
+        // SAFETY: the core, which is held here, keeps its shards.
+        core.cancelled_in(unsafe { shard.as_ref() });
+    }
+
+    /// Moves it to another place in its queue, or to another shard.
     fn bring_forward(&mut self, due: Time) {
         let node = self.node();
         let is_past = self.is_past();
-        let moved = home::with_owner(node, |home| {
+        let moved = home::with_owner(self.shard(), |home| {
             let home = home.filter(|_| !is_past)?;
             // SAFETY: the home is of the owner, and we are the handle.
             Some(unsafe { home.shard().move_as_owner(node, due) })
@@ -623,15 +653,15 @@ impl Entry {
     #[inline(always)]
     fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
         let (node, mode) = (self.node(), self.mode());
-        let shard = shard_of(node);
-        let waker = home::with_owner(node, |home| match home {
+        let shard = self.shard();
+        let waker = home::with_owner(shard, |home| match home {
             // SAFETY: the home is of the owner; we are the handle and forget the node below.
             Some(home) => unsafe { home.shard().cancel_as_owner(node, leaving) },
-            // SAFETY: the core keeps its shards; we are the handle and forget the node below.
-            None => unsafe { shard.as_ref().cancel_from_afar(node, leaving) },
+            // SAFETY: the node is of this shard; we are the handle and forget the node below.
+            None => unsafe { shard.cancel_from_afar(node, leaving) },
         });
-        // SAFETY: as above.
-        self.target = Target::core(unsafe { shard.as_ref() }.core(), mode, self.target.is_held(), Phase::Idle);
+        let core = shard.core();
+        self.target = Target::core(core, mode, self.target.is_held(), Phase::Idle);
         waker
     }
 
@@ -652,8 +682,23 @@ impl Entry {
     /// place of one that had ended before was given back by the thread that ended it.)
     #[inline(always)]
     fn end_and_give_room_back(&mut self) -> Result<Waker, Outcome> {
+        if self.core().minds_cancels {
+            return self.end_and_tell();
+        }
+        self.end(Leaving::Cancelled)
+    }
+
+    /// The same where something depends on it: the capacity, or the time of an exact engine.
+    #[cold]
+    #[inline(never)]
+    fn end_and_tell(&mut self) -> Result<Waker, Outcome> {
+        let shard = NonNull::from(self.shard());
         let waker = self.end(Leaving::Cancelled);
-        if self.core().capacity.is_some() && waker.is_ok() {
+        if waker.is_ok() {
+            if self.core().is_exact {
+                // SAFETY: the entry holds a reference to the core, which keeps its shards.
+                self.core().cancelled_in(unsafe { shard.as_ref() });
+            }
             self.give_room_back();
         }
         waker
@@ -742,8 +787,7 @@ impl Entry {
     #[inline(always)]
     fn core_ptr(&self) -> NonNull<Core> {
         match self.phase() {
-            // SAFETY: the core, which the entry keeps, keeps its shards.
-            Phase::Armed => unsafe { shard_of(self.node()).as_ref() }.core(),
+            Phase::Armed => self.shard().core(),
             // SAFETY: a core's address is not null.
             _ => unsafe { NonNull::new_unchecked(self.target.without(WAITING | MODE | HELD | PHASE).cast()) },
         }

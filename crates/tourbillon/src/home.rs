@@ -24,9 +24,7 @@ use tourbillon_queue::{Span, Time};
 
 use crate::clock::Ahead;
 use crate::core::{Core, CoreRef, contain};
-use crate::node::NodeRef;
 use crate::shard::{Access, Shard};
-use crate::slab::shard_of;
 use crate::sync::aside::thread_local;
 
 /// A duration that may start some microseconds late: a four-hundredth of it, or less.
@@ -131,8 +129,8 @@ impl Home {
 
     /// Whether this thread is the owner of that shard.
     #[inline(always)]
-    pub(crate) fn owns(&self, shard: NonNull<Shard>) -> bool {
-        self.shard == shard && self.access == Access::Owner
+    pub(crate) fn owns(&self, shard: &Shard) -> bool {
+        self.shard == NonNull::from(shard) && self.access == Access::Owner
     }
 
     /// Reads the clock.
@@ -254,8 +252,8 @@ fn current<'a>() -> Option<&'a Home> {
 /// With the current home.
 #[inline(always)]
 pub(crate) fn with_current<R>(f: impl FnOnce(&Home) -> R) -> R {
-    #[cfg(feature = "test-util")]
-    if let Some(core) = crate::time::test_util::current_core() {
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    if let Some(core) = crate::virtual_time::current_core() {
         return with(core.as_ptr(), f);
     }
     match current() {
@@ -266,8 +264,8 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Home) -> R) -> R {
 
 /// With the current home, if there is one already.
 pub(crate) fn with_known<R>(f: impl FnOnce(Option<&Home>) -> R) -> R {
-    #[cfg(feature = "test-util")]
-    if let Some(core) = crate::time::test_util::current_core() {
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    if let Some(core) = crate::virtual_time::current_core() {
         return with(core.as_ptr(), |home| f(Some(home)));
     }
     f(current())
@@ -282,12 +280,12 @@ pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
     }
 }
 
-/// With the home that owns the shard of this node, if it is this thread's.
+/// With the home that owns this shard, if it is this thread's.
 #[inline(always)]
-pub(crate) fn with_owner<R>(node: NodeRef, f: impl FnOnce(Option<&Home>) -> R) -> R {
+pub(crate) fn with_owner<R>(shard: &Shard, f: impl FnOnce(Option<&Home>) -> R) -> R {
     match current() {
-        Some(home) if home.owns(shard_of(node)) => f(Some(home)),
-        _ => with_other_owner(node, f),
+        Some(home) if home.owns(shard) => f(Some(home)),
+        _ => with_other_owner(shard, f),
     }
 }
 
@@ -358,15 +356,34 @@ pub(crate) unsafe fn exchange(homes: &mut OfThread, current: &mut *const Home) {
 }
 
 /// Whether the current home was entered, rather than being the default.
-#[cfg(feature = "test-util")]
+#[cfg(any(feature = "test-util", feature = "tokio"))]
 pub(crate) fn has_entered() -> bool {
     current().is_some_and(|home| home.entered.get() > 0)
+}
+
+/// Whether timers are pending that this thread has armed in its default engine. (Those in a shard that it shares are not looked at.)
+#[cfg(any(feature = "test-util", feature = "tokio"))]
+pub(crate) fn has_pending() -> bool {
+    current().is_some_and(|home| home.access == Access::Owner && home.shard().has_pending())
+}
+
+/// The engine that was entered last, if one was.
+#[cfg(feature = "test-util")]
+pub(crate) fn entered() -> Option<crate::Engine> {
+    current().filter(|home| home.entered.get() > 0).and_then(|home| crate::Engine::of(home.core()))
 }
 
 #[cold]
 #[inline(never)]
 fn with_new_current<R>(f: impl FnOnce(&Home) -> R) -> R {
     let entered = HOMES.try_with(|homes| homes.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten();
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    if entered.is_none() {
+        if let Some(core) = crate::virtual_time::look() {
+            return with_other(core.as_ptr(), f);
+        }
+        crate::virtual_time::tell_of_real_time();
+    }
     let core = entered.unwrap_or_else(|| crate::engine::global_core().as_ptr());
     if let Some(home) = find_or_make(core) {
         CURRENT.with(|current| current.set(home));
@@ -391,10 +408,8 @@ fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&Home) -> R) -> R {
 
 #[cold]
 #[inline(never)]
-fn with_other_owner<R>(node: NodeRef, f: impl FnOnce(Option<&Home>) -> R) -> R {
-    let shard = shard_of(node);
-    // SAFETY: a node is used only as long as its shard is there.
-    let core = unsafe { shard.as_ref() }.core();
+fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&Home>) -> R) -> R {
+    let core = shard.core();
     // SAFETY: a shard is there only as long as its core is.
     let home = if unsafe { core.as_ref() }.is_inherited() { None } else { find(core) };
     // SAFETY: as in `with_other`.

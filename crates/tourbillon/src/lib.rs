@@ -68,14 +68,15 @@
 //! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
 //!
 //! ```
-//! # #[cfg(all(feature = "test-util", target_os = "linux"))] {
+//! # #[cfg(feature = "test-util")] {
 //! use std::time::Duration;
-//! use tourbillon::time::{Instant, pause, sleep};
+//! use tourbillon::time::{self, Instant, sleep};
 //!
-//! pause();
-//! let start = Instant::now();
-//! futures_lite::future::block_on(sleep(Duration::from_secs(3600)));
-//! assert_eq!(start.elapsed(), Duration::from_secs(3600));
+//! time::run(async {
+//!     let start = Instant::now();
+//!     sleep(Duration::from_secs(3600)).await;
+//!     assert_eq!(start.elapsed(), Duration::from_secs(3600));
+//! });
 //! # }
 //! ```
 //!
@@ -102,7 +103,7 @@
 //! own shard: [`Worker`].
 //!
 //! # Features
-//! None is on by default, and none changes what another does.
+//! `tokio` is on by default. None changes what another does.
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
 //! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
@@ -118,12 +119,14 @@
 //! pending, and a histogram of how late they fired, to the recorder of the crate `metrics`, at your pace. The same numbers
 //! are in [`Engine::stats`] without any feature.
 //!
-//! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. Virtual time is that of a Tokio runtime or of a thread,
-//! moves by itself when everybody waits, and fires in order. For tests: it makes the creation of a timer a little dearer.
+//! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. In a current-thread Tokio runtime virtual time is Tokio's own
+//! clock; elsewhere it belongs to the runtime or the thread. For tests: a timer looks which runtime it is made in, and timers of a
+//! current-thread runtime are driven by that runtime, to Tokio's millisecond, also while its clock runs.
 //!
-//! **`tokio`**: `Driver::tokio` makes the driver a task on a Tokio runtime, which saves a hop between threads for a program
-//! that lives on one runtime; and virtual time belongs to the runtime rather than to the thread. It is not needed to *use*
-//! timers on Tokio. On Linux only.
+//! **`tokio`** (default): timers follow the clock of a current-thread Tokio runtime that was built paused (`start_paused`), so that tests
+//! of what depends on this crate work without a word; and `Driver::tokio` (Linux only) makes the driver a task on a Tokio runtime, which
+//! saves a hop between threads for a program that lives on one runtime. A program without Tokio saves the dependency with
+//! `default-features = false`.
 //!
 //! **`tower`**: `adapters::tower::TimeoutLayer` puts a timeout on each request to a service, the same for all or by the
 //! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
@@ -135,11 +138,11 @@
 //! # Platforms
 //! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
 //! biased to them (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as
-//! some containers do, ordinary locks and a condition variable take its place. On other systems those are all there is, virtual
-//! time does not move by itself, and though it compiles for macOS and Windows nobody has run it there.
+//! some containers do, ordinary locks and a condition variable take its place. On other systems those are all there is,
+//! `auto_advance` does nothing, and though it compiles for macOS and Windows nobody has run it there.
 //!
 //! # Guides
-//! In the repository: `docs/moving-from-tokio.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
+//! In the repository: `docs/moving-from-tokio.md`, `docs/testing-with-virtual-time.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
 //! works.
 
 #![cfg_attr(
@@ -192,7 +195,10 @@ mod sync;
 pub mod time;
 pub mod timer;
 mod trace;
+#[cfg(any(feature = "test-util", feature = "tokio"))]
+mod virtual_time;
 mod waiter;
+mod work;
 mod worker;
 mod young;
 
@@ -230,6 +236,9 @@ mod documents {
 
     #[doc = include_str!("../../../docs/moving-from-tokio.md")]
     struct MovingFromTokio;
+
+    #[doc = include_str!("../../../docs/testing-with-virtual-time.md")]
+    struct TestingWithVirtualTime;
 
     #[doc = include_str!("../../../docs/choosing-slack.md")]
     struct ChoosingSlack;

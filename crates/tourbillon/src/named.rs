@@ -331,6 +331,7 @@ impl Future for NamedWait {
 impl Drop for NamedWait {
     fn drop(&mut self) {
         let withdrawn = lock(&self.shared.state).remove(self.key);
+        self.shared.put_bell_off();
         // Here, outside the lock: the waker in it is the user's.
         drop(withdrawn);
     }
@@ -374,6 +375,7 @@ impl Shared {
             count += taken;
             waiter::tell(&self.core, batch.drain(..));
             if taken < BATCH {
+                self.put_bell_off();
                 return count;
             }
         }
@@ -392,8 +394,30 @@ impl Shared {
             count += batch.len();
             waiter::tell(&self.core, batch.drain(..));
             if is_over {
+                self.put_bell_off();
                 return count;
             }
+        }
+    }
+
+    /// In an engine whose time may move by itself, after timers were cancelled: the bell waits for what is left.
+    fn put_bell_off(&self) {
+        let next = || {
+            let state = lock(&self.state);
+            if state.pending > 0 { state.agenda.next_wakeup() } else { Time::NEVER }
+        };
+        if !self.core.is_exact {
+            return;
+        }
+        loop {
+            let left = next();
+            self.bell.put_off(left);
+            // A timer that was started meanwhile has set the bell, which this may have put off again.
+            let now = next();
+            if now >= left {
+                return;
+            }
+            self.bell.set(now);
         }
     }
 

@@ -421,6 +421,17 @@ impl Shard {
         unsafe { self.with(access, |inner| inner.visit(self, now, batch)) }
     }
 
+    /// Makes its wishes exact after a cancel: they ask for no visit for the sake of a timer that is not there any more.
+    pub(crate) fn refresh(&self) {
+        self.inner.guest(|inner| {
+            inner.take_returns(self);
+            inner.settle_young();
+            let strict = inner.next(Line::Strict);
+            let early = inner.leads.first().map_or(strict, |first| strict.min(ahead(first)));
+            self.wants.set([inner.next(Line::Relaxed), early], self.wants.is_lead_in());
+        });
+    }
+
     /// Counts a timer that was found due while it was between two shards.
     ///
     /// # Safety
@@ -449,6 +460,16 @@ impl Shard {
             }
             self.wants.set([Time::NEVER; 2], false);
             false
+        })
+    }
+
+    /// Whether there are timers in it.
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.inner.guest(|inner| {
+            inner.take_returns(self);
+            inner.settle_young();
+            [Line::Relaxed, Line::Strict].into_iter().any(|line| !inner.next(line).is_never())
         })
     }
 

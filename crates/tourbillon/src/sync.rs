@@ -46,13 +46,13 @@ pub(crate) mod aside {
     #[cfg(shuttle)]
     pub(crate) use shuttle::{
         sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
-        sync::{Mutex, MutexGuard},
+        sync::{Condvar, Mutex, MutexGuard},
         thread, thread_local,
     };
     #[cfg(not(shuttle))]
     pub(crate) use std::{
         sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
-        sync::{Mutex, MutexGuard},
+        sync::{Condvar, Mutex, MutexGuard},
         thread, thread_local,
     };
 

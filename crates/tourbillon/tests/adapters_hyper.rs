@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Runs a story in virtual time, in which whatever it waits for comes by itself.
 fn in_virtual_time(story: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         time::pause();
         story.await;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms};
+use by_hand::{Task, ms};
 use random::{Random, seed};
 use tokio::time as theirs;
 use tokio_util::time as theirs_util;
@@ -23,6 +23,11 @@ fn in_tokio(story: impl Future<Output = ()>) {
     runtime.block_on(tokio::task::unconstrained(story));
 }
 
+/// The clock is the same, whichever crate moves it.
+async fn advance(random: &mut Random, by: Duration) {
+    if random.below(2) == 0 { ours::advance(by).await } else { theirs::advance(by).await }
+}
+
 #[test]
 fn f7_intervals_tick_as_tokios_do() {
     let seed = seed();
@@ -32,7 +37,7 @@ fn f7_intervals_tick_as_tokios_do() {
 }
 
 async fn tell_intervals(mut random: Random, name: String) {
-    let time = Paused::new();
+    ours::pause();
     let (start, start_theirs) = (ours::Instant::now(), theirs::Instant::now());
     let offset = ms(random.below(30));
     let period = ms(1 + random.below(40));
@@ -57,8 +62,7 @@ async fn tell_intervals(mut random: Random, name: String) {
             }
             6..10 => {
                 let by = random.millis([3, 10, 50, 200]);
-                time.advance(by);
-                theirs::advance(by).await;
+                advance(&mut random, by).await;
             }
             10 => {
                 let after = ms(random.below(60));
@@ -95,7 +99,7 @@ fn t11_delay_queues_give_the_same_items_at_the_same_times_as_tokios() {
 /// Tokio does not say in which order items of one deadline come out, and forgets deadlines that have passed. So what comes
 /// out at one time is compared as a set; the order of ours is checked elsewhere.
 async fn tell_delay_queues(mut random: Random, name: String) {
-    let time = Paused::new();
+    ours::pause();
     let (mut queue, mut queue_theirs) = (ours::DelayQueue::new(), theirs_util::DelayQueue::new());
     let task = Task::new();
     let mut keys = BTreeMap::new();
@@ -116,8 +120,7 @@ async fn tell_delay_queues(mut random: Random, name: String) {
                 queue_theirs.reset(&key_theirs, timeout);
             }
             (6..9, _) => {
-                time.advance(timeout);
-                theirs::advance(timeout).await;
+                advance(&mut random, timeout).await;
             }
             _ => {
                 let (mut out, mut out_theirs) = (Vec::new(), Vec::new());
@@ -149,15 +152,14 @@ fn t8_timeouts_answer_as_tokios_do() {
     for story in 0..STORIES {
         let mut random = Random(seed ^ story);
         in_tokio(async move {
-            let time = Paused::new();
+            ours::pause();
             let task = Task::new();
             let (limit, value) = (ms(random.below(40)), ms(random.below(40)));
             let mut timeout = Box::pin(ours::timeout(limit, ours::sleep(value)));
             let mut timeout_theirs = Box::pin(theirs::timeout(limit, theirs::sleep(value)));
             loop {
                 let by = Duration::from_millis(random.below(10));
-                time.advance(by);
-                theirs::advance(by).await;
+                advance(&mut random, by).await;
                 let polled = task.poll(timeout.as_mut()).map(|result| result.is_ok());
                 let polled_theirs = task.poll(timeout_theirs.as_mut()).map(|result| result.is_ok());
                 assert_eq!(polled, polled_theirs, "story {story}: a value after {value:?} within {limit:?}");

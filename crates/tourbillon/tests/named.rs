@@ -584,6 +584,7 @@ fn p7_those_that_have_fired_leave_their_room_to_others() {
 #[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
 fn t9_named_timers_follow_virtual_time() {
     let _paused = Paused::new();
+    tourbillon::time::auto_advance();
     let (timers, start) = (NamedTimers::new(), Instant::now());
     let (send, receive) = mpsc::channel();
     timers.start("a", years(3), move |outcome| send.send((outcome, Instant::now())).unwrap()).unwrap();

@@ -1,13 +1,14 @@
-//! Virtual time: whose it is, when it moves, on one thread and on several. (T9, B6)
+//! Virtual time: whose it is, when it moves, on one thread and on several. (T9, B6, E2) That of a current-thread Tokio runtime is in
+//! `virtual_time_tokio.rs`.
 
 mod by_hand;
 
 use std::future::Future;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant as RealInstant};
 
 use tourbillon::time::{self, Instant};
-use tourbillon::{Engine, Time};
+use tourbillon::{Engine, Scheduler, Time};
 
 fn hours(hours: u64) -> Duration {
     Duration::from_secs(3600 * hours)
@@ -52,6 +53,7 @@ async fn p5_a_sleep_without_end_ends_when_nothing_else_is_left_to_wait_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn b6_all_threads_of_a_runtime_share_its_virtual_time_and_timers_fire_in_order() {
     time::pause();
+    time::auto_advance();
     let start = Instant::now();
     let (send, receive) = mpsc::channel();
     let mut tasks = Vec::new();
@@ -73,6 +75,7 @@ async fn b6_all_threads_of_a_runtime_share_its_virtual_time_and_timers_fire_in_o
 #[test]
 fn b6_other_threads_join_by_entering_the_engine() {
     time::pause();
+    time::auto_advance();
     let engine = Engine::current();
     let start = Instant::now();
     let threads: Vec<_> = (1..=3)
@@ -94,6 +97,7 @@ fn b6_other_threads_join_by_entering_the_engine() {
 #[test]
 fn t9_time_does_not_move_while_a_thread_is_busy_or_sleeps() {
     time::pause();
+    time::auto_advance();
     let start = Instant::now();
     let mut sleep = Box::pin(time::sleep(hours(1)));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -150,4 +154,168 @@ fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_
         assert!(never.outcome().is_none(), "{before_the_end} ns before the end");
     }
     time::resume();
+}
+
+#[test]
+fn e2_time_moves_only_when_it_is_told_to_where_nobody_knows_that_all_wait() {
+    time::pause();
+    let start = Instant::now();
+    let waiting = std::thread::spawn({
+        let engine = Engine::current();
+        move || futures_lite::future::block_on(engine.sleep(hours(1)))
+    });
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    while !waiting.is_finished() {
+        time::blocking_advance(hours(1));
+    }
+    waiting.join().unwrap();
+}
+
+#[test]
+fn b6_a_future_that_is_run_in_virtual_time_never_waits() {
+    let real = RealInstant::now();
+    let log = time::run(async {
+        let (start, log) = (Instant::now(), std::cell::RefCell::new(Vec::new()));
+        let sleep = async |hour| {
+            time::sleep(hours(hour)).await;
+            log.borrow_mut().push((hour, start.elapsed()));
+        };
+        futures_lite::future::zip(futures_lite::future::zip(sleep(3), sleep(1)), sleep(2)).await;
+        log.into_inner()
+    });
+    assert_eq!(log, (1..=3).map(|hour| (hour, hours(hour))).collect::<Vec<_>>());
+    assert!(real.elapsed() < hours(1));
+}
+
+#[test]
+fn b6_an_executor_that_is_a_future_runs_in_virtual_time() {
+    let executor = smol::LocalExecutor::new();
+    let start = time::run(executor.run(async {
+        let start = Instant::now();
+        let tasks: Vec<_> = (1..=50).map(|hour| executor.spawn(time::sleep(hours(hour)))).collect();
+        for (task, hour) in tasks.into_iter().zip(1..) {
+            task.await;
+            assert_eq!(start.elapsed(), hours(hour));
+        }
+        start
+    }));
+    assert_eq!(start.elapsed(), hours(50), "time stands still afterwards");
+}
+
+#[test]
+fn b6_a_future_that_waits_for_another_thread_is_woken_by_it() {
+    let (send, receive) = smol::channel::bounded(1);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(10));
+        send.send_blocking("here").unwrap();
+    });
+    assert_eq!(time::run(receive.recv()), Ok("here"));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+#[should_panic(expected = "start_paused")]
+async fn e2_a_future_is_not_run_in_virtual_time_inside_a_tokio_runtime() {
+    time::run(std::future::ready(()));
+}
+
+/// A job of one minute, and what it has seen of the clock.
+fn minutely(jobs: &Scheduler<&'static str>) -> Arc<Mutex<Vec<Duration>>> {
+    let (start, log) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&log);
+    let job = move |_: &_| {
+        std::thread::sleep(Duration::from_millis(1));
+        seen.lock().unwrap().push(start.elapsed());
+    };
+    jobs.schedule("minutely", Duration::from_secs(60), job).unwrap();
+    log
+}
+
+fn minutes(count: u64) -> Vec<Duration> {
+    (1..=count).map(|minute| Duration::from_secs(60 * minute)).collect()
+}
+
+#[test]
+fn d61_a_scheduler_with_its_default_threads_follows_a_thread_that_is_paused() {
+    time::pause();
+    let log = minutely(&Scheduler::builder().build().unwrap());
+    assert_eq!(*log.lock().unwrap(), [], "its handle is gone, and its jobs with it");
+    let jobs = Scheduler::builder().build().unwrap();
+    let log = minutely(&jobs);
+    time::blocking_advance(Duration::from_secs(600));
+    assert_eq!(*log.lock().unwrap(), minutes(10));
+}
+
+#[test]
+fn d61_a_scheduler_with_its_default_threads_follows_an_engine_with_a_manual_clock() {
+    let engine = by_hand::manual();
+    let _entered = engine.enter();
+    let jobs = Scheduler::builder().build().unwrap();
+    let log = minutely(&jobs);
+    engine.advance(Duration::from_secs(600));
+    assert_eq!(*log.lock().unwrap(), minutes(10));
+    // And as a test that knows nothing of engines would say it.
+    time::blocking_advance(Duration::from_secs(600));
+    assert_eq!(*log.lock().unwrap(), minutes(20));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d61_a_scheduler_with_its_default_threads_follows_a_runtime_with_several_workers() {
+    time::pause();
+    let jobs = Scheduler::builder().build().unwrap();
+    let log = minutely(&jobs);
+    time::advance(Duration::from_secs(600)).await;
+    assert_eq!(*log.lock().unwrap(), minutes(10));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
+    let engine = by_hand::manual();
+    let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
+    let daily = tourbillon::Cron::parse("30 4 * * *").unwrap().in_zone("UTC").unwrap();
+    jobs.schedule(1, daily, |_: &_| {}).unwrap();
+    engine.advance(hours(24 * 7));
+    assert_eq!(jobs.report(&1).unwrap().runs, 7);
+}
+
+#[test]
+fn e2_a_job_may_move_the_time_that_it_runs_in() {
+    let engine = by_hand::manual();
+    let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
+    let (clock, moved) = (engine.clone(), Arc::new(Mutex::new(0)));
+    let count = Arc::clone(&moved);
+    jobs.schedule(1, tourbillon::scheduler::Plan::every(hours(1)).times(2), move |_: &_| {
+        clock.advance(Duration::from_secs(1));
+        *count.lock().unwrap() += 1;
+    })
+    .unwrap();
+    engine.advance(hours(3));
+    assert_eq!(*moved.lock().unwrap(), 2);
+}
+
+/// In a process of its own, whose standard error stream can be read.
+#[test]
+fn e2_a_thread_that_does_not_follow_says_so_and_what_to_add() {
+    const CHILD: &str = "TOURBILLON_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        time::pause();
+        let engine = Engine::current();
+        let real = std::thread::spawn(|| futures_lite::future::block_on(time::sleep(Duration::from_millis(1))));
+        real.join().unwrap();
+        let follows = std::thread::spawn(move || {
+            let _entered = engine.enter();
+            drop(time::sleep(hours(1)));
+        });
+        follows.join().unwrap();
+        return;
+    }
+    let name = "e2_a_thread_that_does_not_follow_says_so_and_what_to_add";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.matches("follow the real clock").count(), 1, "{text}");
+    assert!(text.contains("engine.enter()"), "{text}");
 }

@@ -16,6 +16,9 @@
 //!
 //! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
 
+mod advance;
+#[cfg(feature = "tokio")]
+mod on_runtime;
 mod pace;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -23,11 +26,19 @@ mod thread;
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 mod tokio_task;
 
+#[cfg(feature = "tokio")]
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
+#[cfg(feature = "tokio")]
+use self::advance::AT_ONCE;
+#[cfg(feature = "test-util")]
+pub(crate) use self::advance::Way;
+#[cfg(feature = "tokio")]
+pub(crate) use self::on_runtime::RuntimeAlarm;
 pub(crate) use self::pace::Pace;
 use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
@@ -65,6 +76,8 @@ enum Kind {
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio,
     External(Box<dyn Fn() + Send + Sync>),
+    #[cfg(feature = "tokio")]
+    Runtime(Arc<RuntimeAlarm>),
 }
 
 /// What the driver of an engine and those who arm timers share.
@@ -135,6 +148,12 @@ impl Driver {
         Driver(Kind::External(Box::new(notify)))
     }
 
+    /// The time driver of the Tokio runtime on whose clock the engine is.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Driver {
+        Driver(Kind::Runtime(alarm))
+    }
+
     /// What is shared, and what has to be started once the core is there.
     pub(crate) fn prepare(self, clock: &Clock) -> Result<(Driving, Start), BuildError> {
         let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
@@ -143,6 +162,8 @@ impl Driver {
             #[cfg(all(feature = "tokio", target_os = "linux"))]
             Kind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
             Kind::External(notify) => (Alarm::call(notify), Start::Nothing),
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(alarm) => (Alarm::on_runtime(alarm), Start::Nothing),
         };
         Ok((Driving { planned: AtomicU64::new(u64::MAX), floor: AtomicU64::new(0), alarm }, start))
     }
@@ -211,8 +232,31 @@ impl Driving {
             core.tell_of_step();
             return None;
         }
-        let is_quiet = core.next_round(floor) >= at && !core.has_calls();
+        let next = core.next_round(floor);
+        // Where time moves by itself, it must not move to the deadline of a timer that was cancelled meanwhile.
+        let is_right = if core.is_exact { next == at } else { next >= at };
+        let is_quiet = is_right && !core.has_calls();
         (is_quiet && !core.is_closed()).then_some(at)
+    }
+
+    /// In an [exact](Core::is_exact) engine, by the thread that has cancelled a timer and stored its shard's next wake-up: the alarm is
+    /// set to what is left.
+    ///
+    /// As in [`plan`](Driving::plan): this stores the plan and then looks at the wishes again; a thread that arms a timer stores its wish
+    /// and then looks at the plan.
+    pub(crate) fn plan_anew(&self, core: &Core) {
+        let mut at = core.next_round(Time::ZERO);
+        // Zero while a driver is awake, which plans before it sleeps.
+        while self.planned.load(Ordering::SeqCst) != 0 && !core.is_closed() {
+            self.alarm.set_unless_it_is(at);
+            self.planned.store(at.as_nanos(), Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let next = core.next_round(Time::ZERO);
+            if next == at {
+                return;
+            }
+            at = next;
+        }
     }
 
     /// In a schedule: the driver is woken if it is time.
@@ -315,29 +359,27 @@ impl Core {
         Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
     }
 
-    /// Turns for ever later times up to `to`, so that each timer fires at its own time, and gives the turns' fires. Callbacks are
-    /// called before time moves on. A clock that takes no orders is left to run: what is due is fired.
-    pub(crate) fn advance(&self, to: Time) -> usize {
-        if self.is_inherited() {
-            self.clock.set(to.max(self.clock.now()));
-            return 0;
-        }
-        let to = if self.clock.is_manual() { to } else { self.clock.now() };
-        let (mut fired, mut turns) = (0, 0);
-        self.look_for_step(self.clock.now());
-        loop {
-            let now = self.clock.now();
-            let has_calls = self.has_calls() && turns < AT_ONCE;
-            let next = if has_calls { now } else { self.next_round(Time::ZERO) };
-            if next > to || next.is_never() {
-                break;
+    /// Turns it for the time that its clock shows, as its driver: until nothing is due any more, and the alarm is set for what comes next.
+    /// Gives how many timers fired.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn drive(&self) -> usize {
+        let (mut batch, mut fired) = (Vec::with_capacity(BATCH), 0);
+        for _ in 0..AT_ONCE {
+            self.driving.awake();
+            let round = self.round(self.clock.now(), &mut batch);
+            fired += round.fired;
+            if self.is_closed() {
+                return fired;
             }
-            turns = if next > now { 0 } else { turns + 1 };
-            self.clock.set(next.max(now));
-            fired += self.turn(self.clock.now()).fired;
+            if self.has_calls() {
+                self.make_calls_or_start_thread();
+            }
+            if !round.more && self.driving.plan(self, Time::ZERO).is_some() {
+                return fired;
+            }
         }
-        self.clock.set(to.max(self.clock.now()));
-        self.look_for_step(self.clock.now());
+        // Others get a turn before it goes on.
+        self.driving.wake();
         fired
     }
 }
@@ -349,16 +391,14 @@ impl std::fmt::Debug for Driver {
             #[cfg(all(feature = "tokio", target_os = "linux"))]
             Kind::Tokio => "Driver::tokio",
             Kind::External(_) => "Driver::external",
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(_) => "Tokio's time driver",
         })
     }
 }
 
 /// Between two wake-ups for relaxed timers, when they come thick.
 pub(crate) const SPACE: Duration = Duration::from_micros(1750);
-
-/// So many turns in one moment are for callbacks that come of callbacks. Then time moves on all the same: it may be that they
-/// never end.
-const AT_ONCE: usize = 1 << 16;
 
 /// The driver does not sleep for this long or less. To sleep costs more than to stay awake; and during the lead-in of a precise timer
 /// (the last [`LEAD`] before it is due) it would make that timer late.

@@ -65,6 +65,8 @@ pub(super) struct Book<K> {
     pub(super) flights: Box<Agenda<Arc<Answer>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
+    /// Its engine was told that a thread has something to do, and not yet that none has.
+    pub(super) is_at_work: bool,
     /// Those of them that have been woken, and have not come yet.
     pub(super) called: usize,
     /// Counts what a thread that is about to wait must not miss.
@@ -114,6 +116,7 @@ impl<K> Book<K> {
             running: 0,
             flights: Box::default(),
             idle: 0,
+            is_at_work: false,
             called: 0,
             alerts: 0,
             is_called: false,
@@ -280,7 +283,7 @@ impl<K> Book<K> {
     }
 
     /// When somebody has to look by themselves.
-    fn next_look(&self) -> Times {
+    pub(super) fn next_look(&self) -> Times {
         match self.phase {
             Phase::Running => Times { engine: self.jobs.next_wakeup(), wall: self.wall.next_wakeup() },
             _ => Times::NEVER,

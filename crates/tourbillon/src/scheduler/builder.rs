@@ -77,8 +77,12 @@ impl<K> Builder<K> {
         self
     }
 
-    /// How many threads make the runs; by default as many as there are cores. They have the scheduler's engine
+    /// How many threads make the runs; by default as many as there are cores, and none on an engine that is [turned from
+    /// outside](crate::Driver::external), such as one with a [manual clock](crate::Clock::manual). They have the scheduler's engine
     /// [entered](Engine::enter).
+    ///
+    /// In virtual time (`time::pause`) each run is made at its own time, on however many threads: time moves on when it has ended. With
+    /// threads of its own on an engine with a manual clock, [`Engine::advance`] does not wait for them.
     ///
     /// With none, runs are made where the engine's callbacks are: for an engine that is [turned from
     /// outside](crate::Driver::external) by whoever turns it, so that a test in virtual time is the same each time;
@@ -162,8 +166,12 @@ impl<K: Send + Sync + 'static> Builder<K> {
     /// # Errors
     /// The system refused a thread.
     pub fn build(self) -> io::Result<Scheduler<K>> {
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let engine = self.engine.unwrap_or_else(Engine::current);
+        let threads =
+            self.threads.unwrap_or_else(|| match engine.core().driving.is_external() && !engine.core().is_exact {
+                true => 0,
+                false => std::thread::available_parallelism().map_or(1, usize::from),
+            });
         let users = Users { on_failure: self.on_failure, spawn: self.spawn };
         let shared = Shared::new(engine.core().clone(), threads, self.rules, users);
         let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, engine, self.wall)) };

@@ -38,6 +38,7 @@ pub use self::work::Run;
 use self::work::{Call, Parts, Spawn, Work};
 use crate::Engine;
 use crate::agenda::Key;
+use crate::clock::WallShift;
 use crate::core::{CoreRef, contain};
 use crate::sync::MutexGuard;
 use crate::time::Instant;
@@ -210,6 +211,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// scheduled and removed meanwhile.
     pub fn stop(&self) {
         self.owner.shared.lock().stop();
+        self.owner.shared.put_bells_off();
     }
 
     /// Whether it runs jobs: it has been neither stopped nor shut down.
@@ -241,6 +243,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove(job.0);
         drop(book);
+        self.owner.shared.put_bells_off();
         let_go(removed)
     }
 
@@ -317,6 +320,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove_under(hash, key);
         drop(book);
+        self.owner.shared.put_bells_off();
         let_go(removed)
     }
 
@@ -425,7 +429,10 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     {
         let hash = self.hash(key);
         let Some(mut book) = self.open() else { return false };
-        book.find(hash, key).is_some_and(|job| book.pause(job))
+        let is_there = book.find(hash, key).is_some_and(|job| book.pause(job));
+        drop(book);
+        self.owner.shared.put_bells_off();
+        is_there
     }
 
     /// Ends a job's rest. The times that went by are not made up for: the next is that which would have been next anyway. A job
@@ -493,8 +500,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         if !plan.timing.is_wall() {
             return Ok(plan.first_due(&shared.core));
         }
-        let core = shared.wall(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?;
-        Ok(plan.first_due(core))
+        let wall = shared.wall(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?;
+        Ok(plan.first_due_by_wall(wall))
     }
 }
 
@@ -503,9 +510,16 @@ impl<K> Owner<K> {
         Owner { shared, hasher: RandomState::new(), engine, wall }
     }
 
-    /// Where the wall clock is read.
-    fn wall_core(&self) -> CoreRef {
-        self.wall.as_ref().map_or_else(|| Engine::wall().core().clone(), |engine| engine.core().clone())
+    /// Where the wall clock is read: on the engine that the user gave for that, or on the scheduler's own if that has virtual time, or
+    /// on the one that follows the system's wall clock.
+    fn wall_core(&self) -> (CoreRef, Option<WallShift>) {
+        if let Some(engine) = &self.wall {
+            return (engine.core().clone(), None);
+        }
+        match self.engine.clock().wall_shift() {
+            Some(shift) => (self.engine.core().clone(), Some(shift)),
+            None => (Engine::wall().core().clone(), None),
+        }
     }
 }
 

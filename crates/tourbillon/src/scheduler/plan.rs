@@ -5,6 +5,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::error::ScheduleErrorKind;
+use super::shared::WallClock;
 use crate::core::CoreRef;
 use crate::home;
 use crate::time::{Instant, MissedTickBehavior};
@@ -182,6 +183,15 @@ impl Plan {
             }
             #[cfg(all(feature = "cron", target_os = "linux"))]
             (First::InTime, timing) => timing.after(clock.now()),
+        }
+    }
+
+    /// The same for a plan that follows the wall clock.
+    pub(super) fn first_due_by_wall(&self, wall: &WallClock) -> Time {
+        match &self.first {
+            First::At(instant) => wall.time_of(*instant),
+            First::AtOnce => wall.now(),
+            First::InTime => self.timing.after(wall.now()),
         }
     }
 }

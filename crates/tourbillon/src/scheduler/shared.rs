@@ -28,6 +28,7 @@ use super::{JobId, Owner, Rules, Shutdown};
 use crate::agenda::{Agenda, Key};
 use crate::bell::Bell;
 use crate::calls::Call;
+use crate::clock::WallShift;
 use crate::core::{CoreRef, contain};
 use crate::steps::OnClockSet;
 use crate::sync::aside::thread_local;
@@ -48,12 +49,19 @@ pub(super) struct Shared<K> {
     /// The engine. It is kept from ending by the handles and the threads, not by this: calls that wait in its line keep what is
     /// here, and somebody has to end it so that they are made.
     pub(super) core: CoreRef,
-    /// For jobs that follow the wall clock: an engine with that clock, and its bell.
-    wall: OnceLock<(CoreRef, Bell)>,
+    /// For jobs that follow the wall clock.
+    wall: OnceLock<WallClock>,
     users: Users<K>,
     pub(super) hint: Hint,
     pub(super) owner: OnceLock<Weak<Owner<K>>>,
     this: Weak<Shared<K>>,
+}
+
+/// The wall clock that a scheduler follows: that of an engine, or one that moves with the virtual time of an engine.
+pub(super) struct WallClock {
+    core: CoreRef,
+    bell: Bell,
+    shift: Option<WallShift>,
 }
 
 /// What the user gave.
@@ -98,7 +106,7 @@ impl<K> Shared<K> {
     /// What time it is.
     pub(super) fn now(&self, has_wall: bool) -> Times {
         let wall = self.wall.get().filter(|_| has_wall);
-        Times { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, |(core, _)| core.clock.now()) }
+        Times { engine: self.core.clock.now(), wall: wall.map_or(Time::ZERO, WallClock::now) }
     }
 
     /// Begins the end.
@@ -139,7 +147,7 @@ impl<K> Shared<K> {
     /// Does something of the user's.
     pub(super) fn inside<R>(&self, users: impl FnOnce() -> R) -> std::thread::Result<R> {
         let before = MAKING.with(|making| making.replace(std::ptr::from_ref(self).cast()));
-        let result = catch_unwind(AssertUnwindSafe(users));
+        let result = catch_unwind(AssertUnwindSafe(|| self.core.at_work(users)));
         MAKING.with(|making| making.set(before));
         result
     }
@@ -177,31 +185,31 @@ impl<K: Send + Sync + 'static> Shared<K> {
         })
     }
 
-    /// The engine with the wall clock. The first caller says which. `None` if that was shut down before it was of any use: the
-    /// scheduler goes on without it.
-    pub(super) fn wall(&self, core: impl FnOnce() -> CoreRef) -> Option<&CoreRef> {
-        if let Some((core, _)) = self.wall.get() {
-            return Some(core);
+    /// The wall clock. The first caller says on which engine it is, and how far it is ahead of that one's clock. `None` if that was shut
+    /// down before it was of any use: the scheduler goes on without it.
+    pub(super) fn wall(&self, on: impl FnOnce() -> (CoreRef, Option<WallShift>)) -> Option<&WallClock> {
+        if let Some(wall) = self.wall.get() {
+            return Some(wall);
         }
         // Making the engine may send an event to a subscriber of the user's, which may come back here. So it is made outside the
         // cell (D81).
-        let core = core();
+        let (core, shift) = on();
         if core.is_closed() {
             return None;
         }
-        let (core, _) = self.wall.get_or_init(|| {
+        Some(self.wall.get_or_init(|| {
             let bell = Bell::of(&self.this, &core, Shared::ring);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
-            (core, bell)
-        });
-        Some(core)
+            WallClock { core, bell, shift }
+        }))
     }
 
     pub(super) fn instant(&self, due: Due) -> Instant {
         let wall = self.wall.get().filter(|_| due.is_wall);
-        let core = wall.map_or(&self.core, |(core, _)| core);
-        Instant::from_std(core.clock.std_of(due.time))
+        let std = wall
+            .map_or_else(|| self.core.clock.std_of(due.time), |wall| wall.core.clock.std_of(wall.on_engine(due.time)));
+        Instant::from_std(std)
     }
 
     /// After a change of the book: sees to it that somebody looks in time, and lets go.
@@ -209,11 +217,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let rings = book.plan();
         drop(book);
         self.set_bells(rings);
+        self.put_bells_off();
     }
 
     /// After a change that gives a thread something to do.
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
+        if self.threads > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
+            // Under the lock, so before a thread finds that nothing is left to do.
+            self.core.begin_work(1);
+        }
         let is_called_up = book.call();
         let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
@@ -251,15 +264,35 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn set_bells(&self, rings: Option<Times>) {
         let Some(rings) = rings else { return };
         self.bell.set(rings.engine);
-        if let Some((_, bell)) = self.wall.get() {
-            bell.set(rings.wall);
+        if let Some(wall) = self.wall.get() {
+            wall.bell.set(wall.on_engine(rings.wall));
+        }
+    }
+
+    /// In an engine whose time may move by itself, after a job was removed or put off: the bells wait for what is left.
+    pub(super) fn put_bells_off(&self) {
+        if !self.core.is_exact {
+            return;
+        }
+        loop {
+            let next = self.lock().next_look();
+            self.bell.put_off(next.engine);
+            if let Some(wall) = self.wall.get() {
+                wall.bell.put_off(wall.on_engine(next.wall));
+            }
+            // A job that was added meanwhile has set the bell, which this may have put off again.
+            let now = self.lock().next_look();
+            if now.engine >= next.engine && now.wall >= next.wall {
+                return;
+            }
+            self.set_bells(Some(now));
         }
     }
 
     /// The bell has rung: something may be due.
     fn ring(&self) {
         let stopped = Some(Outcome::Stopped);
-        let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|(_, bell)| bell.rang() == stopped);
+        let is_stopped = self.bell.rang() == stopped || self.wall.get().is_some_and(|wall| wall.bell.rang() == stopped);
         if is_stopped {
             return self.end(Shutdown::Drain);
         }
@@ -286,7 +319,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             match self.step(ended.take()) {
                 Step::Done(end) => ended = end,
                 Step::Nothing { alerts } => self.wait(alerts),
-                Step::Over => return,
+                Step::Over => return self.rest(self.lock()),
             }
         }
     }
@@ -325,11 +358,25 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     fn wait(&self, alerts: u64) {
         let mut book = self.lock();
+        if book.is_at_work && book.alerts == alerts && book.idle + 1 == self.threads {
+            // It is the last thread that had anything to do.
+            self.rest(book);
+            book = self.lock();
+        }
         if book.alerts == alerts {
             book.idle += 1;
             book = self.work.wait(book).unwrap_or_else(|poisoned| poisoned.into_inner());
             book.idle -= 1;
             book.called = book.called.saturating_sub(1);
+        }
+    }
+
+    /// Tells the engine that no thread does anything.
+    fn rest(&self, mut book: MutexGuard<'_, Book<K>>) {
+        let was_at_work = std::mem::replace(&mut book.is_at_work, false);
+        drop(book);
+        if was_at_work {
+            self.core.end_work(1);
         }
     }
 
@@ -404,6 +451,28 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.contain_inside(|| on_failure(&failure));
         }
         text
+    }
+}
+
+impl WallClock {
+    /// What it shows.
+    pub(super) fn now(&self) -> Time {
+        self.of_engine(self.core.clock.now())
+    }
+
+    /// What it shows at an instant.
+    pub(super) fn time_of(&self, instant: Instant) -> Time {
+        self.of_engine(self.core.clock.time_of(instant.into_std()))
+    }
+
+    /// What it shows when the engine's clock shows `time`.
+    fn of_engine(&self, time: Time) -> Time {
+        self.shift.map_or(time, |shift| shift.to_wall(time))
+    }
+
+    /// What the engine's clock shows when it shows `time`.
+    fn on_engine(&self, time: Time) -> Time {
+        self.shift.map_or(time, |shift| shift.to_engine(time))
     }
 }
 

@@ -11,7 +11,7 @@
 //! | do something every so often | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | read the clock | [`Instant`] |
-//! | test in virtual time | `pause`, `resume`, `advance` (feature `test-util`) |
+//! | test in virtual time | `pause`, `resume`, `advance`; + `blocking_advance`, `run`, `auto_advance` (feature `test-util`) |
 //!
 //! ```
 //! use std::time::Duration;
@@ -32,7 +32,8 @@
 //! - Deadlines are exact to the nanosecond, not to the millisecond. A sleep of zero, or until a time that has passed, is ready
 //!   at the first poll: to let other tasks run, yield.
 //! - Tokio's cooperative budget is neither used up nor looked at.
-//! - Virtual time is another than Tokio's: `tokio::time::advance` does not move it, nor `advance` of this module Tokio's.
+//! - Virtual time works outside a current-thread runtime as well. Inside one it is Tokio's: `pause`, `advance` and `resume` of both
+//!   crates are the same clock's.
 //! - The operators of [`Instant`] saturate where Tokio's panic.
 //! - After an engine was shut down, a timer completes and says so; Tokio's panics.
 //! - Items of a [`DelayQueue`] with equal deadlines come in the order of their insertion, and a key that is no longer
@@ -44,13 +45,11 @@ mod ext;
 pub(crate) mod instant;
 pub(crate) mod interval;
 mod sleep;
-#[cfg(feature = "test-util")]
-pub(crate) mod test_util;
 mod timeout;
-#[cfg(feature = "test-util")]
-mod watcher;
 
 pub use crate::delay_queue::{self, DelayQueue};
+#[cfg(feature = "test-util")]
+pub use crate::virtual_time::{advance, auto_advance, blocking_advance, pause, resume, run};
 pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
 pub use instant::Instant;
@@ -58,6 +57,4 @@ pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_inte
 pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
 /// The standard library's, for those who import everything from here.
 pub use std::time::Duration;
-#[cfg(feature = "test-util")]
-pub use test_util::{advance, pause, resume};
 pub use timeout::{Timeout, timeout, timeout_at, try_timeout};

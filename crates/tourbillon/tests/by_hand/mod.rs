@@ -46,7 +46,7 @@ impl Paused {
     }
 
     pub(crate) fn advance(&self, duration: Duration) {
-        futures_lite::future::block_on(time::advance(duration));
+        time::blocking_advance(duration);
     }
 
     pub(crate) fn advance_to(&self, instant: Instant) {

@@ -1,4 +1,5 @@
-//! Moves virtual time when everybody waits.
+//! A thread that looks after a manual clock: it turns the engine while the clock runs, and moves the clock when everybody waits, if the test
+//! has asked for that.
 //!
 //! The threads that use an engine are known: each has a home in it. They all wait at one and the same moment if each is found
 //! waiting twice, and none has run between the first round of questions and the second: then at the end of the first
@@ -11,10 +12,9 @@
 //! each other, but for the numbers by which the usual mutexes, and the standard library's other locks, say that somebody
 //! waits. Where one of those is seen, the watcher believes that a thread is idle only after it has been so for a while.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
-
-use tourbillon_queue::Time;
 
 use crate::core::{Core, CoreRef};
 
@@ -29,13 +29,43 @@ const GRACE: Duration = Duration::from_millis(10);
 /// So long must a thread wait that may be waiting for a lock.
 const WHILE: Duration = Duration::from_millis(10);
 
-/// Starts the watcher of an engine. It ends with the engine. (Without a thread for it, time does not move by itself.)
-pub(super) fn spawn(core: CoreRef) {
+/// What there is to watch in an engine.
+#[derive(Default)]
+pub(crate) struct Watch {
+    moves_by_itself: AtomicBool,
+    /// There is a watcher, or the last one has yet to find that it is not wanted.
+    has_watcher: AtomicBool,
+}
+
+impl Watch {
+    /// From now on time moves when everybody waits.
+    pub(super) fn move_by_itself(&self) {
+        self.moves_by_itself.store(true, Ordering::SeqCst);
+    }
+
+    fn is_wanted(&self, core: &Core) -> bool {
+        !core.is_closed() && (self.moves_by_itself.load(Ordering::SeqCst) || !core.clock.stands_still())
+    }
+}
+
+/// Starts the watcher of an engine, if it has none. It ends with the engine, or when time stands still and only a test moves it.
+/// (Without a thread for it, time does not move by itself.)
+pub(super) fn start(core: &CoreRef) {
     // Nobody can tell there who waits.
-    if cfg!(miri) {
+    if cfg!(miri) || core.watch.has_watcher.swap(true, Ordering::SeqCst) {
         return;
     }
-    let _ = Builder::new().name("tourbillon-virtual".into()).spawn(move || run(&core));
+    let core = core.clone();
+    let _ = Builder::new().name("tourbillon-virtual".into()).spawn(move || {
+        while core.watch.is_wanted(&core) {
+            run(&core);
+            core.watch.has_watcher.store(false, Ordering::SeqCst);
+            // It may have been asked for since it looked last. Another may have been started, too.
+            if !core.watch.is_wanted(&core) || core.watch.has_watcher.swap(true, Ordering::SeqCst) {
+                return;
+            }
+        }
+    });
 }
 
 fn run(core: &Core) {
@@ -44,13 +74,13 @@ fn run(core: &Core) {
     let mut doubts = Doubts::default();
     let mut in_vain = 0;
     let mut moved = Instant::now();
-    while !core.is_closed() {
+    while core.watch.is_wanted(core) {
         if !core.clock.stands_still() {
             while core.turn(core.clock.now()).more {}
             sleep(SELDOM);
             continue;
         }
-        let next = next(core);
+        let next = core.next_step();
         if next.is_never() {
             // Whoever was woken last may arm the next timer at once.
             in_vain += 1;
@@ -59,18 +89,14 @@ fn run(core: &Core) {
         }
         in_vain = 0;
         let others_wait = || moved.elapsed() >= GRACE || waiting::others_wait(&core.threads());
-        if doubts.resolve(look(core)) && others_wait() && core.clock.stands_still() && next == self::next(core) {
+        let is_idle = !core.work.is_under_way() && doubts.resolve(look(core)) && others_wait();
+        if is_idle && core.clock.stands_still() && next == core.next_step() {
             core.advance(next);
             moved = Instant::now();
         } else {
             sleep(OFTEN);
         }
     }
-}
-
-/// When there is something to do: now, if callbacks wait to be called.
-fn next(core: &Core) -> Time {
-    if core.has_calls() { core.clock.now() } else { core.next_round(Time::ZERO) }
 }
 
 /// What the threads of an engine were found doing: all of them wait, since these moments. `None`: not all.

@@ -1,0 +1,55 @@
+//! The clock of a Tokio runtime: Tokio's `pause` stops it, and its `advance` moves it.
+
+use std::time::Instant as StdInstant;
+
+use tokio::runtime::Handle;
+
+use super::{Anchor, WallShift};
+
+/// What one Tokio runtime calls the time.
+pub(crate) struct RuntimeClock {
+    runtime: Handle,
+    /// What it showed when this was made.
+    made: StdInstant,
+    wall: WallShift,
+}
+
+impl RuntimeClock {
+    pub(crate) fn of(runtime: Handle) -> RuntimeClock {
+        let made = {
+            let _context = runtime.enter();
+            tokio::time::Instant::now().into_std()
+        };
+        let wall = WallShift::at(Anchor::of_process().to_time(made));
+        RuntimeClock { runtime, made, wall }
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(crate) fn wall_shift(&self) -> WallShift {
+        self.wall
+    }
+
+    /// What it shows, on any thread.
+    pub(crate) fn now(&self) -> StdInstant {
+        // Tokio tells the time of the runtime in whose context it is asked.
+        match Handle::try_current() {
+            Ok(current) if current.id() == self.runtime.id() => tokio::time::Instant::now().into_std(),
+            // A thread that is ending can enter no context. An old time is safe: nothing is taken to be due too early.
+            Err(none) if none.is_thread_local_destroyed() => self.made,
+            _ => {
+                let _context = self.runtime.enter();
+                tokio::time::Instant::now().into_std()
+            }
+        }
+    }
+
+    /// Whether it stands still. Tokio does not say so, but it can be watched.
+    pub(crate) fn is_paused(&self) -> bool {
+        let (shown, real) = (self.now(), StdInstant::now());
+        while StdInstant::now() == real {}
+        self.now() == shown
+    }
+}

@@ -1,0 +1,126 @@
+//! The engines of Tokio runtimes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+use super::{ALWAYS, IN_USE};
+use crate::clock::{Clock, RuntimeClock};
+use crate::core::CoreRef;
+use crate::driver::{Driver, RuntimeAlarm};
+use crate::engine::Engine;
+
+/// What each runtime has; `None`: no time driver.
+static ENGINES: LazyLock<RwLock<HashMap<Id, Option<Engine>>>> = LazyLock::new(RwLock::default);
+
+/// Counts the changes of that table.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// What a thread has found in the table, and after how many changes.
+struct Found {
+    runtime: Id,
+    changes: u64,
+    core: Option<CoreRef>,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Found>> = const { RefCell::new(None) };
+}
+
+/// The core of the engine that this runtime has; made, if the runtime is one that has to have one.
+pub(super) fn core_of(runtime: &Handle) -> Option<CoreRef> {
+    let (id, changes) = (runtime.id(), CHANGES.load(Ordering::Acquire));
+    let known = LAST.try_with(|last| match &*last.borrow() {
+        Some(found) if found.runtime == id && found.changes == changes => Some(found.core.clone()),
+        _ => None,
+    });
+    if let Ok(Some(core)) = known {
+        return core;
+    }
+    let core = find(id).unwrap_or_else(|| follow(runtime)).map(|engine| engine.core().clone());
+    // A runtime whose clock runs now may be paused later.
+    if ALWAYS || core.is_some() {
+        let found = Found { runtime: id, changes: CHANGES.load(Ordering::Acquire), core: core.clone() };
+        let before = LAST.try_with(|last| last.replace(Some(found)));
+        drop(before);
+    }
+    core
+}
+
+/// What the table says.
+pub(super) fn find(runtime: Id) -> Option<Option<Engine>> {
+    ENGINES.read().unwrap_or_else(PoisonError::into_inner).get(&runtime).cloned()
+}
+
+/// Makes this engine the one of a runtime, which has none.
+#[cfg(feature = "test-util")]
+pub(super) fn set(runtime: &Handle, engine: &Engine) {
+    insert(runtime.id(), Some(engine.clone()));
+    let end = OnEnd(runtime.id());
+    drop(runtime.spawn(async move {
+        let _end = end;
+        std::future::pending::<()>().await;
+    }));
+}
+
+/// Said where a clock stands still for ever.
+pub(super) const NO_TIME_DRIVER: &str =
+    "the clock of this Tokio runtime cannot move when it is paused: call `enable_time` or `enable_all` on its builder";
+
+/// Whether Tokio would let the clock of this runtime be paused.
+pub(super) fn has_clock(runtime: &Handle) -> bool {
+    matches!(runtime.runtime_flavor(), RuntimeFlavor::CurrentThread)
+}
+
+/// An engine on the runtime's own clock, if it has to have one: see the [module](super).
+fn follow(runtime: &Handle) -> Option<Engine> {
+    if !has_clock(runtime) {
+        return None;
+    }
+    let clock = RuntimeClock::of(runtime.clone());
+    let is_paused = clock.is_paused();
+    if !ALWAYS && !is_paused {
+        return None;
+    }
+    let clock = Clock::of_runtime(clock);
+    let Some(alarm) = RuntimeAlarm::new(runtime, clock.clone()) else {
+        assert!(!is_paused, "{NO_TIME_DRIVER}");
+        insert(runtime.id(), None);
+        return None;
+    };
+    if !ALWAYS {
+        super::tell_of_earlier_timers();
+    }
+    if is_paused {
+        IN_USE.store(true, Ordering::Relaxed);
+    }
+    let engine = Engine::builder().clock(clock).driver(Driver::on_runtime(alarm.clone())).shards(1).exact().build();
+    let engine = engine.expect("an engine that Tokio turns needs nothing that could fail");
+    insert(runtime.id(), Some(engine.clone()));
+    let end = OnEnd(runtime.id());
+    alarm.start(engine.downgrade(), move || drop(end));
+    Some(engine)
+}
+
+fn insert(runtime: Id, engine: Option<Engine>) {
+    ENGINES.write().unwrap_or_else(PoisonError::into_inner).insert(runtime, engine);
+    CHANGES.fetch_add(1, Ordering::Release);
+}
+
+/// Dropped when the runtime ends; the engine goes then too, and the timers that are left end as stopped.
+struct OnEnd(Id);
+
+impl Drop for OnEnd {
+    fn drop(&mut self) {
+        // The engine's shutdown wakes tasks, so it happens outside the lock.
+        let engine = ENGINES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        CHANGES.fetch_add(1, Ordering::Release);
+        if let Some(Some(engine)) = &engine {
+            engine.shutdown();
+        }
+        drop(engine);
+    }
+}

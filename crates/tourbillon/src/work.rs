@@ -1,0 +1,154 @@
+//! What goes on on other threads because a timer has fired: callbacks that wait or are being called, and runs of scheduled jobs.
+//!
+//! Virtual time stands still meanwhile. So that work is counted, in an engine [whose time may move by itself](crate::core::Core::is_exact).
+//! What is done on the thread that moves the clock is not counted, because that thread does one thing at a time.
+
+use std::cell::Cell;
+
+use std::task::Waker;
+#[cfg(feature = "test-util")]
+use std::task::{Context, Poll};
+
+use crate::core::Core;
+use crate::sync::Ordering;
+use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
+
+thread_local! {
+    /// This thread does such work.
+    static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+#[derive(Default)]
+pub(crate) struct Work {
+    state: Mutex<State>,
+    ended: Condvar,
+    is_closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: usize,
+    /// None is under way any more, and those that wait for that are being woken. Time stands still until they have been.
+    is_waking: bool,
+    /// Those that wait for the end of it.
+    wakers: Vec<Waker>,
+}
+
+impl Core {
+    /// Some more work begins, which may take a lock.
+    #[inline]
+    pub(crate) fn begin_work(&self, count: usize) {
+        if self.is_exact && self.work.begin(count) {
+            self.hold_clock();
+        }
+    }
+
+    /// So much of it has ended.
+    #[inline]
+    pub(crate) fn end_work(&self, count: usize) {
+        if self.is_exact {
+            self.work.end(count);
+        }
+    }
+
+    /// Does something of that work.
+    #[inline]
+    pub(crate) fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
+        if !self.is_exact {
+            return work();
+        }
+        let _before = AtWork(IS_AT_WORK.replace(true));
+        work()
+    }
+
+    /// Waits until no work is under way. (Work that moves the clock does not wait for itself.)
+    pub(crate) fn wait_for_work(&self) {
+        if self.is_exact && !IS_AT_WORK.get() {
+            self.work.wait();
+        }
+    }
+
+    /// The same for a future.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn poll_work(&self, context: &Context<'_>) -> Poll<()> {
+        if IS_AT_WORK.get() { Poll::Ready(()) } else { self.work.poll_end(context) }
+    }
+
+    /// Keeps the clock of a Tokio runtime from being moved by Tokio as long as work is under way: Tokio holds its clock still for
+    /// as long as something blocks a thread of its blocking pool.
+    fn hold_clock(&self) {
+        #[cfg(feature = "tokio")]
+        if let Some(clock) = self.clock.runtime() {
+            let core = self.to_ref();
+            drop(clock.runtime().spawn_blocking(move || core.work.wait()));
+        }
+    }
+}
+
+/// What held for the thread before.
+struct AtWork(bool);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        IS_AT_WORK.set(self.0);
+    }
+}
+
+impl Work {
+    /// Some more work begins. Returns whether it is the first.
+    fn begin(&self, count: usize) -> bool {
+        let mut state = lock(&self.state);
+        state.under_way += count;
+        state.under_way == count && count > 0
+    }
+
+    /// So much of it has ended.
+    fn end(&self, count: usize) {
+        let mut state = lock(&self.state);
+        state.under_way -= count;
+        if state.under_way > 0 {
+            return;
+        }
+        let wakers = std::mem::take(&mut state.wakers);
+        if !wakers.is_empty() {
+            state.is_waking = true;
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
+            lock(&self.state).is_waking = false;
+        }
+        self.ended.notify_all();
+    }
+
+    /// When the engine is shut down: nobody waits any longer.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let wakers = std::mem::take(&mut lock(&self.state).wakers);
+        self.ended.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether there is any.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn is_under_way(&self) -> bool {
+        lock(&self.state).under_way > 0 && !self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Waits until there is none, or the engine is shut down.
+    fn wait(&self) {
+        let mut state = lock(&self.state);
+        while (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst) {
+            state = self.ended.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// Ready when there is none.
+    #[cfg(feature = "test-util")]
+    fn poll_end(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.under_way == 0 || self.is_closed.load(Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
+        state.wakers.push(context.waker().clone());
+        Poll::Pending
+    }
+}
