@@ -36,7 +36,6 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tourbillon::Engine;
@@ -56,7 +55,7 @@ use self::shared::{Shared, Watched};
 use self::substitutes::Substitutes;
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
-use crate::sync::{contain, unblock};
+use crate::sync::{contain, thread, unblock};
 use crate::task::{JoinError, JoinHandle, Lost, Returned};
 
 /// Threads that run tasks, each with its own reactor and its own timers.

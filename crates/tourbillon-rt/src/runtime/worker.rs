@@ -36,7 +36,7 @@ use super::sleepers::Woken;
 use super::substitutes::DEPTH;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::{Queue, contain, dispose};
+use crate::sync::{Queue, contain, dispose, thread};
 
 /// So many tasks are run before timers and sockets get their turn.
 const TASKS: u32 = 64;
@@ -341,7 +341,7 @@ impl Worker {
             let _ = self.seat.reactor.reap(&mut turning.batch);
         } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
             // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         self.seat.wake_up();
         if self.runs_all_tasks() && self.shared.sleepers.remove(&self.seat) == Woken::ToSearch {
@@ -371,7 +371,7 @@ impl Worker {
             self.seat.locals.abort_all();
             match self.seat.receive() {
                 Some(runnable) => contain(|| _ = runnable.run()),
-                None => std::thread::sleep(Duration::from_micros(50)),
+                None => thread::sleep(Duration::from_micros(50)),
             }
         }
     }
