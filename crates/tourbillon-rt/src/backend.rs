@@ -89,7 +89,7 @@ impl Backend {
         let reactor = match self {
             // In a schedule: shuttle would not know that a thread waits in the kernel.
             #[cfg(shuttle)]
-            _ if cfg!(shuttle) => Ok(Reactor::new(Box::<Parking>::default())),
+            _ if cfg!(shuttle) => Ok(Reactor::new(Box::new(Parking::new()))),
             Backend::Uring => Uring::new().map(|uring| Reactor::new(Box::new(uring))),
             Backend::Epoll | Backend::Auto => Epoll::new().map(|epoll| Reactor::new(Box::new(epoll))),
         };

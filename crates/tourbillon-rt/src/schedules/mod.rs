@@ -1,5 +1,5 @@
-//! Schedules: whole runtimes, with their workers, their monitor, their engine's driver, their substitutes and the threads that use
-//! them, run step by step in an order that is chosen at random (shuttle).
+//! Schedules: whole runtimes, with their workers, their timers, their monitor, their substitutes and the threads that use them, run
+//! step by step in an order that is chosen at random (shuttle).
 //!
 //! ```text
 //!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon-rt --lib schedules -- --nocapture
@@ -10,11 +10,13 @@
 //! choose the next thread at each step (`random`), half let one thread run until one of a few points that were chosen before (`PCT`).
 //! What the threads do is chosen at random, too: see [`program`].
 //!
-//! The code is the real one, with four exceptions, all in `sync/scheduled.rs` and `sync/queues.rs`: the back end knows no sockets
-//! and only parks and wakes, the monitor's alarm goes off at any moment, timeouts of condition variables come at any moment or never,
-//! and the queues of tasks are behind shuttle's locks.
+//! The code is the real one, with five exceptions, all in `sync/scheduled` and `sync/queues.rs`: the back end knows no sockets
+//! and only parks and wakes; the clock is a manual one, and the thread that moves it also drives the engine's timers that no worker
+//! turns; the monitor's alarm goes off at any moment; timeouts of condition variables come at any moment or never; and the queues
+//! of tasks are behind shuttle's locks.
 //!
-//! What is checked in each schedule: everything that was begun ends, `block_on` returns, the runtime ends and so do all its threads.
+//! What is checked in each schedule: everything that was begun ends, no timer is early (P1), `block_on` returns, the runtime ends and so
+//! do all its threads.
 //! A wake-up that is lost leaves threads waiting for ever, and shuttle reports that as a deadlock.
 //!
 //! To repeat a run, or the one schedule of it that failed (shuttle prints it; it can be long, so it can be in a file):

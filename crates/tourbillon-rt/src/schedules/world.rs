@@ -12,6 +12,7 @@ use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread;
 
 use crate::Runtime;
+use crate::sync::scheduled::time::{self, Moving};
 
 /// What the futures of a schedule share. It does not keep the runtime: its tasks have clones of it.
 #[derive(Clone)]
@@ -19,6 +20,8 @@ pub(super) struct World {
     runtime: Weak<Runtime>,
     raisers: Vec<Sender<Flag>>,
     books: Arc<Books>,
+    /// Time moves as long as there is a program.
+    _time: Arc<Moving>,
 }
 
 /// What has begun and what has ended. (Counted by what shuttle does not see.)
@@ -45,15 +48,16 @@ impl World {
     /// Returns a runtime with so many workers, and a world with so many threads that raise flags, each in the order that they were
     /// [given](World::raise_later) to it. Those end with the last clone of the world.
     pub(super) fn new(workers: usize, raisers: usize) -> (Arc<Runtime>, World) {
-        let runtime = Runtime::builder().workers(workers).build().expect("shuttle refuses no threads");
-        let runtime = Arc::new(runtime);
+        let time = Arc::new(time::begin());
+        let runtime = Arc::new(Runtime::builder().workers(workers).build().expect("shuttle refuses no threads"));
+        time.drive(runtime.engine());
         let raisers = (0..raisers).map(|_| {
             let (sender, flags) = channel::<Flag>();
             thread::spawn(move || flags.iter().for_each(|flag| flag.raise()));
             sender
         });
         let raisers = raisers.collect();
-        let world = World { runtime: Arc::downgrade(&runtime), raisers, books: Arc::default() };
+        let world = World { runtime: Arc::downgrade(&runtime), raisers, books: Arc::default(), _time: time };
         (runtime, world)
     }
 

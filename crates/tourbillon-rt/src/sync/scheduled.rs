@@ -1,7 +1,10 @@
-//! What a runtime gets in a schedule instead of the kernel and of threads that shuttle does not know: a back end that parks, the
-//! monitor's alarm, timeouts of condition variables, and threads that tell whether they have ended.
+//! What a runtime gets in a schedule instead of the kernel and of threads that shuttle does not know: a back end that parks, a
+//! [clock](time), the monitor's alarm, timeouts of condition variables, and threads that tell whether they have ended.
 //!
-//! Time does not pass in a schedule, and so a timeout is a choice: it comes at any moment, or never.
+//! The monitor's alarm and those timeouts do not follow that clock: they come at any moment, and a timeout may never come.
+
+pub(crate) mod thread;
+pub(crate) mod time;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,12 +17,15 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Mutex, MutexGuard};
 use tourbillon::Time;
 
+use self::time::Timeline;
 use super::lock;
 use crate::reactor::{Event, Selector, StoodIn, Token};
 
-/// A back end without a kernel: it has no sockets, and a wait ends when another thread wakes it.
-#[derive(Default)]
-pub(crate) struct Parking(Signal);
+/// A back end without a kernel: it has no sockets, and a wait ends when another thread wakes it or when it is time.
+pub(crate) struct Parking {
+    signal: Arc<Signal>,
+    time: Arc<Timeline>,
+}
 
 /// The alarm of the monitor. One that is set goes off when the schedule lets the monitor run: the period has passed then.
 #[derive(Default)]
@@ -60,6 +66,12 @@ impl Signal {
     }
 }
 
+impl Parking {
+    pub(crate) fn new() -> Parking {
+        Parking { signal: Arc::default(), time: Timeline::current() }
+    }
+}
+
 impl Selector for Parking {
     fn add(&self, _: Token, _: BorrowedFd<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
@@ -67,8 +79,9 @@ impl Selector for Parking {
 
     fn remove(&self, _: Token, _: BorrowedFd<'_>) {}
 
-    fn wait(&self, _: Option<Time>, _: &mut Vec<Event>) -> io::Result<()> {
-        self.0.take();
+    fn wait(&self, until: Option<Time>, _: &mut Vec<Event>) -> io::Result<()> {
+        let _sleeps = until.map(|until| self.time.raise_at(until, &self.signal));
+        self.signal.take();
         Ok(())
     }
 
@@ -77,6 +90,8 @@ impl Selector for Parking {
     }
 
     fn reap(&self, _: &mut Vec<Event>) -> io::Result<()> {
+        // The owner is busy. It may be so because a timer is due too soon to sleep: that has to come.
+        self.time.pass();
         Ok(())
     }
 
@@ -85,7 +100,7 @@ impl Selector for Parking {
     }
 
     fn wake(&self) {
-        self.0.set(true);
+        self.signal.set(true);
     }
 }
 
@@ -153,72 +168,4 @@ pub(crate) fn unblock<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static)
     });
     runnable.schedule();
     task
-}
-
-/// `std::thread`, as far as the runtime uses it.
-pub(crate) mod thread {
-    use std::io;
-    use std::num::NonZero;
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use shuttle::sync::atomic::{AtomicBool, Ordering};
-    pub(crate) use shuttle::thread::{Result, Thread, current, park};
-
-    /// Shuttle's, with [`JoinHandle::is_finished`].
-    #[derive(Default)]
-    pub(crate) struct Builder(shuttle::thread::Builder);
-
-    pub(crate) struct JoinHandle<T> {
-        handle: shuttle::thread::JoinHandle<T>,
-        is_finished: Arc<AtomicBool>,
-    }
-
-    impl Builder {
-        pub(crate) fn new() -> Builder {
-            Builder::default()
-        }
-
-        pub(crate) fn name(self, name: String) -> Builder {
-            Builder(self.0.name(name))
-        }
-
-        pub(crate) fn spawn<T: Send + 'static>(
-            self,
-            run: impl FnOnce() -> T + Send + 'static,
-        ) -> io::Result<JoinHandle<T>> {
-            let is_finished = Arc::new(AtomicBool::new(false));
-            let finished = Arc::clone(&is_finished);
-            let handle = self.0.spawn(move || {
-                let result = run();
-                finished.store(true, Ordering::SeqCst);
-                result
-            })?;
-            Ok(JoinHandle { handle, is_finished })
-        }
-    }
-
-    impl<T> JoinHandle<T> {
-        pub(crate) fn is_finished(&self) -> bool {
-            self.is_finished.load(Ordering::SeqCst)
-        }
-
-        pub(crate) fn join(self) -> Result<T> {
-            self.handle.join()
-        }
-
-        pub(crate) fn thread(&self) -> &Thread {
-            self.handle.thread()
-        }
-    }
-
-    /// Returns one, whatever the machine has: schedules can be repeated on another.
-    pub(crate) fn available_parallelism() -> io::Result<NonZero<usize>> {
-        Ok(NonZero::<usize>::MIN)
-    }
-
-    /// Lets other threads run.
-    pub(crate) fn sleep(_: Duration) {
-        shuttle::thread::yield_now();
-    }
 }
