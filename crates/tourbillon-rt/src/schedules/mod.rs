@@ -50,7 +50,7 @@ const DEPTH: usize = 4;
 /// No schedule here takes so many steps, unless threads wait for each other awake.
 const STEPS: usize = 200_000;
 /// The number of schedules of each kind that a test runs unless `TOURBILLON_SCHEDULES` says otherwise.
-const SCHEDULES: usize = 2000;
+const SCHEDULES: usize = 1000;
 /// The number of schedules that are run twice, to see that they can be repeated.
 const TWICE: usize = 20;
 

@@ -1,12 +1,13 @@
 //! Programs at random: what a task, a local task or a `block_on` does in a schedule.
 //!
-//! A program waits for flags, for timers and for the programs that it has begun, and for nothing else. Threads outside of the runtime, or tasks that
-//! do nothing else, raise the flags. So no two programs wait for each other, and each program ends unless the runtime loses a wake-up
-//! or leaves a task without a thread.
+//! A program waits for flags, for timers and for the programs that it has begun, and for nothing else. Threads outside of the runtimes, or
+//! tasks that do nothing else, raise the flags. So no two programs wait for each other, and each program ends unless a runtime loses
+//! a wake-up or leaves a task without a thread.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tourbillon::Span;
@@ -15,40 +16,85 @@ use super::world::{Flag, World, one_of};
 use crate::clock;
 use crate::{JoinError, JoinHandle, spawn, spawn_blocking, spawn_local, time};
 
-/// A program whose nested programs nest so deep at most. It has to be polled inside of the world's runtime.
+/// What a program does next.
+#[derive(Clone, Copy)]
+enum Step {
+    /// It waits.
+    Flag,
+    GiveWay,
+    Sleep,
+    Timeout,
+    /// It sleeps, and the thread that wakes it blocks in a `block_on`.
+    BlockingWaker,
+    /// It begins something, and waits for that at its end.
+    Blocking,
+    Task,
+    Local,
+    /// It aborts the last task that it has begun.
+    Abort,
+    /// It blocks in a `block_on`, of whatever runtime.
+    BlockOn,
+}
+
+/// A program that is a task or a local task, and how it may end.
+struct Begun {
+    handle: JoinHandle<()>,
+    may_be_cancelled: bool,
+}
+
+/// Returns a program whose nested programs nest so deep at most. It has to be polled inside of a runtime.
 pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let running = world.begin();
     Box::pin(async move {
         let _running = running;
-        let (mut tasks, mut locals): (Vec<JoinHandle<()>>, Vec<JoinHandle<()>>) = Default::default();
+        let mut begun: Vec<Begun> = Vec::new();
         for _ in 0..1 + one_of(3) {
-            match one_of(if depth > 0 { 12 } else { 6 }) {
-                0 | 1 => flag(&world).await,
-                2 => give_way().await,
-                3 => tasks.push(spawn_blocking(|| ())),
-                4 => sleep().await,
-                5 => drop(time::timeout(millis(), flag(&world)).await),
-                6 | 7 => tasks.push(spawn(program(world.clone(), depth - 1))),
-                8 | 9 => locals.push(spawn_local(program(world.clone(), depth - 1))),
-                _ => {
-                    if let Some(runtime) = world.runtime() {
-                        runtime.block_on(program(world.clone(), depth - 1));
-                    }
+            let nested = || program(world.clone(), depth - 1);
+            match Step::choose(&world, depth) {
+                Step::Flag => flag(&world).await,
+                Step::GiveWay => give_way().await,
+                Step::Sleep => sleep(&world, |sleep| sleep).await,
+                Step::Timeout => drop(time::timeout(millis(), flag(&world)).await),
+                Step::BlockingWaker => sleep(&world, |sleep| block_when_woken(&world, sleep)).await,
+                Step::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
+                Step::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.habits.aborts }),
+                // The thread that runs it may leave the runtime before.
+                Step::Local => begun.push(Begun { handle: spawn_local(nested()), may_be_cancelled: true }),
+                Step::Abort => begun.iter().next_back().into_iter().for_each(|program| program.handle.abort()),
+                Step::BlockOn => {
+                    let runtime = world.runtime();
+                    runtime.into_iter().for_each(|runtime| runtime.block_on(nested()));
                 }
             }
         }
-        for task in tasks {
-            task.await.expect("programs are not cancelled and do not panic");
-        }
-        for local in locals {
-            // Its thread may have left the runtime: then it was cancelled.
-            let result = local.await;
-            assert!(result.as_ref().err().is_none_or(JoinError::is_cancelled), "{result:?}");
+        for program in begun {
+            program.join().await;
         }
     })
 }
 
-/// Returns a flag that is raised by a thread outside of the runtime or by a task, some time.
+impl Step {
+    fn choose(world: &World, depth: usize) -> Step {
+        use Step::{Abort, BlockOn, Blocking, BlockingWaker, Flag, GiveWay, Local, Sleep, Task, Timeout};
+        let waits = [Flag, Flag, GiveWay, Sleep, Timeout, Blocking];
+        let nests = [Task, Task, Local, Local, BlockOn, BlockOn];
+        let steps = waits.iter().chain(nests.iter().filter(|_| depth > 0));
+        let steps = steps.chain([Abort].iter().filter(|_| world.habits.aborts));
+        let steps = steps.chain([BlockingWaker].iter().filter(|_| world.habits.blocking_wakers));
+        let steps: Vec<_> = steps.copied().collect();
+        steps[one_of(steps.len())]
+    }
+}
+
+impl Begun {
+    async fn join(self) {
+        let result = self.handle.await;
+        let is_cancelled = result.as_ref().is_err_and(JoinError::is_cancelled);
+        assert!(result.is_ok() || (is_cancelled && self.may_be_cancelled), "{result:?}");
+    }
+}
+
+/// Returns a flag that is raised by a thread outside of the runtimes or by a task, some time.
 fn flag(world: &World) -> Flag {
     let flag = Flag::default();
     if one_of(4) == 0 {
@@ -60,12 +106,13 @@ fn flag(world: &World) -> Flag {
     flag
 }
 
-/// Sleeps for a while, and checks that it was not shorter (P1).
-async fn sleep() {
+/// Sleeps for a while, inside of what is made of that, and checks that it was not shorter (P1).
+async fn sleep<F: Future>(world: &World, wrap: impl FnOnce(time::Sleep) -> F) {
     let duration = millis();
     let due = clock::now() + Span::from(duration);
-    time::sleep(duration).await;
-    assert!(clock::now() >= due, "it fired at {:?}, and was due at {due:?}", clock::now());
+    wrap(time::sleep(duration)).await;
+    // A runtime that ends before its tasks stops their timers.
+    assert!(world.habits.aborts || clock::now() >= due, "it ended at {:?}, and was due at {due:?}", clock::now());
 }
 
 /// Returns a few milliseconds.
@@ -82,6 +129,33 @@ async fn give_way() {
         }
         context.waker().wake_by_ref();
         Poll::Pending
+    })
+    .await;
+}
+
+/// Blocks the thread that wakes it until a flag is raised, and then wakes a task.
+struct BlocksFirst {
+    world: World,
+    task: Waker,
+}
+
+impl Wake for BlocksFirst {
+    fn wake(self: Arc<Self>) {
+        let flag = Flag::default();
+        self.world.raise_later(&flag);
+        if let Some(runtime) = self.world.runtime() {
+            runtime.block_on(flag);
+        }
+        self.task.wake_by_ref();
+    }
+}
+
+/// Awaits a sleep with a waker that blocks.
+async fn block_when_woken(world: &World, sleep: time::Sleep) {
+    let mut sleep = pin!(sleep);
+    poll_fn(|context| {
+        let blocks = BlocksFirst { world: world.clone(), task: context.waker().clone() };
+        sleep.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(blocks)))).map(drop)
     })
     .await;
 }

@@ -55,7 +55,7 @@ fn chain(world: World, tasks: usize, most: usize) -> Pin<Box<dyn Future<Output =
 
 /// Runs a chain of so many tasks, of which one thread has at most `most` on its stack.
 fn run_chain(workers: usize, tasks: usize, most: usize) {
-    let (runtime, world) = World::new(workers, 1);
+    let (runtime, world) = World::new(workers);
     let first = runtime.spawn(chain(world.clone(), tasks, most));
     assert_eq!(runtime.block_on(first).expect("it is not cancelled and does not panic"), tasks);
     drop(world);

@@ -1,5 +1,6 @@
-//! A runtime in a schedule, flags that futures wait for, and threads outside of the runtime that raise them.
+//! Runtimes in a schedule, flags that futures wait for, and threads outside of the runtimes that raise them.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +15,25 @@ use shuttle::thread;
 use crate::Runtime;
 use crate::sync::scheduled::time::{self, Moving};
 
-/// What the futures of a schedule share. It does not keep the runtime: its tasks have clones of it.
+/// What the programs of a schedule share. It does not keep the runtimes: their tasks have clones of it.
 #[derive(Clone)]
 pub(super) struct World {
-    runtime: Weak<Runtime>,
+    runtimes: Vec<Weak<Runtime>>,
     raisers: Vec<Sender<Flag>>,
+    pub(super) habits: Habits,
     books: Arc<Books>,
     /// Time moves as long as there is a program.
     _time: Arc<Moving>,
+}
+
+/// What programs do beside what all of them do.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Habits {
+    /// They abort tasks, and a runtime may end before its tasks. What a task has begun that was aborted goes on, and may keep a runtime.
+    pub(super) aborts: bool,
+    /// They have timers whose wakers block in a `block_on`. A runtime without workers could be left without time: the thread that
+    /// fires timers would run its tasks.
+    pub(super) blocking_wakers: bool,
 }
 
 /// What has begun and what has ended. (Counted by what shuttle does not see.)
@@ -44,29 +56,47 @@ struct Raised {
     waiters: Vec<Waker>,
 }
 
+std::thread_local! {
+    /// Those of the last schedule on this thread of the system.
+    static LAST: RefCell<Weak<Books>> = const { RefCell::new(Weak::new()) };
+}
+
 impl World {
-    /// Returns a runtime with so many workers, and a world with so many threads that raise flags, each in the order that they were
-    /// [given](World::raise_later) to it. Those end with the last clone of the world.
-    pub(super) fn new(workers: usize, raisers: usize) -> (Arc<Runtime>, World) {
-        let time = Arc::new(time::begin());
-        let runtime = Arc::new(Runtime::builder().workers(workers).build().expect("shuttle refuses no threads"));
-        time.drive(runtime.engine());
-        let raisers = (0..raisers).map(|_| {
-            let (sender, flags) = channel::<Flag>();
-            thread::spawn(move || flags.iter().for_each(|flag| flag.raise()));
-            sender
-        });
-        let raisers = raisers.collect();
-        let world = World { runtime: Arc::downgrade(&runtime), raisers, books: Arc::default(), _time: time };
+    /// Returns a runtime with so many workers, and its world.
+    pub(super) fn new(workers: usize) -> (Arc<Runtime>, World) {
+        let ([runtime], world) = World::of([workers], Habits::default());
         (runtime, world)
     }
 
-    /// Returns the runtime unless it has been dropped.
-    pub(super) fn runtime(&self) -> Option<Arc<Runtime>> {
-        self.runtime.upgrade()
+    /// Returns runtimes with so many workers each, and a world with two threads that raise flags, each in the order that they were
+    /// [given](World::raise_later) to it. Those end with the last clone of the world.
+    pub(super) fn of<const N: usize>(workers: [usize; N], habits: Habits) -> ([Arc<Runtime>; N], World) {
+        assert_eq!(LAST.with_borrow(Weak::strong_count), 0, "the last schedule has left a program behind");
+        let time = Arc::new(time::begin());
+        let runtimes = workers.map(|workers| {
+            let runtime = Runtime::builder().workers(workers).build().expect("shuttle refuses no threads");
+            time.drive(runtime.engine());
+            Arc::new(runtime)
+        });
+        let raiser = || {
+            let (sender, flags) = channel::<Flag>();
+            thread::spawn(move || flags.iter().for_each(|flag| flag.raise()));
+            sender
+        };
+        let books = Arc::default();
+        LAST.set(Arc::downgrade(&books));
+        let raisers = vec![raiser(), raiser()];
+        let world =
+            World { runtimes: runtimes.iter().map(Arc::downgrade).collect(), raisers, habits, books, _time: time };
+        (runtimes, world)
     }
 
-    /// Has one of the threads outside of the runtime raise the flag, some time.
+    /// Returns one of the runtimes, unless that has been dropped.
+    pub(super) fn runtime(&self) -> Option<Arc<Runtime>> {
+        self.runtimes[one_of(self.runtimes.len())].upgrade()
+    }
+
+    /// Has one of the threads outside of the runtimes raise the flag, some time.
     pub(super) fn raise_later(&self, flag: &Flag) {
         let raiser = &self.raisers[one_of(self.raisers.len())];
         raiser.send(flag.clone()).expect("it raises flags until the world has gone");
@@ -78,11 +108,12 @@ impl World {
         Running(Arc::clone(&self.books))
     }
 
-    /// Checks that everything has ended that has begun.
+    /// Checks that all programs have ended, and that none keeps a runtime. The caller has dropped the runtimes.
     #[track_caller]
     pub(super) fn check(&self) {
         let Books { begun, ended } = &*self.books;
         assert_eq!(ended.load(Ordering::Relaxed), begun.load(Ordering::Relaxed), "programs that have ended");
+        assert!(self.runtimes.iter().all(|runtime| runtime.strong_count() == 0), "a program keeps a runtime");
     }
 }
 
