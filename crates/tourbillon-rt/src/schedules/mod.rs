@@ -32,6 +32,7 @@ mod world;
 
 mod nested;
 mod stacks;
+mod timers;
 
 use std::cell::Cell;
 use std::env;

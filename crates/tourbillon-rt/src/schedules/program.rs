@@ -55,7 +55,9 @@ pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output =
                 Step::GiveWay => give_way().await,
                 Step::Sleep => sleep(&world, |sleep| sleep).await,
                 Step::Timeout => drop(time::timeout(millis(), flag(&world)).await),
-                Step::BlockingWaker => sleep(&world, |sleep| block_when_woken(&world, sleep)).await,
+                Step::BlockingWaker => {
+                    sleep(&world, |sleep| block_when_woken(&world, raised_outside(&world), sleep)).await
+                }
                 Step::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
                 Step::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.habits.aborts }),
                 // The thread that runs it may leave the runtime before.
@@ -96,13 +98,19 @@ impl Begun {
 
 /// Returns a flag that is raised by a thread outside of the runtimes or by a task, some time.
 fn flag(world: &World) -> Flag {
-    let flag = Flag::default();
-    if one_of(4) == 0 {
-        let raises = flag.clone();
-        drop(spawn(async move { raises.raise() }));
-    } else {
-        world.raise_later(&flag);
+    if one_of(4) > 0 {
+        return raised_outside(world);
     }
+    let flag = Flag::default();
+    let raises = flag.clone();
+    drop(spawn(async move { raises.raise() }));
+    flag
+}
+
+/// Returns a flag that is raised by a thread outside of the runtimes, some time.
+fn raised_outside(world: &World) -> Flag {
+    let flag = Flag::default();
+    world.raise_later(&flag);
     flag
 }
 
@@ -116,12 +124,12 @@ async fn sleep<F: Future>(world: &World, wrap: impl FnOnce(time::Sleep) -> F) {
 }
 
 /// Returns a few milliseconds.
-fn millis() -> Duration {
+pub(super) fn millis() -> Duration {
     Duration::from_millis(one_of(4) as u64)
 }
 
 /// Lets other tasks run once.
-async fn give_way() {
+pub(super) async fn give_way() {
     let mut has_waited = false;
     poll_fn(move |context| {
         if std::mem::replace(&mut has_waited, true) {
@@ -133,28 +141,27 @@ async fn give_way() {
     .await;
 }
 
-/// Blocks the thread that wakes it until a flag is raised, and then wakes a task.
+/// Blocks the thread that wakes it until the flag is raised, and then wakes a task.
 struct BlocksFirst {
     world: World,
+    flag: Flag,
     task: Waker,
 }
 
 impl Wake for BlocksFirst {
     fn wake(self: Arc<Self>) {
-        let flag = Flag::default();
-        self.world.raise_later(&flag);
         if let Some(runtime) = self.world.runtime() {
-            runtime.block_on(flag);
+            runtime.block_on(self.flag.clone());
         }
         self.task.wake_by_ref();
     }
 }
 
-/// Awaits a sleep with a waker that blocks.
-async fn block_when_woken(world: &World, sleep: time::Sleep) {
+/// Awaits a sleep with a waker that blocks until the flag is raised.
+pub(super) async fn block_when_woken(world: &World, flag: Flag, sleep: time::Sleep) {
     let mut sleep = pin!(sleep);
     poll_fn(|context| {
-        let blocks = BlocksFirst { world: world.clone(), task: context.waker().clone() };
+        let blocks = BlocksFirst { world: world.clone(), flag: flag.clone(), task: context.waker().clone() };
         sleep.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(blocks)))).map(drop)
     })
     .await;
