@@ -16,18 +16,18 @@ use std::io;
 use std::time::Duration;
 
 #[cfg(not(shuttle))]
-use self::alarm::Alarm;
+use self::alarm::MonitorAlarm;
 use super::shared::Shared;
 use crate::reactor::Batch;
 #[cfg(shuttle)]
-use crate::sync::scheduled::Alarm;
+use crate::sync::scheduled::MonitorAlarm;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Who has not got on for so long is blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
-    alarm: Alarm,
+    alarm: MonitorAlarm,
     watching: Watching,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Watching(AtomicBool);
 
 impl Monitor {
     pub(super) fn new() -> io::Result<Monitor> {
-        Ok(Monitor { alarm: Alarm::new()?, watching: Watching::default() })
+        Ok(Monitor { alarm: MonitorAlarm::new()?, watching: Watching::default() })
     }
 
     /// By a worker that has woken up: from now on it may be blocked.

@@ -6,7 +6,7 @@ use shuttle::thread;
 
 use super::explore;
 use super::program::program;
-use super::world::{Flag, Habits, World, one_of};
+use super::world::{Flag, ProgramOptions, World, one_of};
 use crate::{spawn, spawn_local};
 
 /// How deep programs nest.
@@ -40,22 +40,22 @@ fn two_users(workers: usize) {
 
 /// One thread runs a program that nests calls of two runtimes.
 fn two_runtimes() {
-    let ([first, second], world) = World::of([one_of(3), one_of(3)], Habits::default());
+    let ([first, second], world) = World::of([one_of(3), one_of(3)], ProgramOptions::default());
     first.block_on(program(world.clone(), NESTED));
     drop((first, second));
 }
 
 /// One thread runs a program whose timers have wakers that block.
 fn wakers_that_block() {
-    let habits = Habits { blocking_wakers: true, ..Habits::default() };
-    let ([runtime], world) = World::of([1 + one_of(2)], habits);
+    let options = ProgramOptions { blocking_wakers: true, ..ProgramOptions::default() };
+    let ([runtime], world) = World::of([1 + one_of(2)], options);
     runtime.block_on(program(world.clone(), NESTED));
     drop(runtime);
 }
 
 /// One thread runs a program that aborts tasks, and drops the runtime while others have not ended.
 fn left_behind() {
-    let ([runtime], world) = World::of([one_of(3)], Habits { aborts: true, ..Habits::default() });
+    let ([runtime], world) = World::of([one_of(3)], ProgramOptions { aborts: true, ..ProgramOptions::default() });
     drop(runtime.spawn(program(world.clone(), NESTED)));
     runtime.block_on(program(world, NESTED));
     drop(runtime);
@@ -63,7 +63,7 @@ fn left_behind() {
 
 /// A runtime ends while its worker is blocked in a call of another runtime, and a substitute has nothing to do.
 fn ends_while_blocked() {
-    let ([runtime, other], world) = World::of([1, 0], Habits::default());
+    let ([runtime, other], world) = World::of([1, 0], ProgramOptions::default());
     let nested = world.clone();
     let task = runtime.spawn(async move {
         drop(spawn(async {}));

@@ -18,21 +18,26 @@ use crate::{JoinError, JoinHandle, spawn, spawn_blocking, spawn_local, time};
 
 /// What a program does next.
 #[derive(Clone, Copy)]
-enum Step {
-    /// It waits.
+enum Action {
+    /// The program waits for a flag.
     Flag,
+    /// The program lets other tasks run.
     GiveWay,
+    /// The program waits for a timer.
     Sleep,
+    /// The program waits for the first of a flag and a timer.
     Timeout,
-    /// It sleeps, and the thread that wakes it blocks in a `block_on`.
+    /// The program waits for a timer, and the thread that fires the timer blocks in a `block_on`.
     BlockingWaker,
-    /// It begins something, and waits for that at its end.
+    /// The program starts a thread by `spawn_blocking`, and waits for it at the end.
     Blocking,
+    /// The program begins another as a task, and waits for it at the end.
     Task,
+    /// The program begins another as a local task, and waits for it at the end.
     Local,
-    /// It aborts the last task that it has begun.
+    /// The program aborts the last that it has begun.
     Abort,
-    /// It blocks in a `block_on`, of whatever runtime.
+    /// The program blocks in a `block_on` of any of the runtimes, which runs another.
     BlockOn,
 }
 
@@ -50,20 +55,20 @@ pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output =
         let mut begun: Vec<Begun> = Vec::new();
         for _ in 0..1 + one_of(3) {
             let nested = || program(world.clone(), depth - 1);
-            match Step::choose(&world, depth) {
-                Step::Flag => flag(&world).await,
-                Step::GiveWay => give_way().await,
-                Step::Sleep => sleep(&world, |sleep| sleep).await,
-                Step::Timeout => drop(time::timeout(millis(), flag(&world)).await),
-                Step::BlockingWaker => {
+            match Action::choose(&world, depth) {
+                Action::Flag => flag(&world).await,
+                Action::GiveWay => give_way().await,
+                Action::Sleep => sleep(&world, |sleep| sleep).await,
+                Action::Timeout => drop(time::timeout(millis(), flag(&world)).await),
+                Action::BlockingWaker => {
                     sleep(&world, |sleep| block_when_woken(&world, raised_outside(&world), sleep)).await
                 }
-                Step::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
-                Step::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.habits.aborts }),
+                Action::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
+                Action::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.options.aborts }),
                 // The thread that runs it may leave the runtime before.
-                Step::Local => begun.push(Begun { handle: spawn_local(nested()), may_be_cancelled: true }),
-                Step::Abort => begun.iter().next_back().into_iter().for_each(|program| program.handle.abort()),
-                Step::BlockOn => {
+                Action::Local => begun.push(Begun { handle: spawn_local(nested()), may_be_cancelled: true }),
+                Action::Abort => begun.iter().next_back().into_iter().for_each(|program| program.handle.abort()),
+                Action::BlockOn => {
                     let runtime = world.runtime();
                     runtime.into_iter().for_each(|runtime| runtime.block_on(nested()));
                 }
@@ -75,16 +80,16 @@ pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output =
     })
 }
 
-impl Step {
-    fn choose(world: &World, depth: usize) -> Step {
-        use Step::{Abort, BlockOn, Blocking, BlockingWaker, Flag, GiveWay, Local, Sleep, Task, Timeout};
+impl Action {
+    fn choose(world: &World, depth: usize) -> Action {
+        use Action::{Abort, BlockOn, Blocking, BlockingWaker, Flag, GiveWay, Local, Sleep, Task, Timeout};
         let waits = [Flag, Flag, GiveWay, Sleep, Timeout, Blocking];
         let nests = [Task, Task, Local, Local, BlockOn, BlockOn];
-        let steps = waits.iter().chain(nests.iter().filter(|_| depth > 0));
-        let steps = steps.chain([Abort].iter().filter(|_| world.habits.aborts));
-        let steps = steps.chain([BlockingWaker].iter().filter(|_| world.habits.blocking_wakers));
-        let steps: Vec<_> = steps.copied().collect();
-        steps[one_of(steps.len())]
+        let actions = waits.iter().chain(nests.iter().filter(|_| depth > 0));
+        let actions = actions.chain([Abort].iter().filter(|_| world.options.aborts));
+        let actions = actions.chain([BlockingWaker].iter().filter(|_| world.options.blocking_wakers));
+        let actions: Vec<_> = actions.copied().collect();
+        actions[one_of(actions.len())]
     }
 }
 
@@ -120,7 +125,7 @@ async fn sleep<F: Future>(world: &World, wrap: impl FnOnce(time::Sleep) -> F) {
     let due = clock::now() + Span::from(duration);
     wrap(time::sleep(duration)).await;
     // A runtime that ends before its tasks stops their timers.
-    assert!(world.habits.aborts || clock::now() >= due, "it ended at {:?}, and was due at {due:?}", clock::now());
+    assert!(world.options.aborts || clock::now() >= due, "it ended at {:?}, and was due at {due:?}", clock::now());
 }
 
 /// Returns a few milliseconds.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::explore;
 use super::program::{block_when_woken, give_way, millis};
-use super::world::{Flag, Habits, World, one_of};
+use super::world::{Flag, ProgramOptions, World, one_of};
 use crate::{JoinHandle, spawn, time};
 
 /// Begins a task that raises the flag after a while, and may arm its timer on this thread.
@@ -23,7 +23,7 @@ async fn raised_after(sleep: Duration) -> (Flag, JoinHandle<()>) {
 
 /// A thread that runs tasks blocks in a call of another runtime, and does not turn its timers meanwhile.
 fn blocked_in_another_runtime() {
-    let ([runtime, other], _world) = World::of([one_of(3), 0], Habits::default());
+    let ([runtime, other], _world) = World::of([one_of(3), 0], ProgramOptions::default());
     let blocks = async move {
         let (flag, task) = raised_after(millis()).await;
         other.block_on(flag);

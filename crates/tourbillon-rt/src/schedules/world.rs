@@ -13,64 +13,65 @@ use shuttle::sync::mpsc::{Sender, channel};
 use shuttle::thread;
 
 use crate::Runtime;
-use crate::sync::scheduled::time::{self, Moving};
+use crate::sync::scheduled::time::{self, ClockGuard};
 
 /// What the programs of a schedule share. It does not keep the runtimes: their tasks have clones of it.
 #[derive(Clone)]
 pub(super) struct World {
     runtimes: Vec<Weak<Runtime>>,
     raisers: Vec<Sender<Flag>>,
-    pub(super) habits: Habits,
-    books: Arc<Books>,
+    pub(super) options: ProgramOptions,
+    counts: Arc<ProgramCounts>,
     /// Time moves as long as there is a program.
-    _time: Arc<Moving>,
+    _time: Arc<ClockGuard>,
 }
 
-/// What programs do beside what all of them do.
+/// What programs do in some schedules only.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Habits {
-    /// They abort tasks, and a runtime may end before its tasks. What a task has begun that was aborted goes on, and may keep a runtime.
+pub(super) struct ProgramOptions {
+    /// Programs abort others, and a runtime may end before its tasks. A program that was begun by an aborted one goes on, and may keep the
+    /// runtime.
     pub(super) aborts: bool,
-    /// They have timers whose wakers block in a `block_on`. A runtime without workers could be left without time: the thread that
-    /// fires timers would run its tasks.
+    /// Programs have timers whose wakers block in a `block_on`. Only for runtimes with workers: in others the thread that moves the clock
+    /// could fire such a timer, run tasks in that call, and so wait for itself.
     pub(super) blocking_wakers: bool,
 }
 
-/// What has begun and what has ended. (Counted by what shuttle does not see.)
+/// How many programs have begun, and how many have ended. (Shuttle does not see these counts.)
 #[derive(Default)]
-struct Books {
+struct ProgramCounts {
     begun: AtomicU64,
     ended: AtomicU64,
 }
 
 /// A program that has not ended.
-pub(super) struct Running(Arc<Books>);
+pub(super) struct ProgramGuard(Arc<ProgramCounts>);
 
 /// A future that is ready as soon as some thread has raised the flag.
 #[derive(Clone, Default)]
-pub(super) struct Flag(Arc<Mutex<Raised>>);
+pub(super) struct Flag(Arc<Mutex<FlagState>>);
 
 #[derive(Default)]
-struct Raised {
+struct FlagState {
     is_raised: bool,
     waiters: Vec<Waker>,
 }
 
 std::thread_local! {
-    /// Those of the last schedule on this thread of the system.
-    static LAST: RefCell<Weak<Books>> = const { RefCell::new(Weak::new()) };
+    /// The counts of the last schedule on this thread of the system. Every program keeps them until it has been dropped.
+    static LAST: RefCell<Weak<ProgramCounts>> = const { RefCell::new(Weak::new()) };
 }
 
 impl World {
     /// Returns a runtime with so many workers, and its world.
     pub(super) fn new(workers: usize) -> (Arc<Runtime>, World) {
-        let ([runtime], world) = World::of([workers], Habits::default());
+        let ([runtime], world) = World::of([workers], ProgramOptions::default());
         (runtime, world)
     }
 
     /// Returns runtimes with so many workers each, and a world with two threads that raise flags, each in the order that they were
     /// [given](World::raise_later) to it. Those end with the last clone of the world.
-    pub(super) fn of<const N: usize>(workers: [usize; N], habits: Habits) -> ([Arc<Runtime>; N], World) {
+    pub(super) fn of<const N: usize>(workers: [usize; N], options: ProgramOptions) -> ([Arc<Runtime>; N], World) {
         assert_eq!(LAST.with_borrow(Weak::strong_count), 0, "the last schedule has left a program behind");
         let time = Arc::new(time::begin());
         let runtimes = workers.map(|workers| {
@@ -83,11 +84,11 @@ impl World {
             thread::spawn(move || flags.iter().for_each(|flag| flag.raise()));
             sender
         };
-        let books = Arc::default();
-        LAST.set(Arc::downgrade(&books));
+        let counts = Arc::default();
+        LAST.set(Arc::downgrade(&counts));
         let raisers = vec![raiser(), raiser()];
         let world =
-            World { runtimes: runtimes.iter().map(Arc::downgrade).collect(), raisers, habits, books, _time: time };
+            World { runtimes: runtimes.iter().map(Arc::downgrade).collect(), raisers, options, counts, _time: time };
         (runtimes, world)
     }
 
@@ -103,21 +104,21 @@ impl World {
     }
 
     /// Counts a program, which has ended when the guard is dropped.
-    pub(super) fn begin(&self) -> Running {
-        self.books.begun.fetch_add(1, Ordering::Relaxed);
-        Running(Arc::clone(&self.books))
+    pub(super) fn begin(&self) -> ProgramGuard {
+        self.counts.begun.fetch_add(1, Ordering::Relaxed);
+        ProgramGuard(Arc::clone(&self.counts))
     }
 
     /// Checks that all programs have ended, and that none keeps a runtime. The caller has dropped the runtimes.
     #[track_caller]
     pub(super) fn check(&self) {
-        let Books { begun, ended } = &*self.books;
+        let ProgramCounts { begun, ended } = &*self.counts;
         assert_eq!(ended.load(Ordering::Relaxed), begun.load(Ordering::Relaxed), "programs that have ended");
         assert!(self.runtimes.iter().all(|runtime| runtime.strong_count() == 0), "a program keeps a runtime");
     }
 }
 
-impl Drop for Running {
+impl Drop for ProgramGuard {
     fn drop(&mut self) {
         self.0.ended.fetch_add(1, Ordering::Relaxed);
     }

@@ -29,7 +29,7 @@ pub(crate) struct Parking {
 
 /// The alarm of the monitor. One that is set goes off when the schedule lets the monitor run: the period has passed then.
 #[derive(Default)]
-pub(crate) struct Alarm(Signal);
+pub(crate) struct MonitorAlarm(Signal);
 
 /// A flag for one thread that waits until it is raised.
 #[derive(Default)]
@@ -104,9 +104,9 @@ impl Selector for Parking {
     }
 }
 
-impl Alarm {
-    pub(crate) fn new() -> io::Result<Alarm> {
-        Ok(Alarm::default())
+impl MonitorAlarm {
+    pub(crate) fn new() -> io::Result<MonitorAlarm> {
+        Ok(MonitorAlarm::default())
     }
 
     /// Sets the alarm. Zero switches it off.

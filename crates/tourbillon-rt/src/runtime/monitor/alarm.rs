@@ -9,12 +9,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-pub(super) struct Alarm(OwnedFd);
+pub(super) struct MonitorAlarm(OwnedFd);
 
-impl Alarm {
+impl MonitorAlarm {
     /// Returns an alarm that is off.
-    pub(super) fn new() -> io::Result<Alarm> {
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(Alarm).map_err(io::Error::from)
+    pub(super) fn new() -> io::Result<MonitorAlarm> {
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(MonitorAlarm).map_err(io::Error::from)
     }
 
     /// Makes the alarm go off after that time. Zero switches it off.

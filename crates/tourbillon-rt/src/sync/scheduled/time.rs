@@ -16,26 +16,26 @@ use tourbillon::{Builder, Clock, Driver, Engine, Time};
 
 use super::{Signal, lock};
 
-/// When a schedule begins.
+/// What the clock shows when a schedule begins.
 const START: Time = Time::from_nanos(1_000_000_000);
 
-/// What passes while a worker is busy: less than the time for which it does not go to sleep.
+/// The time that passes in a turn of a busy worker: less than the time for which it does not go to sleep.
 const MOMENT: Duration = Duration::from_micros(10);
 
 std::thread_local! {
-    /// That of the current schedule, whose threads all run on one thread of the system.
+    /// The clock of the current schedule, whose threads all run on one thread of the system.
     static CURRENT: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
 }
 
 /// The clock of a schedule, and the threads that wait for it.
 pub(crate) struct Timeline {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<TimelineState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct TimelineState {
     /// The engines that are driven here.
     engines: Vec<Engine>,
     /// Signals to be raised, by number.
@@ -46,24 +46,24 @@ struct State {
     is_over: bool,
 }
 
-/// Time moves, until this is dropped.
-pub(crate) struct Moving(Arc<Timeline>);
+/// Moves the clock, until this is dropped.
+pub(crate) struct ClockGuard(Arc<Timeline>);
 
 /// A signal that is raised at its time, unless this is dropped before.
-pub(super) struct Sleeps<'a> {
+pub(super) struct PendingSignal<'a> {
     time: &'a Timeline,
     number: u64,
 }
 
 /// Begins the time of a schedule, before it builds runtimes.
-pub(crate) fn begin() -> Moving {
+pub(crate) fn begin() -> ClockGuard {
     let (clock, state, changed) = (Clock::manual(), Mutex::default(), Condvar::new());
     clock.set(START);
     let time = Arc::new(Timeline { clock, state, changed });
     CURRENT.set(Some(Arc::clone(&time)));
     let moves = Arc::clone(&time);
     thread::spawn(move || moves.run());
-    Moving(time)
+    ClockGuard(time)
 }
 
 /// What the clock of the schedule shows.
@@ -71,21 +71,21 @@ pub(crate) fn now() -> Time {
     Timeline::current().clock.now()
 }
 
-/// Returns a builder of an engine on that clock, which has to be [driven](Moving::drive).
+/// Returns a builder of an engine on that clock, which has to be [driven](ClockGuard::drive).
 pub(crate) fn engine() -> Builder {
     let time = Timeline::current();
     let clock = time.clock.clone();
     Engine::builder().clock(clock).driver(Driver::external_with(move || time.change(|state| state.is_called = true)))
 }
 
-impl Moving {
+impl ClockGuard {
     /// Fires the timers of the engine that no worker turns.
     pub(crate) fn drive(&self, engine: &Engine) {
         self.0.change(|state| state.engines.push(engine.clone()));
     }
 }
 
-impl Drop for Moving {
+impl Drop for ClockGuard {
     fn drop(&mut self) {
         self.0.change(|state| state.is_over = true);
     }
@@ -97,13 +97,13 @@ impl Timeline {
     }
 
     /// Raises the signal when it is time, unless the guard is dropped before.
-    pub(super) fn raise_at(&self, at: Time, signal: &Arc<Signal>) -> Sleeps<'_> {
+    pub(super) fn raise_at(&self, at: Time, signal: &Arc<Signal>) -> PendingSignal<'_> {
         let number = self.change(|state| {
             state.last += 1;
             state.sleepers.insert(state.last, (at, Arc::clone(signal)));
             state.last
         });
-        Sleeps { time: self, number }
+        PendingSignal { time: self, number }
     }
 
     /// A moment passes.
@@ -111,7 +111,7 @@ impl Timeline {
         self.change(|_| self.clock.advance(MOMENT));
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut TimelineState) -> R) -> R {
         let result = change(&mut lock(&self.state));
         self.changed.notify_one();
         result
@@ -166,7 +166,7 @@ impl Timeline {
     }
 }
 
-impl Drop for Sleeps<'_> {
+impl Drop for PendingSignal<'_> {
     fn drop(&mut self) {
         lock(&self.time.state).sleepers.remove(&self.number);
     }
