@@ -5,6 +5,8 @@ use std::io;
 use std::str::FromStr;
 
 use crate::reactor::{Epoll, OwnRing, Reactor, Uring};
+#[cfg(shuttle)]
+use crate::sync::scheduled::Parking;
 
 /// What a runtime's workers wait on.
 ///
@@ -62,6 +64,8 @@ impl Backend {
     /// The one to take: never [`Backend::Auto`].
     pub(crate) fn choose(self) -> Backend {
         match self {
+            // A schedule has no kernel, and takes one back end whatever is asked for.
+            _ if cfg!(shuttle) => Backend::Epoll,
             Backend::Auto if Uring::new().is_ok() => Backend::Uring,
             Backend::Auto => Backend::Epoll,
             forced => forced,
@@ -83,6 +87,9 @@ impl Backend {
     /// A reactor for threads that come and go.
     pub(crate) fn reactor(self) -> Result<Reactor, BuildError> {
         let reactor = match self {
+            // In a schedule: shuttle would not know that a thread waits in the kernel.
+            #[cfg(shuttle)]
+            _ if cfg!(shuttle) => Ok(Reactor::new(Box::new(Parking::new()))),
             Backend::Uring => Uring::new().map(|uring| Reactor::new(Box::new(uring))),
             Backend::Epoll | Backend::Auto => Epoll::new().map(|epoll| Reactor::new(Box::new(epoll))),
         };

@@ -95,6 +95,8 @@ mod models;
 pub mod net;
 mod reactor;
 mod runtime;
+#[cfg(all(test, shuttle))]
+mod schedules;
 mod sync;
 mod task;
 

@@ -1,14 +1,20 @@
-//! What threads share, from the standard library or, in a model check (`--cfg loom`), from loom; locks that a panic does not
-//! poison, and panics that go no further.
+//! What threads share: from the standard library, or in a check from the tool that decides which thread runs. Also locks that a panic
+//! does not poison, and panics that go no further.
+//!
+//! - `--cfg loom`: every order of a handful of steps, and every value that the memory model lets a load see. See `models`.
+//! - `--cfg shuttle`: whole runtimes, in schedules at random, in which all that threads share is sequentially consistent. See
+//!   `schedules`.
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod queues;
+#[cfg(shuttle)]
+pub(crate) mod scheduled;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(crate) use self::queues::{Injector, Queue, Stealer};
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -19,17 +25,30 @@ pub(crate) use loom::{
 #[cfg(loom)]
 pub(crate) use tourbillon::modelled::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use self::scheduled::{Condvar, thread, unblock};
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
+    thread::{ThreadId, current as current_thread},
+    thread_local,
+};
+
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use crossbeam_deque::{Injector, Stealer, Worker as Queue};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{ThreadId, current as current_thread},
 };
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use blocking::unblock;
+/// Threads of the runtime, which no model of loom starts, and thread-local values, which none shares.
+#[cfg(not(shuttle))]
+pub(crate) use std::{thread, thread_local};
 
 /// Nothing of the user's runs under a lock of ours, so a panic under one is none that left it half done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -267,7 +267,7 @@ fn unless_harmless(error: io::Error) -> io::Result<()> {
     if is_harmless(&error) { Ok(()) } else { Err(error) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::io::Read;
     use std::net::TcpListener;

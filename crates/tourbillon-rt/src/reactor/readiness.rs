@@ -329,7 +329,7 @@ impl Inner {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;

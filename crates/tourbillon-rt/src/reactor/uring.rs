@@ -259,7 +259,7 @@ pub(super) fn is_harmless(error: &io::Error) -> bool {
     harmless.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::os::unix::net::UnixDatagram;
 

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use super::guests::Sitting;
 use super::nesting::Interrupted;
 use super::seat::Seat;
 use super::worker::{Role, Worker};
 use super::{Handle, budget, context};
+use crate::sync::thread::{self, Thread};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Wakes a future that is run on a seat.

@@ -12,6 +12,7 @@ use super::Handle;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::reactor::Reactor;
+use crate::sync::thread_local;
 
 /// There is no runtime on this thread: it neither works for one nor is inside its `block_on`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,9 +70,9 @@ pub(super) fn enter_without_seat(handle: &Handle) -> Guard {
 }
 
 fn enter(inside: Inside) -> Guard {
-    let number = LAST_GUARD.get() + 1;
-    LAST_GUARD.set(number);
-    ENTERED.with_borrow_mut(|entered| entered.push((number, inside)));
+    let number = LAST_GUARD.with(Cell::get) + 1;
+    LAST_GUARD.with(|last| last.set(number));
+    ENTERED.with(|entered| entered.borrow_mut().push((number, inside)));
     Guard { number, thread: PhantomData }
 }
 
@@ -125,7 +126,7 @@ pub(super) fn seats() -> Vec<Rc<Worker>> {
 
 /// Whether the thread has a seat of any runtime.
 pub(super) fn has_seat() -> bool {
-    ENTERED.with_borrow(|entered| entered.iter().any(|(_, inside)| matches!(inside, Inside::Seat(_))))
+    ENTERED.with(|entered| entered.borrow().iter().any(|(_, inside)| matches!(inside, Inside::Seat(_))))
 }
 
 /// The runtime of this thread.

@@ -36,7 +36,6 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tourbillon::Engine;
@@ -56,7 +55,8 @@ use self::shared::{Shared, Watched};
 use self::substitutes::Substitutes;
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
-use crate::sync::{contain, unblock};
+use crate::clock;
+use crate::sync::{contain, thread, unblock};
 use crate::task::{JoinError, JoinHandle, Lost, Returned};
 
 /// Threads that run tasks, each with its own reactor and its own timers.
@@ -332,7 +332,7 @@ impl Builder {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = self.workers.unwrap_or(cores);
         // A shard for each worker, some for `block_on`, and as many for all other threads as an engine has by itself.
-        let engine = Engine::builder().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
+        let engine = clock::engine().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
         let spares = (0..workers).map(|_| backend.workers_reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
         // Without workers the first guest's is made now, so that a back end that cannot be had is refused here.

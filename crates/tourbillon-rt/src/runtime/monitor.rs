@@ -9,24 +9,25 @@
 //! While all workers sleep there is nothing to look after, and this thread sleeps, too, without a time (P9): the first who wakes up
 //! sets its alarm, with one system call and at most once a period.
 
+#[cfg(not(shuttle))]
+mod alarm;
+
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-
+#[cfg(not(shuttle))]
+use self::alarm::MonitorAlarm;
 use super::shared::Shared;
 use crate::reactor::Batch;
+#[cfg(shuttle)]
+use crate::sync::scheduled::MonitorAlarm;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Who has not got on for so long is blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
-    alarm: OwnedFd,
+    alarm: MonitorAlarm,
     watching: Watching,
 }
 
@@ -36,37 +37,19 @@ pub(crate) struct Watching(AtomicBool);
 
 impl Monitor {
     pub(super) fn new() -> io::Result<Monitor> {
-        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-        Ok(Monitor { alarm, watching: Watching::default() })
+        Ok(Monitor { alarm: MonitorAlarm::new()?, watching: Watching::default() })
     }
 
     /// By a worker that has woken up: from now on it may be blocked.
     pub(super) fn watch(&self) {
         if self.watching.begin() {
-            self.set(PERIOD);
+            self.alarm.set(PERIOD);
         }
     }
 
     /// Lets the thread end.
     pub(super) fn end(&self) {
-        self.set(Duration::from_nanos(1));
-    }
-
-    fn set(&self, after: Duration) {
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let after = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
-        // The descriptor is ours and the time is valid.
-        let _ = timerfd_settime(
-            &self.alarm,
-            TimerfdTimerFlags::empty(),
-            &Itimerspec { it_interval: zero, it_value: after },
-        );
-    }
-
-    fn wait(&self) {
-        let _ = poll(&mut [PollFd::new(&self.alarm, PollFlags::IN)], None);
-        // Takes the news back.
-        self.set(Duration::ZERO);
+        self.alarm.set(Duration::from_nanos(1));
     }
 }
 
@@ -93,7 +76,7 @@ pub(super) fn run(shared: &Shared) {
     let monitor = &shared.monitor;
     let mut batch = Batch::default();
     loop {
-        monitor.wait();
+        monitor.alarm.wait();
         if shared.is_stopped() {
             return;
         }
@@ -106,7 +89,7 @@ pub(super) fn run(shared: &Shared) {
         }
         if monitor.watching.goes_on(|| shared.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_asleep())))
         {
-            monitor.set(PERIOD);
+            monitor.alarm.set(PERIOD);
         }
     }
 }

@@ -171,7 +171,7 @@ impl Drop for Step<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::future::poll_fn;
     use std::sync::mpsc;

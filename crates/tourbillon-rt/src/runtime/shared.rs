@@ -109,11 +109,7 @@ impl Shared {
         match elsewhere {
             Some(runnable) => {
                 self.injector.push(runnable);
-                self.sleepers.call_one();
-                self.call_substitute_if_deserted();
-                if self.is_stopped() {
-                    self.drain();
-                }
+                self.call_for_queued();
             }
             None if is_new => self.sleepers.call_for_help(),
             None => {}
@@ -123,8 +119,16 @@ impl Shared {
     /// Wakes a sleeping thread, or calls a substitute, if there is a task in the global queue.
     pub(super) fn call_if_tasks(self: &Arc<Self>) {
         if !self.injector.is_empty() {
-            self.sleepers.call_one();
-            self.call_substitute_if_deserted();
+            self.call_for_queued();
+        }
+    }
+
+    /// The caller has left a task in the global queue. After the runtime's end no thread runs it: the caller drops it.
+    fn call_for_queued(self: &Arc<Self>) {
+        self.sleepers.call_one();
+        self.call_substitute_if_deserted();
+        if self.is_stopped() {
+            self.drain();
         }
     }
 

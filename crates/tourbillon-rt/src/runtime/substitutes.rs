@@ -26,7 +26,6 @@
 
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::guests::Sitting;
@@ -34,10 +33,14 @@ use super::registry::catch;
 use super::seat::Seat;
 use super::shared::Shared;
 use super::worker::{Role, Worker};
+use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 
 /// So many substitutes a runtime has at most.
+#[cfg(not(shuttle))]
 pub(super) const MOST: usize = 64;
+#[cfg(shuttle)]
+pub(super) use crate::sync::scheduled::SUBSTITUTES as MOST;
 
 /// At most so many nested calls of one thread run tasks on its stack: those that can run nowhere else, and those for which no
 /// substitute can be had.
@@ -303,17 +306,19 @@ impl Substitutes {
         let mut state = lock(&self.state);
         state.idle += 1;
         let until = Instant::now() + KEPT;
+        let mut is_over = false;
         loop {
             if state.calls > 0 {
                 state.calls -= 1;
                 return true;
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.is_ended {
+            if is_over || state.is_ended {
                 state.idle -= 1;
                 return false;
             }
-            state = self.called.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            let left = until.saturating_duration_since(Instant::now());
+            let (locked, timeout) = self.called.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, is_over) = (locked, timeout.timed_out());
         }
     }
 }

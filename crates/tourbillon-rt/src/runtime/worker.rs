@@ -36,7 +36,7 @@ use super::sleepers::Woken;
 use super::substitutes::DEPTH;
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
-use crate::sync::{Queue, contain, dispose};
+use crate::sync::{Queue, contain, dispose, thread};
 
 /// So many tasks are run before timers and sockets get their turn.
 const TASKS: u32 = 64;
@@ -337,11 +337,11 @@ impl Worker {
         if self.runs_all_tasks() {
             self.shared.sleepers.add(&self.seat);
         }
-        if self.has_task() || (self.runs_all_tasks() && self.shared.is_stopping()) {
+        if self.has_task() || self.is_about_to_end() {
             let _ = self.seat.reactor.reap(&mut turning.batch);
         } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
             // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         self.seat.wake_up();
         if self.runs_all_tasks() && self.shared.sleepers.remove(&self.seat) == Woken::ToSearch {
@@ -358,6 +358,14 @@ impl Worker {
         self.dispatch(&mut turning.batch);
     }
 
+    /// At the runtime's end: whether the thread looks around once more instead of sleeping, because no call would tell it to. A worker
+    /// ends when no task is left, which another thread may just have taken; local tasks that have come meanwhile are to be aborted.
+    /// Others sleep: a substitute is called when it can end, and that may be long after.
+    fn is_about_to_end(&self) -> bool {
+        let is_worker = || self.shared.seats.iter().any(|seat| Arc::ptr_eq(seat, &self.seat));
+        self.runs_all_tasks() && self.shared.is_stopping() && (is_worker() || self.seat.locals.len() > 0)
+    }
+
     /// At the runtime's end: whether there is nothing left to run. Tasks that run only here are to end, too.
     fn is_done(&self) -> bool {
         self.seat.locals.abort_all();
@@ -371,7 +379,7 @@ impl Worker {
             self.seat.locals.abort_all();
             match self.seat.receive() {
                 Some(runnable) => contain(|| _ = runnable.run()),
-                None => std::thread::sleep(Duration::from_micros(50)),
+                None => thread::sleep(Duration::from_micros(50)),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Queues with the face of those of `crossbeam-deque`, which loom cannot see into.
+//! Queues with the face of those of `crossbeam-deque`, which neither loom nor shuttle can see into.
 //!
 //! They promise less: whether one is empty is told by a number that is read and written without any order. Who relies on more than
 //! that has to see to it with fences, as with the real ones.
@@ -7,10 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_deque::Steal;
-use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::AtomicUsize;
+#[cfg(shuttle)]
+use shuttle::sync::atomic::AtomicUsize;
 
-use super::lock;
+use super::{Mutex, Ordering, lock};
 
 pub(crate) struct Injector<T>(Shelf<T>);
 
