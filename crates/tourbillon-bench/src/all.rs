@@ -11,6 +11,7 @@ use crate::line::Line;
 use crate::report::print;
 use crate::results;
 use crate::table::tables;
+use crate::virtual_time;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -22,8 +23,11 @@ pub(crate) struct Options {
 }
 
 /// In this order.
-pub(crate) const SCENARIOS: [&str; 10] =
-    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io"];
+pub(crate) const SCENARIOS: [&str; 11] =
+    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", VIRTUAL];
+
+/// The one that not every build has.
+const VIRTUAL: &str = "virtual";
 
 /// Runs all. An error says what failed; what did not is reported nevertheless.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
@@ -31,6 +35,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let (mut lines, mut failed) = (Vec::new(), Vec::new());
     for (number, scenario) in SCENARIOS.into_iter().enumerate() {
         eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
+        if scenario == VIRTUAL && !virtual_time::IS_BUILT {
+            virtual_time::say_how_to_build(options.common.json);
+            continue;
+        }
         let begin = Instant::now();
         let (found, ended) = run_one(scenario, command(scenario, &options.common), options.common.json);
         if !options.common.json {

@@ -105,6 +105,42 @@ pub(crate) fn measure_pending(
 
 /// Runs some entries side by side. Those that nobody asked for are left out.
 pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp, report: &mut Report) {
+    for entry in run_rounds(entries, choice, rounds, warm_up) {
+        for (metric, values) in entry.figures {
+            report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
+        }
+    }
+}
+
+/// The metrics between which the median lies, with a probability of 95 % if the rounds are independent.
+#[cfg(feature = "virtual")]
+#[derive(Clone, Copy)]
+pub(crate) struct Interval {
+    pub(crate) low: &'static str,
+    pub(crate) high: &'static str,
+}
+
+/// Runs entries with one metric side by side, as [`measure`] does, and also reports how sure its median is.
+#[cfg(feature = "virtual")]
+pub(crate) fn measure_with_interval(
+    entries: Vec<Entry>,
+    choice: &Choice,
+    rounds: usize,
+    warm_up: WarmUp,
+    interval: Interval,
+    report: &mut Report,
+) {
+    for entry in run_rounds(entries, choice, rounds, warm_up) {
+        for (metric, values) in entry.figures {
+            let (low, high) = crate::report::interval_of_median(values.clone());
+            for (metric, value) in [(metric, median(values)), (interval.low, low), (interval.high, high)] {
+                report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value });
+            }
+        }
+    }
+}
+
+fn run_rounds(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp) -> Vec<Running> {
     let rounds_not_counted = match warm_up {
         WarmUp::Yes => 1,
         WarmUp::No => 0,
@@ -129,11 +165,7 @@ pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_
         }
     }
     progress.finish_and_clear();
-    for entry in running {
-        for (metric, values) in entry.figures {
-            report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
-        }
-    }
+    running
 }
 
 /// An entry that is set up.

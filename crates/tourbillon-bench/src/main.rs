@@ -26,6 +26,7 @@ mod reset;
 mod results;
 mod systems;
 mod table;
+mod virtual_time;
 
 use std::process::ExitCode;
 
@@ -75,6 +76,9 @@ enum Scenario {
     /// What the scenario `memory` runs in a process of its own.
     #[command(hide = true)]
     MemoryOf(memory::Of),
+    /// How soon sleeps end in paused time. Needs the feature `virtual`.
+    #[command(name = "virtual")]
+    VirtualTime(virtual_time::Options),
     /// Plots of figures that `--json` has printed, or `all --out` has written.
     Plot(plot::Options),
 }
@@ -120,6 +124,9 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Lateness(options) => report("lateness", &options.choice.common, |report| lateness::run(&options, report)),
         S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
         S::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
+        S::VirtualTime(options) => {
+            report("virtual", &options.choice.common, |report| virtual_time::run(&options, report))
+        }
         S::IoOf(of) => io::run_one(&of),
         S::JobsMemoryOf(of) => jobs::run_one(&of),
         S::MemoryOf(of) => memory::run_one(&of),

@@ -49,16 +49,32 @@ impl Report {
         this: (&'static str, &str),
         that: (&'static str, &str),
     ) {
+        if let Some(ratio) = self.ratio(metric, this, that) {
+            self.add(Figure { system: this.0, case: this.1.to_owned(), metric: name, value: 100.0 * ratio });
+        }
+    }
+
+    /// Adds how many times as much as another of the same metric a figure is, if both are there.
+    #[cfg(any(test, feature = "virtual"))]
+    pub(crate) fn add_times(
+        &mut self,
+        name: &'static str,
+        metric: &str,
+        this: (&'static str, &str),
+        that: (&'static str, &str),
+    ) {
+        if let Some(value) = self.ratio(metric, this, that) {
+            self.add(Figure { system: this.0, case: this.1.to_owned(), metric: name, value });
+        }
+    }
+
+    fn ratio(&self, metric: &str, this: (&str, &str), that: (&str, &str)) -> Option<f64> {
         let value = |of: (&str, &str)| {
             let is_it = |line: &&Line| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
             self.lines.iter().find(is_it).map(|line| line.value)
         };
-        if let (Some(value), Some(base)) = (value(this), value(that))
-            && base > 0.0
-        {
-            let (system, case) = (this.0, this.1.to_owned());
-            self.add(Figure { system, case, metric: name, value: 100.0 * value / base });
-        }
+        let (value, base) = (value(this)?, value(that)?);
+        (base > 0.0).then(|| value / base)
     }
 
     /// Prints the tables, unless the lines are out already.
@@ -84,6 +100,26 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
+/// Between which two of some measurements their median lies, with a probability of 95 %, whatever their distribution. Of fewer than
+/// six no two are as sure: then it is the least and the greatest.
+#[cfg(any(test, feature = "virtual"))]
+pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // The true median is above exactly k of n values with the probability C(n, k) / 2^n. Ranks are left out from both ends as
+    // long as that loses no more than 2.5 % at each.
+    let (mut left_out, mut probability) = (0, 0.5_f64.powi(count as i32));
+    let mut lost = probability;
+    while lost <= 0.025 && 2 * (left_out + 1) < count {
+        left_out += 1;
+        probability *= (count - left_out + 1) as f64 / left_out as f64;
+        lost += probability;
+    }
+    // The rank up to which no more than 2.5 % are lost begins the interval.
+    let first = left_out.saturating_sub(1);
+    (values[first], values[count - 1 - first])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +135,25 @@ mod tests {
         }
         let found: Vec<_> = report.lines.iter().filter(|line| line.metric == "percent").collect();
         assert!(matches!(found[..], [line] if (&*line.system, line.value) == ("ours", 97.0)));
+    }
+
+    #[test]
+    fn the_interval_of_a_median_has_the_ranks_of_the_binomial_distribution() {
+        let interval = |count: usize| interval_of_median((1..=count).rev().map(|rank| rank as f64).collect());
+        // From tables of the sign test, at 5 % for both sides.
+        for (count, first) in [(1, 1), (2, 1), (5, 1), (6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (21, 6), (25, 8)] {
+            assert_eq!(interval(count), (first as f64, (count + 1 - first) as f64), "{count} values");
+        }
+    }
+
+    #[test]
+    fn a_figure_can_be_told_in_times_of_another() {
+        let mut report = Report::new("virtual", false);
+        for (system, value) in [("ours", 150.0), ("theirs", 100.0)] {
+            report.add(Figure { system, case: "in-turn".into(), metric: "ns", value });
+        }
+        report.add_times("times", "ns", ("ours", "in-turn"), ("theirs", "in-turn"));
+        assert!(report.lines.iter().any(|line| (&*line.system, &*line.metric, line.value) == ("ours", "times", 1.5)));
     }
 
     #[test]

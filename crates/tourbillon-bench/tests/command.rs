@@ -48,6 +48,31 @@ fn a_table_has_a_row_a_case_and_a_column_a_system() {
     }
 }
 
+#[cfg(not(feature = "virtual"))]
+#[test]
+fn a_build_without_virtual_time_says_how_to_get_it() {
+    let output = bench(&["virtual"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("--features virtual -- virtual\n"));
+    let output = bench(&["virtual", "--json"]);
+    assert!(output.status.success() && output.stdout.is_empty(), "among JSON lines there is nothing else");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--features virtual -- virtual\n"));
+}
+
+#[cfg(feature = "virtual")]
+#[test]
+fn sleeps_in_paused_time_are_compared_with_tokios() {
+    let output = bench(&["virtual", "--quick", "--rounds", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    for case in ["in-turn,sleeps=2000", "at-once,sleeps=10000", "tasks=50,sleeps=50"] {
+        let of_case = |line: &&Value| line["case"] == case && line["metric"] == "times_tokio";
+        let systems: Vec<_> = lines.iter().filter(of_case).map(|line| line["system"].clone()).collect();
+        assert!(systems.contains(&"tourbillon".into()), "{case}: {systems:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_an_error_and_not_a_silence() {
     let file = folder("nothing").join("nothing.jsonl");

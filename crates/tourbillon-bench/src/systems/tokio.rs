@@ -25,6 +25,14 @@ impl Tokio {
         Tokio::build(builder)
     }
 
+    /// One whose time is paused from the start.
+    #[cfg(feature = "virtual")]
+    pub(crate) fn paused() -> Tokio {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.start_paused(true);
+        Tokio::build(builder)
+    }
+
     /// Until the guard is dropped, this thread is in the runtime's context.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.0.enter()

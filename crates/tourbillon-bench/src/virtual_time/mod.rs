@@ -1,0 +1,40 @@
+//! Scenario `virtual`: how soon sleeps end in paused time.
+//!
+//! It needs the feature `virtual`, as `test-util` of `tourbillon` makes every timer look for the clock that it follows: the other
+//! scenarios are to be measured without it.
+
+#[cfg(feature = "virtual")]
+mod by_hand;
+#[cfg(feature = "virtual")]
+mod measured;
+#[cfg(feature = "virtual")]
+mod multi;
+
+use crate::harness::Choice;
+use crate::report::{Report, print};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+}
+
+/// Whether this program was built with the scenario.
+pub(crate) const IS_BUILT: bool = cfg!(feature = "virtual");
+
+/// Runs the scenario, or says how to build it.
+pub(crate) fn run(options: &Options, report: &mut Report) {
+    #[cfg(feature = "virtual")]
+    measured::run(&options.choice, report);
+    #[cfg(not(feature = "virtual"))]
+    {
+        let _ = report;
+        say_how_to_build(options.choice.common.json);
+    }
+}
+
+/// Says how to build the scenario: among the tables, or beside the JSON lines.
+pub(crate) fn say_how_to_build(json: bool) {
+    let how = "virtual: not in this build; cargo run --release -p tourbillon-bench --features virtual -- virtual\n";
+    if json { eprint!("{how}") } else { print(how) }
+}
