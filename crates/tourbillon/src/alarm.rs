@@ -120,6 +120,11 @@ impl Alarm {
         let _ = self.bell.set(Time::ZERO);
     }
 
+    #[cfg(all(loom, test))]
+    pub(crate) fn is_set_to(&self) -> Time {
+        lock(&self.set).at
+    }
+
     /// In a schedule, where no kernel does it: goes off if it is time.
     #[cfg(all(test, shuttle))]
     pub(crate) fn time_has_moved(&self, clock: &Clock) {

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::Write;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant as RealInstant};
@@ -23,6 +23,11 @@ fn ms(millis: u64) -> Duration {
 
 fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
+}
+
+/// Polls it once.
+async fn is_ready<F: Future>(mut future: Pin<&mut F>) -> bool {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }
 
 fn runtime(is_paused: bool) -> Runtime {
@@ -111,7 +116,7 @@ async fn d74_time_stands_still_while_blocking_work_is_under_way() {
 async fn d75_what_was_created_before_pause_follows_it() {
     let mut sleep = pin!(time::sleep(HOUR));
     let mut armed = pin!(time::sleep(2 * HOUR));
-    poll_fn(|context| Poll::Ready(assert!(armed.as_mut().poll(context).is_pending()))).await;
+    assert!(!is_ready(armed.as_mut()).await);
     let mut interval = time::interval(3 * HOUR);
     interval.tick().await;
     let mut queue = DelayQueue::new();
@@ -190,7 +195,10 @@ fn d76_each_runtime_has_its_own_time() {
 #[test]
 fn d76_a_sleep_of_one_runtime_that_is_polled_in_another_follows_its_own() {
     let (one, other) = (runtime(true), runtime(true));
-    let mut sleep = one.block_on(async { Box::pin(time::sleep(HOUR)) });
+    let mut sleep = {
+        let _context = one.enter();
+        Box::pin(time::sleep(HOUR))
+    };
     other.block_on(async {
         let result = time::timeout(2 * HOUR, sleep.as_mut()).await;
         assert!(result.is_err(), "the time of another runtime ended it");
@@ -206,15 +214,15 @@ async fn e2_time_does_not_move_to_a_sleep_that_was_dropped_or_put_off() {
         time::timeout(HOUR, std::future::ready(())).await.unwrap();
         let mut sleep = Box::pin(time::sleep(HOUR));
         let mut other = Box::pin(time::sleep(2 * HOUR));
-        poll_fn(|context| Poll::Ready(assert!(sleep.as_mut().poll(context).is_pending()))).await;
-        poll_fn(|context| Poll::Ready(assert!(other.as_mut().poll(context).is_pending()))).await;
+        assert!(!is_ready(sleep.as_mut()).await);
+        assert!(!is_ready(other.as_mut()).await);
         drop(sleep);
         other.as_mut().disarm();
         idle().await;
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
     let mut sleep = pin!(time::sleep(HOUR));
-    poll_fn(|context| Poll::Ready(assert!(sleep.as_mut().poll(context).is_pending()))).await;
+    assert!(!is_ready(sleep.as_mut()).await);
     sleep.as_mut().reset(start + 5 * HOUR);
     idle().await;
     assert_eq!(start.elapsed(), 5 * HOUR, "and not its first deadline");
@@ -249,7 +257,7 @@ async fn e2_time_does_not_move_to_an_item_that_was_removed_from_a_queue_or_put_o
     let (start, mut queue) = (Instant::now(), DelayQueue::new());
     let key = queue.insert("removed", HOUR);
     let other = queue.insert("put off", 2 * HOUR);
-    poll_fn(|context| Poll::Ready(assert!(queue.poll_expired(context).is_pending()))).await;
+    assert!(!is_ready(pin!(queue.next())).await);
     queue.remove(&key);
     queue.reset(&other, 5 * HOUR);
     idle().await;
@@ -257,7 +265,7 @@ async fn e2_time_does_not_move_to_an_item_that_was_removed_from_a_queue_or_put_o
     assert_eq!(queue.next().await.unwrap().into_inner(), "put off");
     assert_eq!(start.elapsed(), 5 * HOUR);
     let key = queue.insert("removed", HOUR);
-    poll_fn(|context| Poll::Ready(assert!(queue.poll_expired(context).is_pending()))).await;
+    assert!(!is_ready(pin!(queue.next())).await);
     queue.remove(&key);
     idle().await;
     assert_eq!(start.elapsed(), 5 * HOUR);
@@ -316,7 +324,7 @@ async fn e2_deadlines_finer_than_a_millisecond_fire_in_order_and_never_early() {
 async fn e2_advancing_by_less_than_a_millisecond_is_exact() {
     let start = Instant::now();
     let mut sleep = pin!(time::sleep(us(1250)));
-    let mut poll = async || poll_fn(|context| Poll::Ready(sleep.as_mut().poll(context).is_ready())).await;
+    let mut poll = async || is_ready(sleep.as_mut()).await;
     assert!(!poll().await);
     for step in 1..=4_u64 {
         time::advance(us(312)).await;
@@ -438,7 +446,7 @@ fn e2_timers_of_a_runtime_that_has_ended_are_stopped() {
     let runtime = runtime(true);
     let mut sleep = runtime.block_on(async {
         let mut sleep = Box::pin(time::sleep(HOUR));
-        poll_fn(|context| Poll::Ready(assert!(sleep.as_mut().poll(context).is_pending()))).await;
+        assert!(!is_ready(sleep.as_mut()).await);
         sleep
     });
     drop(runtime);

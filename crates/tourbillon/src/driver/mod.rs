@@ -245,6 +245,8 @@ impl Driving {
     /// As in [`plan`](Driving::plan): this stores the plan and then looks at the wishes again; a thread that arms a timer stores its wish
     /// and then looks at the plan.
     pub(crate) fn plan_anew(&self, core: &Core) {
+        // A shard stores its wish after a cancel with less than sequential consistency.
+        fence(Ordering::SeqCst);
         let mut at = core.next_round(Time::ZERO);
         // Zero while a driver is awake, which plans before it sleeps.
         while self.planned.load(Ordering::SeqCst) != 0 && !core.is_closed() {
@@ -257,6 +259,12 @@ impl Driving {
             }
             at = next;
         }
+    }
+
+    /// In a model: what the alarm is set to.
+    #[cfg(all(loom, test))]
+    pub(crate) fn alarm_is_set_to(&self) -> Time {
+        self.alarm.is_set_to()
     }
 
     /// In a schedule: the driver is woken if it is time.

@@ -41,7 +41,15 @@ impl Made {
 
 pub(super) fn core(driver: Driver, clock: Clock) -> CoreRef {
     let (driving, _) = driver.prepare(&clock).expect("any clock will do");
-    let plan = Plan { clock, mode: Mode::RELAXED, capacity: None, kind: QueueKind::Wheel, shards: 1, driving };
+    let plan = Plan {
+        clock,
+        mode: Mode::RELAXED,
+        capacity: None,
+        kind: QueueKind::Wheel,
+        shards: 1,
+        driving,
+        is_exact: false,
+    };
     CoreRef::new(plan)
 }
 

@@ -33,6 +33,15 @@ impl World {
     /// With so many shards, of each of which some thread of the model will be the owner. (They are made before the threads
     /// start: the core keeps them behind locks that loom does not know.)
     fn new(shards: usize, capacity: Option<usize>) -> World {
+        World::with(shards, capacity, false)
+    }
+
+    /// The same for an engine that is exact.
+    fn exact(shards: usize) -> World {
+        World::with(shards, None, true)
+    }
+
+    fn with(shards: usize, capacity: Option<usize>, is_exact: bool) -> World {
         let rung = Arc::new(AtomicBool::new(false));
         let notify = {
             let rung = rung.clone();
@@ -41,7 +50,7 @@ impl World {
         let clock = Clock::manual();
         clock.set(Time::ZERO);
         let (driving, _) = Driver::external_with(notify).prepare(&clock).expect("any clock will do");
-        let plan = Plan { clock, mode: Mode::RELAXED, capacity, kind: QueueKind::Wheel, shards, driving };
+        let plan = Plan { clock, mode: Mode::RELAXED, capacity, kind: QueueKind::Wheel, shards, driving, is_exact };
         let core = CoreRef::new(plan);
         for _ in 0..shards {
             assert_eq!(core.adopt().2, Access::Owner);
@@ -71,6 +80,12 @@ impl World {
     fn cancel(&self, index: usize, node: NodeRef) {
         // SAFETY: in each model one thread is the owner of a shard, and each node has one handle.
         drop(unsafe { self.shard(index).cancel_as_owner(node, Leaving::Cancelled) });
+    }
+
+    /// The same in an exact engine.
+    fn cancel_exactly(&self, index: usize, node: NodeRef) {
+        self.cancel(index, node);
+        self.core.cancelled_in(self.shard(index));
     }
 
     /// As a driver does that sleeps until it is told, or until the time that the last turn gave.
@@ -285,5 +300,40 @@ fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep
         world.assert_comes_at(last, DUE);
         world.turn(DUE);
         assert_eq!(tally.woken(), 1);
+    });
+}
+
+#[test]
+fn e2_an_exact_driver_waits_for_what_is_left_while_one_timer_is_cancelled_and_another_is_armed() {
+    explore_up_to(3, || {
+        let world = World::exact(2);
+        let early = world.arm(0, EARLIER, Mode::RELAXED, noop()).expect("an open engine arms");
+        assert_eq!(world.turn(Time::ZERO).next, Some(EARLIER));
+        let armer = {
+            let world = world.clone();
+            thread::spawn(move || world.arm(1, DUE, Mode::RELAXED, noop()).expect("an open engine arms"))
+        };
+        world.cancel_exactly(0, early);
+        let node = armer.join().unwrap();
+        assert_eq!(world.core.driving.alarm_is_set_to(), DUE);
+        world.cancel_exactly(1, node);
+        assert_eq!(world.core.driving.alarm_is_set_to(), Time::NEVER);
+    });
+}
+
+#[test]
+fn e2_an_exact_driver_that_is_about_to_sleep_does_not_wait_for_a_timer_that_is_cancelled() {
+    explore_up_to(3, || {
+        let world = World::exact(2);
+        let node = world.arm(0, DUE, Mode::RELAXED, noop()).expect("an open engine arms");
+        let other = world.arm(1, LATER, Mode::RELAXED, noop()).expect("an open engine arms");
+        let canceller = {
+            let world = world.clone();
+            thread::spawn(move || world.cancel_exactly(0, node))
+        };
+        while world.turn(NOW).more {}
+        canceller.join().unwrap();
+        assert_eq!(world.core.driving.alarm_is_set_to(), LATER);
+        world.cancel(1, other);
     });
 }
