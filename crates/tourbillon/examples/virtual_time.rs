@@ -5,9 +5,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use futures_lite::future::block_on;
 use tourbillon::time::error::Elapsed;
-use tourbillon::time::{Instant, pause, sleep, timeout};
+use tourbillon::time::{self, Instant, sleep, timeout};
 
 /// What is to be tested. It knows nothing of the test.
 async fn retry<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Option<T>) -> Result<T, Elapsed> {
@@ -46,12 +45,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn main() {
     let real = std::time::Instant::now();
-    // From here on time stands still on this thread, and moves to the next deadline when the thread has nothing to do.
-    pause();
-
     // A server that is back after ten hours is found, within the longest pause.
+    // (From here on time stands still on this thread, and `time::run` moves it to the next deadline when its future waits.)
+    time::pause();
     let (start, server) = (Instant::now(), Server::down_for(10 * HOUR));
-    let answer = block_on(retry(24 * HOUR, async || server.ask().await));
+    let answer = time::run(retry(24 * HOUR, async || server.ask().await));
     println!("asked {} times, {answer:?} after {:?}", server.asked.borrow().len(), start.elapsed());
     assert_eq!(answer, Ok("answer"));
     assert!(start.elapsed() >= 10 * HOUR && start.elapsed() <= 11 * HOUR + Duration::from_secs(1));
@@ -65,7 +63,7 @@ fn main() {
 
     // A server that does not come back is given up, to the nanosecond.
     let (start, server) = (Instant::now(), Server::down_for(Duration::MAX));
-    let answer = block_on(retry(24 * HOUR, async || server.ask().await));
+    let answer = time::run(retry(24 * HOUR, async || server.ask().await));
     println!("asked {} times, {answer:?} after {:?}", server.asked.borrow().len(), start.elapsed());
     assert!(answer.is_err());
     assert_eq!(start.elapsed(), 24 * HOUR);

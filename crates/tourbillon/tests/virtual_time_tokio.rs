@@ -444,11 +444,11 @@ async fn e2_callbacks_are_called_at_their_own_times_before_advance_returns() {
 #[test]
 fn e2_timers_of_a_runtime_that_has_ended_are_stopped() {
     let runtime = runtime(true);
-    let mut sleep = runtime.block_on(async {
-        let mut sleep = Box::pin(time::sleep(HOUR));
-        assert!(!is_ready(sleep.as_mut()).await);
-        sleep
-    });
+    let mut sleep = {
+        let _context = runtime.enter();
+        Box::pin(time::sleep(HOUR))
+    };
+    runtime.block_on(async { assert!(!is_ready(sleep.as_mut()).await) });
     drop(runtime);
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
     futures_lite::future::block_on(sleep.as_mut());
