@@ -7,6 +7,9 @@
 //! [`Engine::current`](crate::Engine::current) gives there. Tests that run side by side do not meet. A Tokio runtime whose own time
 //! was stopped when it was built (`start_paused`) has virtual time here too.
 //!
+//! Where an engine is entered whose clock can be paused, as in the tasks of a runtime of `tourbillon-rt` that was built so, all
+//! three functions act on that engine: its timers follow, also those that were made before [`pause`].
+//!
 //! Timers fire in the order of their deadlines, equal ones as they were armed, on any number of threads: virtual time has
 //! one shard.
 //!
@@ -26,7 +29,7 @@ use tourbillon_queue::Span;
 
 use super::watcher;
 use crate::core::CoreRef;
-use crate::{Clock, Driver, Engine};
+use crate::{Clock, Driver, Engine, auto_advance};
 
 /// Stops the time of this runtime or thread; see the [module](super) for whose. Timers that are made from now on, and
 /// [`Instant::now`](super::Instant::now), follow the virtual time, which goes on from the real one.
@@ -34,6 +37,9 @@ use crate::{Clock, Driver, Engine};
 /// Time that stands still is not stopped again: calling it twice does no harm.
 ///
 /// Unlike Tokio's it works on any runtime, with any number of threads, and outside one. It does not stop Tokio's own timers.
+///
+/// # Panics
+/// If an engine is entered on this thread whose clock cannot be paused: its timers would not follow.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")] {
@@ -47,6 +53,10 @@ use crate::{Clock, Driver, Engine};
 /// # }
 /// ```
 pub fn pause() {
+    if let Some(engine) = auto_advance::entered() {
+        return auto_advance::pause(&engine);
+    }
+    auto_advance::expect_no_real_time();
     let engine = scope::get().unwrap_or_else(|| {
         let engine = virtual_engine();
         scope::set(engine.clone());
@@ -70,6 +80,9 @@ pub fn pause() {
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
 pub fn resume() {
+    if let Some(engine) = auto_advance::entered() {
+        return auto_advance::resume(&engine);
+    }
     if let Some(engine) = scope::get().filter(|engine| engine.clock().stands_still()) {
         engine.clock().let_go();
     }
@@ -98,10 +111,15 @@ pub fn resume() {
 /// # Panics
 /// If time does not stand still: call [`pause`] before.
 pub async fn advance(duration: Duration) {
-    let engine = scope::get().filter(|engine| engine.clock().stands_still());
+    let entered = auto_advance::entered();
+    let engine = entered.or_else(scope::get).filter(|engine| engine.clock().stands_still());
     let Some(engine) = engine else { panic!("time is not paused, so it cannot be advanced: call `pause` first") };
-    let now = engine.clock().now();
-    engine.core().advance(now + Span::from(duration));
+    let to = engine.clock().now() + Span::from(duration);
+    if engine.clock().is_pausable() {
+        engine.core().advance_paused(to);
+    } else {
+        engine.core().advance(to);
+    }
     let mut yielded = false;
     poll_fn(|context| {
         if std::mem::replace(&mut yielded, true) {
