@@ -57,8 +57,6 @@
 //! | nothing is due | no thread wakes up |
 //!
 //! # What it does not do
-//! - Virtual time: `time::pause` and `time::advance` do nothing to timers that are made within the runtime, whose workers
-//!   follow the kernel's clock. Test what is on virtual time under another executor.
 //! - Without workers (`workers(0)`) no thread stands in for one that blocks within [`Runtime::block_on`], unless it blocks in another
 //!   [`Runtime::block_on`]: tasks that it has woken, and those that wait for its sockets and timers, wait for it. What another thread in
 //!   `block_on` has begun goes on.
@@ -74,6 +72,10 @@
 //!
 //! **`hyper`**: [`TcpStream`](net::TcpStream) is a `hyper::rt::Read` and `Write`, and `adapters::hyper::RuntimeExecutor` runs hyper's
 //! tasks. The timer for hyper is in the crate `tourbillon`.
+//!
+//! **`test-util`**: tests in virtual time, on any number of workers: `Builder::start_paused`, `Builder::pausable`, and `time::pause`,
+//! `time::resume` and `time::advance` within such a runtime. Time moves to the next deadline when the runtime is idle, which it knows
+//! exactly; see `Builder::start_paused` for what holds time still. A runtime that is not built so is as it is without the feature.
 //!
 //! # Platforms
 //! Linux alone.

@@ -54,6 +54,11 @@ struct Manual {
     shows: AtomicU64,
     /// The monotonic time when it was let go; zero while it stands.
     running_since: AtomicU64,
+    /// Odd while a thread changes the two fields above. Readers wait for the end of that: they never combine the fields of two moments.
+    version: AtomicU64,
+    /// Whether `time::pause` stops it where its engine is entered.
+    #[cfg(feature = "test-util")]
+    is_pausable: bool,
     /// A moment that both it and the standard library know.
     anchor: Anchor,
     wall: WallShift,
@@ -116,10 +121,7 @@ impl Clock {
     /// Stands still until it is told to [`advance`](Clock::advance). Its clones show the same time.
     #[must_use]
     pub fn manual() -> Clock {
-        let anchor = *Anchor::of_process();
-        let now = monotonic();
-        let (shows, wall) = (AtomicU64::new(now.as_nanos()), WallShift::at(now));
-        Clock(Kind::Manual(Arc::new(Manual { shows, running_since: AtomicU64::new(0), anchor, wall })))
+        Clock(Kind::Manual(Arc::new(Manual::new())))
     }
 
     /// The clock of a Tokio runtime.
@@ -135,6 +137,70 @@ impl Clock {
             Kind::Runtime(clock) => Some(clock),
             _ => None,
         }
+    }
+
+    /// Returns a manual clock that runs with the monotonic clock until it is [paused](Clock::pause), and that `time::pause`,
+    /// `time::resume` and `time::advance` act on where an engine with this clock is entered.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn pausable() -> Clock {
+        let mut manual = Manual::new();
+        manual.is_pausable = true;
+        let now = manual.shows.get_mut();
+        *now = (*now).max(1);
+        *manual.running_since.get_mut() = *now;
+        Clock(Kind::Manual(Arc::new(manual)))
+    }
+
+    /// Returns whether the clock was made by [`Clock::pausable`].
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_pausable(&self) -> bool {
+        matches!(&self.0, Kind::Manual(manual) if manual.is_pausable)
+    }
+
+    /// Returns whether the clock is a manual one that stands still.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.stands_still()
+    }
+
+    /// Stops a manual clock where it is. The engine is not told.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn pause(&self) {
+        if let Kind::Manual(manual) = &self.0 {
+            manual.change(|| manual.stand(manual.read()));
+        }
+    }
+
+    /// Returns the monotonic time at which a pausable clock will show `time`, if the clock is not paused before. `None`: it stands still.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn to_monotonic(&self, time: Time) -> Option<Time> {
+        let Kind::Manual(manual) = &self.0 else { return Some(time) };
+        let (shows, since) =
+            manual.change(|| (manual.shows.load(Ordering::SeqCst), manual.running_since.load(Ordering::SeqCst)));
+        (since != 0).then(|| Time::from_nanos(since) + (time - Time::from_nanos(shows)))
+    }
+
+    /// Moves a manual clock that stands still to the time that `to` returns, unless that is earlier; `to` is given the time that the clock
+    /// shows. No thread reads the clock between the call of `to` and the move: a thread that sees an effect of `to` reads the new time.
+    /// So `to` must not read the clock, nor wait for a thread that does. `false`: the clock runs, or `to` gave no time.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn move_forward(&self, to: impl FnOnce(Time) -> Option<Time>) -> bool {
+        let Kind::Manual(manual) = &self.0 else { return false };
+        manual.change(|| {
+            let stands_still = manual.running_since.load(Ordering::SeqCst) == 0;
+            let now = manual.read();
+            let to = if stands_still { to(now) } else { None };
+            to.inspect(|to| manual.stand(now.max(*to))).is_some()
+        })
     }
 
     /// What it shows.
@@ -160,8 +226,7 @@ impl Clock {
         if let Kind::Manual(manual) = &self.0 {
             #[cfg(shuttle)]
             crate::sync::scheduled::point();
-            manual.running_since.store(0, Ordering::SeqCst);
-            manual.shows.store(to.as_nanos(), Ordering::SeqCst);
+            manual.change(|| manual.stand(to));
         }
     }
 
@@ -181,7 +246,7 @@ impl Clock {
     #[cfg(feature = "test-util")]
     pub(crate) fn let_go(&self) {
         if let Kind::Manual(manual) = &self.0 {
-            manual.running_since.store(monotonic().as_nanos().max(1), Ordering::SeqCst);
+            manual.change(|| manual.running_since.store(monotonic().as_nanos().max(1), Ordering::SeqCst));
         }
     }
 
@@ -338,7 +403,64 @@ impl Kind {
 }
 
 impl Manual {
+    /// Returns a clock that stands still and shows the monotonic time.
+    fn new() -> Manual {
+        let (anchor, now) = (*Anchor::of_process(), monotonic());
+        Manual {
+            shows: AtomicU64::new(now.as_nanos()),
+            running_since: AtomicU64::new(0),
+            version: AtomicU64::new(0),
+            #[cfg(feature = "test-util")]
+            is_pausable: false,
+            anchor,
+            wall: WallShift::at(now),
+        }
+    }
+
     fn now(&self) -> Time {
+        loop {
+            let version = self.version.load(Ordering::SeqCst);
+            if version.is_multiple_of(2) {
+                let now = self.read();
+                if self.version.load(Ordering::SeqCst) == version {
+                    return now;
+                }
+            }
+            // The thread that changes the clock may have lost its processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Runs `change` while no other thread reads or changes the clock.
+    fn change<R>(&self, change: impl FnOnce() -> R) -> R {
+        /// Ends the change, also if it panics.
+        struct Changing<'a>(&'a AtomicU64);
+
+        impl Drop for Changing<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+
+        loop {
+            let version = self.version.load(Ordering::SeqCst) & !1;
+            let begun = self.version.compare_exchange(version, version + 1, Ordering::SeqCst, Ordering::SeqCst);
+            if begun.is_ok() {
+                let _changing = Changing(&self.version);
+                return change();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes the clock stand still at `at`. Inside [`change`](Manual::change) only.
+    fn stand(&self, at: Time) {
+        self.running_since.store(0, Ordering::SeqCst);
+        self.shows.store(at.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// Returns what the clock shows, if no other thread changes it meanwhile.
+    fn read(&self) -> Time {
         let shows = Time::from_nanos(self.shows.load(Ordering::SeqCst));
         let now = match self.running_since.load(Ordering::SeqCst) {
             0 => shows,

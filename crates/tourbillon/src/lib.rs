@@ -154,6 +154,8 @@
 pub mod adapters;
 mod agenda;
 mod alarm;
+#[cfg(feature = "test-util")]
+mod auto_advance;
 mod barrier;
 mod bell;
 mod bias;
@@ -202,6 +204,9 @@ mod work;
 mod worker;
 mod young;
 
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use auto_advance::AutoAdvance;
 pub use clock::Clock;
 #[cfg(feature = "cron")]
 pub use cron::{Cron, CronError};

@@ -46,8 +46,8 @@ impl Core {
     /// So much of it has ended.
     #[inline]
     pub(crate) fn end_work(&self, count: usize) {
-        if self.is_exact {
-            self.work.end(count);
+        if self.is_exact && self.work.end(count) && self.driving.is_external() {
+            self.driving.wake();
         }
     }
 
@@ -102,12 +102,12 @@ impl Work {
         state.under_way == count && count > 0
     }
 
-    /// So much of it has ended.
-    fn end(&self, count: usize) {
+    /// So much of it has ended. Returns whether that was the last.
+    fn end(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way -= count;
         if state.under_way > 0 {
-            return;
+            return false;
         }
         let wakers = std::mem::take(&mut state.wakers);
         if !wakers.is_empty() {
@@ -117,6 +117,7 @@ impl Work {
             lock(&self.state).is_waking = false;
         }
         self.ended.notify_all();
+        true
     }
 
     /// When the engine is shut down: nobody waits any longer.

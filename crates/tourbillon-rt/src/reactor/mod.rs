@@ -79,6 +79,8 @@ pub(crate) use self::uring::Uring;
 use self::doubts::Doubts;
 use self::readiness::Readiness;
 use self::table::Table;
+#[cfg(feature = "test-util")]
+use crate::sync::AtomicUsize;
 use crate::sync::{AtomicBool, Mutex, Ordering, ThreadId, current_thread, lock};
 
 /// The back end of one worker. The module says what it must provide.
@@ -149,6 +151,9 @@ pub(crate) struct Reactor {
     is_attended: AtomicBool,
     /// Threads that do not wait here have left wakers here.
     has_strangers: AtomicBool,
+    /// In a runtime with virtual time: how many removals by other threads the owner has not brought to an end.
+    #[cfg(feature = "test-util")]
+    removals: Option<AtomicUsize>,
 }
 
 /// So many sockets are asked at a time, under the lock.
@@ -174,7 +179,34 @@ impl Reactor {
             due: Mutex::default(),
             is_attended: AtomicBool::new(true),
             has_strangers: AtomicBool::new(false),
+            #[cfg(feature = "test-util")]
+            removals: None,
         }
+    }
+
+    /// Counts removals by other threads from now on.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn count_removals(&mut self) {
+        self.removals = Some(AtomicUsize::new(0));
+    }
+
+    /// Whether there are removals that the owner has to bring to an end. With io_uring the kernel keeps a socket open while it is polled,
+    /// so a socket that another thread has closed is not closed for its peer before that.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn has_removals(&self) -> bool {
+        self.removals.as_ref().is_some_and(|removals| removals.load(Ordering::SeqCst) > 0)
+    }
+
+    /// By the owner: brings them to an end, and collects what has happened meanwhile. Whether there were any.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn finish_removals(&self, batch: &mut Batch) -> bool {
+        let Some(removals) = &self.removals else { return false };
+        let made = removals.load(Ordering::SeqCst);
+        if made > 0 {
+            let _ = self.reap(batch);
+            removals.fetch_sub(made, Ordering::SeqCst);
+        }
+        made > 0
     }
 
     /// From now on the calling thread is the one that waits here. What another has registered it lets go of.
@@ -243,6 +275,16 @@ impl Reactor {
         Ok(())
     }
 
+    /// Collects the sockets that are ready for what somebody waits for, and takes nothing from the owner. Whether there are any.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn has_ready(&self, batch: &mut Batch) -> bool {
+        self.ask_awaited(&mut batch.events);
+        // Not under the lock of the table: a socket that registers has locked itself before the table.
+        let get = |event: &Event| lock(&self.table).get(event.token).cloned();
+        batch.events.retain(|event| get(event).is_some_and(|readiness| readiness.is_awaited_for(event.ready)));
+        !batch.events.is_empty()
+    }
+
     /// Ends the current wait, or the next.
     pub(crate) fn wake(&self) {
         self.selector.wake();
@@ -301,6 +343,12 @@ impl Reactor {
     fn remove(&self, token: Token, fd: BorrowedFd<'_>) {
         let _removed = lock(&self.table).remove(token);
         self.selector.remove(token, fd);
+        #[cfg(feature = "test-util")]
+        if let Some(removals) = self.removals.as_ref().filter(|_| !self.is_adopted()) {
+            // After the removal, so that the owner ends all that it finds counted; and before the call, so that it looks.
+            removals.fetch_add(1, Ordering::SeqCst);
+            self.selector.wake();
+        }
     }
 
     /// Wakes who waits for what has happened.

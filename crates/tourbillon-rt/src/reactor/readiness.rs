@@ -254,6 +254,16 @@ impl Readiness {
         self.waits.iter().any(|waits| waits.load(Ordering::Acquire))
     }
 
+    /// Whether anybody waits for what the socket is ready for.
+    #[cfg(feature = "test-util")]
+    pub(super) fn is_awaited_for(&self, ready: Ready) -> bool {
+        let inner = lock(&self.inner);
+        let waits = |direction: Direction, list: &[(Waiter, Waker)]| {
+            ready.0 & (direction.bit() | direction.closed()) != 0 && !list.is_empty()
+        };
+        waits(Direction::Read, &inner.readers) || waits(Direction::Write, &inner.writers)
+    }
+
     /// By the reactor: something has happened. The wakers are for it to wake.
     pub(crate) fn became(&self, ready: Ready, wakers: &mut Vec<Waker>) {
         let update = |word: u64| Some(word.wrapping_add(TICK) | ready.0);

@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::guests::Sitting;
 use super::nesting::Interrupted;
 use super::seat::Seat;
+use super::shared::{HeldTime, Shared};
+use super::virtual_time::Call;
 use super::worker::{Role, Worker};
 use super::{Handle, budget, context};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Wakes a future that is run on a seat.
 ///
@@ -26,6 +28,10 @@ pub(super) struct OnSeat {
 struct Parked {
     is_woken: AtomicBool,
     thread: Thread,
+    /// The runtime, if its time can be virtual: the thread has no seat that would tell whether it is parked.
+    shared: Option<Arc<Shared>>,
+    /// Holds virtual time still between a wake-up and the poll that follows it.
+    held: Mutex<Option<HeldTime>>,
 }
 
 /// A nested call that goes on for so many turns without waiting leaves its thread's tasks to others, too.
@@ -34,7 +40,10 @@ const TURNS: u32 = 16;
 pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     let shared = handle.shared();
     let interrupted = Interrupted::new();
-    if let Some(worker) = context::seat_of(shared) {
+    let seat = context::seat_of(shared);
+    // The call ends before the thread stands up: the threads that look then whether time moves are not to count it.
+    let call = seat.is_none().then(|| shared.virtual_time.call());
+    if let Some(worker) = seat {
         if let Some(_nested) = worker.nest() {
             let _guard = context::enter_seat(&worker);
             let _engine = shared.engine.enter();
@@ -47,9 +56,10 @@ pub(super) fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     match Sitting::new(shared, role) {
         Some(sitting) => {
             let _runner = (role == Role::Worker).then(|| shared.substitutes.runner());
+            let _call = call;
             on_a_seat(sitting.worker(), future, &interrupted)
         }
-        None => parked(handle, future, &interrupted),
+        None => parked(handle, future, &interrupted, call),
     }
 }
 
@@ -79,11 +89,19 @@ fn on_a_seat<F: Future>(worker: &Worker, future: F, interrupted: &Interrupted) -
 }
 
 /// Without a reactor: with no descriptors left, or inside of a waker, where the seat's own is in use.
-fn parked<F: Future>(handle: &Handle, future: F, interrupted: &Interrupted) -> F::Output {
+fn parked<F: Future>(handle: &Handle, future: F, interrupted: &Interrupted, call: Option<Call>) -> F::Output {
     let _guard = context::enter_without_seat(handle);
     let _engine = handle.shared().engine.enter();
     let mut future = pin!(future);
-    let woken = Arc::new(Parked { is_woken: AtomicBool::new(true), thread: thread::current() });
+    let shared = handle.shared();
+    let woken = Arc::new(Parked {
+        is_woken: AtomicBool::new(true),
+        thread: thread::current(),
+        shared: shared.virtual_time.is_pausable().then(|| Arc::clone(shared)),
+        held: Mutex::new(None),
+    });
+    let mut held = shared.hold_time();
+    let _call = call;
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
     let (mut turns, mut has_parked) = (0_u32, false);
@@ -91,7 +109,12 @@ fn parked<F: Future>(handle: &Handle, future: F, interrupted: &Interrupted) -> F
         while !woken.is_woken.swap(false, Ordering::SeqCst) {
             interrupted.suspend(None);
             has_parked = true;
+            held = None;
             thread::park();
+        }
+        if shared.virtual_time.is_pausable() {
+            // (A wake-up that is being made may have left its own already: then this thread still has the one before.)
+            held = lock(&woken.held).take().or(held);
         }
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
@@ -133,6 +156,7 @@ impl Wake for OnSeat {
         if !self.is_woken.swap(true, Ordering::SeqCst) {
             self.seat.call();
         }
+        self.seat.virtual_time.wait_for_move();
     }
 }
 
@@ -142,6 +166,11 @@ impl Wake for Parked {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = &self.shared {
+            // Before the thread can see the wake-up.
+            let before = std::mem::replace(&mut *lock(&self.held), shared.hold_time());
+            drop(before);
+        }
         self.is_woken.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }

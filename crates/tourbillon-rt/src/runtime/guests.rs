@@ -104,6 +104,8 @@ impl Sitting {
         if context::seat_of(shared).is_some() {
             return None;
         }
+        // A seat that changes hands lets go of its sockets: the tasks that wait for them are woken before time can move.
+        let _held = shared.hold_time();
         let spare = shared.guests.take().or_else(|| shared.new_seat())?;
         let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         // The kernel would be 50 us late otherwise.
@@ -123,6 +125,8 @@ impl Drop for Sitting {
     fn drop(&mut self) {
         let Some(worker) = self.worker.take() else { return };
         let (shared, seat) = (Arc::clone(worker.shared()), Arc::clone(worker.seat()));
+        // Until its tasks and sockets are left to others. Then those look whether time moves without this thread.
+        let _held = shared.hold_time();
         worker.leave();
         drop(self.guard.take());
         let spare = worker.stand_up();

@@ -15,6 +15,7 @@
 //! | `work.rs` | how much of it there is |
 //! | `guests.rs` | threads of the user's that come and go, and what becomes of their sockets |
 //! | `context.rs` | which runtime a thread is inside of |
+//! | `virtual_time.rs` | when the clock of a paused runtime moves by itself |
 
 mod block_on;
 pub(crate) mod context;
@@ -29,18 +30,25 @@ mod seat;
 mod shared;
 mod sleepers;
 mod substitutes;
+#[cfg(any(feature = "test-util", loom))]
+mod virtual_time;
+#[cfg(not(any(feature = "test-util", loom)))]
+#[path = "virtual_time/off.rs"]
+mod virtual_time;
 mod work;
 mod worker;
 
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use tourbillon::Engine;
 /// How much a task may do in one poll before others get a turn; I/O and timers count alike.
 pub(crate) use tourbillon::coop as budget;
+#[cfg(feature = "test-util")]
+use tourbillon::{Clock, Driver, QueueKind};
 
 pub use self::context::NoRuntime;
 pub use self::event_loop::{EventLoop, WorkGuard};
@@ -53,6 +61,7 @@ use self::registry::catch;
 use self::seat::Seat;
 use self::shared::{Shared, Watched};
 use self::substitutes::Substitutes;
+use self::virtual_time::VirtualTime;
 use self::worker::Spare;
 use crate::backend::{Backend, BuildError};
 use crate::clock;
@@ -120,6 +129,20 @@ pub struct Builder {
     name: Option<String>,
     /// Whether blocked threads are looked after though there are no workers.
     has_guests: bool,
+    #[cfg(feature = "test-util")]
+    clock: ClockChoice,
+}
+
+/// What the time of a runtime follows.
+#[cfg(feature = "test-util")]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum ClockChoice {
+    #[default]
+    Monotonic,
+    /// The monotonic clock, until it is paused.
+    Pausable,
+    /// It is paused when the runtime is built.
+    Paused,
 }
 
 /// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
@@ -317,6 +340,65 @@ impl Builder {
         self
     }
 
+    /// Makes the runtime's time virtual, and stops it before any task runs. For tests, with any number of workers. (Feature
+    /// `test-util`.)
+    ///
+    /// Time then moves to the next deadline by itself when the runtime is idle: a thread is inside [`Runtime::block_on`], it and every
+    /// worker is parked, no task is queued, no [`spawn_blocking`] is queued or running, and no socket is ready for an operation that waits
+    /// for it. The runtime knows this exactly: after the call that wakes a task has returned, time does not move until the task has run.
+    /// Timers fire in the order of their deadlines, and equal ones in the order in which they were armed. `time::pause`,
+    /// `time::resume` and `time::advance` within the runtime act on its time, which all its threads share and no other runtime does.
+    ///
+    /// | holds time still | does not |
+    /// |---|---|
+    /// | a task that is queued, runs, or blocks its thread | a task that awaits a timer, a channel, another task |
+    /// | a socket that is ready, until the task that waits for it has been polled | an operation that waits for its peer: `accept`, `read`, `connect` |
+    /// | [`spawn_blocking`], from the call until the task that awaits it has been woken | threads of the user's own, whatever they do |
+    /// | a waker, or a callback of a `Timer`, that blocks | a nested `block_on` of the same runtime that waits |
+    /// | a task that waits in the `block_on` of another runtime | what happens in other runtimes |
+    /// | no thread is inside `block_on`, also while [`Runtime::shutdown_timeout`] waits | |
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_rt::time::{Instant, sleep};
+    /// use tourbillon_rt::{Runtime, spawn};
+    ///
+    /// let runtime = Runtime::builder().workers(4).start_paused(true).build()?;
+    /// runtime.block_on(async {
+    ///     let start = Instant::now();
+    ///     let tasks: Vec<_> = (1..=24).map(|hour| spawn(sleep(Duration::from_secs(3600 * hour)))).collect();
+    ///     for task in tasks {
+    ///         task.await.unwrap();
+    ///     }
+    ///     assert_eq!(start.elapsed(), Duration::from_secs(24 * 3600)); // and no time has passed
+    /// });
+    /// # Ok::<(), tourbillon_rt::BuildError>(())
+    /// ```
+    ///
+    /// A timer belongs to the runtime inside of which it is made: `runtime.block_on(sleep(d))` makes its argument outside. Write
+    /// `runtime.block_on(async { sleep(d).await })`.
+    ///
+    /// Linux delivers what is sent over the loopback device, or through a Unix socket, before the send returns. So no time limit passes
+    /// while such data is on its way. A kernel that leaves the delivery to a thread of its own, as real-time kernels do, is an exception.
+    ///
+    /// While time runs (after `time::resume`) all workers turn the same timers, and callbacks of a `Timer` are called on the runtime's
+    /// threads: do not measure the runtime like this.
+    #[cfg(feature = "test-util")]
+    pub fn start_paused(mut self, is_paused: bool) -> Builder {
+        self.clock = if is_paused { ClockChoice::Paused } else { ClockChoice::Monotonic };
+        self
+    }
+
+    /// Makes the runtime's time one that `time::pause` can stop later: until then it runs. As
+    /// [`start_paused`](Builder::start_paused) otherwise. (Feature `test-util`.)
+    ///
+    /// Timers that were made before `pause` follow it.
+    #[cfg(feature = "test-util")]
+    pub fn pausable(mut self, is_pausable: bool) -> Builder {
+        self.clock = if is_pausable { ClockChoice::Pausable } else { ClockChoice::Monotonic };
+        self
+    }
+
     /// Several threads will run its tasks, though it has no workers.
     fn has_guests(mut self) -> Builder {
         self.has_guests = true;
@@ -331,21 +413,67 @@ impl Builder {
         let backend = Backend::from_environment()?.unwrap_or(self.backend).choose();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = self.workers.unwrap_or(cores);
-        // A shard for each worker, some for `block_on`, and as many for all other threads as an engine has by itself.
-        let engine = clock::engine().shards(workers + 5 * cores + 4).build().map_err(BuildError::Engine)?;
-        let spares = (0..workers).map(|_| backend.workers_reactor().map(Spare::new)).collect::<Result<Vec<_>, _>>()?;
+        let EngineParts { engine, virtual_time, shared: shared_of_engine } = self.engine(workers + 5 * cores + 4)?;
+        let spare = |reactor| Spare::new(reactor, &virtual_time);
+        let spares = (0..workers).map(|_| backend.workers_reactor().map(spare)).collect::<Result<Vec<_>, _>>()?;
         let seats = spares.iter().map(|spare| Arc::clone(&spare.seat)).collect();
         // Without workers the first guest's is made now, so that a back end that cannot be had is refused here.
-        let first = if workers == 0 { Some(backend.reactor().map(Spare::new)?) } else { None };
+        let first = if workers == 0 { Some(backend.reactor().map(spare)?) } else { None };
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
         let watched = Watched { monitor, is_watched: workers > 0 || self.has_guests };
         let name = self.name.unwrap_or_else(|| "tourbillon-rt".into());
         let substitutes = Substitutes::new(&name, workers);
-        let shared = Arc::new(Shared::new(backend, engine, seats, watched, substitutes));
+        let shared = Arc::new(Shared::new(backend, engine, virtual_time, seats, watched, substitutes));
+        shared_of_engine.get_or_init(|| Arc::downgrade(&shared));
         shared.guests.expect(first);
         let mut runtime = Runtime { handle: Handle { shared }, threads: Vec::new(), monitor: None };
         runtime.start(spares, &name)?;
         Ok(runtime)
+    }
+
+    /// Builds the engine. `shards`: one for each worker, some for `block_on`, and as many for all other threads as an engine has by
+    /// itself.
+    fn engine(&self, shards: usize) -> Result<EngineParts, BuildError> {
+        #[cfg(feature = "test-util")]
+        if self.clock != ClockChoice::Monotonic {
+            return EngineParts::pausable(self.clock);
+        }
+        let engine = clock::engine().shards(shards).build().map_err(BuildError::Engine)?;
+        Ok(EngineParts { engine, virtual_time: VirtualTime::default(), shared: Arc::default() })
+    }
+}
+
+/// An engine, and what ties it to its runtime.
+struct EngineParts {
+    engine: Engine,
+    virtual_time: VirtualTime,
+    /// The runtime that turns the engine, once it is there.
+    shared: Arc<OnceLock<Weak<Shared>>>,
+}
+
+#[cfg(feature = "test-util")]
+impl EngineParts {
+    /// An engine with one shard, so that timers fire in order, that the runtime's threads turn. They look at its timers before they
+    /// park; other threads that arm a timer before all others call them.
+    fn pausable(clock: ClockChoice) -> Result<EngineParts, BuildError> {
+        let shared: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+        let its = Arc::clone(&shared);
+        let driver = Driver::external_with(move || {
+            let shared = its.get().and_then(Weak::upgrade);
+            let is_turned_here =
+                |shared: &Shared| context::with_seat(|seat| seat.is_some_and(|worker| worker.shared().is_same(shared)));
+            if let Some(shared) = shared.filter(|shared| !is_turned_here(shared)) {
+                shared.call_all();
+            }
+        });
+        // A heap knows the next deadline without upkeep, which a wheel would do at each move.
+        let engine =
+            Engine::builder().clock(Clock::pausable()).shards(1).queue(QueueKind::Heap).driver(driver).exact().build();
+        let engine = engine.map_err(BuildError::Engine)?;
+        if clock == ClockChoice::Paused {
+            engine.clock().pause();
+        }
+        Ok(EngineParts { engine, virtual_time: VirtualTime::pausable(), shared })
     }
 }
 
@@ -415,6 +543,21 @@ impl Handle {
         T: Send + 'static,
     {
         let handle = self.clone();
+        if let Some(held) = self.shared.hold_time() {
+            // The function runs as a task of its own, inside a closure of the pool. So when `run` returns, the task that awaits the
+            // result has been woken, and only then may time move.
+            let call = async move {
+                let _entered = handle.enter();
+                returned(f)
+            };
+            let (runnable, task) = async_task::spawn(call, |_| ());
+            unblock(move || {
+                let _ = runnable.run();
+                drop(held);
+            })
+            .detach();
+            return JoinHandle::new(task, Arc::default());
+        }
         let task = unblock(move || {
             let _entered = handle.enter();
             returned(f)

@@ -13,11 +13,13 @@
 mod alarm;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(shuttle))]
 use self::alarm::MonitorAlarm;
 use super::shared::Shared;
+use super::virtual_time;
 use crate::reactor::Batch;
 #[cfg(shuttle)]
 use crate::sync::scheduled::MonitorAlarm;
@@ -72,7 +74,7 @@ impl Watching {
 }
 
 /// The thread. It ends when the runtime does.
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &Arc<Shared>) {
     let monitor = &shared.monitor;
     let mut batch = Batch::default();
     loop {
@@ -81,6 +83,11 @@ pub(super) fn run(shared: &Shared) {
             return;
         }
         let stuck: Vec<_> = shared.all_seats(|seats| seats.filter(|seat| seat.is_stuck()).cloned().collect());
+        // The wakers that it takes from the reactor of a blocked worker are woken before time can move, be the worker parked by then.
+        let _held = if stuck.is_empty() { None } else { shared.hold_time() };
+        if !stuck.is_empty() {
+            virtual_time::turn_if_running(shared);
+        }
         for seat in stuck {
             seat.stand_in(&mut batch);
             if !seat.stealer.is_empty() {

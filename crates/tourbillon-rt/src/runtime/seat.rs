@@ -7,6 +7,7 @@ use async_task::Runnable;
 use tourbillon::StandIn;
 
 use super::registry::Registry;
+use super::virtual_time::VirtualTime;
 use crate::reactor::{Batch, Reactor};
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lock};
 
@@ -25,6 +26,8 @@ pub(crate) struct Seat {
     steps_seen: AtomicU64,
     /// How its timers are fired while it is blocked.
     stand_in: Mutex<Option<StandIn>>,
+    /// Of its runtime.
+    pub(super) virtual_time: VirtualTime,
 }
 
 /// A task runs, until it is dropped.
@@ -48,7 +51,7 @@ const ASLEEP: u8 = 1;
 const CALLED: u8 = 2;
 
 impl Seat {
-    pub(super) fn new(reactor: Arc<Reactor>, stealer: Stealer<Runnable>) -> Seat {
+    pub(super) fn new(reactor: Arc<Reactor>, stealer: Stealer<Runnable>, virtual_time: VirtualTime) -> Seat {
         Seat {
             reactor,
             stealer,
@@ -59,6 +62,7 @@ impl Seat {
             steps: AtomicU64::new(0),
             steps_seen: AtomicU64::new(0),
             stand_in: Mutex::new(None),
+            virtual_time,
         }
     }
 
@@ -103,6 +107,7 @@ impl Seat {
         self.inbox_len.store(inbox.len(), Ordering::SeqCst);
         drop(inbox);
         self.call();
+        self.virtual_time.wait_for_move();
     }
 
     /// By the owner.
@@ -118,6 +123,16 @@ impl Seat {
 
     pub(super) fn has_mail(&self) -> bool {
         self.inbox_len.load(Ordering::SeqCst) > 0
+    }
+
+    /// By the thread that moves virtual time: whether the owner is parked, and no task waits for it.
+    #[cfg(any(feature = "test-util", all(test, loom)))]
+    pub(super) fn is_idle(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.reactor.has_removals() {
+            return false;
+        }
+        self.is_asleep() && !self.has_mail() && self.stealer.is_empty()
     }
 
     /// By the owner: a task begins, possibly inside of another that blocks on it.

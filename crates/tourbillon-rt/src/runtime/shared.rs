@@ -20,6 +20,7 @@ use super::registry::Registry;
 use super::seat::Seat;
 use super::sleepers::Sleepers;
 use super::substitutes::{self, Substitutes};
+use super::virtual_time::{VirtualTime, WorkEnd};
 use super::worker::Spare;
 use crate::backend::Backend;
 use crate::sync::{AtomicBool, AtomicUsize, Injector, Ordering, contain};
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(super) monitor: Monitor,
     pub(super) sleepers: Sleepers,
     pub(super) substitutes: Substitutes,
+    pub(super) virtual_time: VirtualTime,
     /// So many workers have not ended.
     working: AtomicUsize,
     /// No new tasks.
@@ -45,6 +47,9 @@ pub(crate) struct Shared {
     /// Nobody runs tasks any more.
     stopped: AtomicBool,
 }
+
+/// Holds virtual time still until it is dropped.
+pub(super) struct HeldTime(Arc<Shared>);
 
 /// The monitor, and whether it has a thread.
 pub(super) struct Watched {
@@ -56,6 +61,7 @@ impl Shared {
     pub(super) fn new(
         backend: Backend,
         engine: Engine,
+        virtual_time: VirtualTime,
         seats: Vec<Arc<Seat>>,
         watched: Watched,
         substitutes: Substitutes,
@@ -73,6 +79,7 @@ impl Shared {
             monitor,
             sleepers: Sleepers::default(),
             substitutes,
+            virtual_time,
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -90,7 +97,7 @@ impl Shared {
     /// For one more thread. What was allowed when the runtime was built may be forbidden by now: then it is epoll.
     pub(super) fn new_seat(&self) -> Option<Spare> {
         let reactor = self.backend.reactor().or_else(|_| Backend::Epoll.reactor());
-        reactor.ok().map(Spare::new)
+        reactor.ok().map(|reactor| Spare::new(reactor, &self.virtual_time))
     }
 
     /// A task was woken, or is new.
@@ -127,6 +134,7 @@ impl Shared {
     fn call_for_queued(self: &Arc<Self>) {
         self.sleepers.call_one();
         self.call_substitute_if_deserted();
+        self.virtual_time.wait_for_move();
         if self.is_stopped() {
             self.drain();
         }
@@ -138,6 +146,23 @@ impl Shared {
         if self.substitutes.is_deserted() && !self.injector.is_empty() {
             substitutes::call(self);
         }
+    }
+
+    /// Holds virtual time still. `None` if the runtime has none.
+    pub(super) fn hold_time(self: &Arc<Self>) -> Option<HeldTime> {
+        self.virtual_time.is_pausable().then(|| {
+            self.virtual_time.begin_work();
+            HeldTime(Arc::clone(self))
+        })
+    }
+
+    /// By the thread that moves virtual time: whether nothing holds it still but, maybe, sockets.
+    #[cfg(feature = "test-util")]
+    pub(super) fn is_idle(&self) -> bool {
+        self.virtual_time.may_move()
+            && !self.is_stopping()
+            && self.injector.is_empty()
+            && self.all_seats(|mut seats| Iterator::all(&mut seats, |seat| seat.is_idle()))
     }
 
     /// Wakes everybody.
@@ -239,6 +264,15 @@ impl Shared {
                 crossbeam_deque::Steal::Retry => {}
                 crossbeam_deque::Steal::Empty => return,
             }
+        }
+    }
+}
+
+impl Drop for HeldTime {
+    fn drop(&mut self) {
+        // The seats look whether time moves now.
+        if self.0.virtual_time.end_work() != WorkEnd::NotLast {
+            self.0.call_all();
         }
     }
 }

@@ -34,6 +34,7 @@ use super::seat::{FallingAsleep, Seat};
 use super::shared::Shared;
 use super::sleepers::Woken;
 use super::substitutes::DEPTH;
+use super::virtual_time::{self, Mover, VirtualTime};
 use crate::clock;
 use crate::reactor::{Batch, Reactor};
 use crate::sync::{Queue, contain, dispose, thread};
@@ -80,9 +81,11 @@ pub(super) enum Role {
 
 /// What a turn of the loop needs.
 struct Turning {
-    /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers.
+    /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers. Nor if all threads of the
+    /// runtime turn the same timers, because its time can be virtual.
     timers: Option<tourbillon::Worker>,
     batch: Batch,
+    mover: Mover,
 }
 
 /// What a turn of the timers has done.
@@ -100,9 +103,10 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    pub(super) fn new(reactor: Reactor) -> Spare {
+    pub(super) fn new(reactor: Reactor, virtual_time: &VirtualTime) -> Spare {
+        let reactor = virtual_time::prepare(reactor, virtual_time);
         let queue = Queue::new_fifo();
-        let seat = Arc::new(Seat::new(Arc::new(reactor), queue.stealer()));
+        let seat = Arc::new(Seat::new(Arc::new(reactor), queue.stealer(), virtual_time.clone()));
         Spare { seat, queue }
     }
 }
@@ -117,10 +121,12 @@ impl Worker {
         let timers = match role {
             // It comes and goes, and is blocked as its users please: its timers are the driver's.
             Role::Passer => None,
+            // All threads share one shard: see `virtual_time`.
+            _ if shared.virtual_time.is_pausable() => None,
             _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call())),
         };
         seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
-        let turning = RefCell::new(Turning { timers, batch: Batch::default() });
+        let turning = RefCell::new(Turning { timers, batch: Batch::default(), mover: Mover::default() });
         let shared = Arc::clone(shared);
         let (nature, role) = (role, Cell::new(role));
         let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
@@ -302,8 +308,18 @@ impl Worker {
     /// Fires what is due, up to a batch.
     pub(super) fn turn_timers(&self) -> Fired {
         let _step = self.seat.step();
-        let turn = self.turning.borrow_mut().timers.as_mut().map(tourbillon::Worker::turn);
+        let turning = &mut *self.turning.borrow_mut();
+        let turn = match &mut turning.timers {
+            Some(timers) => Some(timers.turn()),
+            None => virtual_time::turn(&self.shared, self.fires_shared_timers()),
+        };
         turn.map_or(Fired { count: 0, more: false }, |turn| Fired { count: turn.fired as u32, more: turn.more })
+    }
+
+    /// Whether it is for this thread to move virtual time: it runs tasks, or no other thread does. So the tasks that a timer wakes are queued
+    /// where they run, and with one worker always in the same order.
+    fn fires_shared_timers(&self) -> bool {
+        self.is_runner_by_nature() || !self.shared.has_workers()
     }
 
     pub(super) fn reap(&self) {
@@ -324,11 +340,17 @@ impl Worker {
     /// Sleeps until there is something to do, or that time at most.
     pub(super) fn sleep(&self, most: Option<Time>) {
         let turning = &mut *self.turning.borrow_mut();
-        let next = turning.timers.as_ref().and_then(tourbillon::Worker::next_turn);
+        let next = match &turning.timers {
+            Some(timers) => timers.next_turn(),
+            None => virtual_time::next_turn(&self.shared),
+        };
         let too_short = turning.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
         let until = [next, most].into_iter().flatten().min();
         if until.is_some_and(|until| until - clock::now() <= Span::from(too_short)) {
             return self.reap_into(&mut turning.batch);
+        }
+        if virtual_time::finds_removals(&self.seat, &mut turning.batch) {
+            return self.dispatch(&mut turning.batch);
         }
         if self.seat.fall_asleep() == FallingAsleep::Called {
             // Also who calls itself all the time hears of its sockets.
@@ -337,13 +359,15 @@ impl Worker {
         if self.runs_all_tasks() {
             self.shared.sleepers.add(&self.seat);
         }
-        if self.has_task() || self.is_about_to_end() {
+        let has_work = self.has_task() || self.is_about_to_end();
+        if has_work || turning.mover.finds_work(&self.shared, &self.seat, self.fires_shared_timers()) {
             let _ = self.seat.reactor.reap(&mut turning.batch);
         } else if self.seat.reactor.wait(until, &mut turning.batch).is_err() {
             // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
             thread::sleep(Duration::from_millis(1));
         }
         self.seat.wake_up();
+        self.shared.virtual_time.wait_for_move();
         if self.runs_all_tasks() && self.shared.sleepers.remove(&self.seat) == Woken::ToSearch {
             let found = self.has_task() || self.steal();
             self.shared.sleepers.has_searched();
@@ -356,6 +380,7 @@ impl Worker {
         }
         // By who is awake: nobody is to call somebody who is inside of a waker for a sleeper.
         self.dispatch(&mut turning.batch);
+        turning.mover.wake(&self.shared, &self.seat);
     }
 
     /// At the runtime's end: whether the thread looks around once more instead of sleeping, because no call would tell it to. A worker

@@ -17,7 +17,7 @@ use crate::core::Core;
 
 /// So many turns in one moment are for callbacks that come of callbacks. Then time moves on all the same: it may be that they
 /// never end.
-pub(super) const AT_ONCE: usize = 1 << 16;
+pub(crate) const AT_ONCE: usize = 1 << 16;
 
 /// The way from what a clock shows to a later time.
 pub(crate) struct Way<'a> {
@@ -79,6 +79,10 @@ impl Way<'_> {
 
     /// Moves time to the next deadline and fires what is due. `false`: there is none before the end, and time has come there.
     pub(crate) fn step(&mut self) -> bool {
+        #[cfg(feature = "test-util")]
+        if self.core.clock.is_pausable() {
+            return self.core.step_paused(self.to);
+        }
         let (now, mut next) = (self.core.clock.now(), self.core.next_step());
         if next <= now {
             self.at_once += 1;

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 #[cfg(feature = "tokio")]
-use self::advance::AT_ONCE;
+pub(crate) use self::advance::AT_ONCE;
 #[cfg(feature = "test-util")]
 pub(crate) use self::advance::Way;
 #[cfg(feature = "tokio")]
@@ -215,12 +215,12 @@ impl Driving {
     }
 
     /// The driver is awake: nobody needs to ring.
-    fn awake(&self) {
+    pub(crate) fn awake(&self) {
         self.planned.store(0, Ordering::SeqCst);
     }
 
     /// The driver is about to sleep. `None`: it must not, a wish has come in that is earlier, or calls that it has to make.
-    fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
+    pub(crate) fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
         let at = core.next_round(floor);
         self.floor.store(floor.as_nanos(), Ordering::SeqCst);
         let set = self.alarm.set(at);

@@ -15,7 +15,7 @@ use super::{IN_USE, threads, watcher};
 use crate::core::Core;
 use crate::driver::Way;
 use crate::home;
-use crate::{Clock, Driver, Engine};
+use crate::{Clock, Driver, Engine, auto_advance};
 
 /// Whose time it is, where a function of this module is called.
 enum Scope {
@@ -102,10 +102,19 @@ impl Scope {
 /// # Elsewhere, timers made before stay on the real clock
 /// On a thread outside Tokio, and in a runtime with several workers, virtual time begins with this call. If the calling thread has armed
 /// timers before, a note on the standard error stream says that those do not follow.
+///
+/// Where an engine is [entered](Engine::enter) whose clock can be moved, as in the tasks of a paused runtime of `tourbillon-rt`, all
+/// functions of this module act on that engine.
+///
+/// # Panics
+/// If an engine is entered on this thread whose clock cannot be paused: its timers would not follow. And in a current-thread Tokio runtime
+/// that was built without `enable_time`, whose clock nothing could move.
 pub fn pause() {
+    auto_advance::expect_no_real_time();
     let scope = Scope::current_or_new();
     IN_USE.store(true, Ordering::Relaxed);
     match &scope {
+        Scope::Manual(engine) if engine.clock().is_pausable() => auto_advance::pause(engine),
         Scope::Manual(engine) => engine.clock().set(engine.clock().now()),
         #[cfg(feature = "tokio")]
         Scope::Runtime(_) if scope.is_paused() => {}
@@ -130,6 +139,7 @@ pub fn pause() {
 /// ```
 pub fn resume() {
     match Scope::current().filter(Scope::is_paused) {
+        Some(Scope::Manual(engine)) if engine.clock().is_pausable() => auto_advance::resume(&engine),
         Some(Scope::Manual(engine)) => {
             engine.clock().let_go();
             watcher::start(engine.core());

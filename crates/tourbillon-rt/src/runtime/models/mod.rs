@@ -6,17 +6,19 @@ mod guests;
 mod monitor;
 mod nested;
 mod tasks;
+mod virtual_time;
 
 use std::sync::Arc;
 
 use super::seat::{FallingAsleep, Seat};
+use super::virtual_time::VirtualTime;
 use super::worker::Spare;
 use crate::reactor::Batch;
 use crate::reactor::models::deaf_reactor;
 
 /// One whose reactor hears nothing but calls.
 fn seat() -> Arc<Seat> {
-    Spare::new(deaf_reactor()).seat
+    Spare::new(deaf_reactor(), &VirtualTime::default()).seat
 }
 
 /// As `Worker::sleep` does, but for the list of sleepers.
