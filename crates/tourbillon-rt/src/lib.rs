@@ -118,6 +118,9 @@ mod readmes {
     #[doc = include_str!("../../../README.md")]
     struct OfTheProject;
 
+    #[doc = include_str!("../../../docs/testing-with-virtual-time.md")]
+    struct TestingWithVirtualTime;
+
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 }

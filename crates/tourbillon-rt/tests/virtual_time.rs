@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant as RealInstant};
 
 use support::{Flag, Random, eventually, give_way, in_a_child, in_time, kind, ms, on_each_backend, pair};
-use tourbillon::{Outcome, Time, Timer};
+use tourbillon::{Outcome, Scheduler, Time, Timer};
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::{self, Instant};
 use tourbillon_rt::{Backend, JoinError, Runtime, spawn, spawn_blocking, spawn_local};
@@ -997,5 +997,28 @@ fn b6_a_paused_runtime_ends_while_its_tasks_sleep() {
         });
         assert!(!polled);
         drop(runtime.handle().spawn_blocking(|| thread::sleep(ms(5))));
+    });
+}
+
+#[test]
+fn d61_a_scheduler_with_its_default_threads_makes_each_run_at_its_own_time() {
+    on_each_size(|runtime| {
+        runtime.block_on(async {
+            let (start, log) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+            let jobs: Scheduler<u32> = Scheduler::builder().build().unwrap();
+            let seen = Arc::clone(&log);
+            let job = move |_: &_| {
+                // Slow in real time: the clock waits.
+                thread::sleep(ms(2));
+                seen.lock().unwrap().push(start.elapsed());
+            };
+            jobs.schedule(1, secs(60), job).unwrap();
+            time::advance(secs(600)).await;
+            let minutes = |count: u64| (1..=count).map(|minute| secs(60 * minute)).collect::<Vec<_>>();
+            assert_eq!(*log.lock().unwrap(), minutes(10));
+            // The same when the runtime moves its clock by itself.
+            time::sleep(secs(630)).await;
+            assert_eq!(*log.lock().unwrap(), minutes(20));
+        });
     });
 }

@@ -232,8 +232,8 @@ pub use timer::Timer;
 pub use tourbillon_queue::{Span, Time};
 pub use worker::{StandIn, Worker};
 
-/// Compiles the code in the README and the guides. (That of the project's README is compiled by `tourbillon-rt`, which knows all that it
-/// shows.)
+/// Compiles the code in the README and the guides. (Those of the project's README and of "Testing with virtual time" are compiled by
+/// `tourbillon-rt`, which knows all that they show.)
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]
@@ -241,9 +241,6 @@ mod documents {
 
     #[doc = include_str!("../../../docs/moving-from-tokio.md")]
     struct MovingFromTokio;
-
-    #[doc = include_str!("../../../docs/testing-with-virtual-time.md")]
-    struct TestingWithVirtualTime;
 
     #[doc = include_str!("../../../docs/choosing-slack.md")]
     struct ChoosingSlack;

@@ -131,7 +131,8 @@ impl Work {
     /// Whether there is any.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_under_way(&self) -> bool {
-        lock(&self.state).under_way > 0 && !self.is_closed.load(Ordering::SeqCst)
+        let state = lock(&self.state);
+        (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst)
     }
 
     /// Waits until there is none, or the engine is shut down.

@@ -17,6 +17,13 @@ impl TourbillonRt {
         TourbillonRt::named(NAME)
     }
 
+    /// With one worker, and time that is paused from the start.
+    #[cfg(feature = "virtual")]
+    pub(crate) fn paused() -> TourbillonRt {
+        let runtime = tourbillon_rt::Runtime::builder().workers(1).start_paused(true).build();
+        TourbillonRt(runtime.expect("a runtime can be built"))
+    }
+
     /// The name says which back end.
     pub(crate) fn named(name: &str) -> TourbillonRt {
         let backend = match name {

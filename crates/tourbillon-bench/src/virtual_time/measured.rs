@@ -10,9 +10,10 @@ use super::{by_hand, multi};
 use crate::harness::{Choice, Entry, Interval, WarmUp, arm, measure_with_interval, per_operation, settle};
 use crate::report::Report;
 use crate::systems::tokio::Tokio;
-use crate::systems::{Runtime, tokio, tourbillon};
+use crate::systems::tourbillon_rt::TourbillonRt;
+use crate::systems::{Runtime, tokio, tourbillon, tourbillon_rt};
 
-const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, by_hand::NAME, multi::NAME];
+const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::CURRENT, tourbillon_rt::NAME, by_hand::NAME, multi::NAME];
 
 const NANOS: &str = "ns_per_sleep";
 const INTERVAL: Interval = Interval { low: "ns_per_sleep_low", high: "ns_per_sleep_high" };
@@ -26,6 +27,7 @@ pub(super) fn run(choice: &Choice, report: &mut Report) {
         let entries = vec![
             entry(tourbillon::NAME, &work, |work| in_runtime(Tokio::paused(), tourbillon::sleep, work)),
             entry(tokio::CURRENT, &work, |work| in_runtime(Tokio::paused(), tokio::sleep, work)),
+            entry(tourbillon_rt::NAME, &work, |work| in_runtime(TourbillonRt::paused(), tourbillon::sleep, work)),
             entry(by_hand::NAME, &work, by_hand::run),
             entry(multi::NAME, &work, multi::run),
         ];

@@ -177,9 +177,15 @@ impl<K: Send + Sync + 'static> Builder<K> {
         let scheduler = Scheduler { owner: Arc::new(Owner::new(shared, engine, self.wall)) };
         let Owner { shared, engine, .. } = &*scheduler.owner;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
+        // Until they have all looked for work, one of them may be setting the bell.
+        shared.begin_work(&mut shared.lock());
         for _ in 0..threads {
             let (shared, engine) = (Arc::clone(shared), engine.clone());
-            thread::Builder::new().name("tourbillon-jobs".into()).spawn(move || shared.work(&engine))?;
+            let thread = thread::Builder::new().name("tourbillon-jobs".into());
+            if let Err(refused) = thread.spawn(move || shared.work(&engine)) {
+                scheduler.owner.shared.rest(scheduler.owner.shared.lock());
+                return Err(refused);
+            }
         }
         // So that it hears of the engine's end.
         shared.changed(shared.lock());

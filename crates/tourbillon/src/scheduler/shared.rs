@@ -223,10 +223,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// After a change that gives a thread something to do.
     pub(super) fn alert(&self, mut book: MutexGuard<'_, Book<K>>) {
         book.alerts += 1;
-        if self.threads > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
-            // Under the lock, so before a thread finds that nothing is left to do.
-            self.core.begin_work(1);
-        }
+        self.begin_work(&mut book);
         let is_called_up = book.call();
         let is_to_be_called = self.threads == 0 && !std::mem::replace(&mut book.is_called, true);
         drop(book);
@@ -371,8 +368,15 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
     }
 
+    /// Tells the engine that a thread has something to do, under the lock: so before a thread finds that nothing is left.
+    pub(super) fn begin_work(&self, book: &mut Book<K>) {
+        if self.threads > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
+            self.core.begin_work(1);
+        }
+    }
+
     /// Tells the engine that no thread does anything.
-    fn rest(&self, mut book: MutexGuard<'_, Book<K>>) {
+    pub(super) fn rest(&self, mut book: MutexGuard<'_, Book<K>>) {
         let was_at_work = std::mem::replace(&mut book.is_at_work, false);
         drop(book);
         if was_at_work {
