@@ -371,7 +371,7 @@ impl Core {
     /// Gives how many timers fired.
     #[cfg(feature = "tokio")]
     pub(crate) fn drive(&self) -> usize {
-        let (mut batch, mut fired) = (Vec::with_capacity(BATCH), 0);
+        let (mut batch, mut fired) = (Vec::new(), 0);
         for _ in 0..AT_ONCE {
             self.driving.awake();
             let round = self.round(self.clock.now(), &mut batch);

@@ -43,10 +43,11 @@ pub(crate) struct RuntimeAlarm {
     resident: Mutex<Resident>,
     /// The engine that has this alarm.
     engine: OnceLock<Weak<Owner>>,
-    this: Weak<RuntimeAlarm>,
 }
 
 struct Setting {
+    /// What the sleep is polled with: it turns the engine. `None` when the runtime has ended, or the engine is gone.
+    waker: Option<Waker>,
     /// What Tokio's driver moves its clock to, if there is such a time.
     sleep: Option<Pin<Box<Sleep>>>,
     /// Another, a millisecond later. It never ends: when the first has, both are set again or dropped.
@@ -54,8 +55,6 @@ struct Setting {
     /// While Tokio's driver has no sleep at all, each that is added wakes it, by a system call, and it looks for events once more
     /// before it moves its clock. As long as it has this one, a later deadline is added for nothing.
     next: Option<Pin<Box<Sleep>>>,
-    /// The runtime has ended, or the engine is gone.
-    is_over: bool,
 }
 
 #[derive(Default)]
@@ -87,14 +86,15 @@ impl RuntimeAlarm {
         let _context = runtime.enter();
         // Tokio panics if the runtime was built without a time driver, and there is no way to ask it before.
         std::panic::catch_unwind(|| drop(tokio::time::sleep_until(Instant::now()))).ok()?;
-        Some(Arc::new_cyclic(|this| RuntimeAlarm {
+        let alarm = Arc::new(RuntimeAlarm {
             runtime: runtime.clone(),
             clock,
-            setting: Mutex::new(Setting { sleep: None, next: None, is_over: false }),
+            setting: Mutex::new(Setting { waker: None, sleep: None, next: None }),
             resident: Mutex::default(),
             engine: OnceLock::new(),
-            this: this.clone(),
-        }))
+        });
+        lock(&alarm.setting).waker = Some(Waker::from(Arc::clone(&alarm)));
+        Some(alarm)
     }
 
     /// From now on it turns this engine, until the runtime ends. Then `end` is called.
@@ -110,16 +110,16 @@ impl RuntimeAlarm {
     /// Sets it to go off at `at`, and not before.
     pub(crate) fn set(&self, at: Time) {
         let mut setting = lock(&self.setting);
-        let Some(this) = self.this.upgrade().filter(|_| !setting.is_over) else { return };
+        let Setting { waker: Some(waker), sleep, next } = &mut *setting else { return };
         if at.is_never() {
             // Tokio disarms a sleep that is dropped.
-            (setting.sleep, setting.next) = (None, None);
+            (*sleep, *next) = (None, None);
             return;
         }
-        let (waker, at) = (Waker::from(this), self.instant_for(at));
+        let at = self.instant_for(at);
         IS_SETTING.set(true);
-        let poll = self.set_sleep(&mut setting.sleep, at, &waker);
-        let _never = self.set_sleep(&mut setting.next, at + Duration::from_nanos(MILLISECOND), Waker::noop());
+        let poll = self.set_sleep(sleep, at, waker);
+        let _never = self.set_sleep(next, at + Duration::from_nanos(MILLISECOND), Waker::noop());
         IS_SETTING.set(false);
         drop(setting);
         if poll.is_ready() {
@@ -152,12 +152,8 @@ impl RuntimeAlarm {
 
     /// When the runtime or the engine ends: never goes off again.
     pub(crate) fn close(&self) {
-        let sleeps = {
-            let mut setting = lock(&self.setting);
-            setting.is_over = true;
-            (setting.sleep.take(), setting.next.take())
-        };
-        drop(sleeps);
+        let setting = std::mem::replace(&mut *lock(&self.setting), Setting { waker: None, sleep: None, next: None });
+        drop(setting);
         let waker = lock(&self.resident).waker.take();
         drop(waker);
     }

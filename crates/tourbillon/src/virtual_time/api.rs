@@ -47,7 +47,7 @@ impl Scope {
     fn current_or_new() -> Scope {
         Scope::current().unwrap_or_else(|| {
             super::tell_of_earlier_timers();
-            let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(1).exact().build();
+            let engine = super::builder(Clock::manual()).driver(Driver::external()).build();
             let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
             #[cfg(feature = "tokio")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {

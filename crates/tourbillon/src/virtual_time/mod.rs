@@ -27,7 +27,7 @@ pub use self::api::{advance, auto_advance, blocking_advance, pause, resume, run}
 #[cfg(feature = "test-util")]
 pub(crate) use self::watcher::Watch;
 use crate::core::CoreRef;
-use crate::home;
+use crate::{Builder, Clock, Engine, QueueKind, home};
 
 /// Whether some clock of this process is or was virtual.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -57,6 +57,12 @@ pub(crate) fn look() -> Option<CoreRef> {
     return threads::core();
     #[cfg(not(feature = "test-util"))]
     None
+}
+
+/// An engine for virtual time: with one shard, so that timers fire in order, and a heap, which knows its next deadline after each change
+/// without a search.
+fn builder(clock: Clock) -> Builder {
+    Engine::builder().clock(clock).shards(1).queue(QueueKind::Heap).exact()
 }
 
 /// Tells on the standard error stream of timers that do not follow a virtual clock: the first of them on each thread.

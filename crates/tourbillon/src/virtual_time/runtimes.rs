@@ -97,7 +97,7 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     if is_paused {
         IN_USE.store(true, Ordering::Relaxed);
     }
-    let engine = Engine::builder().clock(clock).driver(Driver::on_runtime(alarm.clone())).shards(1).exact().build();
+    let engine = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build();
     let engine = engine.expect("an engine that Tokio turns needs nothing that could fail");
     insert(runtime.id(), Some(engine.clone()));
     let end = OnEnd(runtime.id());
