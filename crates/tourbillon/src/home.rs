@@ -252,23 +252,36 @@ fn current<'a>() -> Option<&'a Home> {
 /// With the current home.
 #[inline(always)]
 pub(crate) fn with_current<R>(f: impl FnOnce(&Home) -> R) -> R {
-    #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if let Some(core) = crate::virtual_time::current_core() {
-        return with(core.as_ptr(), f);
-    }
-    match current() {
+    match usable() {
         Some(home) => f(home),
         None => with_new_current(f),
     }
 }
 
+/// The home that a timer made here belongs to, if it has been made.
+#[inline(always)]
+fn usable<'a>() -> Option<&'a Home> {
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    if crate::virtual_time::is_possible() {
+        return virtual_or_current();
+    }
+    current()
+}
+
+/// The same where time may be virtual.
+#[cfg(any(feature = "test-util", feature = "tokio"))]
+#[cold]
+#[inline(never)]
+fn virtual_or_current<'a>() -> Option<&'a Home> {
+    let Some(core) = crate::virtual_time::look() else { return current() };
+    // SAFETY: just found among this thread's homes, and it keeps its core. The reference does not leave the callers of `usable`, which
+    // end no thread and make no other home.
+    find_or_make(core.as_ptr()).map(|home| unsafe { &*home })
+}
+
 /// With the current home, if there is one already.
 pub(crate) fn with_known<R>(f: impl FnOnce(Option<&Home>) -> R) -> R {
-    #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if let Some(core) = crate::virtual_time::current_core() {
-        return with(core.as_ptr(), |home| f(Some(home)));
-    }
-    f(current())
+    f(usable())
 }
 
 /// With the home in the engine that has this core, to which the caller holds a reference.

@@ -35,16 +35,14 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 /// Whether a current-thread Tokio runtime has an engine of its own even while its clock runs.
 const ALWAYS: bool = cfg!(all(feature = "test-util", feature = "tokio"));
 
-/// The core of the engine that a timer made here belongs to because time is virtual here, if it is. An engine that the thread has entered
-/// comes first.
+/// Whether time may be virtual here: whether each timer has to [look](look).
 #[inline(always)]
-pub(crate) fn current_core() -> Option<CoreRef> {
-    if ALWAYS || cfg!(debug_assertions) || IN_USE.load(Ordering::Relaxed) { look() } else { None }
+pub(crate) fn is_possible() -> bool {
+    ALWAYS || cfg!(debug_assertions) || IN_USE.load(Ordering::Relaxed)
 }
 
-/// The same, whatever it costs: for the first timer of a thread.
-#[cold]
-#[inline(never)]
+/// The core of the engine that a timer made here belongs to because time is virtual here, if it is. An engine that the thread has entered
+/// comes first.
 pub(crate) fn look() -> Option<CoreRef> {
     if home::has_entered() {
         return None;
