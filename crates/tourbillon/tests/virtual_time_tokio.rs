@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io::Write;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant as RealInstant};
 
@@ -534,4 +534,23 @@ fn e2_runtimes_that_are_stepped_in_turn_on_one_thread_keep_their_own_time() {
         ticks[number] += 1;
     }
     assert_eq!(ticks, [20; 5]);
+}
+
+#[test]
+fn e2_threads_that_make_the_first_timers_of_a_runtime_at_once_share_its_time() {
+    for _ in 0..50 {
+        let (runtime, start) = (runtime(true), Barrier::new(4));
+        let first = || {
+            let _context = runtime.enter();
+            start.wait();
+            time::try_sleep(HOUR).unwrap()
+        };
+        let sleeps: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(first)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(sleeps.iter().all(|sleep| sleep.outcome().is_none()));
+        runtime.block_on(async { time::sleep(HOUR).await });
+        assert!(sleeps.iter().all(|sleep| sleep.outcome() == Some(Outcome::Fired)));
+    }
 }

@@ -141,6 +141,8 @@ impl RuntimeAlarm {
                 sleep.as_mut().reset(at);
                 sleep
             }
+            // A thread that is ending cannot enter a context. The resident sets it.
+            None if Handle::try_current().is_err_and(|none| none.is_thread_local_destroyed()) => return Poll::Ready(()),
             None => {
                 let _context = self.runtime.enter();
                 sleep.insert(Box::pin(tokio::time::sleep_until(at)))

@@ -52,7 +52,7 @@ impl Scope {
             #[cfg(feature = "tokio")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 assert!(!runtimes::has_clock(&runtime), "{}", runtimes::NO_TIME_DRIVER);
-                runtimes::set(&runtime, &engine);
+                let engine = runtimes::set(&runtime, engine).expect(runtimes::NO_TIME_DRIVER);
                 return Scope::Manual(engine);
             }
             threads::set(engine.clone());

@@ -55,15 +55,14 @@ pub(super) fn find(runtime: Id) -> Option<Option<Engine>> {
     ENGINES.read().unwrap_or_else(PoisonError::into_inner).get(&runtime).cloned()
 }
 
-/// Makes this engine the one of a runtime, which has none.
+/// Makes this engine the one of a runtime, unless another thread was faster. Gives the one that it has.
 #[cfg(feature = "test-util")]
-pub(super) fn set(runtime: &Handle, engine: &Engine) {
-    insert(runtime.id(), Some(engine.clone()));
-    let end = OnEnd(runtime.id());
-    drop(runtime.spawn(async move {
-        let _end = end;
-        std::future::pending::<()>().await;
-    }));
+pub(super) fn set(runtime: &Handle, engine: Engine) -> Option<Engine> {
+    let (has, is_new) = insert(runtime.id(), Some(engine));
+    if is_new {
+        remove_at_the_end(runtime);
+    }
+    has
 }
 
 /// Said where a clock stands still for ever.
@@ -88,7 +87,9 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     let clock = Clock::of_runtime(clock);
     let Some(alarm) = RuntimeAlarm::new(runtime, clock.clone()) else {
         assert!(!is_paused, "{NO_TIME_DRIVER}");
-        insert(runtime.id(), None);
+        if insert(runtime.id(), None).1 {
+            remove_at_the_end(runtime);
+        }
         return None;
     };
     if !ALWAYS {
@@ -99,15 +100,40 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     }
     let engine = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build();
     let engine = engine.expect("an engine that Tokio turns needs nothing that could fail");
-    insert(runtime.id(), Some(engine.clone()));
-    let end = OnEnd(runtime.id());
-    alarm.start(engine.downgrade(), move || drop(end));
-    Some(engine)
+    let handle = engine.downgrade();
+    let (has, is_new) = insert(runtime.id(), Some(engine));
+    if is_new {
+        let end = OnEnd(runtime.id());
+        alarm.start(handle, move || drop(end));
+    }
+    has
 }
 
-fn insert(runtime: Id, engine: Option<Engine>) {
-    ENGINES.write().unwrap_or_else(PoisonError::into_inner).insert(runtime, engine);
+/// Enters this into the table, unless another thread was faster. Gives what is there, and whether this is it.
+fn insert(runtime: Id, engine: Option<Engine>) -> (Option<Engine>, bool) {
+    let mut engines = ENGINES.write().unwrap_or_else(PoisonError::into_inner);
+    let first = engines.get(&runtime).cloned();
+    let entered = match first {
+        Some(first) => (first, false),
+        None => {
+            engines.insert(runtime, engine.clone());
+            (engine.clone(), true)
+        }
+    };
+    drop(engines);
     CHANGES.fetch_add(1, Ordering::Release);
+    // One that came too late is shut down here, outside the lock.
+    drop(engine);
+    entered
+}
+
+/// The runtime drops its tasks when it ends.
+fn remove_at_the_end(runtime: &Handle) {
+    let end = OnEnd(runtime.id());
+    drop(runtime.spawn(async move {
+        let _end = end;
+        std::future::pending::<()>().await;
+    }));
 }
 
 /// Dropped when the runtime ends; the engine goes then too, and the timers that are left end as stopped.
