@@ -450,7 +450,7 @@ impl Builder {
         self.build_unannounced().map(Unannounced::announce)
     }
 
-    fn build_unannounced(self) -> Result<Unannounced, BuildError> {
+    pub(crate) fn build_unannounced(self) -> Result<Unannounced, BuildError> {
         let clock = self.clock.unwrap_or_else(Clock::monotonic);
         let shards = self.shards.unwrap_or_else(|| if clock.is_manual() { 1 } else { default_shards() });
         if shards == 0 {

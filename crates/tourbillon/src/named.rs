@@ -457,7 +457,7 @@ impl Shared {
             if !more {
                 break;
             }
-            if batches == IN_A_ROW && !self.core.clock.is_manual() {
+            if batches == IN_A_ROW && !self.core.clock.is_manual() && !self.core.is_exact {
                 return false;
             }
         }

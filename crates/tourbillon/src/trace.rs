@@ -36,8 +36,8 @@ mod told {
     impl Lag {
         /// A turn has fired so many timers, the first of them so long after it was to.
         pub(crate) fn turned(&self, core: &Core, now: Time, late: Span, fired: usize) {
-            // What a manual clock passes over in one step is not late.
-            if fired == 0 || late <= Span::from(LATE) || core.clock.is_manual() {
+            // What a clock that is moved passes over in one step is not late.
+            if fired == 0 || late <= Span::from(LATE) || core.clock.is_manual() || core.is_exact {
                 return;
             }
             let until = self.quiet_until.load(Ordering::Relaxed);

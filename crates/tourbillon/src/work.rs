@@ -9,7 +9,7 @@ use std::task::Waker;
 #[cfg(feature = "test-util")]
 use std::task::{Context, Poll};
 
-use crate::core::Core;
+use crate::core::{Core, contain};
 use crate::sync::Ordering;
 use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
 
@@ -78,9 +78,10 @@ impl Core {
     /// as long as something blocks a thread of its blocking pool.
     fn hold_clock(&self) {
         #[cfg(feature = "tokio")]
-        if let Some(clock) = self.clock.runtime() {
+        if let Some(clock) = self.clock.runtime().filter(|clock| clock.is_paused()) {
             let core = self.to_ref();
-            drop(clock.runtime().spawn_blocking(move || core.work.wait()));
+            // Tokio panics if the system has no thread for it. Then the clock is not held.
+            let _held = contain(|| drop(clock.runtime().spawn_blocking(move || core.work.wait())));
         }
     }
 }
@@ -113,7 +114,7 @@ impl Work {
         if !wakers.is_empty() {
             state.is_waking = true;
             drop(state);
-            wakers.into_iter().for_each(Waker::wake);
+            wake(wakers);
             lock(&self.state).is_waking = false;
         }
         self.ended.notify_all();
@@ -125,7 +126,7 @@ impl Work {
         self.is_closed.store(true, Ordering::SeqCst);
         let wakers = std::mem::take(&mut lock(&self.state).wakers);
         self.ended.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+        wake(wakers);
     }
 
     /// Whether there is any.
@@ -153,4 +154,9 @@ impl Work {
         state.wakers.push(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// Each on its own: what one of them throws keeps no other from being woken.
+fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(|waker| _ = contain(|| waker.wake()));
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as RealInstant};
 
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
-use tourbillon::scheduler::Plan;
+use tourbillon::scheduler::{Plan, Shutdown};
 use tourbillon::time::{self, DelayQueue, Instant};
 use tourbillon::{Engine, NamedTimers, Outcome, Scheduler, Timer};
 
@@ -553,4 +553,78 @@ fn e2_threads_that_make_the_first_timers_of_a_runtime_at_once_share_its_time() {
         runtime.block_on(async { time::sleep(HOUR).await });
         assert!(sleeps.iter().all(|sleep| sleep.outcome() == Some(Outcome::Fired)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e2_a_job_that_comes_after_one_that_was_removed_or_put_off_runs_in_time() {
+    let start = Instant::now();
+    let jobs: Scheduler<u32> = Scheduler::builder().build().unwrap();
+    let (send, receive) = mpsc::channel();
+    let job = |send: &mpsc::Sender<Duration>| {
+        let send = Mutex::new(send.clone());
+        move |_: &_| send.lock().unwrap().send(start.elapsed()).unwrap()
+    };
+    jobs.schedule(1, SECOND, |_: &_| {}).unwrap();
+    assert!(jobs.remove(&1));
+    jobs.schedule(2, Plan::once(2 * SECOND), job(&send)).unwrap();
+    time::sleep(3 * SECOND).await;
+    assert_eq!(receive.try_iter().collect::<Vec<_>>(), [2 * SECOND]);
+    jobs.schedule(3, SECOND, |_: &_| {}).unwrap();
+    jobs.reschedule(&3, HOUR).unwrap();
+    jobs.schedule(4, Plan::once(2 * SECOND), job(&send)).unwrap();
+    time::sleep(3 * SECOND).await;
+    assert_eq!(receive.try_iter().collect::<Vec<_>>(), [5 * SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn e2_a_scheduler_that_has_ended_does_not_hold_time() {
+    for how in [Shutdown::Drain, Shutdown::Abort] {
+        let jobs: Scheduler<u32> = Scheduler::builder().build().unwrap();
+        jobs.schedule(1, SECOND, |_: &_| {}).unwrap();
+        time::sleep(3 * SECOND).await;
+        jobs.shutdown(how).wait();
+        // Its threads are ending, or have ended.
+        for _ in 0..3 {
+            jobs.start();
+            let _ended = jobs.shutdown(Shutdown::Abort);
+            std::thread::sleep(ms(2));
+        }
+        let start = Instant::now();
+        time::advance(HOUR).await;
+        time::sleep(HOUR).await;
+        assert_eq!(start.elapsed(), 2 * HOUR);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e2_a_callback_and_a_thread_that_has_entered_the_engine_move_the_same_time() {
+    let (start, engine) = (Instant::now(), Engine::current());
+    let moved = std::thread::spawn(move || {
+        let _entered = engine.enter();
+        time::pause();
+        time::blocking_advance(HOUR);
+        start.elapsed()
+    });
+    assert_eq!(moved.join().unwrap(), HOUR);
+    assert_eq!(start.elapsed(), HOUR);
+    let (timer, (send, receive)) = (Timer::new(), mpsc::channel());
+    timer.expires_after(HOUR);
+    timer.on_expiry(move |_| {
+        time::blocking_advance(MINUTE);
+        send.send(start.elapsed()).unwrap();
+    });
+    time::sleep(2 * HOUR).await;
+    assert_eq!(receive.try_iter().collect::<Vec<_>>(), [2 * HOUR + MINUTE]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn e2_however_many_named_timers_are_due_at_once_all_are_called_at_their_time() {
+    let (start, names, log) = (Instant::now(), NamedTimers::new(), Arc::new(Mutex::new(Vec::new())));
+    for _ in 0..20_000 {
+        let log = Arc::clone(&log);
+        names.start("crowd", HOUR, move |_| log.lock().unwrap().push(start.elapsed())).unwrap();
+    }
+    time::sleep(2 * HOUR).await;
+    let log = log.lock().unwrap();
+    assert!(log.len() == 20_000 && log.iter().all(|at| *at == HOUR));
 }

@@ -1,5 +1,6 @@
 //! The clock of a Tokio runtime: Tokio's `pause` stops it, and its `advance` moves it.
 
+use std::thread;
 use std::time::Instant as StdInstant;
 
 use tokio::runtime::Handle;
@@ -37,13 +38,18 @@ impl RuntimeClock {
         // Tokio tells the time of the runtime in whose context it is asked.
         match Handle::try_current() {
             Ok(current) if current.id() == self.runtime.id() => tokio::time::Instant::now().into_std(),
-            // A thread that is ending can enter no context. An old time is safe: nothing is taken to be due too early.
-            Err(none) if none.is_thread_local_destroyed() => self.made,
+            // A thread that is ending can enter no context. Another can.
+            Err(none) if none.is_thread_local_destroyed() => self.now_elsewhere(),
             _ => {
                 let _context = self.runtime.enter();
                 tokio::time::Instant::now().into_std()
             }
         }
+    }
+
+    #[cold]
+    fn now_elsewhere(&self) -> StdInstant {
+        thread::scope(|scope| scope.spawn(|| self.now()).join()).unwrap_or(self.made)
     }
 
     /// Whether it stands still. Tokio does not say so, but it can be watched.

@@ -97,9 +97,15 @@ impl RuntimeAlarm {
         Some(alarm)
     }
 
-    /// From now on it turns this engine, until the runtime ends. Then `end` is called.
-    pub(crate) fn start(self: &Arc<Self>, engine: Weak<Owner>, end: impl FnOnce() + Send + 'static) {
+    /// From now on it turns this engine, which nobody knows yet.
+    pub(crate) fn set_engine(&self, engine: Weak<Owner>) {
         self.engine.get_or_init(|| engine);
+    }
+
+    /// Starts the resident. When the runtime ends, `end` is called.
+    pub(crate) fn start(self: &Arc<Self>, end: impl FnOnce() + Send + 'static) {
+        // Timers of other threads may have called it already.
+        lock(&self.resident).is_called = true;
         let on_end = OnEnd { alarm: Arc::clone(self), end: Some(end) };
         drop(self.runtime.spawn(async move {
             let alarm = &on_end.alarm;
@@ -117,10 +123,10 @@ impl RuntimeAlarm {
             return;
         }
         let at = self.instant_for(at);
-        IS_SETTING.set(true);
+        let is_setting = IsSetting::begin();
         let poll = self.set_sleep(sleep, at, waker);
         let _never = self.set_sleep(next, at + Duration::from_nanos(MILLISECOND), Waker::noop());
-        IS_SETTING.set(false);
+        drop(is_setting);
         drop(setting);
         if poll.is_ready() {
             self.call_resident();
@@ -187,6 +193,22 @@ impl RuntimeAlarm {
             self.turn();
         }
         Poll::Pending
+    }
+}
+
+/// As long as it lives, [`IS_SETTING`] holds.
+struct IsSetting;
+
+impl IsSetting {
+    fn begin() -> IsSetting {
+        IS_SETTING.set(true);
+        IsSetting
+    }
+}
+
+impl Drop for IsSetting {
+    fn drop(&mut self) {
+        IS_SETTING.set(false);
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Book<K> {
     pub(super) flights: Box<Agenda<Arc<Answer>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
+    /// How many threads there are.
+    pub(super) alive: usize,
     /// Its engine was told that a thread has something to do, and not yet that none has.
     pub(super) is_at_work: bool,
     /// Those of them that have been woken, and have not come yet.
@@ -97,7 +99,7 @@ pub(super) enum Phase {
 const SET_BACK: Span = Span::from_secs(3 * 60 * 60);
 
 impl<K> Book<K> {
-    pub(super) fn new(rules: Rules) -> Book<K> {
+    pub(super) fn new(rules: Rules, threads: usize) -> Book<K> {
         Book {
             rules,
             jobs: Agenda::new(),
@@ -116,6 +118,7 @@ impl<K> Book<K> {
             running: 0,
             flights: Box::default(),
             idle: 0,
+            alive: threads,
             is_at_work: false,
             called: 0,
             alerts: 0,
@@ -282,8 +285,15 @@ impl<K> Book<K> {
         }
     }
 
+    /// The same, after something was removed or put off: the bells, if they are set, are set for this from now on.
+    pub(super) fn look_from_now_on(&mut self) -> Times {
+        let next = self.next_look();
+        self.bell = self.bell.map(|_| next);
+        next
+    }
+
     /// When somebody has to look by themselves.
-    pub(super) fn next_look(&self) -> Times {
+    fn next_look(&self) -> Times {
         match self.phase {
             Phase::Running => Times { engine: self.jobs.next_wakeup(), wall: self.wall.next_wakeup() },
             _ => Times::NEVER,

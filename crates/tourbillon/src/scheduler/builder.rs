@@ -179,11 +179,11 @@ impl<K: Send + Sync + 'static> Builder<K> {
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
         // Until they have all looked for work, one of them may be setting the bell.
         shared.begin_work(&mut shared.lock());
-        for _ in 0..threads {
+        for started in 0..threads {
             let (shared, engine) = (Arc::clone(shared), engine.clone());
             let thread = thread::Builder::new().name("tourbillon-jobs".into());
             if let Err(refused) = thread.spawn(move || shared.work(&engine)) {
-                scheduler.owner.shared.rest(scheduler.owner.shared.lock());
+                scheduler.owner.shared.leave(threads - started);
                 return Err(refused);
             }
         }

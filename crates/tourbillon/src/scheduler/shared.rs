@@ -172,7 +172,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn new(core: CoreRef, threads: usize, rules: Rules, users: Users<K>) -> Arc<Shared<K>> {
         Arc::new_cyclic(|this: &Weak<Shared<K>>| Shared {
             threads,
-            book: Mutex::new(Book::new(rules)),
+            book: Mutex::new(Book::new(rules, threads)),
             work: Condvar::new(),
             over: Condvar::new(),
             bell: Bell::of(this, &core, Shared::ring),
@@ -272,13 +272,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
             return;
         }
         loop {
-            let next = self.lock().next_look();
+            let next = self.lock().look_from_now_on();
             self.bell.put_off(next.engine);
             if let Some(wall) = self.wall.get() {
                 wall.bell.put_off(wall.on_engine(next.wall));
             }
             // A job that was added meanwhile has set the bell, which this may have put off again.
-            let now = self.lock().next_look();
+            let now = self.lock().look_from_now_on();
             if now.engine >= next.engine && now.wall >= next.wall {
                 return;
             }
@@ -316,8 +316,17 @@ impl<K: Send + Sync + 'static> Shared<K> {
             match self.step(ended.take()) {
                 Step::Done(end) => ended = end,
                 Step::Nothing { alerts } => self.wait(alerts),
-                Step::Over => return self.rest(self.lock()),
+                Step::Over => return self.leave(1),
             }
+        }
+    }
+
+    /// So many threads have ended, or were not to be had.
+    pub(super) fn leave(&self, threads: usize) {
+        let mut book = self.lock();
+        book.alive -= threads;
+        if book.idle >= book.alive {
+            self.rest(book);
         }
     }
 
@@ -355,7 +364,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     fn wait(&self, alerts: u64) {
         let mut book = self.lock();
-        if book.is_at_work && book.alerts == alerts && book.idle + 1 == self.threads {
+        if book.is_at_work && book.alerts == alerts && book.idle + 1 == book.alive {
             // It is the last thread that had anything to do.
             self.rest(book);
             book = self.lock();
@@ -370,13 +379,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Tells the engine that a thread has something to do, under the lock: so before a thread finds that nothing is left.
     pub(super) fn begin_work(&self, book: &mut Book<K>) {
-        if self.threads > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
+        if book.alive > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
             self.core.begin_work(1);
         }
     }
 
     /// Tells the engine that no thread does anything.
-    pub(super) fn rest(&self, mut book: MutexGuard<'_, Book<K>>) {
+    fn rest(&self, mut book: MutexGuard<'_, Book<K>>) {
         let was_at_work = std::mem::replace(&mut book.is_at_work, false);
         drop(book);
         if was_at_work {

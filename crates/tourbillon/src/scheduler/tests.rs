@@ -49,7 +49,7 @@ fn every(nanos: u64) -> Plan {
 
 impl Story {
     fn new(rules: Rules) -> Story {
-        Story { book: Book::new(rules), now: 0 }
+        Story { book: Book::new(rules, 0), now: 0 }
     }
 
     fn insert(&mut self, key: u64, plan: Plan, due: u64) -> Key {

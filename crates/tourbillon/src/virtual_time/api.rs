@@ -29,8 +29,14 @@ enum Scope {
 impl Scope {
     /// `None`: time was never paused here.
     fn current() -> Option<Scope> {
-        if let Some(engine) = home::entered().filter(|engine| engine.clock().is_manual()) {
-            return Some(Scope::Manual(engine));
+        if let Some(engine) = home::entered() {
+            #[cfg(feature = "tokio")]
+            if engine.clock().runtime().is_some() {
+                return Some(Scope::Runtime(engine));
+            }
+            if engine.clock().is_manual() {
+                return Some(Scope::Manual(engine));
+            }
         }
         #[cfg(feature = "tokio")]
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -47,16 +53,16 @@ impl Scope {
     fn current_or_new() -> Scope {
         Scope::current().unwrap_or_else(|| {
             super::tell_of_earlier_timers();
-            let engine = super::builder(Clock::manual()).driver(Driver::external()).build();
-            let engine = engine.expect("an engine with a manual clock needs nothing that could fail");
+            let built = super::builder(Clock::manual()).driver(Driver::external()).build_unannounced();
+            let built = built.expect("an engine with a manual clock needs nothing that could fail");
             #[cfg(feature = "tokio")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 assert!(!runtimes::has_clock(&runtime), "{}", runtimes::NO_TIME_DRIVER);
-                let engine = runtimes::set(&runtime, engine).expect(runtimes::NO_TIME_DRIVER);
+                let engine = runtimes::set(&runtime, built).expect(runtimes::NO_TIME_DRIVER);
                 return Scope::Manual(engine);
             }
-            threads::set(engine.clone());
-            Scope::Manual(engine)
+            threads::set(built.engine().clone());
+            Scope::Manual(built.announce())
         })
     }
 
@@ -119,8 +125,15 @@ pub fn pause() {
         #[cfg(feature = "tokio")]
         Scope::Runtime(_) if scope.is_paused() => {}
         #[cfg(feature = "tokio")]
-        Scope::Runtime(_) => tokio::time::pause(),
+        Scope::Runtime(engine) => in_runtime(engine, tokio::time::pause),
     }
+}
+
+/// Calls a function of Tokio's for the runtime that has this engine.
+#[cfg(feature = "tokio")]
+fn in_runtime(engine: &Engine, call: fn()) {
+    let _context = engine.clock().runtime().map(|clock| clock.runtime().enter());
+    call();
 }
 
 /// Lets virtual time run on, as fast as real time. Does nothing where time was not stopped.
@@ -145,7 +158,7 @@ pub fn resume() {
             watcher::start(engine.core());
         }
         #[cfg(feature = "tokio")]
-        Some(Scope::Runtime(_)) => tokio::time::resume(),
+        Some(Scope::Runtime(engine)) => in_runtime(&engine, tokio::time::resume),
         None => {}
     }
 }

@@ -12,6 +12,8 @@ use crate::clock::{Clock, RuntimeClock};
 use crate::core::CoreRef;
 use crate::driver::{Driver, RuntimeAlarm};
 use crate::engine::Engine;
+#[cfg(feature = "test-util")]
+use crate::engine::Unannounced;
 
 /// What each runtime has; `None`: no time driver.
 static ENGINES: LazyLock<RwLock<HashMap<Id, Option<Engine>>>> = LazyLock::new(RwLock::default);
@@ -43,7 +45,8 @@ pub(super) fn core_of(runtime: &Handle) -> Option<CoreRef> {
     let core = find(id).unwrap_or_else(|| follow(runtime)).map(|engine| engine.core().clone());
     // A runtime whose clock runs now may be paused later.
     if ALWAYS || core.is_some() {
-        let found = Found { runtime: id, changes: CHANGES.load(Ordering::Acquire), core: core.clone() };
+        // With the count from before the look: what has changed since then is looked at again.
+        let found = Found { runtime: id, changes, core: core.clone() };
         let before = LAST.try_with(|last| last.replace(Some(found)));
         drop(before);
     }
@@ -57,10 +60,11 @@ pub(super) fn find(runtime: Id) -> Option<Option<Engine>> {
 
 /// Makes this engine the one of a runtime, unless another thread was faster. Gives the one that it has.
 #[cfg(feature = "test-util")]
-pub(super) fn set(runtime: &Handle, engine: Engine) -> Option<Engine> {
-    let (has, is_new) = insert(runtime.id(), Some(engine));
+pub(super) fn set(runtime: &Handle, built: Unannounced) -> Option<Engine> {
+    let (has, is_new) = insert(runtime.id(), Some(built.engine().clone()));
     if is_new {
         remove_at_the_end(runtime);
+        drop(built.announce());
     }
     has
 }
@@ -98,13 +102,15 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     if is_paused {
         IN_USE.store(true, Ordering::Relaxed);
     }
-    let engine = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build();
-    let engine = engine.expect("an engine that Tokio turns needs nothing that could fail");
-    let handle = engine.downgrade();
-    let (has, is_new) = insert(runtime.id(), Some(engine));
+    let built = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build_unannounced();
+    let built = built.expect("an engine that Tokio turns needs nothing that could fail");
+    alarm.set_engine(built.engine().downgrade());
+    let (has, is_new) = insert(runtime.id(), Some(built.engine().clone()));
     if is_new {
         let end = OnEnd(runtime.id());
-        alarm.start(handle, move || drop(end));
+        alarm.start(move || drop(end));
+        // A subscriber may make timers, which are to find it (D81).
+        drop(built.announce());
     }
     has
 }
