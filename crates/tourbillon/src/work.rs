@@ -30,6 +30,9 @@ struct State {
     under_way: usize,
     /// None is under way any more, and those that wait for that are being woken. Time stands still until they have been.
     is_waking: bool,
+    /// A blocking task of a Tokio runtime waits for the end of it.
+    #[cfg(feature = "tokio")]
+    is_held: bool,
     /// Those that wait for the end of it.
     wakers: Vec<Waker>,
 }
@@ -76,12 +79,18 @@ impl Core {
 
     /// Keeps the clock of a Tokio runtime from being moved by Tokio as long as work is under way: Tokio holds its clock still for
     /// as long as something blocks a thread of its blocking pool.
-    fn hold_clock(&self) {
+    ///
+    /// A clock that runs is not held. If it is paused while work is under way, the next turn holds it.
+    pub(crate) fn hold_clock(&self) {
         #[cfg(feature = "tokio")]
-        if let Some(clock) = self.clock.runtime().filter(|clock| clock.is_paused()) {
+        if let Some(clock) = self.clock.runtime()
+            && self.work.is_to_be_held()
+            && clock.is_paused()
+            && self.work.begin_holding()
+        {
             let core = self.to_ref();
             // Tokio panics if the system has no thread for it. Then the clock is not held.
-            let _held = contain(|| drop(clock.runtime().spawn_blocking(move || core.work.wait())));
+            let _held = contain(|| drop(clock.runtime().spawn_blocking(move || core.work.hold())));
         }
     }
 }
@@ -134,6 +143,34 @@ impl Work {
     pub(crate) fn is_under_way(&self) -> bool {
         let state = lock(&self.state);
         (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether work is under way, and no blocking task waits for its end.
+    #[cfg(feature = "tokio")]
+    fn is_to_be_held(&self) -> bool {
+        let state = lock(&self.state);
+        state.under_way > 0 && !state.is_held
+    }
+
+    /// The same; if so, the caller starts such a task.
+    #[cfg(feature = "tokio")]
+    fn begin_holding(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.under_way > 0 && !std::mem::replace(&mut state.is_held, true)
+    }
+
+    /// What that task does.
+    #[cfg(feature = "tokio")]
+    fn hold(&self) {
+        loop {
+            self.wait();
+            let mut state = lock(&self.state);
+            // More may have begun meanwhile.
+            if (state.under_way == 0 && !state.is_waking) || self.is_closed.load(Ordering::SeqCst) {
+                state.is_held = false;
+                return;
+            }
+        }
     }
 
     /// Waits until there is none, or the engine is shut down.

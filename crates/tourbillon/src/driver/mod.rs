@@ -383,6 +383,7 @@ impl Core {
                 self.make_calls_or_start_thread();
             }
             if !round.more && self.driving.plan(self, Time::ZERO).is_some() {
+                self.hold_clock();
                 return fired;
             }
         }
