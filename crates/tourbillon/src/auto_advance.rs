@@ -65,8 +65,7 @@ impl Engine {
     /// Returns the time at which the engine has to be [turned](Engine::turn) next; `None`: never, as far as is known.
     #[must_use]
     pub fn next_turn(&self) -> Option<Time> {
-        let core = self.core();
-        let next = if core.has_calls() { core.clock.now() } else { core.next_round(Time::ZERO) };
+        let next = self.core().next_step();
         (!next.is_never()).then_some(next)
     }
 }
@@ -120,8 +119,7 @@ impl Core {
 
 /// Panics if an engine is entered on this thread whose time no call can stop: a `pause` that is not followed would go unnoticed.
 pub(crate) fn expect_no_real_time() {
-    let engine = home::has_entered().then(Engine::current);
-    if let Some(engine) = engine.filter(|engine| !engine.clock().is_manual() && !engine.core().is_exact) {
+    if let Some(engine) = home::entered().filter(|engine| !engine.clock().is_manual() && !engine.core().is_exact) {
         panic!(
             "time::pause: the engine that is entered on this thread follows {:?}, which cannot be paused. Build a runtime of \
              tourbillon-rt with `start_paused(true)` or `pausable(true)`, or leave the engine",

@@ -88,7 +88,7 @@ impl Scope {
 ///
 /// In a current-thread Tokio runtime this is `tokio::time::pause`, and the other way round: the runtime's clock is stopped, the timers of
 /// both crates follow it, those that were made before too, and Tokio moves it to the next deadline whenever the runtime has nothing to
-/// do. Elsewhere [`advance`] moves time; see the guide "Testing with virtual time" for who else may.
+/// do. Elsewhere [`advance`] moves time; the guide "Testing with virtual time" lists what else does.
 ///
 /// Time that stands still is not stopped again: calling it twice does no harm.
 ///

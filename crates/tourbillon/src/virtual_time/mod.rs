@@ -68,7 +68,7 @@ fn builder(clock: Clock) -> Builder {
 /// Nothing else can be done: which thread was meant to follow which clock, only the program knows.
 #[cold]
 pub(crate) fn tell_of_real_time() {
-    if IN_USE.load(Ordering::Relaxed) && !home::has_entered() {
+    if IN_USE.load(Ordering::Relaxed) {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
         eprintln!(
