@@ -79,11 +79,11 @@ impl Alarm {
         Alarm { set: Mutex::new(Setting { at: Time::NEVER, clock_was_set: false }), bell }
     }
 
-    /// By the driver: goes off at `at`, whatever was set before.
-    pub(crate) fn set(&self, at: Time) -> Set {
+    /// By the driver, which has read the clock at `now`: goes off at `at`, whatever was set before.
+    pub(crate) fn set(&self, at: Time, now: Time) -> Set {
         let mut set = lock(&self.set);
         set.at = at;
-        let done = self.bell.set(at);
+        let done = self.bell.set(at, Some(now));
         if std::mem::take(&mut set.clock_was_set) { Set::ClockWasSet } else { done }
     }
 
@@ -93,7 +93,7 @@ impl Alarm {
         if set.at != at {
             set.at = at;
             // An engine that is planned like this is on no clock that is set.
-            let _done = self.bell.set(at);
+            let _done = self.bell.set(at, None);
         }
     }
 
@@ -104,7 +104,7 @@ impl Alarm {
             return;
         }
         set.at = at;
-        if self.bell.set(at) == Set::ClockWasSet {
+        if self.bell.set(at, None) == Set::ClockWasSet {
             self.pass_on(&mut set);
         }
         drop(set);
@@ -117,7 +117,7 @@ impl Alarm {
     /// the alarm again.
     fn pass_on(&self, set: &mut Setting) {
         *set = Setting { at: Time::ZERO, clock_was_set: true };
-        let _ = self.bell.set(Time::ZERO);
+        let _ = self.bell.set(Time::ZERO, None);
     }
 
     #[cfg(all(loom, test))]
@@ -130,7 +130,7 @@ impl Alarm {
     pub(crate) fn time_has_moved(&self, clock: &Clock) {
         let set = lock(&self.set);
         if set.at <= clock.now() {
-            let _ = self.bell.set(set.at);
+            let _ = self.bell.set(set.at, None);
         }
     }
 
@@ -192,7 +192,9 @@ impl Alarm {
 }
 
 impl Bell {
-    fn set(&self, at: Time) -> Set {
+    /// The engine's clock shows `now`, if the caller has just read it.
+    fn set(&self, at: Time, now: Option<Time>) -> Set {
+        let _ = now;
         match self {
             #[cfg(target_os = "linux")]
             Bell::Timer(timer) => return lock(timer).as_ref().map_or(Set::Done, |timer| timer.set(at)),
@@ -202,7 +204,7 @@ impl Bell {
             }
             Bell::Call(_) => {}
             #[cfg(feature = "tokio")]
-            Bell::Runtime(alarm) => alarm.set(at),
+            Bell::Runtime(alarm) => alarm.set(at, now),
         }
         Set::Done
     }
@@ -294,7 +296,7 @@ mod tests {
         let (send, receive) = channel();
         for clock in [Clock::wall(), Clock::boot()] {
             let alarm = Alarm::with(Bell::Condvar(Condvar::new()));
-            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600)), Set::Done);
+            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), Set::Done);
             let send = send.clone();
             thread::spawn(move || {
                 alarm.wait(&clock);

@@ -49,7 +49,7 @@ impl Engine {
         }
         core.driving.awake();
         let is_moved = core.clock.move_forward(|now| core.fire_next(now, None, fired));
-        match (is_moved, core.driving.plan(core, Time::ZERO)) {
+        match (is_moved, core.driving.plan(core, core.clock.now(), Time::ZERO)) {
             (true, _) => AutoAdvance::Moved,
             // Another thread has armed a timer meanwhile, or posted a callback.
             (false, None) => AutoAdvance::Due,

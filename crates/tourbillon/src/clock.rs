@@ -242,6 +242,17 @@ impl Clock {
         matches!(self.0, Kind::Monotonic)
     }
 
+    /// Whether a time that it has shown may come again.
+    #[inline(always)]
+    pub(crate) fn may_go_back(&self) -> bool {
+        match self.0 {
+            Kind::Monotonic => false,
+            #[cfg(feature = "tokio")]
+            Kind::Runtime(_) => false,
+            _ => true,
+        }
+    }
+
     /// Lets a manual clock run with the monotonic one.
     #[cfg(feature = "test-util")]
     pub(crate) fn let_go(&self) {
@@ -397,7 +408,7 @@ impl Kind {
             Kind::Wall => kernel_time(rustix::time::ClockId::Realtime),
             Kind::Manual(manual) => manual.now(),
             #[cfg(feature = "tokio")]
-            Kind::Runtime(clock) => Anchor::of_process().to_time(clock.now()).min(LAST),
+            Kind::Runtime(clock) => clock.time(),
         }
     }
 }

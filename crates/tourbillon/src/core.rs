@@ -19,8 +19,9 @@ use crate::clock::Clock;
 use crate::driver::Driving;
 use crate::engine::Owner;
 use crate::fork;
+use crate::home::{self, Home};
 use crate::queues::QueueKind;
-use crate::shard::{Access, BATCH, Notify, Shard};
+use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 use crate::slack::Mode;
 use crate::state::{LAST, representable};
 use crate::stats::Stats;
@@ -357,8 +358,7 @@ impl Core {
             if wants > now {
                 continue;
             }
-            // SAFETY: a guest needs no promise.
-            let visit = unsafe { shard.visit(Access::Guest, now, batch) };
+            let visit = self.visit(shard, now, batch);
             round.fired += visit.fired;
             round.more |= visit.more;
             if visit.fired > 0 {
@@ -368,6 +368,19 @@ impl Core {
         }
         self.lag.turned(self, now, now - wanted, round.fired);
         round
+    }
+
+    /// Visits a shard. An engine of virtual time is turned by the thread that arms its timers, which is then the owner of the shard.
+    fn visit(&self, shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
+        if !self.is_exact {
+            // SAFETY: a guest needs no promise.
+            return unsafe { shard.visit(Access::Guest, now, batch) };
+        }
+        home::with_owner(shard, |home| {
+            let access = home.map_or(Access::Guest, Home::access);
+            // SAFETY: a home knows how its thread stands to its shard.
+            unsafe { shard.visit(access, now, batch) }
+        })
     }
 
     /// Ends the sleeps that wait for room and whose deadline is past at `now`, up to a batch.

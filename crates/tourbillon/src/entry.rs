@@ -839,7 +839,7 @@ impl Drop for Entry {
 /// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
 #[inline(always)]
 fn is_past_at_first_sight(home: &Home, deadline: Time, mode: Mode) -> bool {
-    let may_be = deadline < home.shard().wants().get(mode.line()) || !home.core().clock.is_steady();
+    let may_be = deadline < home.shard().wants().get(mode.line()) || home.core().clock.may_go_back();
     deadline <= home.seen() || (may_be && deadline <= home.now())
 }
 

@@ -127,6 +127,12 @@ impl Home {
         self.access
     }
 
+    /// Whether it is current because the thread has made timers where time is virtual, rather than because it was entered.
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    fn is_found(&self) -> bool {
+        self.core.is_exact && self.entered.get() == 0
+    }
+
     /// Whether this thread is the owner of that shard.
     #[inline(always)]
     pub(crate) fn owns(&self, shard: &Shard) -> bool {
@@ -268,15 +274,27 @@ fn usable<'a>() -> Option<&'a Home> {
     current()
 }
 
-/// The same where time may be virtual.
+/// The same where time may be virtual. A home in an engine of virtual time that is found here becomes the current one, and stays so
+/// until this function finds that a timer made here belongs elsewhere.
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 #[cold]
 #[inline(never)]
 fn virtual_or_current<'a>() -> Option<&'a Home> {
-    let Some(core) = crate::virtual_time::look() else { return current() };
+    let before = current();
+    let Some(core) = crate::virtual_time::look() else {
+        return before.filter(|home| !home.is_found()).or_else(|| {
+            CURRENT.with(|current| current.set(null()));
+            None
+        });
+    };
+    if let Some(home) = before.filter(|home| home.core.as_ptr() == core.as_ptr()) {
+        return Some(home);
+    }
+    let home = find_or_make(core.as_ptr())?;
+    CURRENT.with(|current| current.set(home));
     // SAFETY: just found among this thread's homes, and it keeps its core. The reference does not leave the callers of `usable`, which
     // end no thread and make no other home.
-    find_or_make(core.as_ptr()).map(|home| unsafe { &*home })
+    Some(unsafe { &*home })
 }
 
 /// With the current home, if there is one already.
@@ -377,7 +395,7 @@ pub(crate) fn has_entered() -> bool {
 /// Whether timers are pending that this thread has armed in its default engine. (Those in a shard that it shares are not looked at.)
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 pub(crate) fn has_pending() -> bool {
-    current().is_some_and(|home| home.access == Access::Owner && home.shard().has_pending())
+    current().is_some_and(|home| !home.is_found() && home.access == Access::Owner && home.shard().has_pending())
 }
 
 /// The engine that was entered last, if one was.
@@ -391,13 +409,16 @@ pub(crate) fn entered() -> Option<crate::Engine> {
 fn with_new_current<R>(f: impl FnOnce(&Home) -> R) -> R {
     let entered = HOMES.try_with(|homes| homes.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten();
     #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if entered.is_none() {
-        if let Some(core) = crate::virtual_time::look() {
-            return with_other(core.as_ptr(), f);
-        }
-        crate::virtual_time::tell_of_real_time();
+    if entered.is_none()
+        && let Some(core) = crate::virtual_time::look()
+    {
+        return with_other(core.as_ptr(), f);
     }
     let core = entered.unwrap_or_else(|| crate::engine::global_core().as_ptr());
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    if entered.is_none() && find(core).is_none() {
+        crate::virtual_time::tell_of_real_time();
+    }
     if let Some(home) = find_or_make(core) {
         CURRENT.with(|current| current.set(home));
     }

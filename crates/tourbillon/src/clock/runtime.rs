@@ -1,11 +1,19 @@
 //! The clock of a Tokio runtime: Tokio's `pause` stops it, and its `advance` moves it.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::Instant as StdInstant;
 
 use tokio::runtime::Handle;
+use tourbillon_queue::Time;
 
 use super::{Anchor, WallShift};
+use crate::state::LAST;
+
+thread_local! {
+    /// What this thread has converted last.
+    static CONVERTED: Cell<Option<(StdInstant, Time)>> = const { Cell::new(None) };
+}
 
 /// What one Tokio runtime calls the time.
 pub(crate) struct RuntimeClock {
@@ -34,6 +42,22 @@ impl RuntimeClock {
     }
 
     /// What it shows, on any thread.
+    pub(crate) fn time(&self) -> Time {
+        let now = self.now();
+        let convert = |now| Anchor::of_process().to_time(now).min(LAST);
+        // A clock that stands still is read again and again: then the answer is the same.
+        let converted = CONVERTED.try_with(|converted| match converted.get() {
+            Some((std, time)) if std == now => time,
+            _ => {
+                let time = convert(now);
+                converted.set(Some((now, time)));
+                time
+            }
+        });
+        converted.unwrap_or_else(|_| convert(now))
+    }
+
+    /// The same, as the standard library calls it.
     pub(crate) fn now(&self) -> StdInstant {
         // Tokio tells the time of the runtime in whose context it is asked.
         match Handle::try_current() {

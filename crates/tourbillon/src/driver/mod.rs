@@ -27,6 +27,8 @@ mod thread;
 mod tokio_task;
 
 #[cfg(feature = "tokio")]
+use std::cell::Cell;
+#[cfg(feature = "tokio")]
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -219,11 +221,11 @@ impl Driving {
         self.planned.store(0, Ordering::SeqCst);
     }
 
-    /// The driver is about to sleep. `None`: it must not, a wish has come in that is earlier, or calls that it has to make.
-    pub(crate) fn plan(&self, core: &Core, floor: Time) -> Option<Time> {
+    /// The driver, which has read the clock at `now`, is about to sleep. `None`: it must not, a wish has come in that is earlier, or calls that it has to make.
+    pub(crate) fn plan(&self, core: &Core, now: Time, floor: Time) -> Option<Time> {
         let at = core.next_round(floor);
         self.floor.store(floor.as_nanos(), Ordering::SeqCst);
-        let set = self.alarm.set(at);
+        let set = self.alarm.set(at, now);
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
         // The other half is in `Core::shard`.
         fence(Ordering::SeqCst);
@@ -332,7 +334,7 @@ impl Wheelwork {
         if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_lead_in()) {
             return Next::Soon;
         }
-        match self.core.driving.plan(&self.core, floor) {
+        match self.core.driving.plan(&self.core, now, floor) {
             Some(_) => {
                 self.slept = true;
                 Next::Sleep
@@ -340,6 +342,12 @@ impl Wheelwork {
             None => Next::Soon,
         }
     }
+}
+
+#[cfg(feature = "tokio")]
+thread_local! {
+    /// The empty batch of the last turn, so that a turn allocates nothing.
+    static KEPT_BATCH: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
 impl Core {
@@ -358,7 +366,7 @@ impl Core {
             self.make_calls();
         }
         // Beside a driver, whose plan it is, nothing is planned.
-        let next = if is_driver { self.driving.plan(self, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
+        let next = if is_driver { self.driving.plan(self, now, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
         let next = next.unwrap_or(now);
         if self.is_closed() {
             return Turn { fired: round.fired, more: is_driver && self.has_calls(), next: None, now };
@@ -371,10 +379,19 @@ impl Core {
     /// Gives how many timers fired.
     #[cfg(feature = "tokio")]
     pub(crate) fn drive(&self) -> usize {
-        let (mut batch, mut fired) = (Vec::new(), 0);
+        let mut batch = KEPT_BATCH.try_with(Cell::take).unwrap_or_default();
+        let fired = self.drive_with(&mut batch);
+        let _ = KEPT_BATCH.try_with(|kept| kept.set(batch));
+        fired
+    }
+
+    #[cfg(feature = "tokio")]
+    fn drive_with(&self, batch: &mut Vec<Waker>) -> usize {
+        let mut fired = 0;
         for _ in 0..AT_ONCE {
             self.driving.awake();
-            let round = self.round(self.clock.now(), &mut batch);
+            let now = self.clock.now();
+            let round = self.round(now, batch);
             fired += round.fired;
             if self.is_closed() {
                 return fired;
@@ -382,7 +399,7 @@ impl Core {
             if self.has_calls() {
                 self.make_calls_or_start_thread();
             }
-            if !round.more && self.driving.plan(self, Time::ZERO).is_some() {
+            if !round.more && self.driving.plan(self, now, Time::ZERO).is_some() {
                 self.hold_clock();
                 return fired;
             }

@@ -113,8 +113,8 @@ impl RuntimeAlarm {
         }));
     }
 
-    /// Sets it to go off at `at`, and not before.
-    pub(crate) fn set(&self, at: Time) {
+    /// Sets it to go off at `at`, and not before. The clock shows `now`, if the caller has just read it.
+    pub(crate) fn set(&self, at: Time, now: Option<Time>) {
         let mut setting = lock(&self.setting);
         let Setting { waker: Some(waker), sleep, next } = &mut *setting else { return };
         if at.is_never() {
@@ -122,10 +122,15 @@ impl RuntimeAlarm {
             (*sleep, *next) = (None, None);
             return;
         }
-        let at = self.instant_for(at);
+        let at = self.instant_for(at, now.unwrap_or_else(|| self.clock.now()));
         let is_setting = IsSetting::begin();
         let poll = self.set_sleep(sleep, at, waker);
-        let _never = self.set_sleep(next, at + Duration::from_nanos(MILLISECOND), Waker::noop());
+        let later = at + Duration::from_nanos(MILLISECOND);
+        match next {
+            // Tokio has it from its first poll on, and nothing waits for its end.
+            Some(next) => next.as_mut().reset(later),
+            None => _ = self.set_sleep(next, later, Waker::noop()),
+        }
         drop(is_setting);
         drop(setting);
         if poll.is_ready() {
@@ -133,9 +138,8 @@ impl RuntimeAlarm {
         }
     }
 
-    /// What the sleep is set to, so that Tokio ends it when the clock shows `at`: see the module.
-    fn instant_for(&self, at: Time) -> Instant {
-        let now = self.clock.now();
+    /// What the sleep is set to when the clock shows `now`, so that Tokio ends it when the clock shows `at`: see the module.
+    fn instant_for(&self, at: Time, now: Time) -> Instant {
         let millis = (at - now).as_nanos().div_ceil(MILLISECOND);
         let first = now + Span::from_nanos(millis.saturating_mul(MILLISECOND));
         Instant::from_std(self.clock.std_of(first - LESS))
