@@ -28,7 +28,7 @@ async fn collect(queries: u32) -> Result<u32, &'static str> {
     Ok(rows)
 }
 
-/// The third layer: a query, which by itself would be given five seconds. Inside a scope it has no more than the scope.
+/// The third layer: a query, which by itself would be given five seconds. OwnerGuard a scope it has no more than the scope.
 async fn fetch(takes: Duration) -> Result<u32, &'static str> {
     let query = async {
         sleep(takes).await;

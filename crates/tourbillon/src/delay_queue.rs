@@ -12,8 +12,8 @@ use tourbillon_queue::{Time, TimerQueue, Wheel};
 use crate::Outcome;
 use crate::coop;
 use crate::entry::Entry;
+use crate::instant::far_future;
 use crate::time::Instant;
-use crate::time::instant::far_future;
 
 /// A queue of items, each of which comes out when its deadline has passed.
 ///
@@ -329,13 +329,13 @@ impl<T> DelayQueue<T> {
         known(self.try_reset_at(key, when));
     }
 
-    /// The same as [`reset`](DelayQueue::reset), without the panic. Returns the deadline that the item had; `None`, and no
+    /// The same as [`reset`](DelayQueue::reset), without the panic. RemoteFreeList the deadline that the item had; `None`, and no
     /// effect, if the key is stale.
     pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> Option<Instant> {
         self.try_reset_at(key, self.delay.now() + timeout)
     }
 
-    /// The same as [`reset_at`](DelayQueue::reset_at), without the panic. Returns the deadline that the item had; `None`,
+    /// The same as [`reset_at`](DelayQueue::reset_at), without the panic. RemoteFreeList the deadline that the item had; `None`,
     /// and no effect, if the key is stale.
     pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> Option<Instant> {
         let deadline = self.time(when);
@@ -427,7 +427,7 @@ impl<T> DelayQueue<T> {
 
     /// Where time may move by itself, it does not move to the deadline of an item that was removed or put off.
     fn put_delay_off(&mut self) {
-        if !self.delay.core().is_exact || !self.delay.is_pending() {
+        if !self.delay.core().is_virtual || !self.delay.is_pending() {
             return;
         }
         let next = self.wheel.next_wakeup().unwrap_or(Time::NEVER);

@@ -20,18 +20,18 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
 use crate::coop;
+use crate::core::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
 use crate::core::{Core, CoreRef};
 use crate::engine::ArmError;
-use crate::fork;
-use crate::home::{self, Home};
-use crate::node::{Node, NodeRef};
 use crate::outcome::Outcome;
-use crate::shard::{Access, Change, Coming, Leaving, Shard, Wish};
-use crate::slab::shard_of;
-use crate::slack::Mode;
-use crate::state::{Later, Seen, representable};
+use crate::shard::node::{Node, NodeRef};
+use crate::shard::slab::shard_of;
+use crate::shard::state::{Later, Seen, representable};
+use crate::shard::{Access, ArmKind, Change, NotifyDriver, Release, Shard};
+use crate::slack::SlackBits;
+use crate::sync::fork;
+use crate::thread_shard::{self, ThreadShard};
 use crate::time::Instant;
 
 /// One timer. Dropping it cancels it.
@@ -61,7 +61,7 @@ enum Phase {
     Stopped = 3,
 }
 
-/// An idle entry that waits for room: its [`Capacity`](crate::capacity::Capacity) has its waker and its deadline.
+/// An idle entry that waits for room: its [`Capacity`](crate::core::capacity::Capacity) has its waker and its deadline.
 const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
@@ -80,9 +80,9 @@ unsafe impl Sync for Entry {}
 
 impl Target {
     #[inline(always)]
-    fn core(core: NonNull<Core>, mode: Mode, held: bool, phase: Phase) -> Target {
-        let mode = usize::from(mode.to_bits()) << MODE_SHIFT;
-        let bits = mode | if held { HELD } else { 0 } | phase as usize;
+    fn core(core: NonNull<Core>, slack: SlackBits, held: bool, phase: Phase) -> Target {
+        let slack = usize::from(slack.to_bits()) << MODE_SHIFT;
+        let bits = slack | if held { HELD } else { 0 } | phase as usize;
         Target(core.as_ptr().map_addr(|address| address | bits).cast())
     }
 
@@ -117,26 +117,26 @@ impl Entry {
     /// Due in `duration` from now, on the current engine.
     #[inline(always)]
     pub(crate) fn after(duration: Duration) -> Entry {
-        home::with_current(|home| Entry::at_home(home, home.deadline(duration)))
+        thread_shard::with_current(|local| Entry::idle(local, local.deadline(duration)))
     }
 
     /// Due at `deadline`, on the current engine.
     pub(crate) fn until(deadline: Instant) -> Entry {
-        home::with_current(|home| Entry::at_home(home, home.core().clock.time_of(deadline.into_std())))
+        thread_shard::with_current(|local| Entry::idle(local, local.core().clock.time_of(deadline.into_std())))
     }
 
     /// Due at `deadline` on the clock of that engine; never means never in virtual time too.
     pub(crate) fn on(core: &CoreRef, deadline: Time) -> Entry {
-        let mut entry = home::with(core.as_ptr(), |home| Entry::at_home(home, deadline));
+        let mut entry = thread_shard::with(core.as_ptr(), |local| Entry::idle(local, deadline));
         entry.set_due(deadline);
         entry
     }
 
     /// Due at `deadline` on the clock of that engine.
     #[inline(always)]
-    pub(crate) fn at_home(home: &Home, deadline: Time) -> Entry {
-        let target = Target::core(home.take_ref(), home.core().mode, false, Phase::Idle);
-        Entry { target, deadline: home.core().deadline(deadline) }
+    pub(crate) fn idle(local: &ThreadShard, deadline: Time) -> Entry {
+        let target = Target::core(local.take_ref(), local.core().slack, false, Phase::Idle);
+        Entry { target, deadline: local.core().deadline(deadline) }
     }
 
     /// Its deadline, also while it is held.
@@ -194,9 +194,9 @@ impl Entry {
     }
 
     /// Changes how late it may be. An armed one is armed anew when it is polled.
-    pub(crate) fn set_mode(&mut self, mode: Mode) {
+    pub(crate) fn set_slack(&mut self, slack: SlackBits) {
         self.make_idle();
-        let bits = usize::from(mode.to_bits()) << MODE_SHIFT;
+        let bits = usize::from(slack.to_bits()) << MODE_SHIFT;
         self.target = Target(self.target.0.map_addr(|address| address & !MODE | bits));
     }
 
@@ -261,8 +261,8 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
         debug_assert!(self.phase() == Phase::Idle && !self.is_waiting());
-        let (due, mode) = (self.due(), self.mode());
-        if home::with(self.core_ptr(), |home| is_past_at_first_sight(home, due, mode)) {
+        let (due, slack) = (self.due(), self.slack());
+        if thread_shard::with(self.core_ptr(), |local| is_past_at_first_sight(local, due, slack)) {
             return Ok(self.ended_when_idle());
         }
         // Before room is taken, which would be lost if this panics.
@@ -280,29 +280,31 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn polled(duration: Duration, context: &mut Context<'_>) -> (Entry, Poll<Outcome>) {
         let mut waker = Some(context.waker().clone());
-        let armed = home::with_current(|home| {
-            let core = home.core();
+        let armed = thread_shard::with_current(|local| {
+            let core = local.core();
             // There is room for certain, and it is not past.
             if core.capacity.is_some() || duration.is_zero() {
                 return None;
             }
-            let deadline = core.deadline(home.deadline(duration));
+            let deadline = core.deadline(local.deadline(duration));
             let mut refused = None;
             // SAFETY: a home knows how its thread stands to its shard.
             let arm = unsafe {
-                home.shard().arm(home.access(), Coming::New, deadline, core.mode, waker.take()?, &mut refused)
+                local.shard().arm(local.access(), ArmKind::New, deadline, core.slack, waker.take()?, &mut refused)
             };
             waker = refused;
             // From here on the entry keeps the core.
-            arm.node.map(|node| (Entry { target: Target::node(node, false), deadline }, arm.wish, home.take_ref()))
+            arm.node.map(|node| {
+                (Entry { target: Target::node(node, false), deadline }, arm.notify_driver, local.take_ref())
+            })
         });
-        let Some((entry, wish, _kept)) = armed else {
+        let Some((entry, notify_driver, _kept)) = armed else {
             drop(waker);
             let mut entry = Entry::after(duration);
             let poll = entry.poll(context);
             return (entry, poll);
         };
-        if wish == Wish::Earliest {
+        if notify_driver == NotifyDriver::Yes {
             entry.tell();
         }
         (entry, Poll::Pending)
@@ -390,7 +392,7 @@ impl Entry {
     #[inline(always)]
     fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let mut refused = None;
-        if self.is_placed(Coming::New, waker, &mut refused) {
+        if self.try_arm(ArmKind::New, waker, &mut refused) {
             return Ok(Poll::Pending);
         }
         let ended = self.refused();
@@ -401,15 +403,15 @@ impl Entry {
 
     /// Gives it a node at the home of the calling thread; or else the waker back.
     #[inline(always)]
-    fn is_placed(&mut self, coming: Coming, waker: Waker, refused: &mut Option<Waker>) -> bool {
-        let (deadline, mode) = (self.due(), self.mode());
-        let armed = home::with(self.core_ptr(), |home| {
+    fn try_arm(&mut self, kind: ArmKind, waker: Waker, refused: &mut Option<Waker>) -> bool {
+        let (deadline, slack) = (self.due(), self.slack());
+        let armed = thread_shard::with(self.core_ptr(), |local| {
             // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { home.shard().arm(home.access(), coming, deadline, mode, waker, refused) }
+            unsafe { local.shard().arm(local.access(), kind, deadline, slack, waker, refused) }
         });
         let Some(node) = armed.node else { return false };
         self.target = Target::node(node, self.target.is_held());
-        if armed.wish == Wish::Earliest {
+        if armed.notify_driver == NotifyDriver::Yes {
             self.tell();
         }
         true
@@ -419,7 +421,7 @@ impl Entry {
     #[cold]
     fn tell(&self) {
         let shard = self.shard();
-        let by = home::with_owner(shard, |home| if home.is_some() { Access::Owner } else { Access::Guest });
+        let by = thread_shard::with_owner(shard, |local| if local.is_some() { Access::Owner } else { Access::Remote });
         self.core().tell(shard, by);
     }
 
@@ -428,7 +430,7 @@ impl Entry {
         self.give_room_back();
         match self.core().is_closed() {
             true => Ok(self.ended(Outcome::Stopped)),
-            false => Err(ArmError::Full { capacity: crate::slab::MOST as usize }),
+            false => Err(ArmError::Full { capacity: crate::shard::slab::MOST as usize }),
         }
     }
 
@@ -456,9 +458,9 @@ impl Entry {
     fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
         let mut new = Some(waker.clone());
-        let changed = home::with_owner(self.shard(), |home| {
+        let changed = thread_shard::with_owner(self.shard(), |local| {
             // SAFETY: the home is of the owner, and we are the handle.
-            home.map(|home| unsafe { home.shard().change_waker_as_owner(node, &mut new) })
+            local.map(|local| unsafe { local.shard().change_waker_as_owner(node, &mut new) })
         });
         match changed {
             Some(Change::Done(old)) => {
@@ -466,7 +468,7 @@ impl Entry {
                 Poll::Pending
             }
             Some(Change::Ended) => self.poll_armed(waker),
-            None => self.move_house(new),
+            None => self.migrate(new),
         }
     }
 
@@ -474,8 +476,8 @@ impl Entry {
     ///
     /// It keeps its place within the capacity. While it is between two shards nothing of the user's runs: were that to panic, the
     /// timer would be lost.
-    fn move_house(&mut self, new: Option<Waker>) -> Poll<Outcome> {
-        let old = match self.end(Leaving::Moving) {
+    fn migrate(&mut self, new: Option<Waker>) -> Poll<Outcome> {
+        let old = match self.end(Release::Migrating) {
             Ok(old) => old,
             Err(outcome) => return self.ended(outcome),
         };
@@ -491,7 +493,7 @@ impl Entry {
     /// Arms one that is between two shards.
     fn arm_again(&mut self, waker: Waker) -> Poll<Outcome> {
         let mut refused = None;
-        if self.is_placed(Coming::Moving, waker, &mut refused) {
+        if self.try_arm(ArmKind::Migrated, waker, &mut refused) {
             return Poll::Pending;
         }
         let poll = self.refused().unwrap_or(Poll::Pending);
@@ -503,9 +505,9 @@ impl Entry {
     /// Ends one whose deadline is past and that is between two shards.
     fn fire(&mut self, waker: Waker) -> Poll<Outcome> {
         let due = self.due();
-        home::with(self.core_ptr(), |home| {
+        thread_shard::with(self.core_ptr(), |local| {
             // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { home.shard().count_fired(home.access(), home.now() - due) }
+            unsafe { local.shard().count_fired(local.access(), local.now() - due) }
         });
         self.give_room_back();
         let ready = self.ended(Outcome::Fired);
@@ -571,8 +573,8 @@ impl Entry {
         } else if self.phase() != Phase::Armed {
             self.set_phase(Phase::Idle);
         } else if due < before {
-            self.bring_forward(due);
-        } else if self.core().is_exact {
+            self.set_earlier(due);
+        } else if self.core().is_virtual {
             self.put_off(due);
         } else if self.node().state().later(before, due) == Later::Lost {
             self.make_idle();
@@ -606,7 +608,7 @@ impl Entry {
     /// When its wait for room ends, with this deadline.
     fn wait_end(&self, deadline: Time) -> WaitEnd {
         let due = if self.target.is_held() { Time::NEVER } else { deadline };
-        WaitEnd { deadline, due, mode: self.mode() }
+        WaitEnd { deadline, due, slack: self.slack() }
     }
 
     /// Sets a later deadline in an exact engine: the shard hears of it at once.
@@ -614,26 +616,26 @@ impl Entry {
     fn put_off(&mut self, due: Time) {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
-        self.bring_forward(due);
+        self.set_earlier(due);
         // SAFETY: the core, which is held here, keeps its shards.
         core.cancelled_in(unsafe { shard.as_ref() });
     }
 
     /// Moves it to another place in its queue, or to another shard.
-    fn bring_forward(&mut self, due: Time) {
+    fn set_earlier(&mut self, due: Time) {
         let node = self.node();
         let is_past = self.is_past();
-        let moved = home::with_owner(self.shard(), |home| {
-            let home = home.filter(|_| !is_past)?;
+        let moved = thread_shard::with_owner(self.shard(), |local| {
+            let local = local.filter(|_| !is_past)?;
             // SAFETY: the home is of the owner, and we are the handle.
-            Some(unsafe { home.shard().move_as_owner(node, due) })
+            Some(unsafe { local.shard().move_as_owner(node, due) })
         });
         match moved {
-            Some(Change::Done(Wish::Earliest)) => self.tell(),
-            Some(Change::Done(Wish::Later)) => {}
+            Some(Change::Done(NotifyDriver::Yes)) => self.tell(),
+            Some(Change::Done(NotifyDriver::No)) => {}
             Some(Change::Ended) => self.make_idle(),
             None if self.outcome().is_some() => self.make_idle(),
-            None => _ = self.move_house(None),
+            None => _ = self.migrate(None),
         }
     }
 
@@ -651,17 +653,17 @@ impl Entry {
     /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the
     /// waker; else how it had ended before.
     #[inline(always)]
-    fn end(&mut self, leaving: Leaving) -> Result<Waker, Outcome> {
-        let (node, mode) = (self.node(), self.mode());
+    fn end(&mut self, release: Release) -> Result<Waker, Outcome> {
+        let (node, slack) = (self.node(), self.slack());
         let shard = self.shard();
-        let waker = home::with_owner(shard, |home| match home {
+        let waker = thread_shard::with_owner(shard, |local| match local {
             // SAFETY: the home is of the owner; we are the handle and forget the node below.
-            Some(home) => unsafe { home.shard().cancel_as_owner(node, leaving) },
+            Some(local) => unsafe { local.shard().release_owned(node, release) },
             // SAFETY: the node is of this shard; we are the handle and forget the node below.
-            None => unsafe { shard.cancel_from_afar(node, leaving) },
+            None => unsafe { shard.release_remote(node, release) },
         });
         let core = shard.core();
-        self.target = Target::core(core, mode, self.target.is_held(), Phase::Idle);
+        self.target = Target::core(core, slack, self.target.is_held(), Phase::Idle);
         waker
     }
 
@@ -685,7 +687,7 @@ impl Entry {
         if self.core().minds_cancels {
             return self.end_and_tell();
         }
-        self.end(Leaving::Cancelled)
+        self.end(Release::Cancelled)
     }
 
     /// The same where something depends on it: the capacity, or the time of an exact engine.
@@ -693,9 +695,9 @@ impl Entry {
     #[inline(never)]
     fn end_and_tell(&mut self) -> Result<Waker, Outcome> {
         let shard = NonNull::from(self.shard());
-        let waker = self.end(Leaving::Cancelled);
+        let waker = self.end(Release::Cancelled);
         if waker.is_ok() {
-            if self.core().is_exact {
+            if self.core().is_virtual {
                 // SAFETY: the entry holds a reference to the core, which keeps its shards.
                 self.core().cancelled_in(unsafe { shard.as_ref() });
             }
@@ -810,11 +812,11 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn mode(&self) -> Mode {
+    fn slack(&self) -> SlackBits {
         match self.phase() {
             // SAFETY: we are the handle.
-            Phase::Armed => unsafe { self.node().mode() },
-            _ => Mode::from_bits((self.target.0.addr() >> MODE_SHIFT) as u8),
+            Phase::Armed => unsafe { self.node().slack() },
+            _ => SlackBits::from_bits((self.target.0.addr() >> MODE_SHIFT) as u8),
         }
     }
 }
@@ -829,7 +831,7 @@ impl Drop for Entry {
             waker = self.leave_line().1.map(Ok);
         }
         // SAFETY: the entry's own reference, which it does not use again.
-        unsafe { home::put_ref(self.core_ptr()) };
+        unsafe { thread_shard::put_ref(self.core_ptr()) };
         // The waker's destructor is the user's and may panic: it comes last.
         drop(waker);
     }
@@ -838,9 +840,9 @@ impl Drop for Entry {
 /// Whether a deadline is past. Reads the clock only if it may be: not if the shard will be visited before it anyway. (Should
 /// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
 #[inline(always)]
-fn is_past_at_first_sight(home: &Home, deadline: Time, mode: Mode) -> bool {
-    let may_be = deadline < home.shard().wants().get(mode.line()) || home.core().clock.may_go_back();
-    deadline <= home.seen() || (may_be && deadline <= home.now())
+fn is_past_at_first_sight(local: &ThreadShard, deadline: Time, slack: SlackBits) -> bool {
+    let may_be = deadline < local.shard().next_wake().get(slack.line()) || local.core().clock.may_go_back();
+    deadline <= local.seen() || (may_be && deadline <= local.now())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -152,15 +152,7 @@
 
 #[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
-mod agenda;
 mod alarm;
-#[cfg(feature = "test-util")]
-mod auto_advance;
-mod barrier;
-mod bell;
-mod bias;
-mod calls;
-mod capacity;
 mod clock;
 #[doc(hidden)]
 pub mod coop;
@@ -171,66 +163,46 @@ pub mod delay_queue;
 mod driver;
 mod engine;
 mod entry;
-mod fork;
-mod home;
-#[cfg(all(loom, test))]
-mod models;
+mod instant;
+mod multi;
 pub mod named;
-mod node;
 mod outcome;
-mod per_process;
-mod queues;
-mod racy;
-mod returns;
 pub mod scheduler;
-#[cfg(all(shuttle, test))]
-mod schedules;
 mod shard;
-#[cfg(feature = "test-util")]
-mod simulated;
-mod slab;
 mod slack;
-mod state;
-mod stats;
-mod steps;
 mod sync;
+mod thread_shard;
 pub mod time;
 pub mod timer;
-mod trace;
+#[cfg(test)]
+mod verify;
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 mod virtual_time;
-mod waiter;
-mod work;
-mod worker;
-mod young;
 
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use auto_advance::AutoAdvance;
+pub use self::core::stats::{Lateness, Stats};
 pub use clock::Clock;
 #[cfg(feature = "cron")]
 pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
+pub use engine::worker::{Worker, WorkerTakeover};
 pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
 #[doc(inline)]
 pub use named::NamedTimers;
 pub use outcome::Outcome;
-pub use queues::QueueKind;
 pub use scheduler::Scheduler;
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use simulated::SimulatedThread;
+pub use shard::queue::QueueKind;
 pub use slack::Slack;
-pub use stats::{Lateness, Stats};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use sync::modelled;
+pub use sync::under_loom as modelled;
 #[doc(inline)]
 pub use timer::Timer;
 /// A point in time on an engine's clock, and a distance.
 pub use tourbillon_queue::{Span, Time};
-pub use worker::{StandIn, Worker};
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use virtual_time::{auto_advance::AutoAdvance, simulated_thread::SimulatedThread};
 
 /// Compiles the code in the README and the guides. (Those of the project's README and of "Testing with virtual time" are compiled by
 /// `tourbillon-rt`, which knows all that they show.)

@@ -1,14 +1,11 @@
 //! How late a timer may be, so that wake-ups can be shared.
 
-mod leads;
-
 use std::fmt;
 use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-pub(crate) use self::leads::Leads;
-use crate::state::LAST;
+use crate::shard::state::LAST;
 
 /// How far after its deadline a timer may fire, on purpose. (Never before it.)
 ///
@@ -27,22 +24,22 @@ use crate::state::LAST;
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Slack(Mode);
+pub struct Slack(SlackBits);
 
-/// Slack as entries and nodes keep it, in a byte: the [`Class`] in the upper two bits. In the others the grid: deadlines are
+/// Slack as entries and nodes keep it, in a byte: the [`SlackClass`] in the upper two bits. In the others the grid: deadlines are
 /// rounded up to a multiple of two to this power.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Mode(u8);
+pub(crate) struct SlackBits(u8);
 
 /// Which wake-ups a timer can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
-pub(crate) enum Class {
+pub(crate) enum SlackClass {
     /// Those that the driver's budget has room for.
     #[default]
-    Relaxed = 0,
+    Adaptive = 0,
     /// One at its own time.
-    Strict = 1,
+    Exact = 1,
     /// One before its time: the driver waits for the rest in a loop.
     Precise = 2,
 }
@@ -58,13 +55,13 @@ impl Slack {
     /// spaced so that the driver's CPU time stays bounded, and a timer can be late by that space: 1.75 ms.
     #[must_use]
     pub const fn adaptive() -> Slack {
-        Slack(Mode::new(Class::Relaxed, 0))
+        Slack(SlackBits::new(SlackClass::Adaptive, 0))
     }
 
     /// A wake-up for each deadline, at that deadline.
     #[must_use]
     pub const fn exact() -> Slack {
-        Slack(Mode::new(Class::Strict, 0))
+        Slack(SlackBits::new(SlackClass::Exact, 0))
     }
 
     /// Up to `most` late: deadlines are rounded up to a grid that is shared by all timers, so that those that are close to
@@ -79,7 +76,7 @@ impl Slack {
         } else {
             nanos.ilog2() as u8
         };
-        Slack(Mode::new(Class::Strict, grid))
+        Slack(SlackBits::new(SlackClass::Exact, grid))
     }
 
     /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes. It does not spin
@@ -89,43 +86,43 @@ impl Slack {
     /// told [so](crate::Worker::too_short_to_sleep).
     #[must_use]
     pub const fn precise() -> Slack {
-        Slack(Mode::new(Class::Precise, 0))
+        Slack(SlackBits::new(SlackClass::Precise, 0))
     }
 
-    pub(crate) const fn mode(self) -> Mode {
+    pub(crate) const fn slack(self) -> SlackBits {
         self.0
     }
 }
 
-impl fmt::Debug for Mode {
+impl fmt::Debug for SlackBits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mode").field("class", &self.class()).field("grid", &(self.0 & GRID)).finish()
+        f.debug_struct("SlackBits").field("class", &self.class()).field("grid", &(self.0 & GRID)).finish()
     }
 }
 
-impl Mode {
+impl SlackBits {
     /// The only one of its class.
-    pub(crate) const RELAXED: Mode = Mode::new(Class::Relaxed, 0);
+    pub(crate) const ADAPTIVE: SlackBits = SlackBits::new(SlackClass::Adaptive, 0);
 
-    const fn new(class: Class, grid: u8) -> Mode {
-        Mode((class as u8) << GRID_BITS | grid)
+    const fn new(class: SlackClass, grid: u8) -> SlackBits {
+        SlackBits((class as u8) << GRID_BITS | grid)
     }
 
     pub(crate) const fn to_bits(self) -> u8 {
         self.0
     }
 
-    /// What [`to_bits`](Mode::to_bits) gave.
-    pub(crate) const fn from_bits(bits: u8) -> Mode {
-        Mode(bits)
+    /// What [`to_bits`](SlackBits::to_bits) gave.
+    pub(crate) const fn from_bits(bits: u8) -> SlackBits {
+        SlackBits(bits)
     }
 
     #[inline(always)]
-    pub(crate) fn class(self) -> Class {
+    pub(crate) fn class(self) -> SlackClass {
         match self.0 >> GRID_BITS {
-            0 => Class::Relaxed,
-            1 => Class::Strict,
-            _ => Class::Precise,
+            0 => SlackClass::Adaptive,
+            1 => SlackClass::Exact,
+            _ => SlackClass::Precise,
         }
     }
 
@@ -145,9 +142,9 @@ mod tests {
     #[test]
     fn p1_slack_rounds_up_and_by_no_more_than_was_allowed() {
         for most in [0, 1, 2, 3, 999, 1 << 20, u64::MAX] {
-            let mode = Slack::upto(Duration::from_nanos(most)).mode();
+            let slack = Slack::upto(Duration::from_nanos(most)).slack();
             for deadline in [0, 1, 2, 1023, 1024, 1025, 123_456_789, u64::MAX / 2, u64::MAX - 1] {
-                let rounded = mode.round_up(Time::from_nanos(deadline)).as_nanos();
+                let rounded = slack.round_up(Time::from_nanos(deadline)).as_nanos();
                 assert!(rounded >= deadline, "early");
                 assert!(rounded - deadline <= most.max(1), "more than was allowed");
             }
@@ -156,9 +153,9 @@ mod tests {
 
     #[test]
     fn b3_close_deadlines_share_a_point_of_the_grid() {
-        let mode = Slack::upto(Duration::from_millis(1)).mode();
+        let slack = Slack::upto(Duration::from_millis(1)).slack();
         let grid = 1 << 19;
-        assert_eq!(mode.round_up(Time::from_nanos(grid + 1)), mode.round_up(Time::from_nanos(2 * grid)));
-        assert_ne!(mode.round_up(Time::from_nanos(grid)), mode.round_up(Time::from_nanos(grid + 1)));
+        assert_eq!(slack.round_up(Time::from_nanos(grid + 1)), slack.round_up(Time::from_nanos(2 * grid)));
+        assert_ne!(slack.round_up(Time::from_nanos(grid)), slack.round_up(Time::from_nanos(grid + 1)));
     }
 }

@@ -16,13 +16,13 @@ use crate::Engine;
 use crate::core::CoreRef;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
-use crate::home;
-#[cfg(all(loom, test))]
-use crate::models::timer::Entry;
+use crate::multi::waiter::{self, Answer, Awaited, Waiter};
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
+use crate::thread_shard;
 use crate::time::Instant;
-use crate::waiter::{self, Answer, Awaited, Waiter};
+#[cfg(all(loom, test))]
+use crate::verify::loom::timer::Entry;
 
 /// A timer that can be set, waited for and cancelled by any number of threads.
 ///
@@ -161,7 +161,7 @@ impl Timer {
     /// One that is not set, on the current engine.
     #[must_use]
     pub fn new() -> Timer {
-        Timer::on_core(home::with_current(|home| home.core().clone()))
+        Timer::on_core(thread_shard::with_current(|local| local.core().clone()))
     }
 
     /// One that is not set, on this engine. It does not keep the engine from being shut down when its last handle goes.
@@ -192,7 +192,7 @@ impl Timer {
 
     /// Sets it to expire in `duration` from now. Cancels all pending waits, and says how many.
     pub fn expires_after(&self, duration: Duration) -> usize {
-        self.set(home::with(self.shared.core.as_ptr(), |home| home.deadline(duration)))
+        self.set(thread_shard::with(self.shared.core.as_ptr(), |local| local.deadline(duration)))
     }
 
     /// Sets it to expire at `deadline`. Cancels all pending waits, and says how many.
@@ -305,7 +305,7 @@ impl Drop for Timer {
 }
 
 impl Wait {
-    /// Returns a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
+    /// RemoteFreeList a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
     #[must_use]
     pub fn handle(&self) -> WaitHandle {
         WaitHandle { shared: self.shared.clone(), id: self.id }

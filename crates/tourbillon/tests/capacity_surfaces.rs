@@ -23,12 +23,12 @@ use tourbillon::{ArmError, Clock, Driver, Engine, Outcome, Slack, Timer};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns an engine in virtual time with room for so many timers.
+/// RemoteFreeList an engine in virtual time with room for so many timers.
 fn with_room(capacity: usize) -> Engine {
     Engine::builder().clock(Clock::manual()).slack(Slack::exact()).capacity(capacity).build().unwrap()
 }
 
-/// Returns an engine in virtual time whose room is all taken for a year, and the sleeps that take it.
+/// RemoteFreeList an engine in virtual time whose room is all taken for a year, and the sleeps that take it.
 fn full(capacity: usize) -> (Engine, Vec<Sleep>) {
     let engine = with_room(capacity);
     let taken = (0..capacity).map(|_| engine.try_sleep(years(1)).unwrap()).collect();
@@ -63,7 +63,7 @@ impl Sleeper {
     }
 }
 
-/// Returns how often each of them was woken since this was last asked.
+/// RemoteFreeList how often each of them was woken since this was last asked.
 fn wakes<const N: usize>(sleepers: [&Sleeper; N]) -> [usize; N] {
     sleepers.map(Sleeper::wakes)
 }
@@ -73,12 +73,12 @@ fn elsewhere<R: Send>(run: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(run).join().unwrap())
 }
 
-/// Returns what the clock of an engine shows.
+/// RemoteFreeList what the clock of an engine shows.
 fn now(engine: &Engine) -> Instant {
     engine.sleep(Duration::ZERO).deadline()
 }
 
-/// Returns a waker that writes down what the engine's clock shows when it is woken, in milliseconds since the call.
+/// RemoteFreeList a waker that writes down what the engine's clock shows when it is woken, in milliseconds since the call.
 fn notes_time(engine: &Engine) -> (Waker, Arc<Mutex<Vec<u128>>>) {
     let (clock, start, notes) = (engine.clock().clone(), engine.clock().now(), Arc::new(Mutex::new(Vec::new())));
     let written = Arc::clone(&notes);

@@ -515,12 +515,12 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
 
 /// A waker that calls this when it is cloned and that when it is dropped; waking it does nothing.
 fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
-    type Calls = (fn(), fn());
+    type CallbackQueue = (fn(), fn());
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, drop, |_| (), drop);
 
-    fn calls(data: *const ()) -> Calls {
+    fn calls(data: *const ()) -> CallbackQueue {
         // SAFETY: the data is what was leaked below.
-        unsafe { *data.cast::<Calls>() }
+        unsafe { *data.cast::<CallbackQueue>() }
     }
 
     fn clone(data: *const ()) -> RawWaker {
@@ -532,7 +532,7 @@ fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
         calls(data).1();
     }
 
-    let data: &'static Calls = Box::leak(Box::new((cloned, dropped)));
+    let data: &'static CallbackQueue = Box::leak(Box::new((cloned, dropped)));
     // SAFETY: the data is there for ever, and is never written to.
     unsafe { Waker::new(std::ptr::from_ref(data).cast(), &VTABLE) }
 }

@@ -420,7 +420,7 @@ fn d44_p11_the_timers_of_a_blocked_worker_are_fired_by_who_stands_in_until_it_tu
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
     let (_early, _late) = (armed(ms(10), &task), armed(ms(20), &task));
-    let stand_in = worker.stand_in();
+    let stand_in = worker.takeover();
     engine.clock().advance(ms(10));
     assert_eq!(engine.turn().fired, 0, "nobody stands in yet");
     thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
@@ -439,7 +439,7 @@ fn d44_p11_a_driver_that_sleeps_fires_the_timers_of_a_blocked_worker() {
     let worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
     let sleep = armed(ms(2), &task);
-    let stand_in = worker.stand_in();
+    let stand_in = worker.takeover();
     thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
     eventually("the driver has fired it", || task.wakes() == 1);
     assert_eq!(sleep.outcome(), Some(Outcome::Fired));

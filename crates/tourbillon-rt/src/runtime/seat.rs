@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_task::Runnable;
-use tourbillon::StandIn;
+use tourbillon::WorkerTakeover;
 
 use super::registry::Registry;
 use super::virtual_time::VirtualTime;
@@ -25,7 +25,7 @@ pub(crate) struct Seat {
     /// What the monitor has seen of them.
     steps_seen: AtomicU64,
     /// How its timers are fired while it is blocked.
-    stand_in: Mutex<Option<StandIn>>,
+    stand_in: Mutex<Option<WorkerTakeover>>,
     /// Of its runtime.
     pub(super) virtual_time: VirtualTime,
 }
@@ -159,7 +159,7 @@ impl Seat {
     }
 
     /// By the owner: who fires its timers while it is blocked. `None` when it leaves.
-    pub(super) fn set_stand_in(&self, stand_in: Option<StandIn>) {
+    pub(super) fn set_stand_in(&self, stand_in: Option<WorkerTakeover>) {
         let before = std::mem::replace(&mut *lock(&self.stand_in), stand_in);
         // With it may go an engine.
         drop(before);

@@ -125,7 +125,7 @@ impl Worker {
             _ if shared.virtual_time.is_pausable() => None,
             _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|seat| seat.call())),
         };
-        seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::stand_in));
+        seat.set_stand_in(timers.as_ref().map(tourbillon::Worker::takeover));
         let turning = RefCell::new(Turning { timers, batch: Batch::default(), mover: Mover::default() });
         let shared = Arc::clone(shared);
         let (nature, role) = (role, Cell::new(role));

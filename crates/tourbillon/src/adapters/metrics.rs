@@ -21,9 +21,9 @@ use tourbillon_queue::Span;
 
 use crate::Engine;
 use crate::core::CoreRef;
+use crate::core::stats::Lateness;
 use crate::entry::Entry;
-use crate::home;
-use crate::stats::Lateness;
+use crate::thread_shard;
 use crate::time::Sleep;
 
 const ARMED: &str = "tourbillon_timers_armed_total";
@@ -122,8 +122,8 @@ impl Exporter {
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::from_entry(home::with(self.core.as_ptr(), |home| {
-            Entry::at_home(home, home.now() + Span::from(duration))
+        Sleep::from_entry(thread_shard::with(self.core.as_ptr(), |local| {
+            Entry::idle(local, local.now() + Span::from(duration))
         }))
     }
 }

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tourbillon_queue::Time;
 
 use super::{Anchor, WallShift};
-use crate::state::LAST;
+use crate::shard::state::LAST;
 
 thread_local! {
     /// What this thread has converted last.

@@ -18,7 +18,7 @@ pub(super) const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 pub(super) const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// Returns the name of the zone if this first word of a line gives one: `CRON_TZ=Europe/Berlin`.
+/// RemoteFreeList the name of the zone if this first word of a line gives one: `CRON_TZ=Europe/Berlin`.
 pub(super) fn zone_name(word: &str) -> Option<&str> {
     let (key, name) = word.split_once('=')?;
     let is_zone = key.eq_ignore_ascii_case("CRON_TZ") || key.eq_ignore_ascii_case("TZ");

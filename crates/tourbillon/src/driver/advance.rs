@@ -46,7 +46,7 @@ impl Core {
 
     /// When there is something to do: now, if callbacks wait to be called.
     pub(crate) fn next_step(&self) -> Time {
-        if self.has_calls() { self.clock.now() } else { self.next_round(Time::ZERO) }
+        if self.has_callbacks() { self.clock.now() } else { self.next_round(Time::ZERO) }
     }
 
     /// Moves the clock to `next`, and gives how many timers fired.
@@ -87,7 +87,7 @@ impl Way<'_> {
         if next <= now {
             self.at_once += 1;
             if self.at_once > AT_ONCE {
-                // Calls that never end. Timers are due at a later time.
+                // CallbackQueue that never end. Timers are due at a later time.
                 next = self.core.next_round(Time::ZERO);
             }
         }

@@ -17,8 +17,6 @@
 //! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
 
 mod advance;
-#[cfg(feature = "tokio")]
-mod on_runtime;
 mod pace;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
@@ -39,9 +37,9 @@ use tourbillon_queue::{Span, Time};
 pub(crate) use self::advance::AT_ONCE;
 #[cfg(feature = "test-util")]
 pub(crate) use self::advance::Way;
-#[cfg(feature = "tokio")]
-pub(crate) use self::on_runtime::RuntimeAlarm;
 pub(crate) use self::pace::Pace;
+#[cfg(feature = "tokio")]
+use crate::alarm::RuntimeAlarm;
 use crate::alarm::{Alarm, Set};
 use crate::clock::Clock;
 use crate::core::{Core, CoreRef};
@@ -71,9 +69,9 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// }
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
-pub struct Driver(Kind);
+pub struct Driver(DriverKind);
 
-enum Kind {
+enum DriverKind {
     Thread,
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio,
@@ -83,7 +81,7 @@ enum Kind {
 }
 
 /// What the driver of an engine and those who arm timers share.
-pub(crate) struct Driving {
+pub(crate) struct DriverShared {
     /// When the driver comes next, if nobody rings; zero while it is awake.
     planned: AtomicU64,
     /// No relaxed timer is worth a wake-up before this.
@@ -109,7 +107,7 @@ impl Driver {
     /// A thread of its own. The default: its timers fire on time also while every executor thread is blocked.
     #[must_use]
     pub fn thread() -> Driver {
-        Driver(Kind::Thread)
+        Driver(DriverKind::Thread)
     }
 
     /// A task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel. It saves the way
@@ -132,7 +130,7 @@ impl Driver {
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     #[must_use]
     pub fn tokio() -> Driver {
-        Driver(Kind::Tokio)
+        Driver(DriverKind::Tokio)
     }
 
     /// Whoever calls [`Engine::turn`](crate::Engine::turn). Nobody is told of timers that are due earlier than the last turn
@@ -147,27 +145,27 @@ impl Driver {
     /// make the driver turn again.
     #[must_use]
     pub fn external_with(notify: impl Fn() + Send + Sync + 'static) -> Driver {
-        Driver(Kind::External(Box::new(notify)))
+        Driver(DriverKind::External(Box::new(notify)))
     }
 
     /// The time driver of the Tokio runtime on whose clock the engine is.
     #[cfg(feature = "tokio")]
     pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Driver {
-        Driver(Kind::Runtime(alarm))
+        Driver(DriverKind::Runtime(alarm))
     }
 
     /// What is shared, and what has to be started once the core is there.
-    pub(crate) fn prepare(self, clock: &Clock) -> Result<(Driving, Start), BuildError> {
+    pub(crate) fn prepare(self, clock: &Clock) -> Result<(DriverShared, Start), BuildError> {
         let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
         let (alarm, start) = match self.0 {
-            Kind::Thread => (Alarm::new(clock), manual(Start::Thread)?),
+            DriverKind::Thread => (Alarm::new(clock), manual(Start::Thread)?),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            Kind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
-            Kind::External(notify) => (Alarm::call(notify), Start::Nothing),
+            DriverKind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
+            DriverKind::External(notify) => (Alarm::call(notify), Start::Nothing),
             #[cfg(feature = "tokio")]
-            Kind::Runtime(alarm) => (Alarm::on_runtime(alarm), Start::Nothing),
+            DriverKind::Runtime(alarm) => (Alarm::on_runtime(alarm), Start::Nothing),
         };
-        Ok((Driving { planned: AtomicU64::new(u64::MAX), floor: AtomicU64::new(0), alarm }, start))
+        Ok((DriverShared { planned: AtomicU64::new(u64::MAX), floor: AtomicU64::new(0), alarm }, start))
     }
 }
 
@@ -191,13 +189,13 @@ impl Start {
     }
 }
 
-impl Driving {
+impl DriverShared {
     /// By the thread that has armed a timer and stored its shard's next wake-up, or that of the sleeps that wait for room. `next`
     /// gives that wake-up; relaxed timers do not move it before the time that it is given.
-    pub(crate) fn bring_forward(&self, next: impl FnOnce(Time) -> Time) {
+    pub(crate) fn set_earlier(&self, next: impl FnOnce(Time) -> Time) {
         let at = next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
         if at.as_nanos() < self.planned.load(Ordering::SeqCst) {
-            self.alarm.bring_forward(at);
+            self.alarm.set_earlier(at);
         }
     }
 
@@ -208,7 +206,7 @@ impl Driving {
 
     /// Wakes the driver now.
     pub(crate) fn wake(&self) {
-        self.alarm.bring_forward(Time::ZERO);
+        self.alarm.set_earlier(Time::ZERO);
     }
 
     /// When the engine is gone: gives the kernel's timer back.
@@ -236,15 +234,15 @@ impl Driving {
         }
         let next = core.next_round(floor);
         // Where time moves by itself, it must not move to the deadline of a timer that was cancelled meanwhile.
-        let is_right = if core.is_exact { next == at } else { next >= at };
-        let is_quiet = is_right && !core.has_calls();
+        let is_right = if core.is_virtual { next == at } else { next >= at };
+        let is_quiet = is_right && !core.has_callbacks();
         (is_quiet && !core.is_closed()).then_some(at)
     }
 
-    /// In an [exact](Core::is_exact) engine, by the thread that has cancelled a timer and stored its shard's next wake-up: the alarm is
+    /// In an [exact](Core::is_virtual) engine, by the thread that has cancelled a timer and stored its shard's next wake-up: the alarm is
     /// set to what is left.
     ///
-    /// As in [`plan`](Driving::plan): this stores the plan and then looks at the wishes again; a thread that arms a timer stores its wish
+    /// As in [`plan`](DriverShared::plan): this stores the plan and then looks at the wishes again; a thread that arms a timer stores its wish
     /// and then looks at the plan.
     pub(crate) fn plan_anew(&self, core: &Core) {
         // A shard stores its wish after a cancel with less than sequential consistency.
@@ -283,7 +281,7 @@ impl Driving {
 }
 
 /// A driver at work.
-struct Wheelwork {
+struct DriverLoop {
     core: CoreRef,
     batch: Vec<Waker>,
     pace: Pace,
@@ -305,14 +303,14 @@ enum Next {
     End,
 }
 
-impl Wheelwork {
-    fn new(core: CoreRef) -> Wheelwork {
-        Wheelwork { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false, in_batches: false }
+impl DriverLoop {
+    fn new(core: CoreRef) -> DriverLoop {
+        DriverLoop { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false, in_batches: false }
     }
 
     /// A round and a plan.
     fn step(&mut self) -> Next {
-        self.core.driving.awake();
+        self.core.driver.awake();
         if self.core.is_closed() {
             return Next::End;
         }
@@ -323,8 +321,8 @@ impl Wheelwork {
             self.pace.woken(now);
         }
         self.in_batches = round.more;
-        if self.core.has_calls() {
-            self.core.make_calls_or_start_thread();
+        if self.core.has_callbacks() {
+            self.core.run_callbacks_or_start_thread();
         }
         if round.more {
             return Next::More;
@@ -334,7 +332,7 @@ impl Wheelwork {
         if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_lead_in()) {
             return Next::Soon;
         }
-        match self.core.driving.plan(&self.core, now, floor) {
+        match self.core.driver.plan(&self.core, now, floor) {
             Some(_) => {
                 self.slept = true;
                 Next::Sleep
@@ -357,19 +355,19 @@ impl Core {
             return Turn { fired: 0, more: false, next: None, now };
         }
         let mut batch = Vec::with_capacity(BATCH);
-        let is_driver = self.driving.is_external();
+        let is_driver = self.driver.is_external();
         if is_driver {
-            self.driving.awake();
+            self.driver.awake();
         }
         let round = self.round(now, &mut batch);
-        if is_driver && self.has_calls() {
-            self.make_calls();
+        if is_driver && self.has_callbacks() {
+            self.run_callbacks();
         }
         // Beside a driver, whose plan it is, nothing is planned.
-        let next = if is_driver { self.driving.plan(self, now, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
+        let next = if is_driver { self.driver.plan(self, now, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
         let next = next.unwrap_or(now);
         if self.is_closed() {
-            return Turn { fired: round.fired, more: is_driver && self.has_calls(), next: None, now };
+            return Turn { fired: round.fired, more: is_driver && self.has_callbacks(), next: None, now };
         }
         let more = round.more || next <= now;
         Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
@@ -389,23 +387,23 @@ impl Core {
     fn drive_with(&self, batch: &mut Vec<Waker>) -> usize {
         let mut fired = 0;
         for _ in 0..AT_ONCE {
-            self.driving.awake();
+            self.driver.awake();
             let now = self.clock.now();
             let round = self.round(now, batch);
             fired += round.fired;
             if self.is_closed() {
                 return fired;
             }
-            if self.has_calls() {
-                self.make_calls_or_start_thread();
+            if self.has_callbacks() {
+                self.run_callbacks_or_start_thread();
             }
-            if !round.more && self.driving.plan(self, now, Time::ZERO).is_some() {
+            if !round.more && self.driver.plan(self, now, Time::ZERO).is_some() {
                 self.hold_clock();
                 return fired;
             }
         }
         // Others get a turn before it goes on.
-        self.driving.wake();
+        self.driver.wake();
         fired
     }
 }
@@ -413,12 +411,12 @@ impl Core {
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
-            Kind::Thread => "Driver::thread",
+            DriverKind::Thread => "Driver::thread",
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            Kind::Tokio => "Driver::tokio",
-            Kind::External(_) => "Driver::external",
+            DriverKind::Tokio => "Driver::tokio",
+            DriverKind::External(_) => "Driver::external",
             #[cfg(feature = "tokio")]
-            Kind::Runtime(_) => "Tokio's time driver",
+            DriverKind::Runtime(_) => "Tokio's time driver",
         })
     }
 }

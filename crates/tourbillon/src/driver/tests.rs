@@ -14,9 +14,9 @@ fn us(micros: u64) -> Duration {
 }
 
 /// An engine, and a driver of it that takes one step at a time.
-fn stepped() -> (Engine, Wheelwork) {
+fn stepped() -> (Engine, DriverLoop) {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).build().unwrap();
-    let work = Wheelwork::new(engine.core().clone());
+    let work = DriverLoop::new(engine.core().clone());
     (engine, work)
 }
 
@@ -27,8 +27,8 @@ fn armed(engine: &Engine, after: Duration, slack: Slack) -> Pin<Box<Sleep>> {
 }
 
 /// After which time the driver comes again, if it sleeps.
-fn planned(work: &Wheelwork) -> Duration {
-    Duration::from(Time::from_nanos(work.core.driving.planned.load(Ordering::SeqCst)) - work.core.clock.now())
+fn planned(work: &DriverLoop) -> Duration {
+    Duration::from(Time::from_nanos(work.core.driver.planned.load(Ordering::SeqCst)) - work.core.clock.now())
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Next, Wheelwork};
+use super::{DriverLoop, Next};
 use crate::core::CoreRef;
 use crate::sync::aside::thread::{Builder, JoinHandle};
 use crate::sync::spin_loop;
@@ -17,12 +17,12 @@ fn run(core: CoreRef) {
     // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
     #[cfg(all(target_os = "linux", not(miri)))]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let mut work = Wheelwork::new(core);
+    let mut work = DriverLoop::new(core);
     loop {
         match work.step() {
             Next::More => {}
             Next::Soon => spin_loop(),
-            Next::Sleep => work.core.driving.alarm.wait(&work.core.clock),
+            Next::Sleep => work.core.driver.alarm.wait(&work.core.clock),
             Next::End => return,
         }
     }

@@ -7,10 +7,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-use super::{Next, Wheelwork, thread};
+use super::{DriverLoop, Next, thread};
 use crate::core::CoreRef;
+use crate::core::trace;
 use crate::engine::BuildError;
-use crate::trace;
 
 /// The runtime in whose context we are.
 pub(super) fn runtime() -> Result<Handle, BuildError> {
@@ -19,7 +19,7 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
 
 pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     let no_timer = || BuildError::Thread(io::Error::other("no timer of the kernel (timerfd) is to be had"));
-    let fd = core.driving.alarm.fd().ok_or_else(no_timer)?.map_err(BuildError::Thread)?;
+    let fd = core.driver.alarm.fd().ok_or_else(no_timer)?.map_err(BuildError::Thread)?;
     let _context = runtime.enter();
     // Tokio panics if the runtime was built without I/O, and there is no way to ask it before.
     let fd = std::panic::catch_unwind(|| {
@@ -27,7 +27,7 @@ pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
     });
     let fd = fd.map_err(|_| BuildError::NoRuntime)?.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
-    let task = Task { work: Some(Wheelwork::new(core)) };
+    let task = Task { work: Some(DriverLoop::new(core)) };
     runtime.spawn(task.run(fd));
     Ok(())
 }
@@ -37,7 +37,7 @@ const IN_A_ROW: usize = 8;
 
 struct Task {
     /// Until the engine ends.
-    work: Option<Wheelwork>,
+    work: Option<DriverLoop>,
 }
 
 impl Task {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use tourbillon_queue::Time;
 
-use crate::agenda::{self, Agenda, Key, Popped};
 use crate::engine::ArmError;
+use crate::multi::deadline_map::{self, DeadlineMap, Key, Popped};
+use crate::multi::waiter::Waiter;
 use crate::outcome::Outcome;
-use crate::waiter::Waiter;
 
 /// Whoever takes a timer out of it, under the lock, decides how that timer ended, and tells it so outside.
 pub(super) struct State {
-    pub(super) agenda: Agenda<Item>,
+    pub(super) deadlines: DeadlineMap<Item>,
     pub(super) names: HashMap<Arc<str>, u32>,
     /// By the numbers in `names`; some are free.
     lines: Vec<Line>,
@@ -89,8 +89,8 @@ const KEPT: usize = 1024;
 impl State {
     pub(super) fn new(most: usize) -> State {
         State {
-            most: most.min(agenda::MOST),
-            agenda: Agenda::new(),
+            most: most.min(deadline_map::MOST),
+            deadlines: DeadlineMap::new(),
             names: HashMap::new(),
             lines: Vec::new(),
             free: Vec::new(),
@@ -112,13 +112,13 @@ impl State {
         waiter: Option<Waiter>,
         due: Time,
     ) -> Result<Key, (ArmError, Option<Waiter>)> {
-        if self.agenda.len() >= self.most || self.agenda.is_full() {
+        if self.deadlines.len() >= self.most || self.deadlines.is_full() {
             return Err((ArmError::Full { capacity: self.most }, waiter));
         }
         self.pending += usize::from(waiter.is_some());
         let line = self.line(name);
         let before = self.lines[line as usize].last;
-        let key = self.agenda.insert(due, Item { line, waiter, number: self.created, before, after: None });
+        let key = self.deadlines.insert(due, Item { line, waiter, number: self.created, before, after: None });
         self.created += 1;
         self.link(before, line, Side::After, Some(key));
         let line = &mut self.lines[line as usize];
@@ -127,26 +127,26 @@ impl State {
     }
 
     pub(super) fn start(&mut self, key: Key, due: Time, waiter: Waiter, engine_is_closed: bool) -> Start {
-        let Some(item) = self.agenda.get_mut(key) else { return Start::WasCancelled(waiter) };
+        let Some(item) = self.deadlines.get_mut(key) else { return Start::WasCancelled(waiter) };
         if self.is_closed || engine_is_closed {
             self.remove(key);
             return Start::Stopped(waiter);
         }
         item.waiter = Some(waiter);
         self.pending += 1;
-        self.agenda.set_deadline(key, due);
+        self.deadlines.set_deadline(key, due);
         Start::Done
     }
 
     pub(super) fn remove_unstarted(&mut self, key: Key) {
-        if self.agenda.get(key).is_some_and(|item| item.waiter.is_none()) {
+        if self.deadlines.get(key).is_some_and(|item| item.waiter.is_none()) {
             self.remove(key);
         }
     }
 
     /// Takes a timer out of everything. `None` if it has ended.
     pub(super) fn remove(&mut self, key: Key) -> Option<Item> {
-        let item = self.agenda.remove(key)?;
+        let item = self.deadlines.remove(key)?;
         self.link(item.before, item.line, Side::After, item.after);
         self.link(item.after, item.line, Side::Before, item.before);
         self.lines[item.line as usize].len -= 1;
@@ -163,7 +163,7 @@ impl State {
         // With its last timer the line goes, and with the last line all of them may.
         while taken < most
             && let Some(first) = self.lines.get(line as usize).and_then(|line| line.first)
-            && self.agenda.get(first).is_some_and(|item| item.number < youngest)
+            && self.deadlines.get(first).is_some_and(|item| item.number < youngest)
         {
             self.end(first, Outcome::Cancelled, batch);
             taken += 1;
@@ -174,9 +174,9 @@ impl State {
     /// A batch of those that are started, by their places from `cursor` on; whether that was the last.
     pub(super) fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut Batch) -> bool {
         for _ in 0..STEPS {
-            let Some(key) = self.agenda.key_at(*cursor) else { return true };
+            let Some(key) = self.deadlines.key_at(*cursor) else { return true };
             *cursor += 1;
-            if self.agenda.get(key).is_some_and(|item| item.waiter.is_some()) {
+            if self.deadlines.get(key).is_some_and(|item| item.waiter.is_some()) {
                 self.end(key, outcome, batch);
             }
         }
@@ -186,7 +186,7 @@ impl State {
     /// A batch of what is due, in order. Says whether there may be more.
     pub(super) fn take_due(&mut self, now: Time, batch: &mut Batch) -> bool {
         while batch.len() < BATCH {
-            match self.agenda.pop(now, STEPS) {
+            match self.deadlines.pop(now, STEPS) {
                 Popped::Due(key, _) => self.end(key, Outcome::Fired, batch),
                 Popped::NotYet => return true,
                 Popped::Nothing => return false,
@@ -257,7 +257,7 @@ impl State {
 
     /// Makes `neighbour` what comes after or before `of` in a line; at its end, the line's first or last.
     fn link(&mut self, of: Option<Key>, line: u32, side: Side, neighbour: Option<Key>) {
-        let item = of.and_then(|of| self.agenda.get_mut(of));
+        let item = of.and_then(|of| self.deadlines.get_mut(of));
         let line = &mut self.lines[line as usize];
         match (item, side) {
             (Some(item), Side::After) => item.after = neighbour,

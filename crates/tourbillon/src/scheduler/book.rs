@@ -34,12 +34,12 @@ use super::table::Table;
 use super::times::{Due, Times};
 use super::work::Work;
 use super::{Rules, SchedulerStats, Shutdown};
-use crate::agenda::{Agenda, Key};
-use crate::waiter::Answer;
+use crate::multi::deadline_map::{DeadlineMap, Key};
+use crate::multi::waiter::Answer;
 
 pub(super) struct Book<K> {
     pub(super) rules: Rules,
-    pub(super) jobs: Agenda<Job<K>>,
+    pub(super) jobs: DeadlineMap<Job<K>>,
     pub(super) table: Table,
     wall: Box<Wall>,
     runs: VecDeque<Ready>,
@@ -62,7 +62,7 @@ pub(super) struct Book<K> {
     /// Runs that have been begun and have not ended.
     pub(super) running: usize,
     /// Those of them that are futures, by what tells them to end.
-    pub(super) flights: Box<Agenda<Arc<Answer>>>,
+    pub(super) flights: Box<DeadlineMap<Arc<Answer>>>,
     /// Threads that wait for work.
     pub(super) idle: usize,
     /// How many threads there are.
@@ -78,7 +78,7 @@ pub(super) struct Book<K> {
     /// Until when somebody is sure to look; `None` if nobody has seen to that.
     pub(super) bell: Option<Times>,
     /// The earliest time for which a job was put on the wheel since somebody last saw to the bell.
-    wish: Times,
+    notify_driver: Times,
     /// Who waits for the end, by the numbers of their [`Ending`](super::Ending)s.
     pub(super) watchers: BTreeMap<u64, Waker>,
     /// How many endings have been waited for.
@@ -102,7 +102,7 @@ impl<K> Book<K> {
     pub(super) fn new(rules: Rules, threads: usize) -> Book<K> {
         Book {
             rules,
-            jobs: Agenda::new(),
+            jobs: DeadlineMap::new(),
             table: Table::new(),
             wall: Box::default(),
             runs: VecDeque::new(),
@@ -124,7 +124,7 @@ impl<K> Book<K> {
             alerts: 0,
             is_called: false,
             bell: None,
-            wish: Times::NEVER,
+            notify_driver: Times::NEVER,
             watchers: BTreeMap::new(),
             watched: 0,
             stats: SchedulerStats::default(),
@@ -163,14 +163,14 @@ impl<K> Book<K> {
     // Inlined with what makes the job, so that it is made where it stays.
     #[inline(always)]
     pub(super) fn insert(&mut self, mut job: Job<K>) -> Key {
-        let (hash, wants, is_wall, due) = (job.hash, job.wants(), job.timing.is_wall(), job.due);
+        let (hash, next_wake, is_wall, due) = (job.hash, job.next_wake(), job.timing.is_wall(), job.due);
         job.is_past = self.is_past(due, is_wall);
         self.has_past |= job.is_past;
-        let key = self.jobs.insert(if is_wall { Time::NEVER } else { wants }, job);
+        let key = self.jobs.insert(if is_wall { Time::NEVER } else { next_wake }, job);
         if is_wall {
-            self.wall.set(key, wants);
+            self.wall.set(key, next_wake);
         }
-        self.wish = self.wish.or(Times::only(wants, is_wall));
+        self.notify_driver = self.notify_driver.or(Times::only(next_wake, is_wall));
         self.table.insert(hash, key.index());
         key
     }
@@ -206,13 +206,13 @@ impl<K> Book<K> {
     /// Puts a job where it wants to be.
     pub(super) fn place(&mut self, key: Key) {
         let Some(job) = self.jobs.get(key) else { return };
-        let (wants, is_wall) = (job.wants(), job.timing.is_wall());
+        let (next_wake, is_wall) = (job.next_wake(), job.timing.is_wall());
         if is_wall {
-            self.wall.set(key, wants);
+            self.wall.set(key, next_wake);
         } else {
-            self.jobs.set_deadline(key, wants);
+            self.jobs.set_deadline(key, next_wake);
         }
-        self.wish = self.wish.or(Times::only(wants, is_wall));
+        self.notify_driver = self.notify_driver.or(Times::only(next_wake, is_wall));
     }
 
     /// Gives a job another plan. Gives back its old timing, to be dropped.
@@ -264,8 +264,8 @@ impl<K> Book<K> {
         let since = if self.phase == Phase::Stopped { now } else { self.since };
         let is_wall = job.timing.is_wall();
         let since = since.on(is_wall);
-        let is_passed_over = job.wants() < since && !(job.is_past && self.phase == Phase::Running);
-        let time = if is_passed_over { job.beyond(since).0 } else { job.wants() };
+        let is_passed_over = job.next_wake() < since && !(job.is_past && self.phase == Phase::Running);
+        let time = if is_passed_over { job.beyond(since).0 } else { job.next_wake() };
         (!time.is_never()).then_some(Due { time, is_wall })
     }
 
@@ -277,10 +277,10 @@ impl<K> Book<K> {
     /// When the bell has to ring, if it has to be set for that.
     #[must_use]
     pub(super) fn plan(&mut self) -> Option<Times> {
-        let wish = std::mem::replace(&mut self.wish, Times::NEVER);
+        let notify_driver = std::mem::replace(&mut self.notify_driver, Times::NEVER);
         match self.bell {
-            Some(bell) if wish.engine >= bell.engine && wish.wall >= bell.wall => None,
-            Some(bell) => Some(*self.bell.insert(bell.or(wish))),
+            Some(bell) if notify_driver.engine >= bell.engine && notify_driver.wall >= bell.wall => None,
+            Some(bell) => Some(*self.bell.insert(bell.or(notify_driver))),
             None => Some(*self.bell.insert(self.next_look())),
         }
     }
@@ -360,7 +360,7 @@ impl<K> Book<K> {
 
     /// Begins the end. Gives what is to be dropped.
     #[must_use]
-    pub(super) fn shut_down(&mut self, how: Shutdown, now: Times) -> Option<Agenda<Job<K>>> {
+    pub(super) fn shut_down(&mut self, how: Shutdown, now: Times) -> Option<DeadlineMap<Job<K>>> {
         let is_due = self.phase == Phase::Running && self.next_look().is_by(now);
         match (self.phase, how) {
             (Phase::Over, _) | (Phase::Ending(Shutdown::Abort), _) | (Phase::Ending(_), Shutdown::Drain) => {
@@ -380,7 +380,7 @@ impl<K> Book<K> {
 
     /// The end, if nothing runs and nothing will. Gives what is to be dropped.
     #[must_use]
-    pub(super) fn try_end(&mut self) -> Option<Agenda<Job<K>>> {
+    pub(super) fn try_end(&mut self) -> Option<DeadlineMap<Job<K>>> {
         let is_busy = self.running > 0 || self.waiting() > 0 || self.until.is_some();
         if is_busy || !matches!(self.phase, Phase::Ending(_)) {
             return None;
@@ -391,7 +391,7 @@ impl<K> Book<K> {
         Some(self.clear())
     }
 
-    fn clear(&mut self) -> Agenda<Job<K>> {
+    fn clear(&mut self) -> DeadlineMap<Job<K>> {
         self.table = Table::new();
         *self.wall = Wall::default();
         (self.runs, self.gone) = (VecDeque::new(), 0);
@@ -409,7 +409,7 @@ impl<K> Book<K> {
     }
 }
 
-fn has_key<K, Q>(jobs: &Agenda<Job<K>>, index: u32, key: &Q) -> bool
+fn has_key<K, Q>(jobs: &DeadlineMap<Job<K>>, index: u32, key: &Q) -> bool
 where
     K: Borrow<Q>,
     Q: Eq + ?Sized,

@@ -64,7 +64,7 @@ impl<K> Builder<K> {
         let rules = Rules {
             overflow: Overflow::default(),
             queue: 1024,
-            capacity: crate::agenda::MOST,
+            capacity: crate::multi::deadline_map::MOST,
             overlap: Overlap::default(),
             missed: MissedTickBehavior::Skip,
         };
@@ -116,7 +116,7 @@ impl<K> Builder<K> {
 
     /// How many jobs it holds at most. A billion by default.
     pub fn capacity(mut self, jobs: usize) -> Builder<K> {
-        self.rules.capacity = jobs.min(crate::agenda::MOST);
+        self.rules.capacity = jobs.min(crate::multi::deadline_map::MOST);
         self
     }
 
@@ -168,7 +168,7 @@ impl<K: Send + Sync + 'static> Builder<K> {
     pub fn build(self) -> io::Result<Scheduler<K>> {
         let engine = self.engine.unwrap_or_else(Engine::current);
         let threads =
-            self.threads.unwrap_or_else(|| match engine.core().driving.is_external() && !engine.core().is_exact {
+            self.threads.unwrap_or_else(|| match engine.core().driver.is_external() && !engine.core().is_virtual {
                 true => 0,
                 false => std::thread::available_parallelism().map_or(1, usize::from),
             });

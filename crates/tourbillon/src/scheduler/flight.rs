@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use super::shared::Shared;
 use super::work::{BoxedRun, Ended, Run};
-use crate::agenda::Key;
-use crate::waiter::Answer;
+use crate::multi::deadline_map::Key;
+use crate::multi::waiter::Answer;
 
 pub(super) struct Flight<K: Send + Sync + 'static> {
     /// `None` once it has ended.

@@ -219,7 +219,7 @@ impl<K> Job<K> {
     }
 
     /// When it should be on the wheel for; never, if it should not.
-    pub(super) fn wants(&self) -> Time {
+    pub(super) fn next_wake(&self) -> Time {
         if self.is_paused || self.is_settled() { Time::NEVER } else { self.due }
     }
 

@@ -9,8 +9,8 @@ mod error;
 mod flight;
 mod job;
 #[cfg(all(loom, test))]
-#[path = "../models/scheduler.rs"]
-mod models;
+#[path = "../verify/loom/scheduler.rs"]
+mod loom_models;
 mod plan;
 mod shared;
 mod table;
@@ -37,9 +37,9 @@ use self::shared::Shared;
 pub use self::work::Run;
 use self::work::{Call, Parts, Spawn, Work};
 use crate::Engine;
-use crate::agenda::Key;
 use crate::clock::WallShift;
-use crate::core::{CoreRef, contain};
+use crate::core::{CoreRef, catch_panic};
+use crate::multi::deadline_map::Key;
 use crate::sync::MutexGuard;
 use crate::time::Instant;
 
@@ -211,7 +211,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// scheduled and removed meanwhile.
     pub fn stop(&self) {
         self.owner.shared.lock().stop();
-        self.owner.shared.put_bells_off();
+        self.owner.shared.postpone_wakeups();
     }
 
     /// Whether it runs jobs: it has been neither stopped nor shut down.
@@ -243,7 +243,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove(job.0);
         drop(book);
-        self.owner.shared.put_bells_off();
+        self.owner.shared.postpone_wakeups();
         let_go(removed)
     }
 
@@ -320,7 +320,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let removed = book.remove_under(hash, key);
         drop(book);
-        self.owner.shared.put_bells_off();
+        self.owner.shared.postpone_wakeups();
         let_go(removed)
     }
 
@@ -431,7 +431,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut book) = self.open() else { return false };
         let is_there = book.find(hash, key).is_some_and(|job| book.pause(job));
         drop(book);
-        self.owner.shared.put_bells_off();
+        self.owner.shared.postpone_wakeups();
         is_there
     }
 
@@ -541,16 +541,16 @@ impl<K: Send + Sync + 'static> fmt::Debug for Scheduler<K> {
     }
 }
 
-/// Returns a copy of a job's key. If the job was removed meanwhile, this drops its closure, whose destructor may panic.
+/// RemoteFreeList a copy of a job's key. If the job was removed meanwhile, this drops its closure, whose destructor may panic.
 fn key_of<K: Clone>(work: Arc<dyn Work<K>>) -> K {
     let key = work.key().clone();
-    let _ignored = contain(|| drop(work));
+    let _ignored = catch_panic(|| drop(work));
     key
 }
 
 /// Drops a job, outside the lock: its closure and its key may do anything, also panic. Gives whether there was one.
 fn let_go<K>(job: Option<Gone<K>>) -> bool {
     let is_there = job.is_some();
-    let _its_own_affair = contain(|| drop(job));
+    let _ignored = catch_panic(|| drop(job));
     is_there
 }

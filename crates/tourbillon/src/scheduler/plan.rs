@@ -7,7 +7,7 @@ use tourbillon_queue::{Span, Time};
 use super::error::ScheduleErrorKind;
 use super::shared::WallClock;
 use crate::core::CoreRef;
-use crate::home;
+use crate::thread_shard;
 use crate::time::{Instant, MissedTickBehavior};
 
 /// When a job is to run, how often, and what becomes of runs that cannot be made in time.
@@ -179,7 +179,7 @@ impl Plan {
             (First::At(instant), _) => clock.time_of(instant.into_std()),
             (First::AtOnce, _) => clock.now(),
             (First::InTime, Timing::Every(interval) | Timing::Once(interval)) => {
-                home::with(core.as_ptr(), |home| home.deadline(Duration::from(*interval)))
+                thread_shard::with(core.as_ptr(), |local| local.deadline(Duration::from(*interval)))
             }
             #[cfg(all(feature = "cron", target_os = "linux"))]
             (First::InTime, timing) => timing.after(clock.now()),

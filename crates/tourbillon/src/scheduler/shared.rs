@@ -25,17 +25,18 @@ use super::table::Hint;
 use super::times::{Due, Times};
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
-use crate::agenda::{Agenda, Key};
-use crate::bell::Bell;
-use crate::calls::Call;
 use crate::clock::WallShift;
-use crate::core::{CoreRef, contain};
-use crate::steps::OnClockSet;
+use crate::core::callbacks::Call;
+use crate::core::jumps::OnClockSet;
+use crate::core::trace;
+use crate::core::{CoreRef, catch_panic};
+use crate::multi::deadline_map::{DeadlineMap, Key};
+use crate::multi::waiter::Answer;
+use crate::multi::wakeup_timer::WakeupTimer;
 use crate::sync::aside::thread_local;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::time::Instant;
-use crate::waiter::Answer;
-use crate::{Engine, Outcome, trace};
+use crate::{Engine, Outcome};
 
 pub(super) struct Shared<K> {
     /// How many threads of its own it has. With none, the engine calls it.
@@ -45,7 +46,7 @@ pub(super) struct Shared<K> {
     work: Condvar,
     /// Those who wait for the end, here.
     pub(super) over: Condvar,
-    bell: Bell,
+    bell: WakeupTimer,
     /// The engine. It is kept from ending by the handles and the threads, not by this: calls that wait in its line keep what is
     /// here, and somebody has to end it so that they are made.
     pub(super) core: CoreRef,
@@ -60,7 +61,7 @@ pub(super) struct Shared<K> {
 /// The wall clock that a scheduler follows: that of an engine, or one that moves with the virtual time of an engine.
 pub(super) struct WallClock {
     core: CoreRef,
-    bell: Bell,
+    bell: WakeupTimer,
     shift: Option<WallShift>,
 }
 
@@ -140,7 +141,7 @@ impl<K> Shared<K> {
         }
         self.let_go(gone);
         for watcher in watchers.into_values() {
-            let _its_own_affair = contain(|| watcher.wake());
+            let _ignored = catch_panic(|| watcher.wake());
         }
     }
 
@@ -154,7 +155,7 @@ impl<K> Shared<K> {
 
     /// The same for something that may do as little harm as a run, and of which nobody wants to know how it ended.
     fn contain_inside(&self, users: impl FnOnce()) {
-        let _its_own_affair = contain(|| drop(self.inside(users)));
+        let _ignored = catch_panic(|| drop(self.inside(users)));
     }
 
     /// Drops something of the user's: who waits for the end in there would wait for itself.
@@ -163,8 +164,8 @@ impl<K> Shared<K> {
     }
 
     /// Drops jobs, outside the lock. Each on its own: of two destructors that panic in one go the second would end the process.
-    fn let_go(&self, jobs: Option<Agenda<Job<K>>>) {
-        jobs.into_iter().flat_map(Agenda::into_values).for_each(|job| self.drop_inside(job));
+    fn let_go(&self, jobs: Option<DeadlineMap<Job<K>>>) {
+        jobs.into_iter().flat_map(DeadlineMap::into_values).for_each(|job| self.drop_inside(job));
     }
 }
 
@@ -175,7 +176,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             book: Mutex::new(Book::new(rules, threads)),
             work: Condvar::new(),
             over: Condvar::new(),
-            bell: Bell::of(this, &core, Shared::ring),
+            bell: WakeupTimer::of(this, &core, Shared::ring),
             core,
             wall: OnceLock::new(),
             users,
@@ -198,7 +199,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             return None;
         }
         Some(self.wall.get_or_init(|| {
-            let bell = Bell::of(&self.this, &core, Shared::ring);
+            let bell = WakeupTimer::of(&self.this, &core, Shared::ring);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
             WallClock { core, bell, shift }
@@ -217,7 +218,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let rings = book.plan();
         drop(book);
         self.set_bells(rings);
-        self.put_bells_off();
+        self.postpone_wakeups();
     }
 
     /// After a change that gives a thread something to do.
@@ -267,8 +268,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// In an engine whose time may move by itself, after a job was removed or put off: the bells wait for what is left.
-    pub(super) fn put_bells_off(&self) {
-        if !self.core.is_exact {
+    pub(super) fn postpone_wakeups(&self) {
+        if !self.core.is_virtual {
             return;
         }
         loop {
@@ -379,7 +380,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Tells the engine that a thread has something to do, under the lock: so before a thread finds that nothing is left.
     pub(super) fn begin_work(&self, book: &mut Book<K>) {
-        if book.alive > 0 && self.core.is_exact && !std::mem::replace(&mut book.is_at_work, true) {
+        if book.alive > 0 && self.core.is_virtual && !std::mem::replace(&mut book.is_at_work, true) {
             self.core.begin_work(1);
         }
     }
@@ -423,7 +424,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         let flight = Flight::new(future, abort, key, run);
         match &self.users.spawn {
-            Some(spawn) => _ = contain(|| spawn(Box::pin(flight))),
+            Some(spawn) => _ = catch_panic(|| spawn(Box::pin(flight))),
             None => flight::spawn(flight, self),
         }
     }
@@ -502,8 +503,8 @@ impl<K: Send + Sync + 'static> OnClockSet for Shared<K> {
 /// The last that keeps a scheduler may be the waker of a run, and when that is dropped a panic would end the process.
 impl<K> Drop for Users<K> {
     fn drop(&mut self) {
-        let _its_own_affair = contain(|| drop(self.on_failure.take()));
-        let _its_own_affair = contain(|| drop(self.spawn.take()));
+        let _ignored = catch_panic(|| drop(self.on_failure.take()));
+        let _ignored = catch_panic(|| drop(self.spawn.take()));
     }
 }
 
@@ -515,7 +516,7 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     };
     text.unwrap_or_else(|other| {
         // Its destructor is the user's, and may panic as well.
-        let _its_own_affair = contain(|| drop(other));
+        let _ignored = catch_panic(|| drop(other));
         "something that is not text".to_owned()
     })
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::error::Elapsed;
-use super::instant::far_future;
 use super::{Instant, Timeout, timeout_at};
+use crate::instant::far_future;
 use crate::sync::aside::thread_local;
 
 /// The time by which some work must be done.

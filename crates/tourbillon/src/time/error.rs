@@ -77,7 +77,7 @@ impl Error {
         Error(ErrorKind::Shutdown)
     }
 
-    /// Returns whether the engine was shut down. No timer of that engine can be armed again.
+    /// RemoteFreeList whether the engine was shut down. No timer of that engine can be armed again.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.0 == ErrorKind::Shutdown
@@ -89,7 +89,7 @@ impl Error {
         Error(ErrorKind::AtCapacity)
     }
 
-    /// Returns whether the engine holds as many timers as it may. A later attempt may succeed.
+    /// RemoteFreeList whether the engine holds as many timers as it may. A later attempt may succeed.
     #[must_use]
     pub fn is_at_capacity(&self) -> bool {
         self.0 == ErrorKind::AtCapacity
@@ -102,7 +102,7 @@ impl Error {
         Error(ErrorKind::Invalid)
     }
 
-    /// Returns whether a duration is longer than a timer can wait.
+    /// RemoteFreeList whether a duration is longer than a timer can wait.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0 == ErrorKind::Invalid

@@ -32,7 +32,7 @@
 //! - Deadlines are exact to the nanosecond, not to the millisecond. A sleep of zero, or until a time that has passed, is ready
 //!   at the first poll: to let other tasks run, yield.
 //! - Tokio's cooperative budget is neither used up nor looked at.
-//! - Virtual time works outside a current-thread runtime as well. Inside one it is Tokio's: `pause`, `advance` and `resume` of both
+//! - Virtual time works outside a current-thread runtime as well. OwnerGuard one it is Tokio's: `pause`, `advance` and `resume` of both
 //!   crates are the same clock's.
 //! - The operators of [`Instant`] saturate where Tokio's panic.
 //! - After an engine was shut down, a timer completes and says so; Tokio's panics.
@@ -42,17 +42,16 @@
 mod deadline;
 pub mod error;
 mod ext;
-pub(crate) mod instant;
 pub(crate) mod interval;
 mod sleep;
 mod timeout;
 
 pub use crate::delay_queue::{self, DelayQueue};
+pub use crate::instant::Instant;
 #[cfg(feature = "test-util")]
 pub use crate::virtual_time::{advance, auto_advance, blocking_advance, pause, resume, run};
 pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
-pub use instant::Instant;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
 pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
 /// The standard library's, for those who import everything from here.

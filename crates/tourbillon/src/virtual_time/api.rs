@@ -14,8 +14,9 @@ use super::runtimes;
 use super::{IN_USE, threads, watcher};
 use crate::core::Core;
 use crate::driver::Way;
-use crate::home;
-use crate::{Clock, Driver, Engine, auto_advance};
+use crate::thread_shard;
+use crate::virtual_time::auto_advance as paused_runtime;
+use crate::{Clock, Driver, Engine};
 
 /// Whose time it is, where a function of this module is called.
 enum Scope {
@@ -29,7 +30,7 @@ enum Scope {
 impl Scope {
     /// `None`: time was never paused here.
     fn current() -> Option<Scope> {
-        if let Some(engine) = home::entered() {
+        if let Some(engine) = thread_shard::entered() {
             #[cfg(feature = "tokio")]
             if engine.clock().runtime().is_some() {
                 return Some(Scope::Runtime(engine));
@@ -116,11 +117,11 @@ impl Scope {
 /// If an engine is entered on this thread whose clock cannot be paused: its timers would not follow. And in a current-thread Tokio runtime
 /// that was built without `enable_time`, whose clock nothing could move.
 pub fn pause() {
-    auto_advance::expect_no_real_time();
+    paused_runtime::expect_no_real_time();
     let scope = Scope::current_or_new();
     IN_USE.store(true, Ordering::Relaxed);
     match &scope {
-        Scope::Manual(engine) if engine.clock().is_pausable() => auto_advance::pause(engine),
+        Scope::Manual(engine) if engine.clock().is_pausable() => paused_runtime::pause(engine),
         Scope::Manual(engine) => engine.clock().set(engine.clock().now()),
         #[cfg(feature = "tokio")]
         Scope::Runtime(_) if scope.is_paused() => {}
@@ -129,7 +130,7 @@ pub fn pause() {
     }
 }
 
-/// Calls a function of Tokio's for the runtime that has this engine.
+/// CallbackQueue a function of Tokio's for the runtime that has this engine.
 #[cfg(feature = "tokio")]
 fn in_runtime(engine: &Engine, call: fn()) {
     let _context = engine.clock().runtime().map(|clock| clock.runtime().enter());
@@ -152,7 +153,7 @@ fn in_runtime(engine: &Engine, call: fn()) {
 /// ```
 pub fn resume() {
     match Scope::current().filter(Scope::is_paused) {
-        Some(Scope::Manual(engine)) if engine.clock().is_pausable() => auto_advance::resume(&engine),
+        Some(Scope::Manual(engine)) if engine.clock().is_pausable() => paused_runtime::resume(&engine),
         Some(Scope::Manual(engine)) => {
             engine.clock().let_go();
             watcher::start(engine.core());
@@ -298,7 +299,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
 pub fn auto_advance() {
     if let Scope::Manual(engine) = Scope::paused() {
         // The first thread that asks the kernel for this waits for some milliseconds, and the watcher would take it for idle.
-        crate::barrier::find_out();
+        crate::shard::asymmetric_fence::find_out();
         engine.core().watch.move_by_itself();
         watcher::start(engine.core());
     }

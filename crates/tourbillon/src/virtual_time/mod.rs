@@ -13,8 +13,12 @@
 
 #[cfg(feature = "test-util")]
 mod api;
+#[cfg(feature = "test-util")]
+pub(crate) mod auto_advance;
 #[cfg(feature = "tokio")]
 mod runtimes;
+#[cfg(feature = "test-util")]
+pub(crate) mod simulated_thread;
 #[cfg(feature = "test-util")]
 mod threads;
 #[cfg(feature = "test-util")]
@@ -27,7 +31,7 @@ pub use self::api::{advance, auto_advance, blocking_advance, pause, resume, run}
 #[cfg(feature = "test-util")]
 pub(crate) use self::watcher::Watch;
 use crate::core::CoreRef;
-use crate::{Builder, Clock, Engine, QueueKind, home};
+use crate::{Builder, Clock, Engine, QueueKind, thread_shard};
 
 /// Whether some clock of this process is or was virtual.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -44,7 +48,7 @@ pub(crate) fn is_possible() -> bool {
 /// The core of the engine that a timer made here belongs to because time is virtual here, if it is. An engine that the thread has entered
 /// comes first.
 pub(crate) fn look() -> Option<CoreRef> {
-    if home::has_entered() {
+    if thread_shard::has_entered() {
         return None;
     }
     #[cfg(feature = "tokio")]
@@ -82,7 +86,7 @@ pub(crate) fn tell_of_real_time() {
 /// Tells of timers that were armed before their thread's time was paused.
 #[cold]
 pub(crate) fn tell_of_earlier_timers() {
-    if !home::has_entered() && home::has_pending() {
+    if !thread_shard::has_entered() && thread_shard::has_pending() {
         eprintln!(
             "tourbillon: timers that this thread has armed before its time was paused follow the real clock. Call `pause` before the first \
              timer; on a current-thread Tokio runtime timers follow in any case with `tourbillon = {{ version = \"{}\", features = \

@@ -8,9 +8,10 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{ALWAYS, IN_USE};
+use crate::alarm::RuntimeAlarm;
 use crate::clock::{Clock, RuntimeClock};
 use crate::core::CoreRef;
-use crate::driver::{Driver, RuntimeAlarm};
+use crate::driver::Driver;
 use crate::engine::Engine;
 #[cfg(feature = "test-util")]
 use crate::engine::Unannounced;

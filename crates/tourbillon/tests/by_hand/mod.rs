@@ -141,15 +141,15 @@ impl Outcomes {
 
 /// A waker that calls this.
 pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    struct Calls<F>(F);
+    struct CallbackQueue<F>(F);
 
-    impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
+    impl<F: Fn() + Send + Sync + 'static> Wake for CallbackQueue<F> {
         fn wake(self: Arc<Self>) {
             (self.0)();
         }
     }
 
-    Waker::from(Arc::new(Calls(call)))
+    Waker::from(Arc::new(CallbackQueue(call)))
 }
 
 /// Polls once, with a waker of one's own.

@@ -6,7 +6,7 @@ use async_task::Runnable;
 use tourbillon_queue::Time;
 
 use super::{Book, Phase};
-use crate::agenda::{Key, Popped};
+use crate::multi::deadline_map::{Key, Popped};
 use crate::scheduler::job::{Due as Outcome, Gone, Job};
 use crate::scheduler::times::{Due, Times};
 use crate::scheduler::work::Work;
@@ -106,7 +106,7 @@ impl<K> Book<K> {
             troubles.failed += 1;
             troubles.last_failure = end.failure;
         }
-        let (is_wall, wanted) = (job.timing.is_wall(), job.wants());
+        let (is_wall, wanted) = (job.timing.is_wall(), job.next_wake());
         let next = job.end_run();
         if let Some(time) = next
             && self.phase != Phase::Ending(Shutdown::Abort)
@@ -231,7 +231,7 @@ impl<K> Book<K> {
     /// Moves a job on the wheel if it no longer [wants](Job::wants) to be where it was. A job whose last run stands in line leaves
     /// the wheel: else it would count as overlapped when it is next due. One whose backlog found no room comes back to it.
     fn place_if_changed(&mut self, key: Key, wanted: Time) {
-        if self.jobs.get(key).is_some_and(|job| job.wants() != wanted) {
+        if self.jobs.get(key).is_some_and(|job| job.next_wake() != wanted) {
             self.place(key);
         }
     }

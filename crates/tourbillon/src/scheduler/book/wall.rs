@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use tourbillon_queue::Time;
 
-use crate::agenda::{Agenda, Key, Popped};
+use crate::multi::deadline_map::{DeadlineMap, Key, Popped};
 
 /// The jobs that follow the wall clock, in the order of their times. Among the book's jobs they are parked.
 #[derive(Default)]
 pub(super) struct Wall {
-    dues: Agenda<Key>,
+    dues: DeadlineMap<Key>,
     /// In an order that is the same each time: when all are worked out anew, those that are due together run in it.
     of_job: BTreeMap<Key, Key>,
 }
@@ -34,7 +34,7 @@ impl Wall {
         }
     }
 
-    /// A job that is due; it stays here. As [`Agenda::pop`].
+    /// A job that is due; it stays here. As [`DeadlineMap::pop`].
     pub(super) fn pop(&mut self, now: Time, steps: usize) -> Popped {
         match self.dues.pop(now, steps) {
             Popped::Due(due, time) => self.dues.get(due).map_or(Popped::NotYet, |job| Popped::Due(*job, time)),

@@ -1,0 +1,515 @@
+//! The counter and the clock of a simulated machine, to which anything can happen between any two readings.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+
+use super::*;
+
+/// A machine, as one of its threads sees it. Each reading takes some nanoseconds.
+struct World {
+    random: Cell<u64>,
+    /// The counter, and the part of a tick that has passed since.
+    count: Cell<u64>,
+    part: Cell<f64>,
+    /// Ticks in a nanosecond of true time.
+    hertz: Cell<f64>,
+    /// The clock in nanoseconds.
+    clock: Cell<f64>,
+    /// How long the kernel takes a tick to last, in nanoseconds.
+    tick: Cell<f64>,
+    /// By what factor the clock is slewed.
+    slew: Cell<f64>,
+    /// The clock stands still for so many ticks, until the counter has come back to where it was.
+    back: Cell<f64>,
+    /// Whether the kernel derives its clock from the counter, and whether the thread is told so.
+    is_derived: Cell<bool>,
+    is_clock: Cell<bool>,
+    asked: Cell<u64>,
+    /// Real readings of the clock.
+    clock_readings: Cell<u64>,
+    /// Readings of the counter or the clock.
+    readings: Cell<u64>,
+    /// What happens before each reading.
+    before_reading: RefCell<Event>,
+}
+
+/// Something that happens to a machine.
+type Event = Box<dyn FnMut(&World)>;
+
+/// What happens to a counter while the machine is suspended.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Counter {
+    GoesOn,
+    StandsStill,
+    StartsFromZero,
+}
+
+/// Ticks further away than any window or interval: nearer than this is the coincidence that is left out.
+const FAR: u64 = 8_000_000;
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            random: Cell::new(seed),
+            count: Cell::new(1 << 50),
+            part: Cell::new(0.0),
+            hertz: Cell::new(2.8),
+            clock: Cell::new(1e12),
+            tick: Cell::new(1.0 / 2.8),
+            slew: Cell::new(1.0),
+            back: Cell::new(0.0),
+            is_derived: Cell::new(true),
+            is_clock: Cell::new(true),
+            asked: Cell::new(0),
+            clock_readings: Cell::new(0),
+            readings: Cell::new(0),
+            before_reading: RefCell::new(Box::new(|_| ())),
+        }
+    }
+
+    /// Something happens once, before the reading of this number.
+    fn at_reading(self, number: u64, event: impl Fn(&World) + 'static) -> World {
+        self.before_each(move |world| {
+            if world.readings.get() == number {
+                event(world);
+            }
+        })
+    }
+
+    fn before_each(self, event: impl FnMut(&World) + 'static) -> World {
+        *self.before_reading.borrow_mut() = Box::new(event);
+        self
+    }
+
+    /// A random number (splitmix64).
+    fn below(&self, bound: u64) -> u64 {
+        self.random.set(self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mut z = self.random.get();
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    /// Between these two.
+    fn within(&self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.below(1 << 32) as f64 / (1_u64 << 32) as f64
+    }
+
+    /// True time passes.
+    fn pass(&self, nanos: f64) {
+        self.count_on(nanos * self.hertz.get());
+    }
+
+    fn count_on(&self, ticks: f64) {
+        let all = self.part.get() + ticks;
+        self.count.set(self.count.get().wrapping_add(all as u64));
+        self.part.set(all.fract());
+        let caught_up = ticks.min(self.back.get());
+        self.back.set(self.back.get() - caught_up);
+        if self.is_derived.get() {
+            self.clock.set(self.clock.get() + (ticks - caught_up) * self.tick.get() * self.slew.get());
+        }
+    }
+
+    fn reads(&self) {
+        self.readings.set(self.readings.get() + 1);
+        self.pass(self.within(2.0, 12.0));
+        let mut event = self.before_reading.replace(Box::new(|_| ()));
+        event(self);
+        *self.before_reading.borrow_mut() = event;
+        self.pass(self.within(2.0, 12.0));
+    }
+
+    fn shows(&self) -> Time {
+        Time::from_nanos(self.clock.get() as u64)
+    }
+
+    /// The machine sleeps: the clock stands still.
+    fn suspend(&self, counter: Counter, nanos: f64) {
+        match counter {
+            Counter::GoesOn => self.set_counter(self.count.get().wrapping_add((nanos * self.hertz.get()) as u64)),
+            Counter::StandsStill => {}
+            Counter::StartsFromZero => self.set_counter(self.far_from_now(6_000_000_000)),
+        }
+    }
+
+    /// The process goes on under another kernel, on a processor of another rate; the clock is set to go on where it was, or later.
+    fn restore(&self, counter: u64, hertz: f64, later: f64) {
+        self.set_counter(counter);
+        self.hertz.set(hertz);
+        self.tick.set(1.0 / hertz);
+        self.slew.set(1.0);
+        self.clock.set(self.clock.get() + later);
+    }
+
+    /// The virtual machine goes on elsewhere: its kernel notices nothing, and takes a tick to last as long as before.
+    fn migrate(&self, hertz: f64, nanos: f64) {
+        self.pass(nanos);
+        self.hertz.set(hertz);
+    }
+
+    /// As `migrate`, to a hypervisor that sets the counter back. The kernel's clock does not go back.
+    fn migrate_back(&self, hertz: f64, ticks: u64) {
+        self.set_counter(self.count.get().wrapping_sub(ticks));
+        self.back.set(self.back.get() + ticks as f64);
+        self.hertz.set(hertz);
+    }
+
+    fn set_counter(&self, count: u64) {
+        self.count.set(count);
+        self.back.set(0.0);
+    }
+
+    fn far_from_now(&self, bound: u64) -> u64 {
+        loop {
+            let count = self.below(bound);
+            let from_now = count.wrapping_sub(self.count.get());
+            if from_now > FAR && from_now < u64::MAX - FAR {
+                return count;
+            }
+        }
+    }
+}
+
+impl Source for &World {
+    fn counter(&self) -> u64 {
+        self.reads();
+        self.count.get()
+    }
+
+    fn clock(&self) -> Time {
+        self.clock_readings.set(self.clock_readings.get() + 1);
+        self.reads();
+        self.shows()
+    }
+
+    fn is_clock(&self) -> bool {
+        self.is_clock.get()
+    }
+
+    fn ask(&self) {
+        self.asked.set(self.asked.get() + 1);
+        self.is_clock.set(self.is_derived.get());
+    }
+}
+
+/// A thread that asks for the time all the time, and checks each answer.
+struct Thread<'a> {
+    world: &'a World,
+    ahead: Ahead<&'a World>,
+    windows: u64,
+    last: Time,
+}
+
+impl<'a> Thread<'a> {
+    fn new(world: &'a World, windows: u64) -> Thread<'a> {
+        Thread { world, ahead: Ahead::with(world, windows, 1), windows, last: Time::ZERO }
+    }
+
+    #[track_caller]
+    fn now(&mut self) {
+        let before = self.world.shows();
+        let now = self.ahead.now();
+        assert!(now >= before, "P1: {} ns behind, reading {}", (before - now).as_nanos(), self.world.readings.get());
+        assert!(
+            now >= self.last,
+            "P3: {} ns back, reading {}",
+            (self.last - now).as_nanos(),
+            self.world.readings.get()
+        );
+        let most = self.windows * WINDOW + TOGETHER + EARLY;
+        let ahead = (now - self.world.shows()).as_nanos();
+        assert!(ahead <= most, "P4: {ahead} ns ahead, reading {}", self.world.readings.get());
+        self.last = now;
+    }
+
+    /// CallbackQueue until the clock has moved so far.
+    #[track_caller]
+    fn run(&mut self, nanos: u64) {
+        let end = self.world.shows() + Span::from_nanos(nanos);
+        while self.world.shows() < end {
+            self.now();
+            self.world.pass(self.world.within(5.0, 60.0));
+        }
+    }
+
+    /// Whether most calls are answered without the clock. Asks for the time meanwhile.
+    #[track_caller]
+    fn is_cheap(&mut self) -> bool {
+        let (clock, all) = (self.world.clock_readings.get(), self.world.readings.get());
+        self.run(1_000_000);
+        (self.world.clock_readings.get() - clock) * 10 < self.world.readings.get() - all
+    }
+}
+
+const WINDOWS: [u64; 2] = [1, 16];
+const COUNTERS: [Counter; 3] = [Counter::GoesOn, Counter::StandsStill, Counter::StartsFromZero];
+
+/// Readings before which events are played: the first of them measure, the later ones are inside windows or end them.
+fn moments() -> impl Iterator<Item = (u64, u64)> {
+    let early = (1..60).chain((60..1500).step_by(61));
+    early.chain((5_000..9_000).step_by(397)).map(|number| (number, WINDOWS[number as usize % 2]))
+}
+
+/// Plays an event at any moment: the returned times are right, and cheap again after a while.
+#[track_caller]
+fn at_any_moment(event: impl Fn(&World) + Copy + 'static) {
+    for (number, windows) in moments() {
+        let world = World::new(number).at_reading(number, event);
+        goes_well(&world, number, windows);
+    }
+}
+
+/// Asks for the time until some time after the event.
+#[track_caller]
+fn goes_well(world: &World, number: u64, windows: u64) {
+    let mut thread = Thread::new(world, windows);
+    while world.readings.get() <= number {
+        thread.run(1_000);
+    }
+    thread.run(100_000);
+    if number.is_multiple_of(16) {
+        thread.run(600_000);
+        assert!(thread.is_cheap(), "the counter is not used after the event before reading {number}");
+    }
+}
+
+#[test]
+fn d68_a_suspend_during_the_measurement_or_later_makes_nothing_early() {
+    for counter in COUNTERS {
+        for nanos in [300e3, 20e6, 3600e9] {
+            at_any_moment(move |world| world.suspend(counter, nanos));
+        }
+    }
+}
+
+#[test]
+fn d68_a_restore_under_another_kernel_makes_nothing_early() {
+    for factor in [0.5, 1.0, 2.0] {
+        for later in [0.0, 100e3] {
+            let go = move |world: &World, counter| world.restore(counter, 2.8 * factor, later);
+            at_any_moment(move |world| go(world, world.count.get().wrapping_add(FAR)));
+            at_any_moment(move |world| go(world, world.count.get().wrapping_sub(FAR)));
+            at_any_moment(move |world| go(world, world.far_from_now(u64::MAX)));
+        }
+    }
+}
+
+#[test]
+fn d68_a_migration_of_the_virtual_machine_between_or_inside_windows_makes_nothing_early() {
+    for factor in [0.5, 1.0, 2.0] {
+        for nanos in [0.0, 10e3, 50e6] {
+            at_any_moment(move |world| world.migrate(2.8 * factor, nanos));
+        }
+        at_any_moment(move |world| world.migrate_back(2.8 * factor, FAR));
+    }
+}
+
+#[test]
+fn d68_a_clock_that_is_slewed_by_a_tenth_either_way_is_not_overtaken() {
+    for (from, to) in [(0.9, 1.1), (1.1, 0.9), (1.0, 1.1), (1.0, 0.9)] {
+        for (number, windows) in moments() {
+            let world = World::new(number).at_reading(number, move |world| world.slew.set(to));
+            world.slew.set(from);
+            goes_well(&world, number, windows);
+        }
+    }
+}
+
+#[test]
+fn d68_a_thread_that_loses_its_processor_between_two_readings_is_not_early() {
+    for nanos in [500.0, 5e3, 50e3, 500e3, 5e6, 5e9] {
+        at_any_moment(move |world| world.pass(nanos));
+    }
+}
+
+/// Nothing that one thread has measured is used by another.
+#[test]
+fn d68_threads_measure_counters_of_their_own() {
+    let worlds = [2.8, 1.4, 5.6].map(|hertz: f64| {
+        let world = World::new(hertz.to_bits());
+        world.restore(world.below(u64::MAX), hertz, 0.0);
+        world
+    });
+    let mut threads: Vec<_> = worlds.iter().map(|world| Thread::new(world, 16)).collect();
+    for _ in 0..1000 {
+        threads.iter_mut().for_each(|thread| thread.run(2_000));
+    }
+    assert!(threads.iter_mut().all(Thread::is_cheap));
+}
+
+#[test]
+fn d68_a_counter_that_stands_still_or_runs_at_an_impossible_rate_is_not_used() {
+    for factor in [0.0, 1e-6, 0.01, 100.0] {
+        let world = World::new(1);
+        world.is_derived.set(false);
+        let hertz = 2.8 * factor;
+        let count = |world: &World, by: f64| world.part.set(world.part.get() + by);
+        // Here the clock goes by itself, and the counter does what it wants.
+        let world = world.before_each(move |world| {
+            world.clock.set(world.clock.get() + 15.0);
+            count(world, 15.0 * hertz);
+        });
+        world.hertz.set(0.0);
+        let mut thread = Thread::new(&world, 16);
+        for _ in 0..100_000 {
+            thread.now();
+        }
+        assert!(!thread.is_cheap_by_calls(), "{factor}");
+    }
+}
+
+impl Thread<'_> {
+    /// As `is_cheap`, for a world whose clock moves with readings only.
+    fn is_cheap_by_calls(&mut self) -> bool {
+        let before = self.world.clock_readings.get();
+        (0..10_000).for_each(|_| self.now());
+        self.world.clock_readings.get() - before < 5_000
+    }
+}
+
+#[test]
+fn d68_when_the_kernel_chooses_another_source_the_first_disagreement_ends_the_use_of_the_counter() {
+    for windows in WINDOWS {
+        let world = World::new(7);
+        let mut thread = Thread::new(&world, windows);
+        thread.run(1_000_000);
+        assert!(thread.is_cheap());
+        // From now on the clock runs by itself, and the counter, which goes on, is a twentieth too fast for it. That is
+        // too little to make a time late, and enough to be seen.
+        world.is_derived.set(false);
+        let world = &world;
+        *world.before_reading.borrow_mut() = Box::new(|world| world.clock.set(world.clock.get() + 15.0 / 1.05));
+        for _ in 0..100_000 {
+            world.hertz.set(0.0);
+            world.part.set(world.part.get() + 15.0 * 2.8);
+            thread.now();
+        }
+        assert!(world.asked.get() >= 1 && !thread.ahead.usable.get());
+        thread.now();
+    }
+}
+
+/// A process can set its own clock back, with a time namespace.
+#[test]
+fn d68_a_clock_that_was_set_back_is_followed() {
+    for windows in WINDOWS {
+        let world = World::new(3);
+        let mut thread = Thread::new(&world, windows);
+        thread.run(1_000_000);
+        world.clock.set(world.clock.get() - 900e9);
+        world.pass(300e3);
+        thread.last = Time::ZERO;
+        thread.run(1_000_000);
+        assert!(thread.is_cheap());
+    }
+}
+
+#[test]
+fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event() {
+    let world = World::new(5);
+    let mut thread = Thread::new(&world, 16);
+    thread.ahead = Ahead::with(&world, 16, PROVEN_ALONE);
+    for _ in 0..2 {
+        thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
+        assert_eq!(thread.ahead.window.get(), 0);
+        thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
+        assert!(thread.is_cheap());
+        world.restore(world.far_from_now(u64::MAX), 1.4, 0.0);
+    }
+}
+
+/// A process can set its own clock forward, too. If it does so all the time, the counter is not used.
+#[test]
+fn d68_a_clock_that_is_set_forward_all_the_time_is_read_each_time() {
+    for windows in WINDOWS {
+        let world = World::new(9);
+        let mut thread = Thread::new(&world, windows);
+        thread.ahead = Ahead::with(&world, windows, PROVEN_ALONE);
+        for _ in 0..200 {
+            (0..1000).for_each(|_| thread.now());
+            world.clock.set(world.clock.get() + world.within(1e6, 600e9));
+        }
+    }
+}
+
+/// All of it at once, from a seed.
+#[test]
+fn d68_p1_p3_whatever_happens_to_counter_and_clock_no_time_is_behind_or_goes_back() {
+    let seed =
+        std::env::var("TOURBILLON_SEED").ok().map(|seed| seed.parse::<u64>().expect("TOURBILLON_SEED is a number"));
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("to repeat this: TOURBILLON_SEED={seed}");
+    let mut cheap = 0;
+    for round in 0..100 {
+        let world = World::new(seed.wrapping_add(round));
+        let rate = 1 << world.below(6);
+        let mut quiet_until = 0.0;
+        let world = world.before_each(move |world| {
+            if world.below(100) == 0 {
+                world.pass(world.within(0.0, 4.0).exp() * 100.0);
+            }
+            if world.below(3_000 * rate) == 0 {
+                world.slew.set(world.within(0.9, 1.1));
+            }
+            // Two of these do not come within two milliseconds of the clock: each takes longer than that.
+            if world.clock.get() >= quiet_until && world.below(1_000 * rate) == 0 {
+                happens(world);
+                quiet_until = world.clock.get() + 2.1e6;
+            }
+        });
+        let mut thread = Thread::new(&world, WINDOWS[round as usize % 2]);
+        let (calls, most) = (20_000, world.below(8) as f64);
+        for _ in 0..calls {
+            thread.now();
+            world.pass(world.within(0.0, most).exp() * 5.0);
+        }
+        cheap += u64::from(world.clock_readings.get() * 2 < calls);
+    }
+    assert!(cheap >= 10, "the counter is hardly used: in {cheap} of 100 rounds");
+}
+
+fn happens(world: &World) {
+    let hertz = 2.8 * world.within(-1.0, 1.0).exp2();
+    let nanos = 300e3 * world.within(0.0, 20.0).exp();
+    match world.below(6) {
+        0 | 1 => world.suspend(COUNTERS[world.below(3) as usize], nanos),
+        2 => world.migrate(hertz, nanos - 300e3),
+        3 => world.migrate_back(hertz, FAR + world.below(FAR)),
+        4 => world.restore(world.far_from_now(u64::MAX), hertz, world.within(0.0, 1e6)),
+        _ => world.restore(world.count.get().wrapping_add(FAR), hertz, world.within(0.0, 1e9)),
+    }
+}
+
+#[test]
+fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
+    for windows in WINDOWS {
+        let ahead = Ahead::new(windows, true);
+        let start = super::super::monotonic();
+        let mut most = 0;
+        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+            for _ in 0..100 {
+                let before = super::super::monotonic();
+                let now = ahead.now();
+                let after = super::super::monotonic();
+                assert!(now >= before, "behind the clock");
+                most = most.max((now - after).as_nanos());
+            }
+        }
+        assert!(most <= windows * WINDOW / 3 + TOGETHER + EARLY, "{most} ns ahead after {windows} windows");
+    }
+}
+
+/// What is armed later for the same duration would come first otherwise.
+#[test]
+fn p3_it_does_not_go_back_when_the_clock_is_read_again() {
+    for windows in WINDOWS {
+        let (ahead, start) = (Ahead::new(windows, true), super::super::monotonic());
+        let mut last = start;
+        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+            let now = ahead.now();
+            assert!(now >= last, "{} ns back after {windows} windows", (last - now).as_nanos());
+            last = now;
+        }
+    }
+}

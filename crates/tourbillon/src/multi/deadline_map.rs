@@ -1,0 +1,278 @@
+//! Many things with deadlines, behind one lock of their surface: a slab with keys that never alias, and a wheel.
+//!
+//! ```text
+//!     Key ---> heads:  generation, place    8 bytes each, side by side: all that the wheel reads and writes
+//!              values: T                    in chunks, so that nothing moves when it grows
+//!                 ^
+//!              wheel:  indices, in the order of the deadlines
+//! ```
+//!
+//! An item without a place in the wheel is *parked*: it has no deadline, or its deadline has come and it was given no
+//! other. It keeps its key all the same.
+
+use tourbillon_queue::{Entries, Place, RawQueue, RawWheel, Settled, Time};
+
+/// Items of type `T`, some of which have a deadline.
+pub(crate) struct DeadlineMap<T> {
+    heads: Heads,
+    values: Vec<Vec<Option<T>>>,
+    wheel: RawWheel<u32>,
+    /// The item that was given a deadline last. It is not on the wheel yet: many a one is gone before the next comes.
+    insert_buffer: Option<(u32, Time)>,
+    /// Indices that have been in use and are not.
+    free: Vec<u32>,
+    len: usize,
+}
+
+/// Names one item, for ever: when the item is gone, its key means nothing.
+// One word, so that it is moved as one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key(u64);
+
+/// What was found to be due.
+pub(crate) enum Popped {
+    /// This, since then.
+    Due(Key, Time),
+    /// There may be something, but more upkeep has to be done first.
+    NotYet,
+    Nothing,
+}
+
+/// What the wheel has to know of the items.
+struct Heads(Vec<Head>);
+
+#[derive(Clone, Copy)]
+struct Head {
+    /// Of the key that is in use, or of the next one to be given.
+    generation: u32,
+    place: Place,
+}
+
+/// As many as a queue can find places for.
+pub(crate) const MOST: usize = 1 << 30;
+
+const CHUNK: usize = 256;
+
+impl<T> Default for DeadlineMap<T> {
+    fn default() -> DeadlineMap<T> {
+        DeadlineMap::new()
+    }
+}
+
+impl<T> DeadlineMap<T> {
+    pub(crate) fn new() -> DeadlineMap<T> {
+        DeadlineMap {
+            heads: Heads(Vec::new()),
+            values: Vec::new(),
+            wheel: RawWheel::new(),
+            insert_buffer: None,
+            free: Vec::new(),
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no room for another item: there are [`MOST`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.heads.0.len() == MOST
+    }
+
+    /// Puts an item in; with the deadline `NEVER` it is parked.
+    ///
+    /// # Panics
+    /// If it [is full](DeadlineMap::is_full).
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(),
+        };
+        self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
+        self.len += 1;
+        self.place(index, deadline);
+        Key::new(index, self.heads.0[index as usize].generation)
+    }
+
+    /// Takes an item out. (Inlined, so that of a large item only what the caller wants is moved.)
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        self.check_key(key)?;
+        let index = key.index();
+        self.unplace(index);
+        let value = self.values[index as usize / CHUNK][index as usize % CHUNK].take();
+        let head = &mut self.heads.0[index as usize];
+        head.generation = head.generation.wrapping_add(1);
+        // When all its generations have been used, an index is not used again.
+        if head.generation != 0 {
+            self.free.push(index);
+        }
+        self.len -= 1;
+        value
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        self.check_key(key)?;
+        self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.check_key(key)?;
+        self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_mut()
+    }
+
+    /// The key of the item that has this [index](Key::index).
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
+    }
+
+    /// Gives an item another deadline, or with `NEVER` none. Nothing happens if the key is stale.
+    pub(crate) fn set_deadline(&mut self, key: Key, deadline: Time) {
+        if self.check_key(key).is_some() {
+            self.unplace(key.index());
+            self.place(key.index(), deadline);
+        }
+    }
+
+    /// The first item that is due at `now`; it is parked. Does at most about so many steps of the wheel's upkeep for it: see
+    /// [`RawQueue::settle`].
+    #[inline]
+    pub(crate) fn pop(&mut self, now: Time, steps: usize) -> Popped {
+        self.drain_insert_buffer();
+        let popped = match self.wheel.pop_ready(&mut self.heads, now) {
+            None if self.wheel.settle(&mut self.heads, now, steps) == Settled::More => return Popped::NotYet,
+            None => self.wheel.pop(&mut self.heads, now),
+            ready => ready,
+        };
+        popped.map_or(Popped::Nothing, |(index, deadline)| Popped::Due(self.park(index), deadline))
+    }
+
+    /// When to look for what is due: never too late, and too early only for the wheel's upkeep. `NEVER`: not at all.
+    pub(crate) fn next_wakeup(&self) -> Time {
+        let insert_buffer = self.insert_buffer.map_or(Time::NEVER, |(_, deadline)| deadline);
+        self.wheel.next_wakeup().map_or(insert_buffer, |next| next.min(insert_buffer))
+    }
+
+    /// The keys of all items, in no particular order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        let filled = self.values.iter().flatten().zip(&self.heads.0).enumerate();
+        filled.filter_map(|(index, (value, head))| value.as_ref().map(|_| Key::new(index as u32, head.generation)))
+    }
+
+    /// All items, one by one.
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.values.into_iter().flatten().flatten()
+    }
+
+    #[inline]
+    fn place(&mut self, index: u32, deadline: Time) {
+        if !deadline.is_never() {
+            self.drain_insert_buffer();
+            self.insert_buffer = Some((index, deadline));
+        }
+    }
+
+    #[inline]
+    fn drain_insert_buffer(&mut self) {
+        if let Some((index, deadline)) = self.insert_buffer.take() {
+            let place = self.wheel.insert(&mut self.heads, index, deadline);
+            self.heads.0[index as usize].place = place;
+        }
+    }
+
+    #[inline]
+    fn unplace(&mut self, index: u32) {
+        if self.insert_buffer.is_some_and(|(insert_buffer, _)| insert_buffer == index) {
+            self.insert_buffer = None;
+            return;
+        }
+        let place = std::mem::replace(&mut self.heads.0[index as usize].place, Place::NOWHERE);
+        if place != Place::NOWHERE {
+            self.wheel.remove(&mut self.heads, place);
+        }
+    }
+
+    /// What has left the wheel.
+    #[inline]
+    fn park(&mut self, index: u32) -> Key {
+        let head = &mut self.heads.0[index as usize];
+        head.place = Place::NOWHERE;
+        Key::new(index, head.generation)
+    }
+
+    #[inline]
+    fn check_key(&self, key: Key) -> Option<()> {
+        let head = self.heads.0.get(key.index() as usize)?;
+        (head.generation == key.generation()).then_some(())
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        assert!(!self.is_full(), "more than {MOST} items");
+        let index = self.heads.0.len() as u32;
+        self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
+        if (index as usize).is_multiple_of(CHUNK) {
+            self.values.push(Vec::with_capacity(CHUNK));
+        }
+        self.values[index as usize / CHUNK].push(None);
+        index
+    }
+}
+
+impl Entries<u32> for Heads {
+    #[inline]
+    fn place(&self, index: &u32) -> Place {
+        self.0[*index as usize].place
+    }
+
+    #[inline]
+    fn set_place(&mut self, index: &u32, place: Place) {
+        self.0[*index as usize].place = place;
+    }
+}
+
+impl Key {
+    fn new(index: u32, generation: u32) -> Key {
+        Key(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    /// Of the item, as long as it is there.
+    pub(crate) fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_an_item_that_is_put_in_when_its_deadline_is_past_comes_out() {
+        let mut deadlines = DeadlineMap::new();
+        let at = Time::from_nanos;
+        let first = deadlines.insert(at(10), "first");
+        assert_eq!(popped(&mut deadlines, at(1_000_000)), [first]);
+        let late = deadlines.insert(at(5), "late");
+        let earlier = deadlines.insert(at(4), "earlier");
+        assert_eq!(popped(&mut deadlines, at(1_000_000)), [earlier, late]);
+    }
+
+    fn popped(deadlines: &mut DeadlineMap<&str>, now: Time) -> Vec<Key> {
+        let mut keys = Vec::new();
+        loop {
+            match deadlines.pop(now, 100) {
+                Popped::Due(key, _) => keys.push(key),
+                Popped::NotYet => {}
+                Popped::Nothing => return keys,
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The timers armed last, before they are placed in the queue.
+//!
+//! Most timers are cancelled, and most of those soon: the answer comes, the lock is taken, the stream has data. So a newly armed
+//! timer first waits in a line. If it is cancelled there, the queue never hears of it. When the line is full, or the
+//! shard is visited, those that are left in it are placed, in the order in which they were armed.
+//!
+//! ```text
+//!     the queue  <--- full, or a visit ---  [ a | - | c | d ]  <--- arm
+//!                                                 |
+//!                                              cancelled: a hole; holes at either end are taken back at once
+//! ```
+//!
+//! The line is a ring. So who cancels in the order of arming, a server whose clients take turns, gets along without the queue, and so
+//! does who cancels in the reverse order.
+
+use crate::shard::node::NodeRef;
+use crate::sync::IS_CHECK;
+
+/// How many can wait: as many as a busy thread has requests under way, and no more than its cache has room for.
+pub(crate) const YOUNG: usize = if IS_CHECK { 2 } else { 256 };
+
+pub(crate) struct InsertBuffer {
+    ring: [Option<NodeRef>; YOUNG],
+    /// Where the line begins and where it ends, counted from the first timer ever. The places in between are taken, holes
+    /// included; its first and its last are not holes.
+    begin: u32,
+    end: u32,
+}
+
+const _: () = assert!(YOUNG.is_power_of_two(), "counts wrap around, and their places in the ring with them");
+
+impl InsertBuffer {
+    pub(crate) const fn new() -> InsertBuffer {
+        InsertBuffer { ring: [None; YOUNG], begin: 0, end: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.end.wrapping_sub(self.begin) == YOUNG as u32
+    }
+
+    /// Lines up a node. There must be room. RemoteFreeList its place, for [`remove`](InsertBuffer::remove).
+    #[inline(always)]
+    pub(crate) fn push(&mut self, node: NodeRef) -> u16 {
+        debug_assert!(!self.is_full());
+        let place = place(self.end);
+        self.ring[place] = Some(node);
+        self.end = self.end.wrapping_add(1);
+        place as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, at: u16) {
+        self.ring[usize::from(at) % YOUNG] = None;
+        while self.begin != self.end && self.ring[place(self.end.wrapping_sub(1))].is_none() {
+            self.end = self.end.wrapping_sub(1);
+        }
+        while self.begin != self.end && self.ring[place(self.begin)].is_none() {
+            self.begin = self.begin.wrapping_add(1);
+        }
+    }
+
+    /// Takes out the one that has waited longest.
+    pub(crate) fn pop(&mut self) -> Option<NodeRef> {
+        let oldest = self.ring[place(self.begin)]?;
+        self.remove(place(self.begin) as u16);
+        Some(oldest)
+    }
+}
+
+#[inline(always)]
+fn place(count: u32) -> usize {
+    count as usize % YOUNG
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::collections::VecDeque;
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::shard::node::Node;
+
+    #[test]
+    fn p3_in_whatever_order_some_are_cancelled_the_others_come_out_in_the_order_of_arming() {
+        let nodes: Vec<Node> = (0..8 * YOUNG).map(|_| Node::new()).collect();
+        // SAFETY: nobody looks into them here.
+        let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index % nodes.len()])) };
+        let (mut insert_buffer, mut model) = (InsertBuffer::new(), VecDeque::new());
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut below = |most: usize| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) as usize % most
+        };
+        let mut full = 0;
+        for count in 0..if cfg!(miri) { 5000 } else { 200_000 } {
+            if insert_buffer.is_full() {
+                full += 1;
+                (0..1 + below(YOUNG)).for_each(|_| {
+                    assert_eq!(
+                        insert_buffer.pop().map(NodeRef::as_ptr),
+                        model.pop_front().map(|(node, _)| NodeRef::as_ptr(node))
+                    );
+                });
+                continue;
+            }
+            match below(20) {
+                0..=10 => model.push_back((node(count), insert_buffer.push(node(count)))),
+                11..=15 if !model.is_empty() => insert_buffer.remove(model.pop_front().unwrap().1),
+                16..=17 if !model.is_empty() => insert_buffer.remove(model.pop_back().unwrap().1),
+                18 if !model.is_empty() => insert_buffer.remove(model.remove(below(model.len())).unwrap().1),
+                _ => assert_eq!(insert_buffer.pop().is_some(), model.pop_front().is_some()),
+            }
+        }
+        assert!(full > 10, "it was never full");
+        while let Some(oldest) = insert_buffer.pop() {
+            assert_eq!(Some(oldest.as_ptr()), model.pop_front().map(|(node, _)| node.as_ptr()));
+        }
+        assert!(model.is_empty());
+    }
+
+    #[test]
+    fn as_many_as_it_holds_can_be_cancelled_in_turn_or_the_last_first_for_ever() {
+        let nodes: Vec<Node> = (0..YOUNG).map(|_| Node::new()).collect();
+        // SAFETY: nobody looks into them here.
+        let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index])) };
+        for cancelled in [VecDeque::pop_front, VecDeque::pop_back] {
+            let mut insert_buffer = InsertBuffer::new();
+            let mut places: VecDeque<_> = (0..YOUNG).map(|index| insert_buffer.push(node(index))).collect();
+            for count in 0..10 * YOUNG {
+                insert_buffer.remove(cancelled(&mut places).unwrap());
+                assert!(!insert_buffer.is_full());
+                places.push_back(insert_buffer.push(node(count % YOUNG)));
+            }
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! One entry: what its handle does, against what the shard's side does at the same time.
+
+use std::task::Waker;
+
+use loom::thread;
+
+use super::{
+    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, cancel_at_home, change_waker, explore, move_to,
+    release_remote, shard, stats, stop, try_arm, visit,
+};
+use crate::outcome::Outcome;
+use crate::shard::node::NodeRef;
+use crate::shard::state::{Later, Seen};
+use crate::shard::{Access, Change, Shard};
+
+/// The shard's side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    /// A visit at the deadline.
+    Fire,
+    /// Shutdown.
+    Stop,
+}
+
+impl Side {
+    const BOTH: [Side; 2] = [Side::Fire, Side::Stop];
+
+    fn act(self, shard: &Shard) -> Vec<Waker> {
+        match self {
+            Side::Fire => visit(shard, DUE),
+            Side::Stop => stop(shard),
+        }
+    }
+
+    fn end(self) -> Seen {
+        match self {
+            Side::Fire => Seen::Fired,
+            Side::Stop => Seen::Stopped,
+        }
+    }
+}
+
+/// An entry that is armed, due at `DUE`; one thread is its handle and the shard's owner, another is the shard's side.
+/// `deed` is what the handle does. What it returns is given to `judge`, with how many wakers the shard's side has taken.
+fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
+    for (lock, first) in [
+        (Lock::BiasedLock, First::Handle),
+        (Lock::BiasedLock, First::Shard),
+        (Lock::Revoked, First::Handle),
+        (Lock::Revoked, First::Shard),
+    ] {
+        explore(move || {
+            let shard = shard(lock);
+            let (old, new) = (Tally::new(), Tally::new());
+            let (node, _) = arm(&shard, DUE, old.waker());
+            let (theirs, waker) = (shard.clone(), new.waker());
+            let (did, batch) = match first {
+                First::Handle => {
+                    let other = thread::spawn(move || side.act(&theirs));
+                    (deed(&shard, node, waker), other.join().unwrap())
+                }
+                First::Shard => {
+                    let other = thread::spawn(move || deed(&theirs, node, waker));
+                    let batch = side.act(&shard);
+                    (other.join().unwrap(), batch)
+                }
+            };
+            let taken = batch.len();
+            assert!(taken <= 1, "a waker that was taken twice");
+            batch.into_iter().for_each(Waker::wake);
+            assert_eq!(old.woken() + new.woken(), taken);
+            let handle = judge(Race { did, side, taken, new_woken: new.woken(), node, shard: &shard });
+            if handle == Handle::HasNode {
+                drop(cancel_at_home(&shard, node));
+            }
+            old.assert_none_lost_or_doubled();
+            new.assert_none_lost_or_doubled();
+            let stats = stats(&shard);
+            let ended_by_shard = if side == Side::Fire { stats.fired } else { stats.stopped };
+            assert_eq!(ended_by_shard, taken as u64, "who has its waker and what is counted differ");
+            assert_eq!(stats.pending, 0);
+            if side == Side::Fire {
+                assert_all_home(&shard, 1);
+            }
+        });
+    }
+}
+
+/// Who runs first in the order that loom begins with. From there it works its way through the others, and takes two steps for
+/// independent if the same thread has looked at the word between them: one beginning does not lead to all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum First {
+    Handle,
+    Shard,
+}
+
+/// What a race came to.
+struct Race<'a, T> {
+    did: T,
+    side: Side,
+    /// How many wakers the shard's side has taken.
+    taken: usize,
+    /// How many of those were of the new kind.
+    new_woken: usize,
+    node: NodeRef,
+    shard: &'a Shard,
+}
+
+impl<T> Race<'_, T> {
+    fn seen(&self) -> Seen {
+        self.node.state().see()
+    }
+
+    /// The shard's side had it, and the handle sees so.
+    #[track_caller]
+    fn assert_ended(&self) {
+        assert_eq!((self.taken, self.seen()), (1, self.side.end()));
+    }
+}
+
+/// Whether a handle has its node after its deed.
+#[derive(PartialEq, Eq)]
+enum Handle {
+    HasNode,
+    Gone,
+}
+
+/// `did`: what a cancel that lost says of how it ended.
+fn judge_cancel(race: Race<'_, Option<Outcome>>) -> Handle {
+    let expected = if race.side == Side::Fire { Outcome::Fired } else { Outcome::Stopped };
+    assert_eq!(race.did, (race.taken == 1).then_some(expected), "cancelled and ended, or neither");
+    Handle::Gone
+}
+
+#[test]
+fn d39_p2_a_cancel_at_home_against_a_fire_has_one_winner() {
+    race(Side::Fire, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
+}
+
+#[test]
+fn d39_p2_a_cancel_at_home_against_shutdown_has_one_winner() {
+    race(Side::Stop, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
+}
+
+#[test]
+fn d39_p2_a_cancel_from_afar_against_a_fire_has_one_winner() {
+    race(Side::Fire, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
+}
+
+#[test]
+fn d39_p2_a_cancel_from_afar_against_shutdown_has_one_winner() {
+    race(Side::Stop, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
+}
+
+#[test]
+fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
+    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Fire, deed, |race| {
+        match race.did {
+            Later::Won => {
+                assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+                assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
+            }
+            Later::Lost => race.assert_ended(),
+        }
+        Handle::HasNode
+    });
+}
+
+#[test]
+fn d39_p2_a_deadline_that_was_pushed_later_is_stopped_all_the_same() {
+    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Stop, deed, |race| {
+        race.assert_ended();
+        Handle::HasNode
+    });
+}
+
+#[test]
+fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winner() {
+    race(
+        Side::Fire,
+        |shard, node, _| {
+            let later = node.state().later(DUE, LATER);
+            (later, release_remote(shard, node).is_ok())
+        },
+        |race| {
+            let (later, cancelled) = race.did;
+            assert_eq!(later == Later::Won, cancelled, "what is not due is there to be cancelled");
+            assert_eq!(race.taken, usize::from(!cancelled));
+            Handle::Gone
+        },
+    );
+}
+
+#[test]
+fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
+    race(Side::Fire, deed, |race| {
+        // Moved first or not: it was due.
+        race.assert_ended();
+        Handle::HasNode
+    });
+}
+
+#[test]
+fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Change::Done(_));
+    race(Side::Fire, deed, |race| {
+        if race.did {
+            assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+            assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
+        } else {
+            race.assert_ended();
+        }
+        Handle::HasNode
+    });
+}
+
+#[test]
+fn d39_p2_a_move_against_shutdown_is_stopped_once() {
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
+    race(Side::Stop, deed, |race| {
+        race.assert_ended();
+        Handle::HasNode
+    });
+}
+
+#[test]
+fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_one_that_is_in_force() {
+    for side in Side::BOTH {
+        race(
+            side,
+            |shard, node, new| {
+                let mut new = Some(new);
+                let changed = matches!(change_waker(shard, node, &mut new), Change::Done(_));
+                assert_eq!(
+                    new.is_none(),
+                    changed,
+                    "a waker that is not used is given back, not dropped under the lock (P10)"
+                );
+                changed
+            },
+            |race| {
+                race.assert_ended();
+                assert_eq!(race.new_woken, usize::from(race.did));
+                Handle::HasNode
+            },
+        );
+    }
+}
+
+#[test]
+fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
+    for side in Side::BOTH {
+        race(
+            side,
+            |_, node, other| {
+                // SAFETY: the handle asks, of a node that is armed.
+                let same = unsafe { node.has_waker(&other) };
+                assert!(!same, "it is the old one's");
+                matches!(node.state().see(), Seen::Armed(_))
+            },
+            |race| {
+                // What was found armed was ended afterwards, and then the waker was woken: no wake-up is lost.
+                race.assert_ended();
+                Handle::HasNode
+            },
+        );
+    }
+}
+
+#[test]
+fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing_else() {
+    explore(|| {
+        let shard = shard(Lock::BiasedLock);
+        let tally = Tally::new();
+        let (node, _) = arm(&shard, DUE, tally.waker());
+        let driver = {
+            let shard = shard.clone();
+            thread::spawn(move || visit(&shard, EARLIER).len())
+        };
+        assert!(matches!(move_to(&shard, node, EARLIER), Change::Done(_)), "nothing has ended it");
+        let fired = driver.join().unwrap();
+        let notify_driver = shard.next_wake().next(EARLIER);
+        match node.state().see() {
+            Seen::Fired => assert_eq!(fired, 1),
+            seen => assert!(
+                fired == 0 && seen == Seen::Armed(EARLIER) && notify_driver <= EARLIER,
+                "nobody would come for it"
+            ),
+        }
+        assert_eq!(fired + visit(&shard, EARLIER).len(), 1);
+        assert!(cancel_at_home(&shard, node).is_err());
+        tally.assert_none_lost_or_doubled();
+        assert_all_home(&shard, 1);
+    });
+}
+
+#[test]
+fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
+    for (access, lock) in
+        [(Access::Owner, Lock::BiasedLock), (Access::Owner, Lock::Revoked), (Access::Remote, Lock::Revoked)]
+    {
+        explore(move || {
+            let shard = shard(lock);
+            let tally = Tally::new();
+            let driver = {
+                let shard = shard.clone();
+                thread::spawn(move || visit(&shard, DUE).len())
+            };
+            let node = try_arm(&shard, access, DUE, tally.waker()).node.expect("an open shard arms");
+            let fired = driver.join().unwrap();
+            match node.state().see() {
+                Seen::Fired => assert_eq!(fired, 1),
+                seen => assert!(fired == 0 && seen == Seen::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
+            }
+            assert_eq!(cancel_at_home(&shard, node).is_ok(), fired == 0);
+            tally.assert_none_lost_or_doubled();
+            assert_all_home(&shard, 1);
+        });
+    }
+}
+
+#[test]
+fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
+    for lock in [Lock::BiasedLock, Lock::Revoked] {
+        explore(move || {
+            let shard = shard(lock);
+            let tally = Tally::new();
+            let shutdown = {
+                let shard = shard.clone();
+                thread::spawn(move || stop(&shard).len())
+            };
+            let node = try_arm(&shard, Access::Owner, DUE, tally.waker()).node;
+            let stopped = shutdown.join().unwrap();
+            assert_eq!(stopped, usize::from(node.is_some()));
+            if let Some(node) = node {
+                assert_eq!(node.state().see(), Seen::Stopped);
+                assert!(cancel_at_home(&shard, node).is_err());
+            }
+            tally.assert_none_lost_or_doubled();
+            let stats = stats(&shard);
+            assert_eq!((stats.pending, stats.stopped), (0, stopped as u64));
+        });
+    }
+}
+
+#[test]
+fn d39_p2_a_fire_against_shutdown_has_one_winner() {
+    explore(|| {
+        let shard = shard(Lock::BiasedLock);
+        let tally = Tally::new();
+        let (node, _) = arm(&shard, DUE, tally.waker());
+        let driver = {
+            let shard = shard.clone();
+            thread::spawn(move || visit(&shard, DUE).len())
+        };
+        let stopped = stop(&shard).len();
+        let fired = driver.join().unwrap();
+        assert_eq!(fired + stopped, 1);
+        assert_eq!(node.state().see(), if fired == 1 { Seen::Fired } else { Seen::Stopped });
+        assert!(release_remote(&shard, node).is_err());
+        tally.assert_none_lost_or_doubled();
+        let stats = stats(&shard);
+        assert_eq!((stats.fired, stats.stopped, stats.pending), (fired as u64, stopped as u64, 0));
+    });
+}
+
+#[test]
+fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
+    explore(|| {
+        let shard = shard(Lock::BiasedLock);
+        let tally = Tally::new();
+        let (node, _) = arm(&shard, DUE, tally.waker());
+        let driver = {
+            let shard = shard.clone();
+            thread::spawn(move || visit(&shard, DUE).len())
+        };
+        let fired = visit(&shard, DUE).len();
+        assert_eq!(fired + driver.join().unwrap(), 1);
+        assert!(cancel_at_home(&shard, node).is_err());
+        tally.assert_none_lost_or_doubled();
+        assert_all_home(&shard, 1);
+    });
+}

@@ -1,0 +1,113 @@
+//! The stack of nodes on their way home, alone.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use loom::thread;
+use tourbillon_queue::Time;
+
+use super::explore;
+use crate::shard::node::NodeRef;
+use crate::shard::remote_free::RemoteFreeList;
+use crate::shard::slab::{NONE, Slab, index_of};
+use crate::shard::state::{Cancel, Ended, Seen};
+use crate::slack::SlackBits;
+
+fn nodes<const N: usize>(slab: &mut Slab) -> [NodeRef; N] {
+    [(); N].map(|()| {
+        // SAFETY: nobody asks these nodes for their shard.
+        let node = unsafe { slab.touch(NonNull::dangling()) }.expect("room for a few");
+        node.state().arm(Time::NEVER);
+        node
+    })
+}
+
+/// What a handle does before and when it sends a node home.
+fn send(returns: &RemoteFreeList, node: NodeRef) -> u32 {
+    assert_eq!(node.state().cancel(), Cancel::Won);
+    // SAFETY: no shard has these nodes: their fields are the handle's until they are sent. Whoever takes them has to see this.
+    unsafe { node.set_slack(SlackBits::from_bits(1)) };
+    returns.push(node, Ended::Cancelled)
+}
+
+/// The nodes that have come, last ones first.
+fn take(returns: &RemoteFreeList, slab: &Slab) -> Vec<u32> {
+    let mut taken = Vec::new();
+    let mut index = returns.take_all();
+    while index != NONE {
+        taken.push(index);
+        let node = slab.get(index);
+        let Seen::Returned(next, Ended::Cancelled) = node.state().see() else { panic!("a node that was not sent") };
+        // SAFETY: it has come home, so it is the taker's.
+        assert_eq!(unsafe { node.slack() }, SlackBits::from_bits(1));
+        // SAFETY: likewise.
+        unsafe { node.set_slack(SlackBits::ADAPTIVE) };
+        node.state().set_free(NONE);
+        index = next;
+    }
+    taken
+}
+
+#[test]
+fn d39_p7_nodes_pushed_by_two_threads_come_home_once_each() {
+    explore(|| {
+        let mut slab = Slab::new();
+        let nodes: [_; 2] = nodes(&mut slab);
+        let returns = Arc::new(RemoteFreeList::new());
+        let pushers = nodes.map(|node| {
+            let returns = returns.clone();
+            thread::spawn(move || send(&returns, node))
+        });
+        let mut taken = take(&returns, &slab);
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        taken.append(&mut take(&returns, &slab));
+        taken.sort_unstable();
+        assert_eq!(taken, nodes.map(index_of));
+        assert!(returns.is_empty());
+    });
+}
+
+#[test]
+fn d39_p7_of_those_who_push_one_is_told_that_the_heap_is_full() {
+    explore(|| {
+        let mut slab = Slab::new();
+        let [one, two] = nodes(&mut slab);
+        let returns = Arc::new(RemoteFreeList::new());
+        let pusher = {
+            let returns = returns.clone();
+            thread::spawn(move || send(&returns, one))
+        };
+        let mut heights = [send(&returns, two), pusher.join().unwrap()];
+        heights.sort_unstable();
+        assert_eq!(heights, [1, 2]);
+        assert_eq!(take(&returns, &slab).len(), 2);
+    });
+}
+
+#[test]
+fn d39_p7_a_node_that_has_come_home_can_be_sent_again() {
+    explore(|| {
+        let mut slab = Slab::new();
+        let [one, two] = nodes(&mut slab);
+        let returns = Arc::new(RemoteFreeList::new());
+        let pusher = {
+            let returns = returns.clone();
+            thread::spawn(move || send(&returns, one))
+        };
+        send(&returns, two);
+        let mut count = 0;
+        for index in take(&returns, &slab) {
+            count += 1;
+            slab.get(index).state().arm(Time::NEVER);
+            if index == index_of(two) {
+                // While the other may be about to push itself on top of where this one was.
+                send(&returns, two);
+                count -= 1;
+            }
+        }
+        pusher.join().unwrap();
+        assert_eq!(count + take(&returns, &slab).len(), 2);
+    });
+}

@@ -1,0 +1,82 @@
+//! The state word alone.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::{DUE, EARLIER, LATER, explore};
+use crate::shard::state::{Cancel, Fire, Later, Seen, StateWord, Stop};
+use crate::sync::UnsafeCell;
+
+#[test]
+fn d39_p2_of_fire_stop_and_cancel_one_wins() {
+    explore(|| {
+        let state = Arc::new(StateWord::free());
+        state.arm(DUE);
+        // Loom: who ends it, and it alone, may touch what comes with it.
+        let waker = Arc::new(UnsafeCell::new(0));
+        let shard = {
+            let (state, waker) = (state.clone(), waker.clone());
+            thread::spawn(move || {
+                let fired = matches!(state.fire(DUE), Fire::Won(_));
+                let stopped = state.stop() == Stop::Won;
+                if fired || stopped {
+                    // SAFETY: the winner's.
+                    waker.with_mut(|waker| unsafe { *waker += 1 });
+                }
+                (fired, stopped)
+            })
+        };
+        let cancelled = state.cancel() == Cancel::Won;
+        if cancelled {
+            // SAFETY: the winner's.
+            waker.with_mut(|waker| unsafe { *waker += 1 });
+        }
+        let (fired, stopped) = shard.join().unwrap();
+        assert_eq!(usize::from(cancelled) + usize::from(fired) + usize::from(stopped), 1);
+        let expected = if cancelled { Seen::Cancelled } else { Seen::Fired };
+        assert!(!stopped && state.see() == expected, "stopped although it was due");
+    });
+}
+
+#[test]
+fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
+    explore(|| {
+        let state = Arc::new(StateWord::free());
+        state.arm(EARLIER);
+        let shard = {
+            let state = state.clone();
+            thread::spawn(move || [EARLIER, DUE].map(|now| state.fire(now)))
+        };
+        let first = state.later(EARLIER, DUE);
+        let second = if first == Later::Won { state.later(DUE, LATER) } else { Later::Lost };
+        let fires = shard.join().unwrap();
+        let won: Vec<_> = fires.into_iter().filter(|fire| matches!(fire, Fire::Won(_))).collect();
+        match (first, second) {
+            (Later::Lost, _) => assert_eq!(won, [Fire::Won(EARLIER)]),
+            (Later::Won, Later::Lost) => assert_eq!(won, [Fire::Won(DUE)]),
+            (Later::Won, Later::Won) => assert_eq!((won, state.see()), (vec![], Seen::Armed(LATER))),
+        }
+    });
+}
+
+#[test]
+fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
+    explore(|| {
+        let state = Arc::new(StateWord::free());
+        state.arm(DUE);
+        let data = Arc::new(UnsafeCell::new(false));
+        let handle = {
+            let (state, data) = (state.clone(), data.clone());
+            thread::spawn(move || {
+                if state.see() == Seen::Fired {
+                    // SAFETY: nobody writes after it is fired.
+                    assert!(data.with(|data| unsafe { *data }));
+                }
+            })
+        };
+        // SAFETY: until it is fired the data is the shard's.
+        data.with_mut(|data| unsafe { *data = true });
+        assert_eq!(state.fire(DUE), Fire::Won(DUE));
+        handle.join().unwrap();
+    });
+}

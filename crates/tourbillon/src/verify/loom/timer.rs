@@ -1,0 +1,305 @@
+//! `Timer`, over an engine that is made up: loom's threads are one thread of the system and would share a home in a real one.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use loom::thread;
+use tourbillon_queue::Time;
+
+use super::callbacks::core;
+use super::{DUE, LATER, Tally, explore_up_to};
+use crate::clock::Clock;
+use crate::core::CoreRef;
+use crate::driver::Driver;
+use crate::outcome::Outcome;
+use crate::sync::{Mutex, lock};
+use crate::timer::Timer;
+
+/// In the place of the engine's entry, with the same contract: it ends once, and then its waker is woken, outside the lock.
+pub(crate) struct Entry {
+    engine: Arc<Mutex<Engine>>,
+    index: usize,
+}
+
+/// What an engine does to its entries.
+struct Engine {
+    now: Time,
+    is_stopped: bool,
+    entries: Vec<Slot>,
+}
+
+struct Slot {
+    due: Time,
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+}
+
+thread_local! {
+    /// Of the model that runs on this thread of the system. Nothing of loom's happens while it is borrowed.
+    static ENGINE: RefCell<Option<Arc<Mutex<Engine>>>> = const { RefCell::new(None) };
+}
+
+impl Entry {
+    pub(crate) fn on(_: &CoreRef, due: Time) -> Entry {
+        let engine = ENGINE.with_borrow(|engine| engine.clone().expect("the model has begun"));
+        let index = {
+            let mut engine = lock(&engine);
+            engine.entries.push(Slot { due, outcome: None, waker: None });
+            engine.entries.len() - 1
+        };
+        Entry { engine, index }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let mut engine = lock(&self.engine);
+        let (now, is_stopped) = (engine.now, engine.is_stopped);
+        let slot = &mut engine.entries[self.index];
+        if slot.outcome.is_none() {
+            slot.outcome = match is_stopped {
+                true => Some(Outcome::Stopped),
+                false => (slot.due <= now).then_some(Outcome::Fired),
+            };
+        }
+        match slot.outcome {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn set_due(&mut self, due: Time) {
+        let mut engine = lock(&self.engine);
+        let before = std::mem::replace(&mut engine.entries[self.index], Slot { due, outcome: None, waker: None });
+        drop(engine);
+        drop(before);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        let slot = &lock(&self.engine).entries[self.index];
+        slot.waker.is_some() && slot.outcome.is_none()
+    }
+
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        lock(&self.engine).entries[self.index].outcome
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let waker = lock(&self.engine).entries[self.index].waker.take();
+        drop(waker);
+    }
+}
+
+/// The engine of one run of a model, and the core whose calls it uses.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) core: CoreRef,
+    engine: Arc<Mutex<Engine>>,
+    told: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let engine = Arc::new(Mutex::new(Engine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
+        ENGINE.set(Some(engine.clone()));
+        let clock = Clock::manual();
+        clock.set(Time::ZERO);
+        World { core: core(Driver::external(), clock), engine, told: Arc::default() }
+    }
+
+    fn timer(&self, expiry: Time) -> Timer {
+        let timer = Timer::on_core(self.core.clone());
+        timer.set(expiry);
+        timer
+    }
+
+    pub(super) fn callback(&self, name: u32) -> impl FnOnce(Outcome) + Send + 'static {
+        let told = self.told.clone();
+        move |outcome| told.lock().unwrap().push((name, outcome))
+    }
+
+    pub(crate) fn fire(&self, now: Time) {
+        self.core.clock.set(now);
+        self.end(|engine| engine.now = now, |slot| (slot.due <= now).then_some(Outcome::Fired));
+    }
+
+    pub(crate) fn stop(&self) {
+        self.end(|engine| engine.is_stopped = true, |_| Some(Outcome::Stopped));
+    }
+
+    fn end(&self, change: impl Fn(&mut Engine), outcome: impl Fn(&Slot) -> Option<Outcome>) {
+        let wakers: Vec<_> = {
+            let mut engine = lock(&self.engine);
+            change(&mut engine);
+            let pending = engine.entries.iter_mut().filter(|slot| slot.waker.is_some());
+            let end = |slot: &mut Slot| {
+                slot.outcome = outcome(slot);
+                slot.outcome.is_some().then(|| slot.waker.take()).flatten()
+            };
+            pending.filter_map(end).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// What callbacks have been told, once all of them are.
+    pub(super) fn told(&self) -> Vec<(u32, Outcome)> {
+        self.core.run_callbacks();
+        std::mem::take(&mut self.told.lock().unwrap())
+    }
+
+    /// After the timer: nothing refers to it any more.
+    pub(crate) fn assert_idle(&self) {
+        assert!(lock(&self.engine).entries.iter().all(|slot| slot.waker.is_none()), "an entry that nobody needs");
+        ENGINE.set(None);
+    }
+}
+
+pub(crate) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || act(&world))
+}
+
+#[test]
+fn d27_w3_a_wait_that_is_fired_cancelled_and_stopped_at_once_ends_once_and_the_count_is_true() {
+    explore_up_to(2, || {
+        let world = World::new();
+        let timer = world.timer(DUE);
+        timer.on_expiry(world.callback(1));
+        let fires = spawn(&world, |world| world.fire(DUE));
+        let stops = spawn(&world, World::stop);
+        let cancelled = timer.cancel();
+        fires.join().unwrap();
+        stops.join().unwrap();
+        let told = world.told();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(usize::from(told[0].1 == Outcome::Cancelled), cancelled);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn d27_two_who_cancel_while_it_fires_count_each_wait_once() {
+    explore_up_to(2, || {
+        let world = World::new();
+        let timer = Arc::new(world.timer(DUE));
+        timer.on_expiry(world.callback(1));
+        let handle = timer.on_expiry(world.callback(2));
+        let fires = spawn(&world, |world| world.fire(DUE));
+        let one = thread::spawn(move || usize::from(handle.cancel()));
+        let cancelled = timer.cancel() + one.join().unwrap();
+        fires.join().unwrap();
+        let mut told = world.told();
+        assert_eq!(told.iter().filter(|(_, outcome)| *outcome == Outcome::Cancelled).count(), cancelled);
+        told.sort_by_key(|(name, _)| *name);
+        assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [1, 2]);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn d39_a_wait_that_begins_while_the_timer_fires_is_not_forgotten() {
+    explore_up_to(3, || {
+        let world = World::new();
+        let timer = world.timer(DUE);
+        timer.on_expiry(world.callback(1));
+        let fires = spawn(&world, |world| world.fire(DUE));
+        timer.on_expiry(world.callback(2));
+        fires.join().unwrap();
+        // Also in order, whoever told them.
+        assert_eq!(world.told(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn p1_a_timer_that_is_set_again_while_it_fires_does_not_end_the_new_waits() {
+    explore_up_to(3, || {
+        let world = World::new();
+        let timer = world.timer(DUE);
+        timer.on_expiry(world.callback(1));
+        let fires = spawn(&world, |world| world.fire(DUE));
+        let cancelled = timer.set(LATER);
+        timer.on_expiry(world.callback(2));
+        fires.join().unwrap();
+        let first = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
+        assert_eq!(world.told(), [(1, first)]);
+        world.fire(LATER);
+        assert_eq!(world.told(), [(2, Outcome::Fired)]);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn p1_a_timer_that_is_set_again_while_it_is_being_armed_does_not_end_the_new_waits() {
+    explore_up_to(4, || {
+        let world = World::new();
+        let timer = Arc::new(world.timer(DUE));
+        world.fire(DUE);
+        let waits = {
+            let timer = timer.clone();
+            spawn(&world, move |world| _ = timer.on_expiry(world.callback(1)))
+        };
+        timer.set(LATER);
+        timer.on_expiry(world.callback(2));
+        waits.join().unwrap();
+        let told = world.told();
+        assert!(told.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{told:?}");
+        world.fire(LATER);
+        let told = [told, world.told()].concat();
+        assert!(told.contains(&(2, Outcome::Fired)) && told.len() == 2, "{told:?}");
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn d39_a_wait_that_is_dropped_while_it_fires_leaves_nothing_behind() {
+    explore_up_to(3, || {
+        let world = World::new();
+        let timer = world.timer(DUE);
+        let tally = Tally::new();
+        let mut wait = timer.wait();
+        assert!(poll(&mut wait, &tally.waker()).is_pending());
+        let fires = spawn(&world, |world| world.fire(DUE));
+        drop(wait);
+        fires.join().unwrap();
+        assert!(tally.woken() <= 1);
+        tally.assert_none_lost_or_doubled();
+        assert_eq!(timer.cancel(), 0);
+        drop(timer);
+        world.assert_idle();
+    });
+}
+
+#[test]
+fn d39_a_wait_that_is_polled_while_it_fires_is_ready_or_woken() {
+    explore_up_to(3, || {
+        let world = World::new();
+        let timer = world.timer(DUE);
+        let mut wait = timer.wait();
+        let (first, second) = (Tally::new(), Tally::new());
+        assert!(poll(&mut wait, &first.waker()).is_pending());
+        let fires = spawn(&world, |world| world.fire(DUE));
+        let is_ready = poll(&mut wait, &second.waker()).is_ready();
+        fires.join().unwrap();
+        assert!(is_ready || second.woken() == 1, "a lost wake-up");
+        assert_eq!(poll(&mut wait, &second.waker()), Poll::Ready(Outcome::Fired));
+        [first, second].into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        drop((timer, wait));
+        world.assert_idle();
+    });
+}
+
+pub(super) fn poll<F: Future + Unpin>(wait: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(wait).poll(&mut Context::from_waker(waker))
+}

@@ -1,0 +1,6 @@
+//! Checks of every order (loom) and of many random orders (shuttle) in which threads can do what they do.
+
+#[cfg(all(loom, test))]
+pub(crate) mod loom;
+#[cfg(all(shuttle, test))]
+mod shuttle;

@@ -1,0 +1,160 @@
+//! A `DelayQueue` that threads share: one takes what expires, others insert, reset and remove.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use shuttle::sync::Mutex;
+use shuttle::thread::{self, Thread};
+use tourbillon_queue::Time;
+
+use super::explore;
+use super::world::{World, micros, one_of};
+use crate::delay_queue::Expired;
+use crate::sync::under_shuttle::time;
+use crate::{DelayQueue, Engine};
+
+/// No item is due later, in microseconds.
+const MOST: u64 = 20_000;
+
+/// A queue of flags, each set when its item comes out.
+struct Shared {
+    queue: Mutex<DelayQueue<Arc<AtomicBool>>>,
+    /// What went in, what came out by itself, and what was taken out. (Counted by what shuttle does not see.)
+    inserted: AtomicU64,
+    expired: AtomicU64,
+    removed: AtomicU64,
+    /// Nobody inserts any more.
+    is_complete: AtomicBool,
+    /// Nobody takes any more.
+    is_left: AtomicBool,
+}
+
+/// The thread that takes.
+struct Taker(Thread);
+
+impl Wake for Taker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Shared {
+    fn on(engine: &Engine) -> Shared {
+        let _entered = engine.enter();
+        let [inserted, expired, removed] = std::array::from_fn(|_| AtomicU64::new(0));
+        let (is_complete, is_left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Shared { queue: Mutex::new(DelayQueue::new()), inserted, expired, removed, is_complete, is_left }
+    }
+
+    /// Takes what expires until nothing is left to come, or the engine has ended.
+    fn take(&self, world: &World) {
+        let waker = Waker::from(Arc::new(Taker(thread::current())));
+        loop {
+            let mut queue = self.queue.lock().unwrap();
+            let (poll, is_over) = (queue.poll_expired(&mut Context::from_waker(&waker)), self.is_over(&queue));
+            let due = queue.peek().map_or(Time::NEVER, |key| due(world, queue.deadline(&key)));
+            drop(queue);
+            match poll {
+                Poll::Ready(Some(expired)) => self.has_expired(world, expired),
+                Poll::Ready(None) if is_over => break,
+                // Who inserts wakes it.
+                Poll::Ready(None) => thread::park(),
+                Poll::Pending => {
+                    let _waits = world.waits_until(due);
+                    thread::park();
+                }
+            }
+        }
+        self.is_left.store(true, Ordering::Relaxed);
+        world.changed();
+    }
+
+    fn is_over(&self, queue: &DelayQueue<Arc<AtomicBool>>) -> bool {
+        queue.is_stopped() || queue.is_empty() && self.is_complete.load(Ordering::Relaxed)
+    }
+
+    fn has_expired(&self, world: &World, expired: Expired<Arc<AtomicBool>>) {
+        let due = due(world, expired.deadline());
+        assert!(time() >= due, "expired at {:?}, due at {due:?}", time());
+        assert!(!expired.get_ref().swap(true, Ordering::Relaxed), "an item that came out twice");
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        world.changed();
+    }
+
+    fn use_it(&self, world: &World, may_end: bool) {
+        let mut keys = Vec::new();
+        for _ in 0..6 {
+            let (after, what) = (micros(0, MOST), one_of(10));
+            match (what, keys.last()) {
+                (0..4, _) | (_, None) => keys.push(self.queue.lock().unwrap().insert(self.item(), after)),
+                (4, Some(key)) => _ = self.queue.lock().unwrap().try_reset(key, after),
+                (5, Some(key)) => {
+                    let removed = self.queue.lock().unwrap().try_remove(key);
+                    self.removed.fetch_add(u64::from(removed.is_some()), Ordering::Relaxed);
+                    keys.pop();
+                }
+                (6, _) if may_end => world.engine.shutdown(),
+                _ => {
+                    let item = self.item();
+                    self.queue.lock().unwrap().insert(Arc::clone(&item), after);
+                    world.wait_for(after, || item.load(Ordering::Relaxed) || self.is_left.load(Ordering::Relaxed));
+                }
+            }
+        }
+    }
+
+    fn item(&self) -> Arc<AtomicBool> {
+        self.inserted.fetch_add(1, Ordering::Relaxed);
+        Arc::default()
+    }
+
+    /// No more items come; whoever takes has one more to be woken by.
+    fn complete(&self) {
+        let item = self.item();
+        let mut queue = self.queue.lock().unwrap();
+        self.is_complete.store(true, Ordering::Relaxed);
+        queue.insert(item, micros(0, MOST));
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let left = self.queue.lock().unwrap().len() as u64;
+        assert_eq!(get(&self.inserted), get(&self.expired) + get(&self.removed) + left, "items, {left} of them left");
+    }
+}
+
+fn due(world: &World, deadline: crate::time::Instant) -> Time {
+    world.engine.clock().time_of(deadline.into_std())
+}
+
+fn share(world: World, may_end: bool) {
+    let (shared, users) = (Arc::new(Shared::on(&world.engine)), Arc::new(AtomicU64::new(2)));
+    let taken = Arc::clone(&shared);
+    world.spawn(move |world| taken.take(world));
+    for _ in 0..2 {
+        let (shared, users) = (Arc::clone(&shared), Arc::clone(&users));
+        world.spawn(move |world| {
+            shared.use_it(world, may_end);
+            if users.fetch_sub(1, Ordering::Relaxed) == 1 {
+                shared.complete();
+            }
+        });
+    }
+    world.run();
+    shared.check();
+    drop(shared);
+    world.engine.shutdown();
+    world.check_outcomes();
+}
+
+#[test]
+fn p1_p2_t11_items_of_a_delay_queue_that_threads_share_come_out_once_and_in_time() {
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+}
+
+#[test]
+fn p2_t11_items_of_a_delay_queue_are_all_there_when_its_engine_is_shut_down() {
+    explore(|| share(World::turned(Engine::builder(), 2), true));
+}

@@ -1,0 +1,205 @@
+//! A `Scheduler`, with threads of its own or none, whose jobs several threads add, change and remove.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tourbillon_queue::Span;
+
+use super::explore;
+use super::world::{World, micros, one_of};
+use crate::Engine;
+use crate::scheduler::{Plan, Run, Scheduler, Shutdown};
+use crate::sync::under_shuttle::{point, time};
+
+/// No run is due later, in microseconds.
+const MOST: u64 = 20_000;
+
+/// What all jobs of a scheduler have to do with each other.
+#[derive(Default)]
+struct Common {
+    /// Somebody has begun to shut it down.
+    is_ending: AtomicBool,
+    /// Somebody has waited for its end.
+    is_over: AtomicBool,
+    /// How many runs go on.
+    running: AtomicU64,
+    /// How many have failed, on purpose.
+    failed: AtomicU64,
+}
+
+/// What one job has done. (Counted by what shuttle does not see.)
+#[derive(Default)]
+struct Job {
+    common: Arc<Common>,
+    /// The number of the last run.
+    last: AtomicU64,
+    is_running: AtomicBool,
+    ended: AtomicU64,
+}
+
+/// A run that goes on. What else goes wrong in one is counted by the scheduler, as failed.
+struct Going {
+    job: Arc<Job>,
+    world: World,
+}
+
+impl Going {
+    fn begin(job: &Arc<Job>, world: &World, run: &Run<usize>) -> Going {
+        let due = world.engine.clock().time_of(run.due().into_std());
+        assert!(time() >= due, "run at {:?}, due at {due:?}", time());
+        assert!(!job.common.is_over.load(Ordering::Relaxed), "a run that begins after the end");
+        assert!(!job.is_running.swap(true, Ordering::Relaxed), "two runs of one job at once");
+        assert_eq!(run.number(), job.last.fetch_add(1, Ordering::Relaxed) + 1);
+        job.common.running.fetch_add(1, Ordering::Relaxed);
+        Going { job: Arc::clone(job), world: world.clone() }
+    }
+
+    /// Whether it is to fail.
+    fn fails(self) -> bool {
+        let fails = one_of(8) == 0;
+        self.job.common.failed.fetch_add(u64::from(fails), Ordering::Relaxed);
+        fails
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.job.common.running.fetch_sub(1, Ordering::Relaxed);
+        self.job.is_running.store(false, Ordering::Relaxed);
+        self.job.ended.fetch_add(1, Ordering::Relaxed);
+        self.world.changed();
+    }
+}
+
+/// Whoever adds jobs, changes and removes them.
+struct User<'a> {
+    world: &'a World,
+    scheduler: &'a Scheduler<usize>,
+    common: &'a Arc<Common>,
+    /// Keys from this one on are its own.
+    own: usize,
+}
+
+impl User<'_> {
+    fn use_it(&self, may_end: bool) {
+        let scheduler = self.scheduler;
+        for step in 0..4 {
+            let key = one_of(2);
+            let plan = Plan::every(micros(1, MOST)).times(1 + one_of(3) as u64);
+            match one_of(12) {
+                0..2 => _ = self.add(key, plan),
+                2..4 => self.add_async(key, plan),
+                4 => _ = scheduler.remove(&key),
+                5 => _ = scheduler.pause(&key) && scheduler.resume(&key),
+                6 => _ = scheduler.reschedule(&key, plan.first_at_once()),
+                7 if may_end => self.end(),
+                8 if may_end => {
+                    self.common.is_ending.store(true, Ordering::Relaxed);
+                    self.world.engine.shutdown();
+                    self.world.changed();
+                }
+                _ => self.wait_for_one(self.own + step),
+            }
+        }
+    }
+
+    fn add(&self, key: usize, plan: Plan) -> Arc<Job> {
+        let job = self.job();
+        let (counts, world) = (Arc::clone(&job), self.world.clone());
+        let _or_not = self.scheduler.schedule(key, plan, move |run| {
+            let going = Going::begin(&counts, &world, run);
+            point();
+            if going.fails() {
+                // Not by `panic!`, which would be reported.
+                resume_unwind(Box::new("on purpose"));
+            }
+        });
+        job
+    }
+
+    /// Its runs sleep, on the engine that the scheduler is on.
+    fn add_async(&self, key: usize, plan: Plan) {
+        let (job, world) = (self.job(), self.world.clone());
+        let _or_not = self.scheduler.schedule_async(key, plan, move |run| {
+            let (job, world) = (Arc::clone(&job), world.clone());
+            async move {
+                let going = Going::begin(&job, &world, &run);
+                let after = micros(0, MOST);
+                let sleep = world.engine.sleep(after);
+                let _waits = world.waits_until(time() + Span::from(after));
+                sleep.await;
+                if going.fails() { Err("on purpose") } else { Ok(()) }
+            }
+        });
+    }
+
+    /// A run that nobody keeps from being made.
+    fn wait_for_one(&self, key: usize) {
+        let after = micros(0, MOST);
+        let job = self.add(key, Plan::once(after));
+        let is_ending = || self.common.is_ending.load(Ordering::Relaxed);
+        self.world.wait_for(after, || job.ended.load(Ordering::Relaxed) == 1 || is_ending());
+    }
+
+    fn end(&self) {
+        self.common.is_ending.store(true, Ordering::Relaxed);
+        self.world.changed();
+        let how = if one_of(2) == 0 { Shutdown::Drain } else { Shutdown::Abort };
+        self.scheduler.shutdown(how).wait();
+        assert_eq!(self.common.running.load(Ordering::Relaxed), 0, "a run that goes on after the end");
+        self.common.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn job(&self) -> Arc<Job> {
+        Arc::new(Job { common: Arc::clone(self.common), ..Job::default() })
+    }
+}
+
+fn share(world: World, threads: usize, may_end: bool) {
+    let scheduler = Scheduler::builder().engine(&world.engine).threads(threads).build().expect("there are threads");
+    let common = Arc::new(Common::default());
+    let users = Arc::new(shuttle::sync::Mutex::new(2));
+    for own in [10, 20] {
+        let (scheduler, common, users) = (scheduler.clone(), Arc::clone(&common), Arc::clone(&users));
+        world.spawn(move |world| {
+            let user = User { world, scheduler: &scheduler, common: &common, own };
+            user.use_it(may_end);
+            let is_last = {
+                let mut users = users.lock().unwrap();
+                *users -= 1;
+                *users == 0
+            };
+            if is_last {
+                user.end();
+            }
+        });
+    }
+    world.run();
+    let stats = scheduler.stats();
+    let failed = common.failed.load(Ordering::Relaxed);
+    assert_eq!((stats.failed, stats.running, stats.waiting, stats.jobs), (failed, 0, 0, 0), "{stats:?}");
+    drop(scheduler);
+    world.engine.shutdown();
+    world.check_outcomes();
+}
+
+fn builder() -> crate::Builder {
+    Engine::builder().shards(1 + one_of(3))
+}
+
+#[test]
+fn p1_g2_g5_jobs_of_a_scheduler_with_threads_run_one_at_a_time_and_none_is_lost() {
+    explore(|| share(World::driven(builder()), 1 + one_of(2), false));
+}
+
+#[test]
+fn g9_d41_a_scheduler_or_its_engine_is_shut_down_at_any_moment() {
+    explore(|| share(World::driven(builder()), one_of(3), true));
+}
+
+#[test]
+fn p1_g2_jobs_of_a_scheduler_without_threads_on_an_engine_that_is_turned() {
+    explore(|| share(World::turned(builder(), 1 + one_of(2)), 0, true));
+}

@@ -1,0 +1,106 @@
+//! Sleeps that are armed, moved, handed from thread to thread and dropped, in any order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::sync::Mutex;
+
+use super::explore;
+use super::kept::Kept;
+use super::world::{SLACK, World, micros, one_of};
+use crate::{Builder, Engine, Slack};
+
+/// Sleeps that belong to nobody at the moment.
+type Hat = Arc<Mutex<Vec<Kept>>>;
+
+/// When the engine is shut down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// When all have gone.
+    Last,
+    AnyTime,
+}
+
+/// Uses the engine for so many steps.
+fn use_it(world: &World, hat: &Hat, ends: Ends, steps: usize) {
+    let mut mine: Vec<Kept> = Vec::new();
+    for _ in 0..steps {
+        match (one_of(20), mine.last_mut()) {
+            (0..5, _) | (_, None) => {
+                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)).slack(slack()));
+                let _armed = sleep.poll(world);
+                mine.push(sleep);
+            }
+            (5, Some(sleep)) => sleep.earlier(micros(1, 25_000)),
+            (6, Some(sleep)) => sleep.later(micros(1, 10_000)),
+            (7, Some(sleep)) => sleep.hold(),
+            (8, Some(sleep)) => _ = sleep.poll(world),
+            (9..12, Some(sleep)) => _ = sleep.wait(world),
+            (12..14, _) => drop(mine.pop()),
+            (14..16, _) => {
+                let given = mine.pop();
+                hat.lock().unwrap().extend(given);
+            }
+            (16..18, _) => {
+                let taken = hat.lock().unwrap().pop();
+                mine.extend(taken);
+            }
+            (18, _) if ends == Ends::AnyTime => world.engine.shutdown(),
+            // In an engine that is turned from outside, who turns has to come again when the turn says so.
+            (19, _) if !world.engine.core().driver.is_external() => _ = world.engine.turn(),
+            _ => _ = world.engine.stats(),
+        }
+    }
+    for mut sleep in mine {
+        if one_of(2) == 0 {
+            sleep.wait(world);
+        }
+    }
+}
+
+/// Three threads and sometimes more use the engine.
+fn many(world: World, ends: Ends) {
+    let hat = Hat::default();
+    for _ in 0..3 {
+        let hat = Arc::clone(&hat);
+        world.spawn(move |world| {
+            use_it(world, &hat, ends, 6);
+            // Another, which may be at home where this one was.
+            if one_of(3) == 0 {
+                world.spawn(move |world| use_it(world, &hat, ends, 3));
+            }
+        });
+    }
+    world.run();
+    hat.lock().unwrap().clear();
+    world.check_wakes();
+    world.engine.shutdown();
+}
+
+fn builder() -> Builder {
+    Engine::builder().shards(1 + one_of(3))
+}
+
+fn slack() -> Slack {
+    match one_of(6) {
+        0 => Slack::exact(),
+        1 => Slack::upto(Duration::from_micros(SLACK)),
+        2 => Slack::precise(),
+        _ => Slack::adaptive(),
+    }
+}
+
+#[test]
+fn p1_p2_p4_d39_sleeps_of_several_threads_and_a_driver_end_once_and_in_time() {
+    explore(|| many(World::driven(builder()), Ends::Last));
+}
+
+#[test]
+fn p1_p2_d32_d39_an_engine_is_shut_down_at_any_moment() {
+    explore(|| many(World::driven(builder()), Ends::AnyTime));
+}
+
+#[test]
+fn p1_p2_d39_sleeps_of_an_engine_that_two_threads_turn() {
+    explore(|| many(World::turned(builder(), 2), Ends::AnyTime));
+}

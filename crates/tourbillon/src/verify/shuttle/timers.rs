@@ -1,0 +1,120 @@
+//! One `Timer` that several threads set, wait for and cancel.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tourbillon_queue::{Span, Time};
+
+use super::explore;
+use super::told::Told;
+use super::world::{World, micros, one_of};
+use crate::multi::waiter::block_on;
+use crate::sync::under_shuttle::time;
+use crate::timer::WaitHandle;
+use crate::{Engine, Outcome, Timer};
+
+/// No expiry is further away, in microseconds.
+const MOST: u64 = 20_000;
+
+/// What one of the threads does with the timer. One of them alone sets it, so it knows when its waits are due.
+struct User<'a> {
+    world: &'a World,
+    timer: Arc<Timer>,
+    told: &'a Arc<Told>,
+    sets: bool,
+    due: Time,
+    handles: Vec<WaitHandle>,
+}
+
+impl User<'_> {
+    fn use_it(&mut self, may_end: bool) {
+        for _ in 0..6 {
+            match one_of(12) {
+                0..3 if self.sets => self.set(),
+                3..6 => self.call(),
+                6 => {
+                    let is_cancelled = self.handles.pop().is_some_and(|handle| handle.cancel());
+                    self.told.cancel(usize::from(is_cancelled));
+                }
+                7 => self.told.cancel(self.timer.cancel()),
+                8 => self.told.cancel(usize::from(self.timer.cancel_one())),
+                9 => self.wait(),
+                10 => self.withdraw(),
+                11 if may_end => self.world.engine.shutdown(),
+                _ => self.call_again(),
+            }
+        }
+    }
+
+    fn set(&mut self) {
+        let after = micros(0, MOST);
+        self.due = time() + Span::from(after);
+        self.told.cancel(self.timer.expires_after(after));
+    }
+
+    fn call(&mut self) {
+        self.handles.push(self.timer.on_expiry(self.told.callback(self.world, self.due)));
+    }
+
+    /// A callback that begins another wait.
+    fn call_again(&self) {
+        let first = self.told.callback(self.world, Time::ZERO);
+        let second = self.told.callback(self.world, Time::ZERO);
+        let timer = Arc::clone(&self.timer);
+        self.timer.on_expiry(move |outcome| {
+            timer.on_expiry(second);
+            drop(timer);
+            first(outcome);
+        });
+    }
+
+    fn wait(&self) {
+        self.told.begin();
+        let wait = self.timer.wait();
+        // The timer was set before, and whoever sets it again ends the wait.
+        let _waits = self.world.waits_until(time() + Span::from(Duration::from_micros(MOST)));
+        self.told.tell(block_on(wait));
+    }
+
+    fn withdraw(&self) {
+        self.told.begin();
+        let mut wait = Box::pin(self.timer.wait());
+        let _either = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(wait);
+        self.told.withdraw();
+    }
+}
+
+fn share(world: World, may_end: bool) {
+    let (timer, told) = (Arc::new(Timer::on(&world.engine)), Arc::new(Told::default()));
+    for number in 0..3 {
+        let (timer, told) = (Arc::clone(&timer), Arc::clone(&told));
+        world.spawn(move |world| {
+            let (sets, due) = (number == 0, Time::ZERO);
+            User { world, timer, told: &told, sets, due, handles: Vec::new() }.use_it(may_end);
+        });
+    }
+    world.run();
+    // A wait that a callback begins may begin after a cancel, and a timer that is set anew is due at once then.
+    told.cancel(timer.expires_after(Duration::ZERO));
+    told.check(&world);
+    world.engine.shutdown();
+    world.check_outcomes();
+    assert_eq!(timer.wait_blocking(), Outcome::Stopped);
+}
+
+#[test]
+fn p1_p2_a3_a4_waits_of_a_timer_that_three_threads_share_end_once() {
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+}
+
+#[test]
+fn p2_d28_waits_of_a_timer_end_once_when_the_engine_is_shut_down() {
+    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
+}
+
+#[test]
+fn p1_p2_a3_waits_of_a_timer_whose_engine_is_turned_by_two_threads() {
+    explore(|| share(World::turned(Engine::builder(), 2), true));
+}
