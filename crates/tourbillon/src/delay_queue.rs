@@ -12,8 +12,8 @@ use tourbillon_queue::{Time, TimerQueue, Wheel};
 use crate::Outcome;
 use crate::coop;
 use crate::entry::Entry;
+use crate::instant::Instant;
 use crate::instant::far_future;
-use crate::time::Instant;
 
 /// A queue of items, each of which comes out when its deadline has passed.
 ///

@@ -20,19 +20,20 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+use crate::clock::representable;
 use crate::coop;
 use crate::core::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
+use crate::core::error::ArmError;
+use crate::core::thread_shard::{self, ThreadShard};
 use crate::core::{Core, CoreRef};
-use crate::engine::ArmError;
+use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::shard::node::{Node, NodeRef};
 use crate::shard::slab::shard_of;
-use crate::shard::state::{Later, Seen, representable};
+use crate::shard::state::{Later, Seen};
 use crate::shard::{Access, ArmKind, Change, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
 use crate::sync::fork;
-use crate::thread_shard::{self, ThreadShard};
-use crate::time::Instant;
 
 /// One timer. Dropping it cancels it.
 ///
@@ -114,17 +115,6 @@ impl Target {
 }
 
 impl Entry {
-    /// Due in `duration` from now, on the current engine.
-    #[inline(always)]
-    pub(crate) fn after(duration: Duration) -> Entry {
-        thread_shard::with_current(|local| Entry::idle(local, local.deadline(duration)))
-    }
-
-    /// Due at `deadline`, on the current engine.
-    pub(crate) fn until(deadline: Instant) -> Entry {
-        thread_shard::with_current(|local| Entry::idle(local, local.core().clock.time_of(deadline.into_std())))
-    }
-
     /// Due at `deadline` on the clock of that engine; never means never in virtual time too.
     pub(crate) fn on(core: &CoreRef, deadline: Time) -> Entry {
         let mut entry = thread_shard::with(core.as_ptr(), |local| Entry::idle(local, deadline));
@@ -275,39 +265,30 @@ impl Entry {
         self.arm_with_room(waker)
     }
 
-    /// One that is due in `duration` from now on the current engine, and has been polled: [`after`](Entry::after) and [`poll`](Entry::poll)
-    /// in one visit to the thread's home.
+    /// Arms an entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. `None`: the waker is still
+    /// there, and the entry has to be armed in the usual way, because it may be due already, or there may be no room for it. The caller
+    /// tells the driver, if it has to be told, outside of the closure that has `local`.
     #[inline(always)]
-    pub(crate) fn polled(duration: Duration, context: &mut Context<'_>) -> (Entry, Poll<Outcome>) {
-        let mut waker = Some(context.waker().clone());
-        let armed = thread_shard::with_current(|local| {
-            let core = local.core();
-            // There is room for certain, and it is not past.
-            if core.capacity.is_some() || duration.is_zero() {
-                return None;
-            }
-            let deadline = core.deadline(local.deadline(duration));
-            let mut refused = None;
-            // SAFETY: a home knows how its thread stands to its shard.
-            let arm = unsafe {
-                local.shard().arm(local.access(), ArmKind::New, deadline, core.slack, waker.take()?, &mut refused)
-            };
-            waker = refused;
-            // From here on the entry keeps the core.
-            arm.node.map(|node| {
-                (Entry { target: Target::node(node, false), deadline }, arm.notify_driver, local.take_ref())
-            })
-        });
-        let Some((entry, notify_driver, _kept)) = armed else {
-            drop(waker);
-            let mut entry = Entry::after(duration);
-            let poll = entry.poll(context);
-            return (entry, poll);
-        };
-        if notify_driver == NotifyDriver::Yes {
-            entry.tell();
+    pub(crate) fn armed_on(
+        local: &ThreadShard,
+        duration: Duration,
+        waker: &mut Option<Waker>,
+    ) -> Option<(Entry, NotifyDriver)> {
+        let core = local.core();
+        if core.capacity.is_some() || duration.is_zero() {
+            return None;
         }
-        (entry, Poll::Pending)
+        let deadline = core.deadline(local.deadline(duration));
+        let mut refused = None;
+        // SAFETY: a thread shard knows how its thread stands to its shard.
+        let arm = unsafe {
+            local.shard().arm(local.access(), ArmKind::New, deadline, core.slack, waker.take()?, &mut refused)
+        };
+        *waker = refused;
+        let node = arm.node?;
+        // From here on the entry keeps the core.
+        let _kept = local.take_ref();
+        Some((Entry { target: Target::node(node, false), deadline }, arm.notify_driver))
     }
 
     /// Arms it before it is polled, so that whoever makes it learns if that cannot be.
@@ -417,9 +398,9 @@ impl Entry {
         true
     }
 
-    /// Tells whoever turns the shard of an armed entry that it is due before all others there.
+    /// Tells the driver of the shard of an armed entry that it is due before all others there.
     #[cold]
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         let shard = self.shard();
         let by = thread_shard::with_owner(shard, |local| if local.is_some() { Access::Owner } else { Access::Remote });
         self.core().tell(shard, by);
@@ -662,7 +643,7 @@ impl Entry {
             // SAFETY: the node is of this shard; we are the handle and forget the node below.
             None => unsafe { shard.release_remote(node, release) },
         });
-        let core = shard.core();
+        let core = Core::of_shard(shard);
         self.target = Target::core(core, slack, self.target.is_held(), Phase::Idle);
         waker
     }
@@ -789,7 +770,7 @@ impl Entry {
     #[inline(always)]
     fn core_ptr(&self) -> NonNull<Core> {
         match self.phase() {
-            Phase::Armed => self.shard().core(),
+            Phase::Armed => Core::of_shard(self.shard()),
             // SAFETY: a core's address is not null.
             _ => unsafe { NonNull::new_unchecked(self.target.without(WAITING | MODE | HELD | PHASE).cast()) },
         }

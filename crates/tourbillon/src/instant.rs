@@ -36,12 +36,6 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// What time it is on the clock of the current engine.
-    #[must_use]
-    pub fn now() -> Instant {
-        Instant::from_std(crate::clock::now_std())
-    }
-
     /// The same instant, from the standard library's type.
     #[must_use]
     pub fn from_std(std: StdInstant) -> Instant {

@@ -159,6 +159,7 @@ pub mod coop;
 mod core;
 #[cfg(feature = "cron")]
 pub mod cron;
+mod current;
 pub mod delay_queue;
 mod driver;
 mod engine;
@@ -170,8 +171,8 @@ mod outcome;
 pub mod scheduler;
 mod shard;
 mod slack;
+mod stats;
 mod sync;
-mod thread_shard;
 pub mod time;
 pub mod timer;
 #[cfg(test)]
@@ -179,20 +180,21 @@ mod verify;
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 mod virtual_time;
 
-pub use self::core::stats::{Lateness, Stats};
+pub use self::core::error::{ArmError, BuildError};
 pub use clock::Clock;
 #[cfg(feature = "cron")]
 pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::worker::{Worker, WorkerTakeover};
-pub use engine::{ArmError, BuildError, Builder, Engine, Entered, InstallError};
+pub use engine::{Builder, Engine, Entered, InstallError};
 #[doc(inline)]
 pub use named::NamedTimers;
 pub use outcome::Outcome;
 pub use scheduler::Scheduler;
 pub use shard::queue::QueueKind;
 pub use slack::Slack;
+pub use stats::{Lateness, Stats};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use sync::under_loom as modelled;

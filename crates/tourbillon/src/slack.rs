@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::shard::state::LAST;
+use crate::clock::LAST;
 
 /// How far after its deadline a timer may fire, on purpose. (Never before it.)
 ///

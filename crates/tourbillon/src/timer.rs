@@ -14,13 +14,14 @@ use tourbillon_queue::Time;
 
 use crate::Engine;
 use crate::core::CoreRef;
+use crate::core::thread_shard;
+use crate::current;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
+use crate::instant::Instant;
 use crate::multi::waiter::{self, Answer, Awaited, Waiter};
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
-use crate::thread_shard;
-use crate::time::Instant;
 #[cfg(all(loom, test))]
 use crate::verify::loom::timer::Entry;
 
@@ -161,7 +162,7 @@ impl Timer {
     /// One that is not set, on the current engine.
     #[must_use]
     pub fn new() -> Timer {
-        Timer::on_core(thread_shard::with_current(|local| local.core().clone()))
+        Timer::on_core(current::with_current(|local| local.core().clone()))
     }
 
     /// One that is not set, on this engine. It does not keep the engine from being shut down when its last handle goes.

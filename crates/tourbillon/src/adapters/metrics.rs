@@ -21,9 +21,9 @@ use tourbillon_queue::Span;
 
 use crate::Engine;
 use crate::core::CoreRef;
-use crate::core::stats::Lateness;
+use crate::core::thread_shard;
 use crate::entry::Entry;
-use crate::thread_shard;
+use crate::stats::Lateness;
 use crate::time::Sleep;
 
 const ARMED: &str = "tourbillon_timers_armed_total";

@@ -17,7 +17,7 @@ use tourbillon_queue::Time;
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio_sleep::RuntimeAlarm;
 use crate::clock::Clock;
-use crate::core::catch_panic;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Condvar, Mutex, lock};
 
 pub(crate) struct Alarm {

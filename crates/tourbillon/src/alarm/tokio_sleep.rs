@@ -21,7 +21,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -31,7 +31,6 @@ use tokio::time::{Instant, Sleep};
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::Clock;
-use crate::engine::EngineOwner;
 use crate::sync::{Mutex, lock};
 
 /// What the engine sets, and what turns the engine.
@@ -41,8 +40,8 @@ pub(crate) struct RuntimeAlarm {
     clock: Clock,
     sleeps: Mutex<SleepPair>,
     resident: Mutex<Resident>,
-    /// The engine that has this alarm.
-    engine: OnceLock<Weak<EngineOwner>>,
+    /// Turns the engine that has this alarm, if the engine is still there.
+    turn: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct SleepPair {
@@ -91,15 +90,15 @@ impl RuntimeAlarm {
             clock,
             sleeps: Mutex::new(SleepPair { waker: None, sleep: None, next: None }),
             resident: Mutex::default(),
-            engine: OnceLock::new(),
+            turn: OnceLock::new(),
         });
         lock(&alarm.sleeps).waker = Some(Waker::from(Arc::clone(&alarm)));
         Some(alarm)
     }
 
-    /// From now on it turns this engine, which nobody knows yet.
-    pub(crate) fn set_engine(&self, engine: Weak<EngineOwner>) {
-        self.engine.get_or_init(|| engine);
+    /// Has `turn` called when the alarm goes off. No other thread knows the engine yet.
+    pub(crate) fn on_expiry(&self, turn: impl Fn() + Send + Sync + 'static) {
+        self.turn.get_or_init(|| Box::new(turn));
     }
 
     /// Starts the resident. When the runtime ends, `end` is called.
@@ -171,8 +170,8 @@ impl RuntimeAlarm {
     }
 
     fn turn(&self) {
-        if let Some(owner) = self.engine.get().and_then(Weak::upgrade) {
-            owner.core().drive();
+        if let Some(turn) = self.turn.get() {
+            turn();
         }
     }
 

@@ -19,8 +19,17 @@ use tourbillon_queue::{Span, Time};
 #[cfg(feature = "tokio")]
 pub(crate) use self::runtime::RuntimeClock;
 pub(crate) use self::tsc::Ahead;
-use crate::shard::state::LAST;
 use crate::sync::racy::RacyOnce;
+
+/// The last time that a clock shows, and the latest deadline that comes: five centuries after the clock's origin. The times beyond
+/// are kept for the states of a timer, see `shard::state`.
+pub(crate) const LAST: Time = Time::from_nanos((u64::MAX << 36) - 1);
+
+/// Returns `deadline`, or `NEVER` if no clock shows it.
+#[inline(always)]
+pub(crate) fn representable(deadline: Time) -> Time {
+    if deadline <= LAST { deadline } else { Time::NEVER }
+}
 
 /// What an engine reads its time from.
 ///
@@ -359,14 +368,6 @@ const TRIES: usize = 4;
 fn when_left(when: SystemTime, wall: impl FnOnce() -> SystemTime, now: impl FnOnce() -> Time) -> Time {
     let left = when.duration_since(wall()).unwrap_or_default();
     now() + Span::from(left)
-}
-
-/// What the clock of the current engine shows, as the standard library calls it. Starts no engine.
-pub(crate) fn now_std() -> StdInstant {
-    crate::thread_shard::with_known(|local| match local {
-        Some(local) if !local.core().clock.is_steady() => local.core().clock.now_std(),
-        _ => StdInstant::now(),
-    })
 }
 
 /// A time of the wall clock. What was before 1970 is past.

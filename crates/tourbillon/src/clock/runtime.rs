@@ -7,8 +7,7 @@ use std::time::Instant as StdInstant;
 use tokio::runtime::Handle;
 use tourbillon_queue::Time;
 
-use super::{Anchor, WallShift};
-use crate::shard::state::LAST;
+use super::{Anchor, LAST, WallShift};
 
 thread_local! {
     /// What this thread has converted last.

@@ -24,9 +24,10 @@
 //! calls the next from within.
 
 use crate::core::trace;
-use crate::core::{CallResult, Core, CoreRef, catch_panic};
+use crate::core::{Core, CoreRef};
 use crate::outcome::Outcome;
 use crate::sync::aside::{AtomicBool, AtomicU64};
+use crate::sync::catch_panic::{CallResult, catch_panic};
 use crate::sync::{Condvar, Mutex, Ordering, lock};
 
 /// What a user wants to be called when a timer has ended.
@@ -309,9 +310,9 @@ fn run(core: &CoreRef) {
 /// With this engine as the current one of the thread. (It does not keep the engine from ending with its last handle.)
 #[cfg(not(loom))]
 fn within(core: &CoreRef, calls: impl FnOnce()) {
-    let guard = crate::thread_shard::enter(core);
+    let guard = crate::core::thread_shard::enter(core);
     calls();
-    crate::thread_shard::leave(guard);
+    crate::core::thread_shard::leave(guard);
 }
 
 /// The threads of a model are one thread of the system, and would share a home.

@@ -17,9 +17,10 @@ use std::sync::Weak;
 
 use tourbillon_queue::Time;
 
-use crate::core::{Core, catch_panic};
+use crate::core::Core;
 use crate::sync::Ordering;
 use crate::sync::aside::{self, AtomicBool, AtomicU64, Mutex};
+use crate::sync::catch_panic::catch_panic;
 
 /// Somebody who wants to hear of it.
 pub(crate) trait OnClockSet: Send + Sync {

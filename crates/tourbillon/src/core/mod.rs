@@ -2,17 +2,21 @@
 //!
 //! A core is kept by references: one for each engine handle's owner, one for its driver, one for each thread that is at home
 //! in it, and one for each entry. An entry's would be an atomic addition on a line that all threads share, so threads
-//! take references in bulk and hand them out themselves: see [`ThreadShard`](crate::thread_shard::ThreadShard).
+//! take references in bulk and hand them out themselves: see [`ThreadShard`](crate::core::thread_shard::ThreadShard).
 
 pub(crate) mod callbacks;
 pub(crate) mod capacity;
+pub(crate) mod driver_shared;
+pub(crate) mod error;
 pub(crate) mod jumps;
-pub(crate) mod stats;
+pub(crate) mod owner;
+pub(crate) mod thread_shard;
 pub(crate) mod trace;
+#[cfg(feature = "test-util")]
+pub(crate) mod watch;
 pub(crate) mod work;
 
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, fence};
 use std::sync::{OnceLock, Weak};
@@ -21,21 +25,21 @@ use std::task::Waker;
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::Clock;
+use crate::clock::{LAST, representable};
 use crate::core::callbacks::CallbackQueue;
 use crate::core::capacity::Capacity;
+use crate::core::driver_shared::DriverShared;
 use crate::core::jumps::ClockJumps;
-use crate::core::stats::Stats;
+use crate::core::owner::EngineOwner;
 use crate::core::work::Work;
-use crate::driver::DriverShared;
-use crate::engine::EngineOwner;
 use crate::shard::queue::QueueKind;
-use crate::shard::state::{LAST, representable};
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 use crate::slack::SlackBits;
+use crate::stats::Stats;
 use crate::sync::aside::{self, AtomicU64, AtomicUsize, Mutex};
+use crate::sync::catch_panic::{CallResult, catch_panic};
 use crate::sync::fork;
 use crate::sync::{AtomicBool, Ordering};
-use crate::thread_shard::{self, ThreadShard};
 
 /// Aligned so that an entry can keep some bits in its address.
 #[repr(align(4096))]
@@ -73,7 +77,7 @@ pub(crate) struct Core {
     threads: Mutex<Vec<i32>>,
     /// What the watcher of its virtual time does.
     #[cfg(feature = "test-util")]
-    pub(crate) watch: crate::virtual_time::Watch,
+    pub(crate) watch: watch::Watch,
 }
 
 /// Which shards are some thread's own.
@@ -135,7 +139,7 @@ impl CoreRef {
             #[cfg(feature = "test-util")]
             threads: Mutex::new(Vec::new()),
             #[cfg(feature = "test-util")]
-            watch: crate::virtual_time::Watch::default(),
+            watch: watch::Watch::default(),
         };
         let core = NonNull::from(Box::leak(Box::new(core)));
         // SAFETY: it is there, and nobody else knows of it.
@@ -285,7 +289,7 @@ impl Core {
     fn shard(&self, index: usize) -> &Shard {
         let shard = self.shards[index].get_or_init(|| {
             // SAFETY: the box keeps it in place, and it is dropped with the core.
-            let shard = unsafe { Shard::new(self.as_ptr(), self.kind, self.clock.now()) };
+            let shard = unsafe { Shard::new(self.as_ptr().cast(), self.kind, self.clock.now()) };
             let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
             if self.is_closed() {
                 shard.close();
@@ -295,6 +299,12 @@ impl Core {
         // Between making the shard and looking at the driver's plan: a driver that has planned without it is then told.
         fence(Ordering::SeqCst);
         shard
+    }
+
+    /// Returns the address of the core that a shard belongs to.
+    #[inline(always)]
+    pub(crate) fn of_shard(shard: &Shard) -> NonNull<Core> {
+        shard.core().cast()
     }
 
     /// One more reference.
@@ -327,7 +337,7 @@ impl Core {
     /// A shard in which nothing can be armed, for a thread that is not to touch those that there are.
     pub(crate) fn closed_shard(&self) -> Shard {
         // SAFETY: the caller keeps it in a box, together with a reference to the core. No node of it is ever in use.
-        let shard = unsafe { Shard::new(self.as_ptr(), self.kind, self.clock.now()) };
+        let shard = unsafe { Shard::new(self.as_ptr().cast(), self.kind, self.clock.now()) };
         let shard = shard.expect("the queue kind was tried when the engine was built");
         shard.close();
         shard
@@ -354,8 +364,19 @@ impl Core {
         }
     }
 
-    /// Visits each shard that wants it, once, and wakes what is due at `now`.
+    /// Visits each shard that has something due at `now`, once, and wakes its wakers.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
+        // SAFETY: a remote thread needs no promise.
+        self.round_by(now, batch, |shard, batch| unsafe { shard.visit(Access::Remote, now, batch) })
+    }
+
+    /// The same for a driver that says how it visits a shard.
+    pub(crate) fn round_by(
+        &self,
+        now: Time,
+        batch: &mut Vec<Waker>,
+        visit: impl Fn(&Shard, &mut Vec<Waker>) -> Visit,
+    ) -> Round {
         self.look_for_step(now);
         let mut round = self.end_waits(now, batch);
         let mut wanted = now;
@@ -364,7 +385,7 @@ impl Core {
             if next_wake > now {
                 continue;
             }
-            let visit = self.visit(shard, now, batch);
+            let visit = visit(shard, batch);
             round.fired += visit.fired;
             round.more |= visit.more;
             if visit.fired > 0 {
@@ -374,19 +395,6 @@ impl Core {
         }
         self.lag.turned(self, now, now - wanted, round.fired);
         round
-    }
-
-    /// Visits a shard. An engine of virtual time is turned by the thread that arms its timers, which is then the owner of the shard.
-    fn visit(&self, shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
-        if !self.is_virtual {
-            // SAFETY: a guest needs no promise.
-            return unsafe { shard.visit(Access::Remote, now, batch) };
-        }
-        thread_shard::with_owner(shard, |local| {
-            let access = local.map_or(Access::Remote, ThreadShard::access);
-            // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { shard.visit(access, now, batch) }
-        })
     }
 
     /// Ends the sleeps that wait for room and whose deadline is past at `now`, up to a batch.
@@ -476,27 +484,5 @@ impl Core {
         // While timers move from shard to shard, some may be seen in both or in none.
         stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);
         stats
-    }
-}
-
-/// How something of the user's ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CallResult {
-    Returned,
-    Panicked,
-}
-
-/// Runs something of the user's. What it throws goes no further; the standard panic hook has reported it.
-pub(crate) fn catch_panic(users: impl FnOnce()) -> CallResult {
-    match catch_unwind(AssertUnwindSafe(users)) {
-        Ok(()) => CallResult::Returned,
-        Err(payload) => {
-            // Its destructor is the user's, too, and may panic as well. Who panics each time would leak each time, so only what
-            // that throws is kept for ever.
-            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(again);
-            }
-            CallResult::Panicked
-        }
     }
 }

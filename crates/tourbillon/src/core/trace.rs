@@ -16,7 +16,8 @@ mod told {
     use tourbillon_queue::{Span, Time};
     use tracing::{Level, event};
 
-    use crate::core::{Core, catch_panic};
+    use crate::core::Core;
+    use crate::sync::catch_panic::catch_panic;
 
     const TARGET: &str = "tourbillon";
 

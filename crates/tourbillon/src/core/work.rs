@@ -9,9 +9,10 @@ use std::task::Waker;
 #[cfg(feature = "test-util")]
 use std::task::{Context, Poll};
 
-use crate::core::{Core, catch_panic};
+use crate::core::Core;
 use crate::sync::Ordering;
 use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
+use crate::sync::catch_panic::catch_panic;
 
 thread_local! {
     /// This thread does such work.

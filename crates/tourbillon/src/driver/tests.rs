@@ -28,7 +28,7 @@ fn armed(engine: &Engine, after: Duration, slack: Slack) -> Pin<Box<Sleep>> {
 
 /// After which time the driver comes again, if it sleeps.
 fn planned(work: &DriverLoop) -> Duration {
-    Duration::from(Time::from_nanos(work.core.driver.planned.load(Ordering::SeqCst)) - work.core.clock.now())
+    Duration::from(work.core.driver.planned() - work.core.clock.now())
 }
 
 #[test]

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use super::{DriverLoop, Next, thread};
 use crate::core::CoreRef;
+use crate::core::error::BuildError;
 use crate::core::trace;
-use crate::engine::BuildError;
 
 /// The runtime in whose context we are.
 pub(super) fn runtime() -> Result<Handle, BuildError> {

@@ -4,25 +4,24 @@ mod per_process;
 pub(crate) mod worker;
 
 use std::fmt;
-use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use tourbillon_queue::{RoundsError, Span};
+use tourbillon_queue::Span;
 
 use crate::clock::Clock;
-use crate::core::stats::Stats;
+use crate::core::error::BuildError;
+use crate::core::owner::EngineOwner;
+use crate::core::thread_shard;
 use crate::core::trace;
 use crate::core::{CoreConfig, CoreRef};
 use crate::driver::{Driver, Turn};
 use crate::engine::per_process::PerProcess;
 use crate::engine::worker::Worker;
-use crate::entry::Entry;
 use crate::shard::queue::{Queue, QueueKind};
 use crate::slack::Slack;
-use crate::thread_shard;
-use crate::time::{Instant, Sleep};
+use crate::stats::Stats;
 
 /// A timer engine: a clock, shards with queues, and a driver that fires what is due.
 ///
@@ -56,11 +55,6 @@ use crate::time::{Instant, Sleep};
 #[derive(Clone)]
 pub struct Engine {
     owner: Arc<EngineOwner>,
-}
-
-/// What all handles share. Its end is the engine's.
-pub(crate) struct EngineOwner {
-    core: CoreRef,
 }
 
 /// How to build an [`Engine`].
@@ -97,38 +91,6 @@ pub struct Entered {
     thread: PhantomData<*const ()>,
 }
 
-/// Why an engine could not be built.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// There must be a shard.
-    NoShards,
-    /// There must be room for a timer.
-    NoCapacity,
-    /// [`QueueKind::Rounds`] with a tick or a number of slots that it cannot have.
-    Rounds(RoundsError),
-    /// A thread does not know when a manual clock is moved: take [`Driver::external`].
-    ManualClock,
-    /// `Driver::tokio` outside a Tokio runtime's context, or one without its I/O driver: build the engine in
-    /// an `async` function, or under `Handle::enter`.
-    NoRuntime,
-    /// The system refused the driver's thread or its file descriptor.
-    Thread(io::Error),
-}
-
-/// Why a timer could not be armed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ArmError {
-    /// The engine holds as many timers as it may.
-    Full {
-        /// So many.
-        capacity: usize,
-    },
-    /// The engine has been shut down; or the [`NamedTimers`](crate::NamedTimers) have been stopped.
-    Stopped,
-}
-
 /// Why an engine could not become the global one: there is one already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstallError(());
@@ -152,12 +114,6 @@ impl Engine {
     #[must_use]
     pub fn global() -> Engine {
         global().clone()
-    }
-
-    /// The engine that was [entered](Engine::enter) on this thread, or the global one.
-    #[must_use]
-    pub fn current() -> Engine {
-        thread_shard::with_current(|local| Engine::of(local.core())).unwrap_or_else(Engine::global)
     }
 
     /// How to build one.
@@ -212,57 +168,6 @@ impl Engine {
     /// as there are workers and other threads.
     pub fn worker(&self, notify: impl Fn() + Send + Sync + 'static) -> Option<Worker> {
         Worker::new(self, Arc::new(notify))
-    }
-
-    /// A [`Sleep`] on this engine: see [`time::sleep`](crate::time::sleep).
-    ///
-    /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
-    pub fn sleep(&self, duration: Duration) -> Sleep {
-        Sleep::from_entry(thread_shard::with(self.owner.core.as_ptr(), |local| {
-            Entry::idle(local, local.deadline(duration))
-        }))
-    }
-
-    /// A [`Sleep`] on this engine: see [`time::sleep_until`](crate::time::sleep_until).
-    ///
-    /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
-    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::from_entry(thread_shard::with(self.owner.core.as_ptr(), |local| {
-            Entry::idle(local, local.core().clock.time_of(deadline.into_std()))
-        }))
-    }
-
-    /// A [`Sleep`] that is armed at once, so that the caller learns if it cannot be.
-    ///
-    /// # Errors
-    /// [`ArmError::Full`] at the engine's capacity, [`ArmError::Stopped`] after its shutdown.
-    pub fn try_sleep(&self, duration: Duration) -> Result<Sleep, ArmError> {
-        let entry = thread_shard::with(self.owner.core.as_ptr(), |local| Entry::idle(local, local.deadline(duration)));
-        entry.armed().map(Sleep::from_entry)
-    }
-
-    /// A [`Sleep`] on this engine until the wall clock shows `when`. With [`Clock::wall`] it follows the clock when that is
-    /// set; with any other it ends when the time that is left now has passed.
-    ///
-    /// ```
-    /// # #[cfg(target_os = "linux")] {
-    /// use std::time::{Duration, SystemTime};
-    /// use tourbillon::{Clock, Engine};
-    ///
-    /// let calendar = Engine::builder().clock(Clock::wall()).build()?;
-    /// futures_lite::future::block_on(calendar.sleep_until_wall(SystemTime::now() + Duration::from_millis(1)));
-    /// # }
-    /// # Ok::<(), tourbillon::BuildError>(())
-    /// ```
-    ///
-    /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
-    pub fn sleep_until_wall(&self, when: SystemTime) -> Sleep {
-        Sleep::from_entry(thread_shard::with(self.owner.core.as_ptr(), |local| {
-            Entry::idle(local, local.core().clock.time_of_wall(when))
-        }))
     }
 
     /// What it has done so far. Exact: it looks into each shard. All zero in a child process that has inherited the engine.
@@ -382,20 +287,6 @@ impl Unannounced {
     }
 }
 
-#[cfg(feature = "tokio")]
-impl EngineOwner {
-    pub(crate) fn core(&self) -> &CoreRef {
-        &self.core
-    }
-}
-
-impl Drop for EngineOwner {
-    fn drop(&mut self) {
-        self.core.shut_down();
-        self.core.release();
-    }
-}
-
 impl Builder {
     /// What it reads its time from. [`Clock::monotonic`] by default.
     pub fn clock(mut self, clock: Clock) -> Builder {
@@ -496,44 +387,6 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine").field("clock", self.clock()).field("is_shutdown", &self.is_shutdown()).finish()
     }
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::NoShards => f.write_str("an engine needs at least one shard"),
-            BuildError::NoCapacity => f.write_str("an engine needs a capacity of at least one timer"),
-            BuildError::Rounds(error) => write!(f, "QueueKind::Rounds: {error}"),
-            BuildError::ManualClock => {
-                f.write_str("a manual clock is turned by whoever moves it: take Driver::external() with it")
-            }
-            BuildError::NoRuntime => f.write_str(
-                "Driver::tokio() needs the context of a Tokio runtime with I/O enabled: build the engine inside one",
-            ),
-            BuildError::Thread(error) => write!(f, "the system refused the driver what it needs: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            BuildError::Rounds(error) => Some(error),
-            BuildError::Thread(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for ArmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
-            ArmError::Stopped => f.write_str("the engine has been shut down, or the timer's set has been stopped"),
-        }
-    }
-}
-
-impl std::error::Error for ArmError {}
 
 impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

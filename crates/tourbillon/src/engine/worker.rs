@@ -23,10 +23,10 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use crate::Engine;
+use crate::core::thread_shard;
 use crate::driver::{Pace, SPACE, Turn, too_short};
 use crate::engine::Entered;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
-use crate::thread_shard;
 
 /// The shard of the calling thread, in the hands of that thread: [`Engine::worker`].
 ///

@@ -14,16 +14,18 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use self::state::{BATCH, Batch, Start, State};
+use crate::clock::representable;
 use crate::core::CoreRef;
-use crate::engine::{ArmError, Engine};
+use crate::core::error::ArmError;
+use crate::core::thread_shard;
+use crate::current;
+use crate::engine::Engine;
+use crate::instant::Instant;
 use crate::multi::deadline_map::Key;
 use crate::multi::waiter::{self, Answer, Awaited, Waiter};
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
-use crate::shard::state::representable;
 use crate::sync::{Mutex, lock};
-use crate::thread_shard;
-use crate::time::Instant;
 
 /// Timers that have a name, which many can share, and that are cancelled by it.
 ///
@@ -109,7 +111,7 @@ impl NamedTimers {
     /// Without any timers yet, on the current engine.
     #[must_use]
     pub fn new() -> NamedTimers {
-        NamedTimers::on_core(thread_shard::with_current(|local| local.core().clone()))
+        NamedTimers::on_core(current::with_current(|local| local.core().clone()))
     }
 
     /// Without any timers yet, on this engine. It does not keep the engine from being shut down when its last handle goes.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tourbillon_queue::Time;
 
-use crate::engine::ArmError;
+use crate::core::error::ArmError;
 use crate::multi::deadline_map::{self, DeadlineMap, Key, Popped};
 use crate::multi::waiter::Waiter;
 use crate::outcome::Outcome;

@@ -38,10 +38,11 @@ pub use self::work::Run;
 use self::work::{Call, Parts, Spawn, Work};
 use crate::Engine;
 use crate::clock::WallShift;
-use crate::core::{CoreRef, catch_panic};
+use crate::core::CoreRef;
+use crate::instant::Instant;
 use crate::multi::deadline_map::Key;
 use crate::sync::MutexGuard;
-use crate::time::Instant;
+use crate::sync::catch_panic::catch_panic;
 
 /// Runs jobs: each under a key of its own, every so often, so many times or for ever, on a few threads.
 ///

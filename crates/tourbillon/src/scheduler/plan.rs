@@ -7,7 +7,7 @@ use tourbillon_queue::{Span, Time};
 use super::error::ScheduleErrorKind;
 use super::shared::WallClock;
 use crate::core::CoreRef;
-use crate::thread_shard;
+use crate::core::thread_shard;
 use crate::time::{Instant, MissedTickBehavior};
 
 /// When a job is to run, how often, and what becomes of runs that cannot be made in time.

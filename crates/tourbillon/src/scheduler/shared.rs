@@ -26,16 +26,17 @@ use super::times::{Due, Times};
 use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::clock::WallShift;
+use crate::core::CoreRef;
 use crate::core::callbacks::Call;
 use crate::core::jumps::OnClockSet;
 use crate::core::trace;
-use crate::core::{CoreRef, catch_panic};
+use crate::instant::Instant;
 use crate::multi::deadline_map::{DeadlineMap, Key};
 use crate::multi::waiter::Answer;
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::sync::aside::thread_local;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
-use crate::time::Instant;
 use crate::{Engine, Outcome};
 
 pub(super) struct Shared<K> {

@@ -11,8 +11,8 @@ use super::plan::{FOR_EVER, Timing};
 use super::times::Times;
 use super::work::{Begun, Run, Work};
 use super::{Overflow, Overlap, Plan, Rules, ScheduleErrorKind, Scheduler, Shutdown};
+use crate::instant::Instant;
 use crate::multi::deadline_map::Key;
-use crate::time::Instant;
 use crate::time::MissedTickBehavior::{Burst, Delay, Skip};
 use crate::{Clock, Engine};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::JobResult;
 use super::shared::Shared;
 use super::{JobId, Scheduler};
-use crate::time::Instant;
+use crate::instant::Instant;
 
 /// How a run ended.
 pub(super) type Ended = Result<(), Box<dyn Error + Send + Sync>>;

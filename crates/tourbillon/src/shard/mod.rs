@@ -28,8 +28,6 @@ use std::task::Waker;
 
 use tourbillon_queue::{Place, RoundsError, Settled, Span, Time};
 
-use crate::core::stats::Counts;
-use crate::core::{Core, catch_panic};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, Busy};
 use crate::shard::insert_buffer::InsertBuffer;
@@ -40,6 +38,8 @@ use crate::shard::remote_free::{DRAIN_AT, RemoteFreeList};
 use crate::shard::slab::{NONE, Slab};
 use crate::shard::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::slack::{LEAD, SlackBits, SlackClass};
+use crate::stats::Counts;
+use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
 use crate::sync::{AtomicBool, AtomicU64, IS_CHECK, Ordering, aside};
 
@@ -62,7 +62,10 @@ const QUIET: Span = Span::from_nanos(if IS_CHECK { 300_000 } else { 1_000_000_00
 pub(crate) struct Shard {
     inner: BiasedLock<ShardInner>,
     next_wake: NextWake,
-    core: NonNull<Core>,
+    /// The address of the core that owns the shard, for entries and threads that have only the shard.
+    core: NonNull<()>,
+    /// The process that made it: see [`fork`].
+    generation: u32,
     /// Whether its own thread turns it.
     has_worker: aside::AtomicBool,
     /// How to tell that thread that somebody else has armed a timer here.
@@ -177,7 +180,7 @@ pub(crate) struct ShardInner {
 impl Shard {
     /// # Safety
     /// The shard stays where the caller puts it, and `core` outlives it.
-    pub(crate) unsafe fn new(core: NonNull<Core>, kind: QueueKind, now: Time) -> Result<Shard, RoundsError> {
+    pub(crate) unsafe fn new(core: NonNull<()>, kind: QueueKind, now: Time) -> Result<Shard, RoundsError> {
         let mut queues = [Queue::new(kind)?, Queue::new(kind)?];
         // SAFETY: nobody else knows of the queues yet.
         let mut locked = unsafe { Locked::new() };
@@ -199,6 +202,7 @@ impl Shard {
             inner: BiasedLock::new(inner),
             next_wake: NextWake::new(),
             core,
+            generation: fork::generation(),
             has_worker: aside::AtomicBool::new(false),
             notify: aside::Mutex::new(None),
             is_released: aside::AtomicBool::new(false),
@@ -206,7 +210,7 @@ impl Shard {
         })
     }
 
-    pub(crate) fn core(&self) -> NonNull<Core> {
+    pub(crate) fn core(&self) -> NonNull<()> {
         self.core
     }
 
@@ -371,9 +375,7 @@ impl Shard {
 
     #[cold]
     fn drain_remote_free_now(&self) {
-        // SAFETY: a shard is there only as long as its core is. (In a model it has none, and there are no forks.)
-        let is_inherited = fork::generation() != 0 && unsafe { self.core.as_ref() }.is_inherited();
-        if !is_inherited {
+        if self.generation == fork::generation() {
             self.inner.lock_remote(|inner| inner.drain_remote_free(self));
         }
     }

@@ -34,6 +34,7 @@
 use tourbillon_queue::Time;
 
 use crate::Outcome;
+use crate::clock::{LAST, representable};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The state of one entry.
@@ -111,16 +112,9 @@ const RETURNED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
 const FREE: u64 = FIRST_SPECIAL | 5 << 32;
 const NEVER: u64 = u64::MAX;
 
-/// The latest deadline that comes.
-pub(crate) const LAST: Time = Time::from_nanos(FIRST_SPECIAL - 1);
-
+// No deadline can be mistaken for a state: the clocks end before the first state.
+const _: () = assert!(LAST.as_nanos() == FIRST_SPECIAL - 1);
 const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & KIND == 0xf << 32);
-
-/// The deadline that an entry can be given: where it would be mistaken for a state, never.
-#[inline(always)]
-pub(crate) fn representable(deadline: Time) -> Time {
-    if deadline <= LAST { deadline } else { Time::NEVER }
-}
 
 impl StateWord {
     pub(crate) fn free() -> StateWord {

@@ -9,16 +9,28 @@
 //! A child that is made by the bare `clone` system call goes unnoticed.
 
 #[cfg(all(unix, not(any(loom, miri, shuttle))))]
-pub(crate) use self::noticed::{generation, watch};
+pub(crate) use self::noticed::{forget_in_child, generation, watch};
 #[cfg(not(all(unix, not(any(loom, miri, shuttle)))))]
-pub(crate) use self::unnoticed::{generation, watch};
+pub(crate) use self::unnoticed::{forget_in_child, generation, watch};
 
 #[cfg(all(unix, not(any(loom, miri, shuttle))))]
 mod noticed {
+    use std::cell::Cell;
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+    thread_local! {
+        /// What the thread forgets in the child of a fork.
+        static FORGET_CURRENT: Cell<Option<fn()>> = const { Cell::new(None) };
+    }
+
+    /// Has `forget` called on this thread in the child of each fork that this thread makes. It may only store to thread-local cells that
+    /// need no destructor.
+    pub(crate) fn forget_in_child(forget: fn()) {
+        FORGET_CURRENT.set(Some(forget));
+    }
 
     unsafe extern "C" {
         fn pthread_atfork(
@@ -49,7 +61,11 @@ mod noticed {
     /// In the child: stores to one atomic and to one thread-local cell that needs no destructor, which is allowed in this place.
     extern "C" fn forked() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
-        crate::thread_shard::forget_current();
+        FORGET_CURRENT.with(|forget| {
+            if let Some(forget) = forget.get() {
+                forget();
+            }
+        });
     }
 }
 
@@ -61,4 +77,6 @@ mod unnoticed {
     }
 
     pub(crate) const fn watch() {}
+
+    pub(crate) const fn forget_in_child(_: fn()) {}
 }

@@ -4,6 +4,7 @@
 //! - `--cfg shuttle`: whole engines, in schedules at random, in which all that threads share is sequentially consistent. See
 //!   `schedules`.
 
+pub(crate) mod catch_panic;
 pub(crate) mod fork;
 pub(crate) mod racy;
 #[cfg(loom)]

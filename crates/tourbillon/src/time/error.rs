@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-use crate::engine::ArmError;
+use crate::core::error::ArmError;
 
 /// Why a timer cannot be used, with the names of `tokio::time::error::Error`.
 ///

@@ -43,6 +43,7 @@ mod deadline;
 pub mod error;
 mod ext;
 pub(crate) mod interval;
+mod on_engine;
 mod sleep;
 mod timeout;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use crate::engine::ArmError;
+use crate::core::error::ArmError;
 use crate::entry::Entry;
+use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::slack::Slack;
-use crate::time::Instant;
 
 /// Waits for `duration`, counted from this call.
 ///

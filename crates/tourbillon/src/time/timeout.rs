@@ -12,7 +12,7 @@ use super::Instant;
 use super::error::Elapsed;
 use crate::Outcome;
 use crate::coop;
-use crate::engine::ArmError;
+use crate::core::error::ArmError;
 use crate::entry::Entry;
 
 /// Waits for a future, but no longer than `duration` from now.

@@ -13,8 +13,8 @@ use tourbillon_queue::Span;
 use super::runtimes;
 use super::{IN_USE, threads, watcher};
 use crate::core::Core;
+use crate::core::thread_shard;
 use crate::driver::Way;
-use crate::thread_shard;
 use crate::virtual_time::auto_advance as paused_runtime;
 use crate::{Clock, Driver, Engine};
 
@@ -30,7 +30,7 @@ enum Scope {
 impl Scope {
     /// `None`: time was never paused here.
     fn current() -> Option<Scope> {
-        if let Some(engine) = thread_shard::entered() {
+        if let Some(engine) = thread_shard::with_entered(Engine::of) {
             #[cfg(feature = "tokio")]
             if engine.clock().runtime().is_some() {
                 return Some(Scope::Runtime(engine));

@@ -16,9 +16,9 @@ use tourbillon_queue::Time;
 
 use crate::Engine;
 use crate::core::Core;
+use crate::core::thread_shard;
 use crate::driver::AT_ONCE;
 use crate::shard::{Access, BATCH};
-use crate::thread_shard;
 
 /// What [`Engine::auto_advance`] has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ impl Core {
 /// Panics if an engine is entered on this thread whose time no call can stop: a `pause` that is not followed would go unnoticed.
 pub(crate) fn expect_no_real_time() {
     if let Some(engine) =
-        thread_shard::entered().filter(|engine| !engine.clock().is_manual() && !engine.core().is_virtual)
+        thread_shard::with_entered(Engine::of).filter(|engine| !engine.clock().is_manual() && !engine.core().is_virtual)
     {
         panic!(
             "time::pause: the engine that is entered on this thread follows {:?}, which cannot be paused. Build a runtime of \

@@ -28,10 +28,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "test-util")]
 pub use self::api::{advance, auto_advance, blocking_advance, pause, resume, run};
-#[cfg(feature = "test-util")]
-pub(crate) use self::watcher::Watch;
 use crate::core::CoreRef;
-use crate::{Builder, Clock, Engine, QueueKind, thread_shard};
+use crate::core::thread_shard;
+use crate::{Builder, Clock, Engine, QueueKind};
 
 /// Whether some clock of this process is or was virtual.
 static IN_USE: AtomicBool = AtomicBool::new(false);

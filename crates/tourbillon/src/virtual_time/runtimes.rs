@@ -105,7 +105,12 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     }
     let built = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build_unannounced();
     let built = built.expect("an engine that Tokio turns needs nothing that could fail");
-    alarm.set_engine(built.engine().downgrade());
+    let owner = built.engine().downgrade();
+    alarm.on_expiry(move || {
+        if let Some(owner) = owner.upgrade() {
+            owner.core().drive();
+        }
+    });
     let (has, is_new) = insert(runtime.id(), Some(built.engine().clone()));
     if is_new {
         let end = OnEnd(runtime.id());

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ptr::null;
 
-use crate::thread_shard::{self, ThreadEngines, ThreadShard};
+use crate::core::thread_shard::{self, ThreadEngines, ThreadShard};
 
 /// A thread as the engine sees it, without one of the system's.
 pub struct SimulatedThread {

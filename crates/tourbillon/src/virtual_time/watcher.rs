@@ -12,7 +12,7 @@
 //! each other, but for the numbers by which the usual mutexes, and the standard library's other locks, say that somebody
 //! waits. Where one of those is seen, the watcher believes that a thread is idle only after it has been so for a while.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
@@ -28,25 +28,6 @@ const PATIENCE: u32 = 100;
 const GRACE: Duration = Duration::from_millis(10);
 /// So long must a thread wait that may be waiting for a lock.
 const WHILE: Duration = Duration::from_millis(10);
-
-/// What there is to watch in an engine.
-#[derive(Default)]
-pub(crate) struct Watch {
-    moves_by_itself: AtomicBool,
-    /// There is a watcher, or the last one has yet to find that it is not wanted.
-    has_watcher: AtomicBool,
-}
-
-impl Watch {
-    /// From now on time moves when everybody waits.
-    pub(super) fn move_by_itself(&self) {
-        self.moves_by_itself.store(true, Ordering::SeqCst);
-    }
-
-    fn is_wanted(&self, core: &Core) -> bool {
-        !core.is_closed() && (self.moves_by_itself.load(Ordering::SeqCst) || !core.clock.stands_still())
-    }
-}
 
 /// Starts the watcher of an engine, if it has none. It ends with the engine, or when time stands still and only a test moves it.
 /// (Without a thread for it, time does not move by itself.)

@@ -36,13 +36,13 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use tourbillon_queue::Time;
 
-use crate::core::stats::Stats;
 use crate::outcome::Outcome;
 use crate::shard::node::NodeRef;
 use crate::shard::queue::QueueKind;
 use crate::shard::slab::index_of;
 use crate::shard::{Access, Arm, ArmKind, Change, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
+use crate::stats::Stats;
 
 const EARLIER: Time = Time::from_nanos(50);
 pub(crate) const DUE: Time = Time::from_nanos(100);

@@ -5,7 +5,7 @@ use tourbillon_queue::Time;
 
 use super::timer::{World, spawn};
 use super::{DUE, LATER, Tally, explore_up_to};
-use crate::engine::ArmError;
+use crate::core::error::ArmError;
 use crate::multi::waiter::Waiter;
 use crate::named::{NamedTimer, NamedTimers};
 use crate::outcome::Outcome;

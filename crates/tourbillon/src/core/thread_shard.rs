@@ -23,9 +23,11 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::Ahead;
-use crate::core::{Core, CoreRef, catch_panic};
+use crate::core::{Core, CoreRef};
 use crate::shard::{Access, Shard};
 use crate::sync::aside::thread_local;
+use crate::sync::catch_panic::catch_panic;
+use crate::sync::fork;
 
 /// A duration that may start some microseconds late: a four-hundredth of it, or less.
 const LONG: Duration = Duration::from_millis(2);
@@ -129,7 +131,7 @@ impl ThreadShard {
 
     /// Whether it is current because the thread has made timers where time is virtual, rather than because it was entered.
     #[cfg(any(feature = "test-util", feature = "tokio"))]
-    fn is_found(&self) -> bool {
+    pub(crate) fn is_found(&self) -> bool {
         self.core.is_virtual && self.entered.get() == 0
     }
 
@@ -244,7 +246,7 @@ impl Drop for ThreadShards {
 
 /// The current home, if it has been made and test time is not in play.
 #[inline(always)]
-fn current<'a>() -> Option<&'a ThreadShard> {
+pub(crate) fn current<'a>() -> Option<&'a ThreadShard> {
     // What has no destructor stays until the thread has ended; but not with shuttle.
     #[cfg(not(shuttle))]
     let local = CURRENT.with(Cell::get);
@@ -253,53 +255,6 @@ fn current<'a>() -> Option<&'a ThreadShard> {
     // SAFETY: it points to a home in `HOMES` of this thread, and is changed before that goes. The reference does not
     // leave the calls below, which do not end the thread and do not remove the current home.
     unsafe { local.as_ref() }
-}
-
-/// With the current home.
-#[inline(always)]
-pub(crate) fn with_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
-    match usable() {
-        Some(local) => f(local),
-        None => with_new_current(f),
-    }
-}
-
-/// The home that a timer made here belongs to, if it has been made.
-#[inline(always)]
-fn usable<'a>() -> Option<&'a ThreadShard> {
-    #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if crate::virtual_time::is_possible() {
-        return virtual_or_current();
-    }
-    current()
-}
-
-/// The same where time may be virtual. A home in an engine of virtual time that is found here becomes the current one, and stays so
-/// until this function finds that a timer made here belongs elsewhere.
-#[cfg(any(feature = "test-util", feature = "tokio"))]
-#[cold]
-#[inline(never)]
-fn virtual_or_current<'a>() -> Option<&'a ThreadShard> {
-    let before = current();
-    let Some(core) = crate::virtual_time::look() else {
-        return before.filter(|local| !local.is_found()).or_else(|| {
-            CURRENT.with(|current| current.set(null()));
-            None
-        });
-    };
-    if let Some(local) = before.filter(|local| local.core.as_ptr() == core.as_ptr()) {
-        return Some(local);
-    }
-    let local = find_or_make(core.as_ptr())?;
-    CURRENT.with(|current| current.set(local));
-    // SAFETY: just found among this thread's homes, and it keeps its core. The reference does not leave the callers of `usable`, which
-    // end no thread and make no other home.
-    Some(unsafe { &*local })
-}
-
-/// With the current home, if there is one already.
-pub(crate) fn with_known<R>(f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
-    f(usable())
 }
 
 /// With the home in the engine that has this core, to which the caller holds a reference.
@@ -370,10 +325,25 @@ pub(crate) fn leave(guard: GuardId) {
     });
 }
 
-/// In the child of a fork: every home is to be looked for anew.
-#[cfg(all(unix, not(any(loom, miri, shuttle))))]
+/// In the child of a fork: every shard of this thread is to be looked for anew.
 pub(crate) fn forget_current() {
-    CURRENT.with(|current| current.set(null()));
+    let _ = CURRENT.try_with(|current| current.set(null()));
+}
+
+/// Makes one of this thread's shards the current one.
+pub(crate) fn set_current(local: *const ThreadShard) {
+    CURRENT.with(|current| current.set(local));
+}
+
+/// The core of the engine that this thread has entered last and not left, if there is one.
+pub(crate) fn entered_core() -> Option<NonNull<Core>> {
+    HOMES.try_with(|shards| shards.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten()
+}
+
+/// Whether the current shard is that of an engine that was entered.
+#[cfg(feature = "test-util")]
+pub(crate) fn with_entered<R>(f: impl FnOnce(&CoreRef) -> Option<R>) -> Option<R> {
+    current().filter(|local| local.entered.get() > 0).and_then(|local| f(local.core()))
 }
 
 /// Exchanges all homes of this thread, and the current one, for those of a simulated thread.
@@ -398,37 +368,9 @@ pub(crate) fn has_pending() -> bool {
     current().is_some_and(|local| !local.is_found() && local.access == Access::Owner && local.shard().has_pending())
 }
 
-/// The engine that was entered last, if one was.
-#[cfg(feature = "test-util")]
-pub(crate) fn entered() -> Option<crate::Engine> {
-    current().filter(|local| local.entered.get() > 0).and_then(|local| crate::Engine::of(local.core()))
-}
-
 #[cold]
 #[inline(never)]
-fn with_new_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
-    let entered = HOMES.try_with(|shards| shards.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten();
-    #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if entered.is_none()
-        && let Some(core) = crate::virtual_time::look()
-    {
-        return with_other(core.as_ptr(), f);
-    }
-    let core = entered.unwrap_or_else(|| crate::engine::global_core().as_ptr());
-    #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if entered.is_none() && find(core).is_none() {
-        crate::virtual_time::tell_of_real_time();
-    }
-    if let Some(local) = find_or_make(core) {
-        CURRENT.with(|current| current.set(local));
-    }
-    // The global engine is kept for ever, and one that was entered by its guard.
-    with_other(core, f)
-}
-
-#[cold]
-#[inline(never)]
-fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) -> R {
+pub(crate) fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) -> R {
     match find_or_make(core) {
         // SAFETY: just found among this thread's homes. `f` runs nothing of the user's, so none is removed meanwhile.
         Some(local) => f(unsafe { &*local }),
@@ -443,7 +385,7 @@ fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) -> R {
 #[cold]
 #[inline(never)]
 fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
-    let core = shard.core();
+    let core = Core::of_shard(shard);
     // SAFETY: a shard is there only as long as its core is.
     let local = if unsafe { core.as_ref() }.is_inherited() { None } else { find(core) };
     // SAFETY: as in `with_other`.
@@ -451,12 +393,12 @@ fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R)
 }
 
 /// This thread's home in that engine, if it has one.
-fn find(core: NonNull<Core>) -> Option<*const ThreadShard> {
+pub(crate) fn find(core: NonNull<Core>) -> Option<*const ThreadShard> {
     HOMES.try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr)).ok().flatten()
 }
 
 /// This thread's home in that engine, made if need be; `None` if the thread is ending, or the engine is the parent process's.
-fn find_or_make(core: NonNull<Core>) -> Option<*const ThreadShard> {
+pub(crate) fn find_or_make(core: NonNull<Core>) -> Option<*const ThreadShard> {
     if let Some(local) = find(core) {
         // SAFETY: the caller holds a reference.
         return (!unsafe { core.as_ref() }.is_inherited()).then_some(local);
@@ -468,6 +410,7 @@ fn find_or_make(core: NonNull<Core>) -> Option<*const ThreadShard> {
             if core.is_inherited() {
                 return None;
             }
+            fork::forget_in_child(forget_current);
             let local = ThreadShardBox::new(ThreadShard::new(core));
             let pointer = local.as_ptr();
             // While others go it is awaited, by its maker: things of the user's that go with them may make homes as well.
