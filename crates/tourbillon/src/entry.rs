@@ -16,7 +16,6 @@
 
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tourbillon_queue::Time;
 
@@ -28,10 +27,10 @@ use crate::core::thread_shard::{self, ThreadShard};
 use crate::core::{Core, CoreRef};
 use crate::instant::Instant;
 use crate::outcome::Outcome;
-use crate::shard::node::{Node, NodeRef};
+use crate::shard::node::{Node, NodeHandle, NodeRef};
 use crate::shard::slab::shard_of;
 use crate::shard::state::{Later, Seen};
-use crate::shard::{Access, ArmKind, Change, NotifyDriver, Release, Shard};
+use crate::shard::{Access, ArmKind, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
 use crate::sync::fork;
 
@@ -62,6 +61,25 @@ enum Phase {
     Stopped = 3,
 }
 
+/// Whether the deadline of an entry may be past when it is armed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayBePast {
+    Yes,
+    /// It was computed just now, from a duration that is not zero.
+    No,
+}
+
+/// The outcome of [`Entry::arm_on`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Arming {
+    Armed(NotifyDriver),
+    /// The deadline is past: nothing was armed.
+    Past,
+    /// The engine has been shut down, or the shard is full.
+    Refused,
+}
+
 /// An idle entry that waits for room: its [`Capacity`](crate::core::capacity::Capacity) has its waker and its deadline.
 const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
@@ -88,9 +106,9 @@ impl Target {
     }
 
     #[inline(always)]
-    fn node(node: NodeRef, held: bool) -> Target {
+    fn node(handle: NodeHandle, held: bool) -> Target {
         let bits = if held { HELD } else { 0 } | Phase::Armed as usize;
-        Target(node.as_ptr().as_ptr().map_addr(|address| address | bits).cast())
+        Target(handle.node().as_ptr().as_ptr().map_addr(|address| address | bits).cast())
     }
 
     #[inline(always)]
@@ -251,11 +269,53 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
         debug_assert!(self.phase() == Phase::Idle && !self.is_waiting());
+        if self.core().capacity.is_some() {
+            return self.arm_within_capacity(waker);
+        }
+        let mut waker = Some(waker.clone());
+        let arming = thread_shard::with(self.core_ptr(), |local| self.arm_on(local, MayBePast::Yes, &mut waker));
+        self.finish_arming(arming, waker)
+    }
+
+    /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, for a caller that has found the thread's shard of that
+    /// engine. The caller then calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
+    #[inline(always)]
+    pub(crate) fn arm_on(&mut self, local: &ThreadShard, may_be_past: MayBePast, waker: &mut Option<Waker>) -> Arming {
+        let (due, slack) = (self.due(), self.slack());
+        if may_be_past == MayBePast::Yes && is_past_at_first_sight(local, due, slack) {
+            return Arming::Past;
+        }
+        let Some(taken) = waker.take() else { return Arming::Past };
+        let armed = local.shard().arm(ArmKind::New, due, slack, taken, waker);
+        let Some(handle) = armed.handle else { return Arming::Refused };
+        self.target = Target::node(handle, self.target.is_held());
+        Arming::Armed(armed.notify_driver)
+    }
+
+    /// Does what is left of arming outside of the thread's shard: tells the driver, or drops the waker that was not used.
+    #[inline(always)]
+    pub(crate) fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
+        if let Arming::Armed(notify_driver) = arming {
+            if notify_driver == NotifyDriver::Yes {
+                self.tell();
+            }
+            return Ok(Poll::Pending);
+        }
+        let ended = if arming == Arming::Past { Ok(self.ended_when_idle()) } else { self.refused() };
+        // The waker's destructor is the user's and may panic: it comes last.
+        drop(waker);
+        ended
+    }
+
+    /// Arms an idle entry in an engine that has a capacity.
+    #[cold]
+    #[inline(never)]
+    fn arm_within_capacity(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
         let (due, slack) = (self.due(), self.slack());
         if thread_shard::with(self.core_ptr(), |local| is_past_at_first_sight(local, due, slack)) {
             return Ok(self.ended_when_idle());
         }
-        // Before room is taken, which would be lost if this panics.
+        // Before a slot is reserved, which would be lost if this panics.
         let waker = waker.clone();
         if let Some(capacity) = &self.core().capacity
             && !capacity.take()
@@ -263,32 +323,6 @@ impl Entry {
             return Err(ArmError::Full { capacity: capacity.most });
         }
         self.arm_with_room(waker)
-    }
-
-    /// Arms an entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. `None`: the waker is still
-    /// there, and the entry has to be armed in the usual way, because it may be due already, or there may be no room for it. The caller
-    /// tells the driver, if it has to be told, outside of the closure that has `local`.
-    #[inline(always)]
-    pub(crate) fn armed_on(
-        local: &ThreadShard,
-        duration: Duration,
-        waker: &mut Option<Waker>,
-    ) -> Option<(Entry, NotifyDriver)> {
-        let core = local.core();
-        if core.capacity.is_some() || duration.is_zero() {
-            return None;
-        }
-        let deadline = core.deadline(local.deadline(duration));
-        let mut refused = None;
-        // SAFETY: a thread shard knows how its thread stands to its shard.
-        let arm = unsafe {
-            local.shard().arm(local.access(), ArmKind::New, deadline, core.slack, waker.take()?, &mut refused)
-        };
-        *waker = refused;
-        let node = arm.node?;
-        // From here on the entry keeps the core.
-        let _kept = local.take_ref();
-        Some((Entry { target: Target::node(node, false), deadline }, arm.notify_driver))
     }
 
     /// Arms it before it is polled, so that whoever makes it learns if that cannot be.
@@ -370,7 +404,6 @@ impl Entry {
     }
 
     /// Arms it, its place within the capacity taken.
-    #[inline(always)]
     fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let mut refused = None;
         if self.try_arm(ArmKind::New, waker, &mut refused) {
@@ -383,15 +416,12 @@ impl Entry {
     }
 
     /// Gives it a node at the home of the calling thread; or else the waker back.
-    #[inline(always)]
     fn try_arm(&mut self, kind: ArmKind, waker: Waker, refused: &mut Option<Waker>) -> bool {
         let (deadline, slack) = (self.due(), self.slack());
-        let armed = thread_shard::with(self.core_ptr(), |local| {
-            // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { local.shard().arm(local.access(), kind, deadline, slack, waker, refused) }
-        });
-        let Some(node) = armed.node else { return false };
-        self.target = Target::node(node, self.target.is_held());
+        let armed =
+            thread_shard::with(self.core_ptr(), |local| local.shard().arm(kind, deadline, slack, waker, refused));
+        let Some(handle) = armed.handle else { return false };
+        self.target = Target::node(handle, self.target.is_held());
         if armed.notify_driver == NotifyDriver::Yes {
             self.tell();
         }
@@ -423,8 +453,7 @@ impl Entry {
     #[inline]
     fn poll_armed(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
-        // SAFETY: we are the handle, and it is armed.
-        let same = unsafe { node.has_waker(waker) };
+        let same = self.handle().has_waker(waker);
         // In this order: if it is armed still, the waker that was compared had not been taken.
         match node.state().see() {
             // Its driver is in the parent process.
@@ -437,18 +466,16 @@ impl Entry {
 
     #[cold]
     fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
-        let node = self.node();
         let mut new = Some(waker.clone());
         let changed = thread_shard::with_owner(self.shard(), |local| {
-            // SAFETY: the home is of the owner, and we are the handle.
-            local.map(|local| unsafe { local.shard().change_waker_as_owner(node, &mut new) })
+            local.map(|local| local.shard().change_waker(&self.handle(), &mut new))
         });
         match changed {
-            Some(Change::Done(old)) => {
+            Some(Some(old)) => {
                 drop(old);
                 Poll::Pending
             }
-            Some(Change::Ended) => self.poll_armed(waker),
+            Some(None) => self.poll_armed(waker),
             None => self.migrate(new),
         }
     }
@@ -487,8 +514,7 @@ impl Entry {
     fn fire(&mut self, waker: Waker) -> Poll<Outcome> {
         let due = self.due();
         thread_shard::with(self.core_ptr(), |local| {
-            // SAFETY: a home knows how its thread stands to its shard.
-            unsafe { local.shard().count_fired(local.access(), local.now() - due) }
+            local.shard().count_fired(local.now() - due);
         });
         self.give_room_back();
         let ready = self.ended(Outcome::Fired);
@@ -598,23 +624,20 @@ impl Entry {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
         self.set_earlier(due);
-        // SAFETY: the core, which is held here, keeps its shards.
-        core.cancelled_in(unsafe { shard.as_ref() });
+        core.cancelled_in(shard);
     }
 
     /// Moves it to another place in its queue, or to another shard.
     fn set_earlier(&mut self, due: Time) {
-        let node = self.node();
         let is_past = self.is_past();
         let moved = thread_shard::with_owner(self.shard(), |local| {
             let local = local.filter(|_| !is_past)?;
-            // SAFETY: the home is of the owner, and we are the handle.
-            Some(unsafe { local.shard().move_as_owner(node, due) })
+            Some(local.shard().move_timer(&self.handle(), due))
         });
         match moved {
-            Some(Change::Done(NotifyDriver::Yes)) => self.tell(),
-            Some(Change::Done(NotifyDriver::No)) => {}
-            Some(Change::Ended) => self.make_idle(),
+            Some(Some(NotifyDriver::Yes)) => self.tell(),
+            Some(Some(NotifyDriver::No)) => {}
+            Some(None) => self.make_idle(),
             None if self.outcome().is_some() => self.make_idle(),
             None => _ = self.migrate(None),
         }
@@ -635,13 +658,12 @@ impl Entry {
     /// waker; else how it had ended before.
     #[inline(always)]
     fn end(&mut self, release: Release) -> Result<Waker, Outcome> {
-        let (node, slack) = (self.node(), self.slack());
+        // The target is replaced below, so the right to the node is used up here.
+        let (handle, slack) = (self.handle(), self.slack());
         let shard = self.shard();
         let waker = thread_shard::with_owner(shard, |local| match local {
-            // SAFETY: the home is of the owner; we are the handle and forget the node below.
-            Some(local) => unsafe { local.shard().release_owned(node, release) },
-            // SAFETY: the node is of this shard; we are the handle and forget the node below.
-            None => unsafe { shard.release_remote(node, release) },
+            Some(local) => local.shard().release_owned(handle, release),
+            None => shard.release_remote(handle, release),
         });
         let core = Core::of_shard(shard);
         self.target = Target::core(core, slack, self.target.is_held(), Phase::Idle);
@@ -679,8 +701,7 @@ impl Entry {
         let waker = self.end(Release::Cancelled);
         if waker.is_ok() {
             if self.core().is_virtual {
-                // SAFETY: the entry holds a reference to the core, which keeps its shards.
-                self.core().cancelled_in(unsafe { shard.as_ref() });
+                self.core().cancelled_in(shard);
             }
             self.give_room_back();
         }
@@ -767,6 +788,14 @@ impl Entry {
         unsafe { NodeRef::new(NonNull::new_unchecked(self.target.without(HELD | PHASE).cast::<Node>())) }
     }
 
+    /// Returns the right of an armed entry to its node. The caller lends it, or uses it up and replaces the target.
+    #[inline(always)]
+    fn handle(&self) -> NodeHandle {
+        // SAFETY: the entry has had this right since it was armed, and whichever thread has the entry has it. By a shared reference other
+        // threads read only the state word and the slack, which no thread writes while the entry is armed.
+        unsafe { NodeHandle::new(self.node()) }
+    }
+
     #[inline(always)]
     fn core_ptr(&self) -> NonNull<Core> {
         match self.phase() {
@@ -795,8 +824,7 @@ impl Entry {
     #[inline(always)]
     fn slack(&self) -> SlackBits {
         match self.phase() {
-            // SAFETY: we are the handle.
-            Phase::Armed => unsafe { self.node().slack() },
+            Phase::Armed => self.handle().slack(),
             _ => SlackBits::from_bits((self.target.0.addr() >> MODE_SHIFT) as u8),
         }
     }
@@ -822,12 +850,14 @@ impl Drop for Entry {
 /// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
 #[inline(always)]
 fn is_past_at_first_sight(local: &ThreadShard, deadline: Time, slack: SlackBits) -> bool {
-    let may_be = deadline < local.shard().next_wake().get(slack.line()) || local.core().clock.may_go_back();
+    let may_be = deadline < local.shard().next_wake().get(slack.queue()) || local.core().clock.may_go_back();
     deadline <= local.seen() || (may_be && deadline <= local.now())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Clock, Engine};
 

@@ -388,6 +388,6 @@ impl Wait {
 impl WaitEnd {
     /// In which order of deadlines it is, and where.
     fn place(self) -> (SlackQueue, Time) {
-        (self.slack.line(), self.slack.round_up(self.due))
+        (self.slack.queue(), self.slack.round_up(self.due))
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod watch;
 pub(crate) mod work;
 
 use std::ops::Deref;
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, fence};
 use std::sync::{OnceLock, Weak};
@@ -65,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) owner: OnceLock<Weak<EngineOwner>>,
     kind: QueueKind,
     /// Filled from the front.
-    shards: Box<[OnceLock<Box<Shard>>]>,
+    shards: Box<[OnceLock<Pin<Box<Shard>>>]>,
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
     /// Of the process that has made it.
@@ -147,14 +148,13 @@ impl CoreRef {
         CoreRef(core)
     }
 
-    /// One more reference.
+    /// Returns one more reference.
     ///
     /// # Safety
-    /// The caller holds one.
+    /// The caller holds a reference to the core.
     pub(crate) unsafe fn another(core: NonNull<Core>) -> CoreRef {
-        // SAFETY: the caller's contract.
-        unsafe { core.as_ref() }.add_refs(1);
-        CoreRef(core)
+        // SAFETY: the caller holds a reference, so the core is there.
+        unsafe { core.as_ref() }.to_ref()
     }
 
     pub(crate) fn as_ptr(&self) -> NonNull<Core> {
@@ -164,8 +164,7 @@ impl CoreRef {
 
 impl Clone for CoreRef {
     fn clone(&self) -> CoreRef {
-        // SAFETY: this one is held.
-        unsafe { CoreRef::another(self.0) }
+        self.to_ref()
     }
 }
 
@@ -195,13 +194,13 @@ impl Core {
     /// # Safety
     /// They are the caller's to give, and it does not use them afterwards.
     pub(crate) unsafe fn remove_refs(core: NonNull<Core>, count: usize) {
-        // SAFETY: until they are given up, the core is there.
-        let before = unsafe { core.as_ref() }.refs.fetch_sub(count, Ordering::Release);
-        if before == count {
-            // Rather than a fence, which ThreadSanitizer does not know.
-            // SAFETY: these were the last, so nobody else makes it go.
-            let _none = unsafe { core.as_ref() }.refs.load(Ordering::Acquire);
-            // SAFETY: these were the last, and what others did with theirs has been seen by the load.
+        // SAFETY: the core is there until the caller's references are given up. After that it is there if these were the last: then no
+        // other thread frees it.
+        let refs = unsafe { &core.as_ref().refs };
+        if refs.fetch_sub(count, Ordering::Release) == count {
+            // Acquires what other threads did with their references. (A load, because ThreadSanitizer does not know fences.)
+            let _none = refs.load(Ordering::Acquire);
+            // SAFETY: these were the last references, and the core came from a box, in `CoreRef::new`.
             drop(unsafe { Box::from_raw(core.as_ptr()) });
         }
     }
@@ -236,9 +235,16 @@ impl Core {
 
     /// In an exact engine, after a timer of that shard was cancelled or put off: the driver waits for what is left.
     #[cold]
-    pub(crate) fn cancelled_in(&self, shard: &Shard) {
-        shard.refresh();
+    pub(crate) fn cancelled_in(&self, shard: NonNull<Shard>) {
+        if let Some(shard) = self.shards().find(|known| NonNull::from(*known) == shard) {
+            shard.refresh();
+        }
         self.driver.plan_anew(self);
+    }
+
+    /// Returns the shard with this index, which a thread has adopted.
+    pub(crate) fn shard_at(&self, index: usize) -> &Shard {
+        self.shards[index].get().expect("a thread has adopted the shard")
     }
 
     /// The shards there are.
@@ -288,9 +294,8 @@ impl Core {
     /// With the ownership locked, so that shutdown does not miss one.
     fn shard(&self, index: usize) -> &Shard {
         let shard = self.shards[index].get_or_init(|| {
-            // SAFETY: the box keeps it in place, and it is dropped with the core.
-            let shard = unsafe { Shard::new(self.as_ptr().cast(), self.kind, self.clock.now()) };
-            let shard = Box::new(shard.expect("the queue kind was tried when the engine was built"));
+            let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
+            let shard = shard.expect("the queue kind was tried when the engine was built");
             if self.is_closed() {
                 shard.close();
             }
@@ -309,13 +314,12 @@ impl Core {
 
     /// One more reference.
     pub(crate) fn to_ref(&self) -> CoreRef {
-        // SAFETY: whoever lends it to us holds one.
-        unsafe { CoreRef::another(self.as_ptr()) }
+        self.add_refs(1);
+        CoreRef(self.as_ptr())
     }
 
     fn as_ptr(&self) -> NonNull<Core> {
-        // SAFETY: it was stored when the core was made.
-        unsafe { NonNull::new_unchecked(self.this.load(Ordering::Relaxed)) }
+        NonNull::new(self.this.load(Ordering::Relaxed)).expect("stored when the core was made")
     }
 
     /// Whether arming is refused. An engine of the parent process is closed, too.
@@ -335,9 +339,8 @@ impl Core {
     }
 
     /// A shard in which nothing can be armed, for a thread that is not to touch those that there are.
-    pub(crate) fn closed_shard(&self) -> Shard {
-        // SAFETY: the caller keeps it in a box, together with a reference to the core. No node of it is ever in use.
-        let shard = unsafe { Shard::new(self.as_ptr().cast(), self.kind, self.clock.now()) };
+    pub(crate) fn closed_shard(&self) -> Pin<Box<Shard>> {
+        let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
         let shard = shard.expect("the queue kind was tried when the engine was built");
         shard.close();
         shard
@@ -366,8 +369,7 @@ impl Core {
 
     /// Visits each shard that has something due at `now`, once, and wakes its wakers.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
-        // SAFETY: a remote thread needs no promise.
-        self.round_by(now, batch, |shard, batch| unsafe { shard.visit(Access::Remote, now, batch) })
+        self.round_by(now, batch, |shard, batch| shard.visit_remote(now, batch))
     }
 
     /// The same for a driver that says how it visits a shard.

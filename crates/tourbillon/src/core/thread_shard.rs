@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
+use std::pin::Pin;
 use std::ptr::{NonNull, null};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tourbillon_queue::{Span, Time};
 
 use crate::clock::Ahead;
 use crate::core::{Core, CoreRef};
-use crate::shard::{Access, Shard};
+use crate::shard::{Access, LocalShard, Shard};
 use crate::sync::aside::thread_local;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
@@ -54,7 +55,7 @@ pub(crate) struct ThreadShard {
     /// Whether the call that has made it will use it.
     awaited: Cell<bool>,
     /// The shard, where that is no engine's: of a [passing](ThreadShard::passing) home in an inherited engine.
-    _own_shard: Option<Box<Shard>>,
+    _own_shard: Option<Pin<Box<Shard>>>,
 }
 
 thread_local! {
@@ -99,7 +100,7 @@ impl ThreadShard {
     /// For one call: on a thread that is ending and has no homes any more, or in an engine that was inherited from the parent process,
     /// whose locks are not to be touched.
     fn passing(core: CoreRef) -> ThreadShard {
-        let own_shard = core.is_inherited().then(|| Box::new(core.closed_shard()));
+        let own_shard = core.is_inherited().then(|| core.closed_shard());
         let shard = NonNull::from(own_shard.as_deref().unwrap_or_else(|| core.any_shard()));
         let mut local = ThreadShard::at(core, shard, 0, Access::Remote);
         local._own_shard = own_shard;
@@ -119,9 +120,15 @@ impl ThreadShard {
     }
 
     #[inline(always)]
-    pub(crate) fn shard(&self) -> &Shard {
-        // SAFETY: the core keeps its shards, and this home one that is its own.
-        unsafe { self.shard.as_ref() }
+    pub(crate) fn shard(&self) -> LocalShard<'_> {
+        // SAFETY: the core keeps its shards, and this value the shard of its own. The core has made this thread the owner if it is one
+        // (`Core::adopt`), and it is the owner until this value goes (`Core::abandon`), which does not leave the thread.
+        unsafe { LocalShard::new(self.shard.as_ref(), self.access) }
+    }
+
+    /// Returns the index of its shard in the engine.
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     #[inline(always)]
@@ -298,11 +305,10 @@ pub(crate) fn enter(core: &CoreRef) -> GuardId {
         engines.entered.push((guard, core.as_ptr()));
         guard
     });
-    // SAFETY: it was just found among this thread's homes.
-    if let Some(local) = local.map(|local| unsafe { &*local }) {
+    if let Some(local) = local {
         local.entered.set(local.entered.get() + 1);
     }
-    CURRENT.with(|current| current.set(local.unwrap_or(null())));
+    CURRENT.with(|current| current.set(local.map_or(null(), std::ptr::from_ref)));
     // A thread that is ending has nothing to leave.
     guard.unwrap_or(GuardId(0))
 }
@@ -331,7 +337,7 @@ pub(crate) fn forget_current() {
 }
 
 /// Makes one of this thread's shards the current one.
-pub(crate) fn set_current(local: *const ThreadShard) {
+pub(crate) fn set_current(local: &ThreadShard) {
     CURRENT.with(|current| current.set(local));
 }
 
@@ -372,8 +378,7 @@ pub(crate) fn has_pending() -> bool {
 #[inline(never)]
 pub(crate) fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) -> R {
     match find_or_make(core) {
-        // SAFETY: just found among this thread's homes. `f` runs nothing of the user's, so none is removed meanwhile.
-        Some(local) => f(unsafe { &*local }),
+        Some(local) => f(local),
         None => {
             // SAFETY: the caller holds a reference.
             let core = unsafe { CoreRef::another(core) };
@@ -386,43 +391,52 @@ pub(crate) fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) ->
 #[inline(never)]
 fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
     let core = Core::of_shard(shard);
-    // SAFETY: a shard is there only as long as its core is.
-    let local = if unsafe { core.as_ref() }.is_inherited() { None } else { find(core) };
-    // SAFETY: as in `with_other`.
-    f(local.map(|local| unsafe { &*local }).filter(|local| local.owns(shard)))
+    f(find(core).filter(|local| !local.core.is_inherited() && local.owns(shard)))
 }
 
 /// This thread's home in that engine, if it has one.
-pub(crate) fn find(core: NonNull<Core>) -> Option<*const ThreadShard> {
-    HOMES.try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr)).ok().flatten()
+///
+/// The reference does not leave the functions of this module and of [`current`](crate::current), which end no thread and run no code of
+/// the user while they have it.
+pub(crate) fn find<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
+    let found =
+        HOMES.try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr)).ok().flatten()?;
+    // SAFETY: it was just found among this thread's shards. It is removed when the thread ends, or when another is made after its engine
+    // was shut down: not while the caller has the reference, see above.
+    Some(unsafe { &*found })
 }
 
 /// This thread's home in that engine, made if need be; `None` if the thread is ending, or the engine is the parent process's.
-pub(crate) fn find_or_make(core: NonNull<Core>) -> Option<*const ThreadShard> {
+/// The caller holds a reference to the core. The reference that it gets is used as that of [`find`].
+pub(crate) fn find_or_make<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
     if let Some(local) = find(core) {
-        // SAFETY: the caller holds a reference.
-        return (!unsafe { core.as_ref() }.is_inherited()).then_some(local);
+        return (!local.core.is_inherited()).then_some(local);
     }
+    // SAFETY: the caller holds a reference.
+    let core = unsafe { CoreRef::another(core) };
+    if core.is_inherited() {
+        return None;
+    }
+    make(core)
+}
+
+/// Makes this thread's shard in that engine; `None` if the thread is ending.
+#[cold]
+fn make<'a>(core: CoreRef) -> Option<&'a ThreadShard> {
+    let pointer = core.as_ptr();
     HOMES
         .try_with(|shards| {
-            // SAFETY: the caller holds a reference.
-            let core = unsafe { CoreRef::another(core) };
-            if core.is_inherited() {
-                return None;
-            }
             fork::forget_in_child(forget_current);
             let local = ThreadShardBox::new(ThreadShard::new(core));
-            let pointer = local.as_ptr();
-            // While others go it is awaited, by its maker: things of the user's that go with them may make homes as well.
+            // While others go it is awaited, by its maker: things of the user's that go with them may make shards as well.
             local.awaited.set(true);
             let gone = shards.add(local);
             let _ignored = catch_panic(|| drop(gone));
-            // SAFETY: it was awaited, and so was kept.
-            unsafe { &(*pointer).awaited }.set(false);
-            Some(pointer)
         })
-        .ok()
-        .flatten()
+        .ok()?;
+    let made = find(pointer)?;
+    made.awaited.set(false);
+    Some(made)
 }
 
 impl ThreadShards {

@@ -45,11 +45,11 @@ use crate::clock::Clock;
 use crate::core::driver_shared::DriverShared;
 use crate::core::error::BuildError;
 #[cfg(feature = "tokio")]
-use crate::core::thread_shard::{self, ThreadShard};
+use crate::core::thread_shard;
 use crate::core::{Core, CoreRef};
 use crate::shard::BATCH;
 #[cfg(feature = "tokio")]
-use crate::shard::{Access, Shard, Visit};
+use crate::shard::{Shard, Visit};
 use crate::slack::LEAD;
 
 /// Who turns an engine.
@@ -249,10 +249,9 @@ impl DriverLoop {
 /// Visits a shard as its owner, if it is the calling thread's: a Tokio runtime turns its engine on the thread that arms its timers.
 #[cfg(feature = "tokio")]
 fn visit_as_owner(shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
-    thread_shard::with_owner(shard, |local| {
-        let access = local.map_or(Access::Remote, ThreadShard::access);
-        // SAFETY: a thread shard knows how its thread stands to its shard.
-        unsafe { shard.visit(access, now, batch) }
+    thread_shard::with_owner(shard, |local| match local {
+        Some(local) => local.shard().visit(now, batch),
+        None => shard.visit_remote(now, batch),
     })
 }
 

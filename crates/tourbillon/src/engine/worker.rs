@@ -16,7 +16,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -49,7 +48,8 @@ use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 /// ```
 pub struct Worker {
     /// The thread's shard, which the engine keeps.
-    shard: NonNull<Shard>,
+    /// The index of the shard.
+    shard: usize,
     /// How it is notified; also what it is known by.
     notify: Notify,
     entered: Entered,
@@ -65,15 +65,11 @@ pub struct Worker {
 ///
 /// It keeps the engine from being shut down by itself, as any handle does.
 pub struct WorkerTakeover {
-    shard: NonNull<Shard>,
+    /// The index of the shard.
+    shard: usize,
     notify: Notify,
     engine: Engine,
 }
-
-// SAFETY: the shard is shared between threads anyway, and the engine keeps it.
-unsafe impl Send for WorkerTakeover {}
-// SAFETY: as above.
-unsafe impl Sync for WorkerTakeover {}
 
 impl Worker {
     pub(crate) fn new(engine: &Engine, notify: Notify) -> Option<Worker> {
@@ -82,16 +78,14 @@ impl Worker {
         }
         let entered = engine.enter();
         let core = engine.core().as_ptr();
-        let shard =
-            thread_shard::with(core, |local| (local.access() == Access::Owner).then(|| NonNull::from(local.shard())))?;
+        let shard = thread_shard::with(core, |local| (local.access() == Access::Owner).then(|| local.index()))?;
         let (batch, pace) = (Vec::with_capacity(BATCH), Pace::default());
         let worker = Worker { shard, notify, entered, batch, pace, in_batches: false, thread: PhantomData };
         worker.shard().set_worker(worker.notify.clone()).then_some(worker)
     }
 
     fn shard(&self) -> &Shard {
-        // SAFETY: the engine that was entered keeps its shards.
-        unsafe { self.shard.as_ref() }
+        self.entered.engine().core().shard_at(self.shard)
     }
 
     /// Fires what is due in this thread's shard, up to a batch, and says when to come again.
@@ -109,8 +103,7 @@ impl Worker {
             if !self.in_batches && local.shard().is_quiet(now) {
                 return (Visit::default(), now);
             }
-            // SAFETY: a home knows how its thread stands to its shard.
-            let visit = unsafe { local.shard().visit(local.access(), now, &mut self.batch) };
+            let visit = local.shard().visit(now, &mut self.batch);
             (visit, now)
         });
         // Batches of one and the same wake-up count once.
@@ -165,8 +158,8 @@ impl WorkerTakeover {
     /// Leaves the worker's timers to the engine's driver, until the worker [turns](Worker::turn) again. Nothing happens if it
     /// is no worker any more.
     pub fn take_over(&self) {
-        // SAFETY: the engine keeps its shards.
-        self.engine.core().take_from_worker(unsafe { self.shard.as_ref() }, Some(&self.notify));
+        let core = self.engine.core();
+        core.take_from_worker(core.shard_at(self.shard), Some(&self.notify));
     }
 }
 

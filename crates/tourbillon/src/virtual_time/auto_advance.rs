@@ -18,7 +18,7 @@ use crate::Engine;
 use crate::core::Core;
 use crate::core::thread_shard;
 use crate::driver::AT_ONCE;
-use crate::shard::{Access, BATCH};
+use crate::shard::BATCH;
 
 /// What [`Engine::auto_advance`] has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +78,7 @@ impl Core {
         loop {
             let mut more = false;
             for shard in self.shards() {
-                // SAFETY: a guest needs no promise.
-                more |= unsafe { shard.visit(Access::Remote, at, fired) }.more;
+                more |= shard.visit_remote(at, fired).more;
             }
             if !fired.is_empty() {
                 return Some(at);

@@ -5,13 +5,13 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, cancel_at_home, change_waker, explore, move_to,
+    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, change_waker, explore, handle, move_to, release_owned,
     release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::outcome::Outcome;
 use crate::shard::node::NodeRef;
 use crate::shard::state::{Later, Seen};
-use crate::shard::{Access, Change, Shard};
+use crate::shard::{Access, Shard};
 
 /// The shard's side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             assert_eq!(old.woken() + new.woken(), taken);
             let handle = judge(Race { did, side, taken, new_woken: new.woken(), node, shard: &shard });
             if handle == Handle::HasNode {
-                drop(cancel_at_home(&shard, node));
+                drop(release_owned(&shard, node));
             }
             old.assert_none_lost_or_doubled();
             new.assert_none_lost_or_doubled();
@@ -133,13 +133,13 @@ fn judge_cancel(race: Race<'_, Option<Outcome>>) -> Handle {
 }
 
 #[test]
-fn d39_p2_a_cancel_at_home_against_a_fire_has_one_winner() {
-    race(Side::Fire, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
+fn d39_p2_a_release_owned_against_a_fire_has_one_winner() {
+    race(Side::Fire, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
-fn d39_p2_a_cancel_at_home_against_shutdown_has_one_winner() {
-    race(Side::Stop, |shard, node, _| cancel_at_home(shard, node).err(), judge_cancel);
+fn d39_p2_a_release_owned_against_shutdown_has_one_winner() {
+    race(Side::Stop, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
 
 #[test]
 fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
     race(Side::Fire, deed, |race| {
         // Moved first or not: it was due.
         race.assert_ended();
@@ -205,7 +205,7 @@ fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
 
 #[test]
 fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Change::Done(_));
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
     race(Side::Fire, deed, |race| {
         if race.did {
             assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
@@ -219,7 +219,7 @@ fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
 
 #[test]
 fn d39_p2_a_move_against_shutdown_is_stopped_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Change::Done(_));
+    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
     race(Side::Stop, deed, |race| {
         race.assert_ended();
         Handle::HasNode
@@ -233,7 +233,7 @@ fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_one_that_is_in_
             side,
             |shard, node, new| {
                 let mut new = Some(new);
-                let changed = matches!(change_waker(shard, node, &mut new), Change::Done(_));
+                let changed = matches!(change_waker(shard, node, &mut new), Some(_));
                 assert_eq!(
                     new.is_none(),
                     changed,
@@ -256,8 +256,7 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
         race(
             side,
             |_, node, other| {
-                // SAFETY: the handle asks, of a node that is armed.
-                let same = unsafe { node.has_waker(&other) };
+                let same = handle(node).has_waker(&other);
                 assert!(!same, "it is the old one's");
                 matches!(node.state().see(), Seen::Armed(_))
             },
@@ -280,7 +279,7 @@ fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing
             let shard = shard.clone();
             thread::spawn(move || visit(&shard, EARLIER).len())
         };
-        assert!(matches!(move_to(&shard, node, EARLIER), Change::Done(_)), "nothing has ended it");
+        assert!(matches!(move_to(&shard, node, EARLIER), Some(_)), "nothing has ended it");
         let fired = driver.join().unwrap();
         let notify_driver = shard.next_wake().next(EARLIER);
         match node.state().see() {
@@ -291,7 +290,7 @@ fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing
             ),
         }
         assert_eq!(fired + visit(&shard, EARLIER).len(), 1);
-        assert!(cancel_at_home(&shard, node).is_err());
+        assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         assert_all_home(&shard, 1);
     });
@@ -309,13 +308,13 @@ fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
                 let shard = shard.clone();
                 thread::spawn(move || visit(&shard, DUE).len())
             };
-            let node = try_arm(&shard, access, DUE, tally.waker()).node.expect("an open shard arms");
+            let node = try_arm(&shard, access, DUE, tally.waker()).handle.expect("an open shard arms").node();
             let fired = driver.join().unwrap();
             match node.state().see() {
                 Seen::Fired => assert_eq!(fired, 1),
                 seen => assert!(fired == 0 && seen == Seen::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
             }
-            assert_eq!(cancel_at_home(&shard, node).is_ok(), fired == 0);
+            assert_eq!(release_owned(&shard, node).is_ok(), fired == 0);
             tally.assert_none_lost_or_doubled();
             assert_all_home(&shard, 1);
         });
@@ -332,12 +331,12 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
                 let shard = shard.clone();
                 thread::spawn(move || stop(&shard).len())
             };
-            let node = try_arm(&shard, Access::Owner, DUE, tally.waker()).node;
+            let node = try_arm(&shard, Access::Owner, DUE, tally.waker()).handle.map(|handle| handle.node());
             let stopped = shutdown.join().unwrap();
             assert_eq!(stopped, usize::from(node.is_some()));
             if let Some(node) = node {
                 assert_eq!(node.state().see(), Seen::Stopped);
-                assert!(cancel_at_home(&shard, node).is_err());
+                assert!(release_owned(&shard, node).is_err());
             }
             tally.assert_none_lost_or_doubled();
             let stats = stats(&shard);
@@ -379,7 +378,7 @@ fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
         };
         let fired = visit(&shard, DUE).len();
         assert_eq!(fired + driver.join().unwrap(), 1);
-        assert!(cancel_at_home(&shard, node).is_err());
+        assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         assert_all_home(&shard, 1);
     });

@@ -6,12 +6,12 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, cancel_at_home, change_waker, explore, explore_up_to,
-    move_to, release_remote, shard, stats, stop, try_arm, visit,
+    DUE, EARLIER, LATER, Lock, SharedShard, Tally, arm, assert_all_home, change_waker, explore, explore_up_to, handle,
+    local, move_to, release_owned, release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::shard::node::NodeRef;
 use crate::shard::state::{Later, Seen};
-use crate::shard::{Access, Change, Release, Shard};
+use crate::shard::{Access, Release, Shard};
 
 /// What the owner does with its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +35,12 @@ impl AtHome {
         match self {
             AtHome::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
             AtHome::Cancel => {
-                assert!(cancel_at_home(shard, node).is_ok(), "nothing else has ended it");
+                assert!(release_owned(shard, node).is_ok(), "nothing else has ended it");
                 return [None, None];
             }
-            AtHome::Move => assert!(matches!(move_to(shard, node, EARLIER), Change::Done(_))),
+            AtHome::Move => assert!(matches!(move_to(shard, node, EARLIER), Some(_))),
             AtHome::ChangeWaker => {
-                assert!(matches!(change_waker(shard, node, &mut Some(tally.waker())), Change::Done(_)));
+                assert!(matches!(change_waker(shard, node, &mut Some(tally.waker())), Some(_)));
             }
         }
         [Some(node), None]
@@ -85,7 +85,7 @@ fn race(idle: AtHome, afar: Afar) {
 
 /// Fires what is left, each at its time, and lets go of it.
 #[track_caller]
-fn finish(shard: &Arc<Shard>, due: &[NodeRef], later: &[NodeRef], tally: &'static Tally) {
+fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'static Tally) {
     for (nodes, at) in [(due, DUE), (later, LATER)] {
         assert!(nodes.is_empty() || shard.next_wake().next(EARLIER) <= at, "nobody would come for it");
         let batch = visit(shard, at);
@@ -94,7 +94,7 @@ fn finish(shard: &Arc<Shard>, due: &[NodeRef], later: &[NodeRef], tally: &'stati
         batch.into_iter().for_each(Waker::wake);
     }
     for node in due.iter().chain(later) {
-        assert!(cancel_at_home(shard, *node).is_err());
+        assert!(release_owned(shard, *node).is_err());
     }
     tally.assert_none_lost_or_doubled();
 }
@@ -110,12 +110,12 @@ fn d39_p2_an_arm_beside_a_deadline_pushed_later() {
 }
 
 #[test]
-fn d39_p2_a_cancel_at_home_beside_a_cancel_from_afar() {
+fn d39_p2_a_release_owned_beside_a_cancel_from_afar() {
     race(AtHome::Cancel, Afar::Cancel);
 }
 
 #[test]
-fn d39_p2_a_cancel_at_home_beside_a_deadline_pushed_later() {
+fn d39_p2_a_release_owned_beside_a_deadline_pushed_later() {
     race(AtHome::Cancel, Afar::Later);
 }
 
@@ -148,7 +148,7 @@ fn d39_p2_an_arm_as_a_guest_beside_one_as_the_owner() {
             let guest = {
                 let shard = shard.clone();
                 thread::spawn(move || {
-                    try_arm(&shard, Access::Remote, DUE, tally.waker()).node.expect("an open shard arms")
+                    try_arm(&shard, Access::Remote, DUE, tally.waker()).handle.expect("an open shard arms").node()
                 })
             };
             let mine = arm(&shard, DUE, tally.waker()).0;
@@ -203,7 +203,7 @@ fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
             thread::spawn(move || nodes.map(|node| release_remote(&shard, node)).iter().flatten().count())
         };
         let gone = arm(&shard, DUE, tally.waker()).0;
-        assert!(cancel_at_home(&shard, gone).is_ok());
+        assert!(release_owned(&shard, gone).is_ok());
         let kept = arm(&shard, DUE, tally.waker()).0;
         assert_eq!(other.join().unwrap(), 2);
         assert_eq!(stats(&shard).cancelled, if kept.state().see() == Seen::Armed(DUE) { 5 } else { unreachable!() });
@@ -234,7 +234,7 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
         let fired = second.woken() == 1;
         assert_eq!(again.state().see(), if fired { Seen::Fired } else { Seen::Armed(DUE) });
         assert!(fired || shard.next_wake().next(EARLIER) <= DUE, "nobody would come for it");
-        assert_eq!(cancel_at_home(&shard, again).is_ok(), !fired);
+        assert_eq!(release_owned(&shard, again).is_ok(), !fired);
         second.assert_none_lost_or_doubled();
         assert_all_home(&shard, 2);
     });
@@ -273,8 +273,7 @@ fn d39_p2_an_entry_that_moves_house_is_counted_once_and_is_not_fired_where_it_wa
             let there = there.clone();
             thread::spawn(move || visit(&there, DUE).len())
         };
-        // SAFETY: the handle, which forgets the node.
-        let waker = unsafe { there.release_remote(node, Release::Migrating) };
+        let waker = there.release_remote(handle(node), Release::Migrating);
         let moved = waker.ok().map(|waker| arm(&here, DUE, waker).0);
         let fired = driver.join().unwrap();
         assert_eq!(fired, usize::from(moved.is_none()));
@@ -297,11 +296,10 @@ fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Opt
                 thread::spawn(move || afar(&shard, node))
             };
             let mut batch = Vec::new();
-            // SAFETY: this thread is the owner.
-            let _ = unsafe { shard.visit(Access::Owner, DUE, &mut batch) };
+            let _ = local(&shard, Access::Owner).visit(DUE, &mut batch);
             let did = other.join().unwrap();
             if let Some(node) = judge(did, batch.len()) {
-                drop(cancel_at_home(&shard, node));
+                drop(release_owned(&shard, node));
             }
             batch.into_iter().for_each(Waker::wake);
             tally.assert_none_lost_or_doubled();

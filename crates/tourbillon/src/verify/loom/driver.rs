@@ -1,19 +1,20 @@
 //! What a driver and those who arm owe to each other: no wish is missed. With a whole core, which is turned from outside.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
 use loom::thread;
 use tourbillon_queue::Time;
 
-use super::{DUE, EARLIER, LATER, Tally, explore, explore_up_to};
+use super::{DUE, EARLIER, LATER, Tally, explore, explore_up_to, handle, local};
 use crate::clock::Clock;
 use crate::core::capacity::{Claim, WaitEnd};
 use crate::core::{CoreConfig, CoreRef};
 use crate::driver::{Driver, Turn};
 use crate::shard::node::NodeRef;
 use crate::shard::queue::QueueKind;
-use crate::shard::{Access, ArmKind, Change, NotifyDriver, Release, Shard};
+use crate::shard::{Access, ArmKind, NotifyDriver, Release, Shard};
 use crate::slack::{Slack, SlackBits};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -73,10 +74,9 @@ impl World {
     /// As an entry does. `None` if it is refused.
     fn arm(&self, index: usize, deadline: Time, slack: SlackBits, waker: Waker) -> Option<NodeRef> {
         let shard = self.shard(index);
-        // SAFETY: in each model one thread is the owner of a shard.
-        let armed = unsafe { shard.arm(Access::Owner, ArmKind::New, deadline, slack, waker, &mut None) };
+        let armed = local(shard, Access::Owner).arm(ArmKind::New, deadline, slack, waker, &mut None);
         self.tell(shard, armed.notify_driver);
-        armed.node
+        armed.handle.map(|handle| handle.node())
     }
 
     fn tell(&self, shard: &Shard, notify_driver: NotifyDriver) {
@@ -86,14 +86,13 @@ impl World {
     }
 
     fn cancel(&self, index: usize, node: NodeRef) {
-        // SAFETY: in each model one thread is the owner of a shard, and each node has one handle.
-        drop(unsafe { self.shard(index).release_owned(node, Release::Cancelled) });
+        drop(local(self.shard(index), Access::Owner).release_owned(handle(node), Release::Cancelled));
     }
 
     /// The same in an exact engine.
     fn cancel_exactly(&self, index: usize, node: NodeRef) {
         self.cancel(index, node);
-        self.core.cancelled_in(self.shard(index));
+        self.core.cancelled_in(NonNull::from(self.shard(index)));
     }
 
     /// As a driver does that sleeps until it is told, or until the time that the last turn gave.
@@ -214,10 +213,8 @@ fn d39_no_move_to_an_earlier_deadline_is_missed() {
             let world = world.clone();
             thread::spawn(move || {
                 let shard = world.shard(0);
-                // SAFETY: this thread is the owner and the handle.
-                let Change::Done(notify_driver) = (unsafe { shard.move_as_owner(node, DUE) }) else {
-                    panic!("it was not due")
-                };
+                let moved = local(shard, Access::Owner).move_timer(&handle(node), DUE);
+                let notify_driver = moved.expect("it was not due");
                 world.tell(shard, notify_driver);
             })
         };

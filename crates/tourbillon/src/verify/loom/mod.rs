@@ -29,6 +29,7 @@ mod state;
 pub(crate) mod timer;
 mod wakeup_timer;
 
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,10 +38,10 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use tourbillon_queue::Time;
 
 use crate::outcome::Outcome;
-use crate::shard::node::NodeRef;
+use crate::shard::node::{NodeHandle, NodeRef};
 use crate::shard::queue::QueueKind;
 use crate::shard::slab::index_of;
-use crate::shard::{Access, Arm, ArmKind, Change, NotifyDriver, Release, Shard};
+use crate::shard::{Access, Arm, ArmKind, LocalShard, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
 use crate::stats::Stats;
 
@@ -117,15 +118,18 @@ impl Tally {
     }
 }
 
+/// A shard that the threads of a model share.
+pub(super) type SharedShard = Arc<Pin<Box<Shard>>>;
+
 /// A shard that has had one node in use.
-fn shard(lock: Lock) -> Arc<Shard> {
-    // SAFETY: it stays in its `Arc`, and in these models nobody asks it for its core.
-    let shard = unsafe { Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO) };
+fn shard(lock: Lock) -> SharedShard {
+    // In these models no thread asks the shard for its core.
+    let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO);
     let shard = Arc::new(shard.expect("a wheel takes no parameters"));
     let comings = if lock == Lock::BiasedLock { 2 } else { 0 };
     for _ in 0..comings {
         let node = arm(&shard, Time::NEVER, Waker::noop().clone()).0;
-        assert!(cancel_at_home(&shard, node).is_ok());
+        assert!(release_owned(&shard, node).is_ok());
     }
     shard
 }
@@ -133,40 +137,44 @@ fn shard(lock: Lock) -> Arc<Shard> {
 /// Arms, as the owner, in a shard that is open.
 #[track_caller]
 fn arm(shard: &Shard, deadline: Time, waker: Waker) -> (NodeRef, NotifyDriver) {
-    let Arm { node, notify_driver } = try_arm(shard, Access::Owner, deadline, waker);
-    (node.expect("an open shard arms"), notify_driver)
+    let Arm { handle, notify_driver } = try_arm(shard, Access::Owner, deadline, waker);
+    (handle.expect("an open shard arms").node(), notify_driver)
 }
 
 fn try_arm(shard: &Shard, access: Access, deadline: Time, waker: Waker) -> Arm {
-    // SAFETY: in each model one thread at a time is the owner.
-    unsafe { shard.arm(access, ArmKind::New, deadline, SlackBits::ADAPTIVE, waker, &mut None) }
+    local(shard, access).arm(ArmKind::New, deadline, SlackBits::ADAPTIVE, waker, &mut None)
 }
 
-fn cancel_at_home(shard: &Shard, node: NodeRef) -> Result<Waker, Outcome> {
-    // SAFETY: in each model one thread at a time is the owner, and each node has one handle, which forgets it here.
-    unsafe { shard.release_owned(node, Release::Cancelled) }
+fn local(shard: &Shard, access: Access) -> LocalShard<'_> {
+    // SAFETY: in each model one thread at a time is the owner.
+    unsafe { LocalShard::new(shard, access) }
+}
+
+fn handle(node: NodeRef) -> NodeHandle {
+    // SAFETY: in each model one thread at a time has the right to a node, and forgets the node when it releases it.
+    unsafe { NodeHandle::new(node) }
+}
+
+fn release_owned(shard: &Shard, node: NodeRef) -> Result<Waker, Outcome> {
+    local(shard, Access::Owner).release_owned(handle(node), Release::Cancelled)
 }
 
 fn release_remote(shard: &Shard, node: NodeRef) -> Result<Waker, Outcome> {
-    // SAFETY: each node has one handle, which forgets it here.
-    unsafe { shard.release_remote(node, Release::Cancelled) }
+    shard.release_remote(handle(node), Release::Cancelled)
 }
 
-fn move_to(shard: &Shard, node: NodeRef, deadline: Time) -> Change<NotifyDriver> {
-    // SAFETY: in each model one thread at a time is the owner, and each node has one handle.
-    unsafe { shard.move_as_owner(node, deadline) }
+fn move_to(shard: &Shard, node: NodeRef, deadline: Time) -> Option<NotifyDriver> {
+    local(shard, Access::Owner).move_timer(&handle(node), deadline)
 }
 
-fn change_waker(shard: &Shard, node: NodeRef, waker: &mut Option<Waker>) -> Change<Waker> {
-    // SAFETY: in each model one thread at a time is the owner, and each node has one handle.
-    unsafe { shard.change_waker_as_owner(node, waker) }
+fn change_waker(shard: &Shard, node: NodeRef, waker: &mut Option<Waker>) -> Option<Waker> {
+    local(shard, Access::Owner).change_waker(&handle(node), waker)
 }
 
 /// As the driver does.
 fn visit(shard: &Shard, now: Time) -> Vec<Waker> {
     let mut batch = Vec::new();
-    // SAFETY: a guest owes nothing.
-    while unsafe { shard.visit(Access::Remote, now, &mut batch) }.more {}
+    while shard.visit_remote(now, &mut batch).more {}
     batch
 }
 
@@ -202,6 +210,6 @@ fn assert_all_home(shard: &Shard, nodes: usize) {
     assert!(indices.iter().all(|index| *index as usize <= nodes), "a node that has not come home: {indices:?}");
     assert_eq!(visit(shard, DUE).len(), nodes, "a node that was used again did not fire");
     for node in again {
-        assert!(cancel_at_home(shard, node).is_err());
+        assert!(release_owned(shard, node).is_err());
     }
 }

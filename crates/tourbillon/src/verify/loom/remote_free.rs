@@ -7,11 +7,10 @@ use loom::thread;
 use tourbillon_queue::Time;
 
 use super::explore;
-use crate::shard::node::NodeRef;
+use crate::shard::node::{Locked, NodeRef};
 use crate::shard::remote_free::RemoteFreeList;
 use crate::shard::slab::{NONE, Slab, index_of};
 use crate::shard::state::{Cancel, Ended, Seen};
-use crate::slack::SlackBits;
 
 fn nodes<const N: usize>(slab: &mut Slab) -> [NodeRef; N] {
     [(); N].map(|()| {
@@ -22,11 +21,16 @@ fn nodes<const N: usize>(slab: &mut Slab) -> [NodeRef; N] {
     })
 }
 
-/// What a handle does before and when it sends a node home.
+fn locked() -> Locked {
+    // SAFETY: no shard has these nodes: their fields are the handle's until it pushes them, and then the thread's that drains the list.
+    unsafe { Locked::new() }
+}
+
+/// What a handle does before and when it releases a node.
 fn send(returns: &RemoteFreeList, node: NodeRef) -> u32 {
     assert_eq!(node.state().cancel(), Cancel::Won);
-    // SAFETY: no shard has these nodes: their fields are the handle's until they are sent. Whoever takes them has to see this.
-    unsafe { node.set_slack(SlackBits::from_bits(1)) };
+    // The thread that drains the list has to see this.
+    node.set_buffered(&mut locked(), Some(1));
     returns.push(node, Ended::Cancelled)
 }
 
@@ -38,10 +42,8 @@ fn take(returns: &RemoteFreeList, slab: &Slab) -> Vec<u32> {
         taken.push(index);
         let node = slab.get(index);
         let Seen::Returned(next, Ended::Cancelled) = node.state().see() else { panic!("a node that was not sent") };
-        // SAFETY: it has come home, so it is the taker's.
-        assert_eq!(unsafe { node.slack() }, SlackBits::from_bits(1));
-        // SAFETY: likewise.
-        unsafe { node.set_slack(SlackBits::ADAPTIVE) };
+        assert_eq!(node.buffered(&locked()), Some(1));
+        node.set_buffered(&mut locked(), None);
         node.state().set_free(NONE);
         index = next;
     }

@@ -1,0 +1,403 @@
+//! What a shard has behind its lock: the queues, the nodes and the counts.
+
+use std::ptr::NonNull;
+use std::task::Waker;
+
+use tourbillon_queue::{Place, RoundsError, Settled, Time};
+
+use super::{Arm, ArmKind, BATCH, Release, Shard, Visit};
+use crate::outcome::Outcome;
+use crate::shard::biased_lock::Busy;
+use crate::shard::insert_buffer::InsertBuffer;
+use crate::shard::leads::Leads;
+use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, ahead};
+use crate::shard::node::{FireNode, Locked, NodeHandle, NodeRef};
+use crate::shard::queue::{Queue, QueueKind};
+use crate::shard::slab::{NONE, Slab};
+use crate::shard::state::{Ended, Seen};
+use crate::slack::{SlackBits, SlackClass};
+use crate::stats::Counts;
+use crate::sync::IS_CHECK;
+
+/// How many nodes come out of the queue before the first of them is fired.
+const AHEAD: usize = if IS_CHECK { 2 } else { 16 };
+
+/// How many entries one visit may move within a queue.
+pub(super) const STEPS: usize = 4096;
+
+pub(crate) struct ShardInner {
+    /// The proof that this is reached under the lock only.
+    locked: Locked,
+    /// Timers with adaptive slack that are not in their queue yet.
+    insert_buffer: InsertBuffer,
+    queues: [Queue; 2],
+    pub(super) slab: Slab,
+    pub(super) counts: Counts,
+    /// How many timers are in the queue for exact slack.
+    exact: usize,
+    /// When the precise timers among those are due there.
+    pub(super) leads: Leads,
+    pub(super) closed: bool,
+    /// How many nodes are in use, once the engine is gone: the shard frees their memory with the last of them.
+    left: Option<usize>,
+}
+
+impl ShardInner {
+    pub(super) fn new(kind: QueueKind, now: Time) -> Result<ShardInner, RoundsError> {
+        // SAFETY: it is kept in the shard, behind the lock, and used for nodes that come from the slab beside it.
+        let mut locked = unsafe { Locked::new() };
+        let mut queues = [Queue::new(kind)?, Queue::new(kind)?];
+        // A queue begins at time zero and is told here where time stands.
+        for queue in &mut queues {
+            assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
+        }
+        Ok(ShardInner {
+            locked,
+            insert_buffer: InsertBuffer::new(),
+            queues,
+            slab: Slab::new(),
+            counts: Counts::default(),
+            exact: 0,
+            leads: Leads::default(),
+            closed: false,
+            left: None,
+        })
+    }
+
+    /// Returns a free node, unless the engine has been shut down.
+    #[inline(always)]
+    pub(super) fn take_node(&mut self, shard: &Shard) -> Option<NodeRef> {
+        if self.closed {
+            return None;
+        }
+        self.slab.reuse().or_else(|| self.find_node(shard))
+    }
+
+    /// Returns a node from the remote free list, or else a fresh one.
+    #[cold]
+    #[inline(never)]
+    fn find_node(&mut self, shard: &Shard) -> Option<NodeRef> {
+        self.drain_remote_free(shard);
+        // SAFETY: the slab is that shard's. Each handle keeps the core alive, and the core its shards.
+        self.slab.reuse().or_else(|| unsafe { self.slab.touch(NonNull::from(shard)) })
+    }
+
+    /// Arms a timer with a free node.
+    #[inline(always)]
+    pub(super) fn arm(
+        &mut self,
+        next_wake: &NextWake,
+        node: NodeRef,
+        kind: ArmKind,
+        deadline: Time,
+        slack: SlackBits,
+        waker: Waker,
+    ) -> Arm {
+        let handle = node.arm(&mut self.locked, deadline, slack, waker);
+        self.counts.armed += u64::from(kind == ArmKind::New);
+        Arm { handle: Some(handle), notify_driver: self.link(next_wake, node, deadline, slack) }
+    }
+
+    /// Releases the node of a timer. Returns its waker if that has cancelled the timer, or how the timer had ended before.
+    #[inline(always)]
+    pub(super) fn release_node(&mut self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
+        let node = handle.node();
+        let Some(waker) = handle.take_armed_waker(&mut self.locked) else {
+            let outcome = node.state().see().outcome();
+            self.put(node);
+            return Err(outcome);
+        };
+        self.counts.cancelled += u64::from(release == Release::Cancelled);
+        self.unlink(node);
+        self.slab.put(node);
+        Ok(waker)
+    }
+
+    /// Moves an armed timer to `deadline`; `None` if it has ended.
+    pub(super) fn move_node(
+        &mut self,
+        next_wake: &NextWake,
+        handle: &NodeHandle,
+        deadline: Time,
+    ) -> Option<NotifyDriver> {
+        let node = handle.node();
+        let Seen::Armed(_) = node.state().see() else { return None };
+        self.unlink(node);
+        node.state().arm(deadline);
+        Some(self.link(next_wake, node, deadline, handle.slack()))
+    }
+
+    /// Exchanges the waker of an armed timer for `new`, and returns the old one; `None` if the timer has ended.
+    pub(super) fn change_waker(&mut self, handle: &NodeHandle, new: &mut Option<Waker>) -> Option<Waker> {
+        handle.change_waker(&mut self.locked, new)
+    }
+
+    /// Places an armed node in the insert buffer, or in its queue.
+    #[inline(always)]
+    fn link(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
+        if slack != SlackBits::ADAPTIVE {
+            return self.link_exact(next_wake, node, deadline, slack);
+        }
+        if deadline.is_never() {
+            return NotifyDriver::No;
+        }
+        if self.insert_buffer.is_full() {
+            self.drain_insert_buffer();
+        }
+        node.set_buffered(&mut self.locked, Some(self.insert_buffer.push(node)));
+        next_wake.set_earlier(SlackQueue::Adaptive, deadline)
+    }
+
+    /// Places the nodes of the insert buffer in their queue.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn drain_insert_buffer(&mut self) {
+        while let Some(node) = self.insert_buffer.pop() {
+            node.set_buffered(&mut self.locked, None);
+            // A node that is not armed any more is in the remote free list, or will be, and needs no place.
+            if let Seen::Armed(deadline) = node.state().see()
+                && !deadline.is_never()
+            {
+                self.insert(SlackQueue::Adaptive, node, deadline);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn link_exact(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
+        let due = slack.round_up(deadline);
+        if due.is_never() {
+            return NotifyDriver::No;
+        }
+        self.insert(SlackQueue::Exact, node, due);
+        self.exact += 1;
+        if slack.class() != SlackClass::Precise {
+            return next_wake.set_earlier(SlackQueue::Exact, due);
+        }
+        self.leads.put(due);
+        next_wake.set_earlier(SlackQueue::Exact, ahead(due))
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, queue: SlackQueue, node: NodeRef, due: Time) {
+        let place = self.queues[queue as usize].insert(&mut self.locked, node, due);
+        node.set_place(&mut self.locked, place);
+    }
+
+    /// Takes a node out of its queue, if it is in one.
+    #[inline(always)]
+    fn unlink(&mut self, node: NodeRef) {
+        let (place, slack) = (node.place(&self.locked), node.slack(&self.locked));
+        if let Some(buffered) = node.buffered(&self.locked) {
+            self.insert_buffer.remove(buffered);
+            node.set_buffered(&mut self.locked, None);
+            return;
+        }
+        if place == Place::NOWHERE {
+            return;
+        }
+        let due = if slack == SlackBits::ADAPTIVE {
+            self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place)
+        } else {
+            self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place)
+        };
+        self.left_queue(node, due, slack);
+    }
+
+    /// Records that a node, which was due at `due` in its queue, is in no queue any more.
+    #[inline(always)]
+    fn left_queue(&mut self, node: NodeRef, due: Time, slack: SlackBits) {
+        node.set_place(&mut self.locked, Place::NOWHERE);
+        if slack != SlackBits::ADAPTIVE {
+            self.exact -= 1;
+            if slack.class() == SlackClass::Precise {
+                self.leads.take(due);
+            }
+        }
+    }
+
+    /// Frees the nodes that other threads have released.
+    pub(super) fn drain_remote_free(&mut self, shard: &Shard) {
+        if shard.remote_free.0.is_empty() {
+            return;
+        }
+        let mut index = shard.remote_free.0.take_all();
+        while index != NONE {
+            let node = self.slab.get(index);
+            let Seen::Returned(next, ended) = node.state().see() else {
+                unreachable!("a node in the remote free list that was not released")
+            };
+            if ended == Ended::Cancelled {
+                self.counts.cancelled += 1;
+            }
+            self.unlink(node);
+            self.put(node);
+            index = next;
+        }
+    }
+
+    /// Frees a node whose timer has ended.
+    #[inline(never)]
+    fn put(&mut self, node: NodeRef) {
+        self.slab.put(node);
+        if let Some(left) = &mut self.left {
+            *left -= 1;
+            if *left == 0 {
+                self.slab.free_all();
+            }
+        }
+    }
+
+    /// Frees the queues, after taking out what is left in them, and the nodes if none is in use.
+    pub(super) fn release(&mut self) {
+        debug_assert!(self.closed);
+        if self.left.is_some() {
+            return;
+        }
+        // A node that its handle has cancelled and has yet to push onto the remote free list is still in its queue.
+        for index in self.slab.indices(0) {
+            self.unlink(self.slab.get(index));
+        }
+        self.queues.iter_mut().for_each(Queue::free);
+        let left = self.slab.in_use();
+        self.left = Some(left);
+        if left == 0 {
+            self.slab.free_all();
+        }
+    }
+
+    /// Fires the timers that are due at `now`, up to a batch, and stores when the shard has to be visited next.
+    pub(super) fn visit(&mut self, shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
+        self.drain_remote_free(shard);
+        self.drain_insert_buffer();
+        let before = batch.len();
+        let more = self.fire_batch(&shard.next_wake, now, batch) == Settled::More;
+        let (exact, lead_in) = self.next_exact(now);
+        shard.next_wake.set([self.next(SlackQueue::Adaptive), exact], lead_in);
+        Visit { fired: batch.len() - before, more }
+    }
+
+    /// Fires the timers that are due at `now` in the order of their deadlines, up to a batch; `More` if that was not all.
+    fn fire_batch(&mut self, next_wake: &NextWake, now: Time, batch: &mut Vec<Waker>) -> Settled {
+        let mut handled = 0;
+        loop {
+            for queue in &mut self.queues {
+                if queue.settle(&mut self.locked, now, STEPS) == Settled::More {
+                    return Settled::More;
+                }
+            }
+            let (queue, alone) = self.first(now);
+            let Some(first) = self.queues[queue as usize].pop(&mut self.locked, now) else { return Settled::Done };
+            let mut ready = [first; AHEAD];
+            let mut count = 1;
+            // Nodes lie anywhere in memory: the processor fetches those that come next while others come out of the queue.
+            while alone && count < AHEAD.min(BATCH - handled) {
+                let Some(next) = self.queues[queue as usize].pop_ready(&mut self.locked, now) else { break };
+                next.0.prefetch();
+                ready[count] = next;
+                count += 1;
+            }
+            self.fire_in_order(next_wake, &mut ready[..count], now, batch);
+            handled += count;
+            if handled >= BATCH {
+                return Settled::More;
+            }
+        }
+    }
+
+    /// Returns the queue that has the earliest timer, and whether it is the only one with timers that are due.
+    fn first(&mut self, now: Time) -> (SlackQueue, bool) {
+        if self.exact == 0 {
+            return (SlackQueue::Adaptive, true);
+        }
+        let [adaptive, exact] = &mut self.queues;
+        match (adaptive.peek(&mut self.locked, now), exact.peek(&mut self.locked, now)) {
+            (_, None) => (SlackQueue::Adaptive, true),
+            (None, Some(_)) => (SlackQueue::Exact, true),
+            (Some(adaptive), Some(exact)) if adaptive < exact => (SlackQueue::Adaptive, false),
+            _ => (SlackQueue::Exact, false),
+        }
+    }
+
+    /// Fires nodes that have come out of their queue, each with the time when it was due there. A node whose deadline was pushed later
+    /// takes its new place: among the others if it is due before the last of them (P3), else in the queue.
+    #[inline(always)]
+    fn fire_in_order(
+        &mut self,
+        next_wake: &NextWake,
+        ready: &mut [(NodeRef, Time)],
+        now: Time,
+        batch: &mut Vec<Waker>,
+    ) {
+        let mut index = 0;
+        while let Some(&(node, due)) = ready.get(index) {
+            index += 1;
+            let slack = node.slack(&self.locked);
+            match node.fire(&mut self.locked, due) {
+                FireNode::Won(deadline, waker) => {
+                    self.left_queue(node, due, slack);
+                    self.counts.fired(now - deadline);
+                    batch.push(waker);
+                }
+                FireNode::NotYet(deadline) => {
+                    let others = ready[index..].iter();
+                    let before = others.take_while(|(_, due)| *due <= slack.round_up(deadline)).count();
+                    if index + before < ready.len() {
+                        index -= 1;
+                        ready[index..=index + before].rotate_left(1);
+                        ready[index + before] = (node, slack.round_up(deadline));
+                        if slack.class() == SlackClass::Precise {
+                            self.leads.take(due);
+                            self.leads.put(slack.round_up(deadline));
+                        }
+                    } else {
+                        self.left_queue(node, due, slack);
+                        self.link_again(next_wake, node, deadline, slack);
+                    }
+                }
+                FireNode::Lost => self.left_queue(node, due, slack),
+            }
+        }
+    }
+
+    /// Puts a node back into its queue, not into the insert buffer: the end of the visit computes the next wake-up from the queues.
+    fn link_again(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) {
+        if slack != SlackBits::ADAPTIVE {
+            let _stored_after_the_visit = self.link_exact(next_wake, node, deadline, slack);
+        } else if !deadline.is_never() {
+            self.insert(SlackQueue::Adaptive, node, deadline);
+        }
+    }
+
+    /// Stops the timer of a node, if it had not ended.
+    pub(super) fn stop(&mut self, node: NodeRef, batch: &mut Vec<Waker>) {
+        if let Some(waker) = node.stop(&mut self.locked) {
+            self.unlink(node);
+            self.counts.stopped += 1;
+            batch.push(waker);
+        }
+    }
+
+    /// Returns when a queue has to be visited next.
+    pub(super) fn next(&self, queue: SlackQueue) -> Time {
+        self.queues[queue as usize].next_wakeup().unwrap_or(Time::NEVER)
+    }
+
+    /// Returns when the queue for exact slack has to be visited after a visit at `now`, and whether the driver stays awake until then
+    /// because a precise timer is due within [`LEAD`]. The driver does not stay awake for the other timers of that queue (D73).
+    fn next_exact(&self, now: Time) -> (Time, bool) {
+        let next = self.next(SlackQueue::Exact);
+        match self.leads.first().map(ahead) {
+            Some(early) if early > now => (next.min(early), false),
+            Some(_) => (next, true),
+            None => (next, false),
+        }
+    }
+}
+
+impl Busy for ShardInner {
+    #[inline(always)]
+    fn visits(&self) -> u64 {
+        self.counts.armed + self.counts.cancelled
+    }
+}

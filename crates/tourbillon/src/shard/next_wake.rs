@@ -1,0 +1,87 @@
+//! When a shard has to be visited next: what its threads tell the driver.
+
+use tourbillon_queue::{Span, Time};
+
+use crate::slack::{LEAD, SlackBits};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+
+/// When the driver has to visit a shard next, for each of its queues; `NEVER` for an empty one.
+///
+/// A thread writes it under the shard's lock, and the driver reads it without.
+pub(crate) struct NextWake {
+    times: [AtomicU64; 2],
+    /// Whether the last visit has found a precise timer that is due within [`LEAD`]: the driver stays awake until then.
+    lead_in: AtomicBool,
+}
+
+/// A queue of a shard: timers with adaptive slack are in one, all others in the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum SlackQueue {
+    Adaptive,
+    Exact,
+}
+
+/// Whether a change has made a next visit earlier than the driver may know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum NotifyDriver {
+    /// The driver has to be [told](crate::core::Core::tell).
+    Yes,
+    No,
+}
+
+impl NextWake {
+    pub(super) fn new() -> NextWake {
+        NextWake { times: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)], lead_in: AtomicBool::new(false) }
+    }
+
+    /// Returns when this queue has to be visited next.
+    #[inline(always)]
+    pub(crate) fn get(&self, queue: SlackQueue) -> Time {
+        Time::from_nanos(self.times[queue as usize].load(Ordering::SeqCst))
+    }
+
+    /// Returns when the shard has to be visited next; no timer with adaptive slack is worth a visit before `floor`.
+    pub(crate) fn next(&self, floor: Time) -> Time {
+        self.get(SlackQueue::Adaptive).max(floor).min(self.get(SlackQueue::Exact))
+    }
+
+    /// Moves the next visit of a queue forward to `at`, if it is later. The caller holds the lock of the shard.
+    #[inline(always)]
+    pub(super) fn set_earlier(&self, queue: SlackQueue, at: Time) -> NotifyDriver {
+        let wake = &self.times[queue as usize];
+        if at.as_nanos() >= wake.load(Ordering::Relaxed) {
+            return NotifyDriver::No;
+        }
+        // Sequentially consistent: the caller then reads the driver's plan, see `DriverShared::plan`.
+        wake.store(at.as_nanos(), Ordering::SeqCst);
+        NotifyDriver::Yes
+    }
+
+    /// Stores the next visits after a visit. The caller holds the lock of the shard.
+    pub(super) fn set(&self, times: [Time; 2], lead_in: bool) {
+        for (wake, time) in self.times.iter().zip(times) {
+            wake.store(time.as_nanos(), Ordering::Release);
+        }
+        self.lead_in.store(lead_in, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last visit has found a precise timer that is due within [`LEAD`].
+    pub(crate) fn is_lead_in(&self) -> bool {
+        self.lead_in.load(Ordering::Relaxed)
+    }
+}
+
+impl SlackBits {
+    /// Returns the queue that has the timers with this slack.
+    #[inline(always)]
+    pub(crate) fn queue(self) -> SlackQueue {
+        if self == SlackBits::ADAPTIVE { SlackQueue::Adaptive } else { SlackQueue::Exact }
+    }
+}
+
+/// Returns when the driver wakes up for a precise timer that is due at `due`.
+pub(super) fn ahead(due: Time) -> Time {
+    due - Span::from(LEAD)
+}
