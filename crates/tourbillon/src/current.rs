@@ -8,9 +8,10 @@ use std::time::{Duration, Instant as StdInstant};
 
 use crate::core::thread_shard::{self, ThreadShard, current};
 use crate::engine::Engine;
-use crate::entry::{Entry, MayBePast};
+use crate::entry::Entry;
 use crate::instant::Instant;
 use crate::outcome::Outcome;
+use crate::shard::NotifyDriver;
 
 /// With the current home.
 #[inline(always)]
@@ -104,16 +105,16 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn polled(duration: Duration, context: &mut Context<'_>) -> (Entry, Poll<Outcome>) {
         let mut waker = Some(context.waker().clone());
-        let may_be_past = if duration.is_zero() { MayBePast::Yes } else { MayBePast::No };
-        let (mut entry, arming) = with_current(|local| {
-            let mut entry = Entry::idle(local, local.deadline(duration));
-            let has_capacity = local.core().capacity.is_some();
-            let arming = (!has_capacity).then(|| entry.arm_on(local, may_be_past, &mut waker));
-            (entry, arming)
-        });
-        let armed = arming.and_then(|arming| entry.finish_arming(arming, waker).ok());
-        let poll = armed.unwrap_or_else(|| entry.poll(context));
-        (entry, poll)
+        let Some((entry, notify_driver)) = with_current(|local| Entry::armed_on(local, duration, &mut waker)) else {
+            drop(waker);
+            let mut entry = Entry::after(duration);
+            let poll = entry.poll(context);
+            return (entry, poll);
+        };
+        if notify_driver == NotifyDriver::Yes {
+            entry.tell();
+        }
+        (entry, Poll::Pending)
     }
 }
 

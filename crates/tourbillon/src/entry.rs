@@ -16,6 +16,7 @@
 
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tourbillon_queue::Time;
 
@@ -61,18 +62,10 @@ enum Phase {
     Stopped = 3,
 }
 
-/// Whether the deadline of an entry may be past when it is armed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MayBePast {
-    Yes,
-    /// It was computed just now, from a duration that is not zero.
-    No,
-}
-
 /// The outcome of [`Entry::arm_on`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Arming {
+enum Arming {
     Armed(NotifyDriver),
     /// The deadline is past: nothing was armed.
     Past,
@@ -273,16 +266,16 @@ impl Entry {
             return self.arm_within_capacity(waker);
         }
         let mut waker = Some(waker.clone());
-        let arming = thread_shard::with(self.core_ptr(), |local| self.arm_on(local, MayBePast::Yes, &mut waker));
+        let arming = thread_shard::with(self.core_ptr(), |local| self.arm_on(local, &mut waker));
         self.finish_arming(arming, waker)
     }
 
     /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, for a caller that has found the thread's shard of that
     /// engine. The caller then calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
     #[inline(always)]
-    pub(crate) fn arm_on(&mut self, local: &ThreadShard, may_be_past: MayBePast, waker: &mut Option<Waker>) -> Arming {
+    fn arm_on(&mut self, local: &ThreadShard, waker: &mut Option<Waker>) -> Arming {
         let (due, slack) = (self.due(), self.slack());
-        if may_be_past == MayBePast::Yes && is_past_at_first_sight(local, due, slack) {
+        if is_past_at_first_sight(local, due, slack) {
             return Arming::Past;
         }
         let Some(taken) = waker.take() else { return Arming::Past };
@@ -292,9 +285,32 @@ impl Entry {
         Arming::Armed(armed.notify_driver)
     }
 
+    /// Returns an armed entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. `None`: the waker is
+    /// still there, and the entry has to be created and polled, because it may be due already, or there may be no room for it. The
+    /// caller tells the driver, if it has to be told, outside of the closure that has `local`.
+    #[inline(always)]
+    pub(crate) fn armed_on(
+        local: &ThreadShard,
+        duration: Duration,
+        waker: &mut Option<Waker>,
+    ) -> Option<(Entry, NotifyDriver)> {
+        let core = local.core();
+        if core.capacity.is_some() || duration.is_zero() {
+            return None;
+        }
+        let deadline = core.deadline(local.deadline(duration));
+        let mut refused = None;
+        let armed = local.shard().arm(ArmKind::New, deadline, core.slack, waker.take()?, &mut refused);
+        *waker = refused;
+        let target = Target::node(armed.handle?, false);
+        // From here on the entry keeps the core.
+        let _kept = local.take_ref();
+        Some((Entry { target, deadline }, armed.notify_driver))
+    }
+
     /// Does what is left of arming outside of the thread's shard: tells the driver, or drops the waker that was not used.
     #[inline(always)]
-    pub(crate) fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
+    fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
         if let Arming::Armed(notify_driver) = arming {
             if notify_driver == NotifyDriver::Yes {
                 self.tell();
@@ -856,8 +872,6 @@ fn is_past_at_first_sight(local: &ThreadShard, deadline: Time, slack: SlackBits)
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{Clock, Engine};
 
