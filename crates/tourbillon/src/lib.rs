@@ -142,7 +142,7 @@
 //! `auto_advance` does nothing, and though it compiles for macOS and Windows nobody has run it there.
 //!
 //! # Guides
-//! In the repository: `docs/moving-from-tokio.md`, `docs/testing-with-virtual-time.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
+//! In the repository: `docs/guide/moving-from-tokio.md`, `docs/guide/testing-with-virtual-time.md`, `docs/guide/choosing-slack.md`, `docs/guide/which-queue.md`; and `ARCHITECTURE.md` for how it
 //! works.
 
 #![cfg_attr(
@@ -211,12 +211,15 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 
-    #[doc = include_str!("../../../docs/moving-from-tokio.md")]
+    #[doc = include_str!("../../../docs/guide/moving-from-tokio.md")]
     struct MovingFromTokio;
 
-    #[doc = include_str!("../../../docs/choosing-slack.md")]
+    #[doc = include_str!("../../../docs/guide/choosing-slack.md")]
     struct ChoosingSlack;
 
-    #[doc = include_str!("../../../docs/which-queue.md")]
+    #[doc = include_str!("../../../docs/guide/which-queue.md")]
     struct WhichQueue;
+
+    #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
+    struct JobsAndCron;
 }
