@@ -118,7 +118,7 @@ mod readmes {
     #[doc = include_str!("../../../README.md")]
     struct OfTheProject;
 
-    #[doc = include_str!("../../../docs/testing-with-virtual-time.md")]
+    #[doc = include_str!("../../../docs/guide/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
 
     #[doc = include_str!("../README.md")]

@@ -1,11 +1,11 @@
-//! Timers for Rust servers: deadlines on millions of things at once.
+//! Timers for Rust servers: sleeps, timeouts, intervals, delay queues, deadlines, timers with callbacks and repeating jobs, under any
+//! executor or none.
 //!
-//! Sleeps, timeouts, intervals, delay queues, deadlines, timers with callbacks and repeating jobs, under any executor or none.
-//! Nearly all timers are cancelled before they fire, so arming and cancelling are what is cheap here: each thread does both in a
-//! shard of its own. What does fire fires once, and never early.
+//! Most timers of a server are cancelled before they fire, so arming and cancelling are cheap: each thread does both in a shard of its own.
+//! A timer that fires does so once, and never early.
 //!
 //! # Ten lines
-//! [`time`] has the names and meanings of `tokio::time`. To move, change the `use` line:
+//! [`time`] has the names and meanings of `tokio::time`. To migrate, change the `use` line:
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,7 +21,7 @@
 //! }
 //! ```
 //!
-//! Deadlines nest: what is called under one knows of it, and takes no longer.
+//! Deadlines nest: a function called inside a scope can read the deadline, and ends no later.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +37,7 @@
 //! # });
 //! ```
 //!
-//! Without `async`: callbacks, each called once, with how it ended.
+//! Without `async`: each callback is called once, with the outcome.
 //!
 //! ```
 //! use std::sync::mpsc::channel;
@@ -50,7 +50,7 @@
 //! assert_eq!(receiver.recv(), Ok(Outcome::Fired));
 //! ```
 //!
-//! Jobs under keys run on threads of their own, every so often:
+//! A scheduler runs keyed jobs on its own threads, by interval or cron line:
 //!
 //! ```
 //! use std::sync::mpsc::channel;
@@ -65,7 +65,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Time can be virtual, for tests (feature `test-util`): an hour takes no time, and to the nanosecond an hour.
+//! Tests can use virtual time (feature `test-util`): an hour passes at once, and the clock shows exactly an hour more.
 //!
 //! ```
 //! # #[cfg(feature = "test-util")] {
@@ -83,67 +83,61 @@
 //! # Which surface
 //! | to | use |
 //! |---|---|
-//! | wait, give up in time, do something every so often, in `async` code | [`time`] |
-//! | give up in time, through many calls | [`time::Deadline`] |
-//! | wait for many things, each with its own time | [`DelayQueue`] |
-//! | share a timer between threads; be called when it expires | [`Timer`] |
-//! | start timers under a name, cancel them together and know how many that were | [`NamedTimers`] |
-//! | run jobs under keys, every so often, on a few threads | [`Scheduler`] |
-//! | run them by the clock on the wall, in some time zone | [`Scheduler`] with `Cron` (feature `cron`) |
-//! | choose clock, slack, capacity, driver; read what was counted | [`Engine`] |
+//! | wait, give up in time, or repeat, in `async` code | [`time`] |
+//! | put one deadline on a whole call tree | [`time::Deadline`] |
+//! | keep many items, each with its own expiry | [`DelayQueue`] |
+//! | share a timer between threads, with callbacks | [`Timer`] |
+//! | start timers under a name and cancel them together | [`NamedTimers`] |
+//! | run keyed jobs by interval, on a few threads | [`Scheduler`] |
+//! | run them at times of day, in a time zone | [`Scheduler`] with `Cron` (feature `cron`) |
+//! | choose clock, slack, capacity or driver; read statistics | [`Engine`] |
 //!
 //! # Which executor
-//! Any: Tokio, smol, a `block_on` of your own, several of them in one process. A timer needs nothing of an executor but the
-//! waker that it is polled with, no context, no runtime that was started before, and it can be made, polled, moved and dropped
-//! on different threads. By default the global [`Engine`] watches all timers on one thread of its own, which starts when the
-//! first timer is used and sleeps while nothing is due. It goes on while every thread of the executor is blocked.
+//! Any: Tokio, smol, your own `block_on`, several of them in one process. A timer needs only the waker that it is polled with, and can be
+//! made, polled, moved and dropped on different threads. By default the global [`Engine`] drives all timers on one thread of its own, which
+//! starts when the first timer is used and sleeps while nothing is due. It fires timers even while every thread of the executor is blocked.
 //!
-//! An [`Engine`] of one's own has its own [`Clock`], [`Slack`], capacity and [`Driver`]: a thread, a task on a Tokio
-//! runtime, or whoever calls [`Engine::turn`], for instance the loop of a game or a simulator. A runtime's thread can turn its
-//! own shard: [`Worker`].
+//! An [`Engine`] of your own has its own [`Clock`], [`Slack`], capacity and [`Driver`]: a thread, a task on a Tokio runtime, or the caller of
+//! [`Engine::turn`], for instance the loop of a game or a simulator. A thread of a runtime can drive its own shard: [`Worker`].
 //!
 //! # Features
-//! `tokio` is on by default. None changes what another does.
+//! `tokio` is on by default. No feature changes the behaviour of another.
 //!
-//! **`cron`**: `Cron` is a line of a crontab in a time zone, and knows when it is due next, through the gaps and overlaps of
-//! summer time. Lines are read by the crate `croner`; zones are those of the crate `jiff`: the system's, or where it has
-//! none a copy that is built in (0.2 MB). A [`Scheduler`] takes it as the plan of a job, on Linux,
-//! where the wall clock can be waited for.
+//! **`cron`**: `Cron` is a line of a crontab in a time zone. It computes when it is due next, through the gaps and overlaps of summer time.
+//! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). On Linux a
+//! [`Scheduler`] takes it as the plan of a job.
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
 //!
-//! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper asks for: for `header_read_timeout`, HTTP/2
-//! keep-alive and its other timeouts.
+//! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper needs for `header_read_timeout`, HTTP/2 keep-alive and its other
+//! timeouts.
 //!
-//! **`metrics`**: `adapters::metrics::Exporter` publishes what an engine counts, timers armed, fired, cancelled, stopped and
-//! pending, and a histogram of how late they fired, to the recorder of the crate `metrics`, at your pace. The same numbers
-//! are in [`Engine::stats`] without any feature.
+//! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of an engine to the recorder of the crate `metrics`: timers armed,
+//! fired, cancelled, stopped and pending, and a histogram of their lateness. [`Engine::stats`] has the same numbers without any feature.
 //!
-//! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. In a current-thread Tokio runtime virtual time is Tokio's own
-//! clock; elsewhere it belongs to the runtime or the thread. For tests: a timer looks which runtime it is made in, and timers of a
-//! current-thread runtime are driven by that runtime, to Tokio's millisecond, also while its clock runs.
+//! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. On a current-thread Tokio runtime virtual time is Tokio's own clock;
+//! elsewhere it belongs to the runtime or the thread. For tests: each timer looks up the runtime that it is made in, and a current-thread
+//! runtime drives its timers, to Tokio's millisecond, also while its clock runs.
 //!
-//! **`tokio`** (default): timers follow the clock of a current-thread Tokio runtime that was built paused (`start_paused`), so that tests
-//! of what depends on this crate work without a word; and `Driver::tokio` (Linux only) makes the driver a task on a Tokio runtime, which
-//! saves a hop between threads for a program that lives on one runtime. A program without Tokio saves the dependency with
-//! `default-features = false`.
+//! **`tokio`** (default): timers follow the clock of a current-thread Tokio runtime that was built paused (`start_paused`), so that tests of
+//! crates that depend on this one need no feature. `Driver::tokio` (Linux only) makes the driver a task on a Tokio runtime, which saves a hop
+//! between threads. Without Tokio, save the dependency with `default-features = false`.
 //!
-//! **`tower`**: `adapters::tower::TimeoutLayer` puts a timeout on each request to a service, the same for all or by the
-//! request, with the deadline in force as a [`Deadline`](time::Deadline) scope.
+//! **`tower`**: `adapters::tower::TimeoutLayer` puts a timeout on each request to a service, the same for all or chosen by the request, and
+//! makes it the current [`Deadline`](time::Deadline).
 //!
-//! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker
-//! or a callback that panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a
-//! second.
+//! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker or a callback that
+//! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second.
 //!
 //! # Platforms
-//! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are
-//! biased to them (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as
-//! some containers do, ordinary locks and a condition variable take its place. On other systems those are all there is,
-//! `auto_advance` does nothing, and though it compiles for macOS and Windows nobody has run it there.
+//! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are biased to them
+//! (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as in some containers, the engine
+//! uses ordinary locks and a condition variable. On other systems it has only those, and `auto_advance` does nothing; it compiles for macOS
+//! and Windows and has not been run there.
 //!
 //! # Guides
-//! In the repository: `docs/moving-from-tokio.md`, `docs/testing-with-virtual-time.md`, `docs/choosing-slack.md`, `docs/which-queue.md`; and `ARCHITECTURE.md` for how it
-//! works.
+//! In the folder `docs/guide` of the repository: moving from `tokio::time`, testing with virtual time, choosing slack, jobs and cron, which
+//! queue. `ARCHITECTURE.md` says how it works.
 
 #![cfg_attr(
     any(loom, miri, shuttle),
@@ -213,12 +207,15 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 
-    #[doc = include_str!("../../../docs/moving-from-tokio.md")]
+    #[doc = include_str!("../../../docs/guide/moving-from-tokio.md")]
     struct MovingFromTokio;
 
-    #[doc = include_str!("../../../docs/choosing-slack.md")]
+    #[doc = include_str!("../../../docs/guide/choosing-slack.md")]
     struct ChoosingSlack;
 
-    #[doc = include_str!("../../../docs/which-queue.md")]
+    #[doc = include_str!("../../../docs/guide/which-queue.md")]
     struct WhichQueue;
+
+    #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
+    struct JobsAndCron;
 }
