@@ -13,7 +13,7 @@ use crate::text;
 /// Timers that keep their promises, checked on your own machine.
 #[derive(Parser)]
 #[command(name = "tourbillon", version, args_conflicts_with_subcommands = true)]
-pub(crate) struct Cli {
+pub(crate) struct TourbillonArgs {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn nothing_said_is_check_and_flags_need_no_subcommand() {
-        let cli =
-            Cli::try_parse_from(["tourbillon", "--for", "2s", "--seed", "7"]).unwrap_or_else(|error| panic!("{error}"));
+        let cli = TourbillonArgs::try_parse_from(["tourbillon", "--for", "2s", "--seed", "7"])
+            .unwrap_or_else(|error| panic!("{error}"));
         assert!(cli.command.is_none() && cli.check.lasts == Duration::from_secs(2) && cli.check.seed() == 7);
     }
 }

@@ -11,22 +11,22 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure, measure_pending, per_operation,
-    settle, wait_until_quiet,
+    BenchEntry, FAR, Metrics, PendingOptions, SystemChoice, WarmUp, arm, far_durations, in_poll, measure,
+    measure_pending, per_operation, settle, wait_until_quiet,
 };
-use crate::look::own_cpu;
-use crate::report::Report;
+use crate::process_usage::own_cpu_time;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, native, pingora, tokio, tourbillon_rt};
+use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingora, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ChurnOptions {
     #[command(flatten)]
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingOptions,
     /// Only these numbers of sleeps that live at a time, in the cases where a sleep is not dropped at once.
     #[arg(long, value_delimiter = ',')]
     window: Vec<usize>,
@@ -61,7 +61,7 @@ const WINDOW_PENDING: usize = 100_000;
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &ChurnOptions, report: &mut BenchReport) {
     let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let pending = options.pending.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     let window = if options.window.is_empty() { WINDOW } else { &options.window };
     for &pending in pending {
-        let work = Work { pending, window: 0, driver: Driver::Fresh, durations: durations.clone() };
+        let work = ChurnWork { pending, window: 0, driver: DriverState::Fresh, durations: durations.clone() };
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
         // Those that are pending are armed anew for each round.
@@ -78,12 +78,12 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let turned = pending.iter().map(|&pending| (0, pending));
     let windows = window.iter().map(|&window| (window, WINDOW_PENDING));
     for (window, pending) in turned.chain(windows) {
-        let work = Work { pending, window, driver: Driver::Turned, durations: durations.clone() };
+        let work = ChurnWork { pending, window, driver: DriverState::Turned, durations: durations.clone() };
         measure_pending(entries(&work, choice), choice, choice.rounds(9, 3), WarmUp::Yes, report);
     }
 }
 
-fn entries(work: &Work, choice: &Choice) -> Vec<Entry> {
+fn entries(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
@@ -99,10 +99,11 @@ fn entries(work: &Work, choice: &Choice) -> Vec<Entry> {
     entries
 }
 
-fn native(work: &Work, choice: &Choice) -> Vec<Entry> {
-    let (operations, turned) = (work.durations.len(), usize::from(work.driver == Driver::Turned));
+fn native(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
+    let (operations, turned) = (work.durations.len(), usize::from(work.driver == DriverState::Turned));
     let arguments = vec![FAR.as_nanos() as usize, work.pending, operations, work.window, turned];
-    let work = native::Work { scenario: "churn", case: work.case(), arguments, process: native::Life::Case };
+    let work =
+        native::NativeWork { scenario: "churn", case: work.case(), arguments, process: native::ProcessLife::Case };
     native::entries(choice, &work, move |answer| {
         let metrics = [WALL, CPU].into_iter().zip(answer);
         metrics.map(|(metric, nanos)| (metric, nanos / operations as f64)).collect()
@@ -111,30 +112,30 @@ fn native(work: &Work, choice: &Choice) -> Vec<Entry> {
 
 /// What a round is to do.
 #[derive(Clone)]
-struct Work {
+struct ChurnWork {
     /// So many others are pending.
     pending: usize,
     /// A sleep is dropped when so many others have been created after it; 0: at once.
     window: usize,
-    driver: Driver,
+    driver: DriverState,
     durations: Arc<[Duration]>,
 }
 
 /// What the runtime has done before a round is timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Driver {
+enum DriverState {
     /// It is new, and has done nothing but arm those that are to be pending.
     Fresh,
     /// It has gone round since they were armed, as in a server that has run for a while.
     Turned,
 }
 
-impl Work {
+impl ChurnWork {
     fn case(&self) -> String {
         match (self.driver, self.window) {
-            (Driver::Fresh, _) => format!("pending={}", self.pending),
-            (Driver::Turned, 0) => format!("pending={},driver=turned", self.pending),
-            (Driver::Turned, window) => format!("pending={},driver=turned,window={window}", self.pending),
+            (DriverState::Fresh, _) => format!("pending={}", self.pending),
+            (DriverState::Turned, 0) => format!("pending={},driver=turned", self.pending),
+            (DriverState::Turned, window) => format!("pending={},driver=turned,window={window}", self.pending),
         }
     }
 }
@@ -145,12 +146,12 @@ type Held<F> = Vec<Pin<Box<F>>>;
 fn entry<F, R, T>(
     system: &'static str,
     runtime: impl Fn() -> R + 'static,
-    work: &Work,
-    round: impl Fn(Work, Held<F>) -> T + 'static,
-) -> Entry
+    work: &ChurnWork,
+    round: impl Fn(ChurnWork, Held<F>) -> T + 'static,
+) -> BenchEntry
 where
     F: Future + 'static,
-    R: Runtime<T> + 'static,
+    R: TaskRunner<T> + 'static,
     T: Future<Output = (Metrics, Held<F>)>,
 {
     let work = work.clone();
@@ -160,23 +161,23 @@ where
         Box::new(move || {
             let mut runtime = kept.take().unwrap_or_else(&runtime);
             let (metrics, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
-            if work.driver == Driver::Turned {
+            if work.driver == DriverState::Turned {
                 (held, kept) = (still_held, Some(runtime));
             }
             metrics
         }) as _
     };
-    Entry { system, case, start: Box::new(start) }
+    BenchEntry { system, case, start: Box::new(start) }
 }
 
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (Metrics, Held<F>) {
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: ChurnWork, mut held: Held<F>) -> (Metrics, Held<F>) {
     if held.len() < work.pending {
         held = arm(&sleep, &far_durations(work.pending, &mut Random::new(1))).await;
     }
-    if work.driver == Driver::Turned {
+    if work.driver == DriverState::Turned {
         settle(&sleep).await;
     }
-    let before = own_cpu();
+    let before = own_cpu_time();
     let nanos = in_poll(|_| match work.window {
         0 => arm_and_cancel(&sleep, &work.durations),
         window => arm_and_cancel_oldest(&sleep, &work.durations, window),
@@ -184,7 +185,7 @@ async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: H
     let nanos = nanos.await;
     // With what it has left to a thread in the background.
     wait_until_quiet();
-    let cpu = per_operation(own_cpu() - before, work.durations.len());
+    let cpu = per_operation(own_cpu_time() - before, work.durations.len());
     (vec![(WALL, nanos), (CPU, cpu)], held)
 }
 

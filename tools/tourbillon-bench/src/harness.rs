@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::Common;
-use crate::look::own_cpu;
+use crate::process_usage::own_cpu_time;
 use crate::progress::progress;
-use crate::report::{Figure, Report, median};
+use crate::report::{BenchReport, Figure, median};
 
 /// What every scenario with a clock understands.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Choice {
+pub(crate) struct SystemChoice {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Only these systems.
@@ -29,7 +29,7 @@ pub(crate) struct Choice {
     rounds: Option<u32>,
 }
 
-impl Choice {
+impl SystemChoice {
     /// Leaves when a system was asked for that does not take part.
     pub(crate) fn check(&self, systems: &[&str]) {
         if let Some(name) = self.system.iter().find(|name| !systems.contains(&name.as_str())) {
@@ -51,15 +51,15 @@ impl Choice {
 
 /// What a scenario understands that has timers pending.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Pending {
+pub(crate) struct PendingOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these numbers of pending timers.
     #[arg(long, value_delimiter = ',')]
     pending: Vec<usize>,
 }
 
-impl Pending {
+impl PendingOptions {
     /// How many are pending: as asked for, or by default.
     pub(crate) fn numbers<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
         if self.pending.is_empty() { default } else { &self.pending }
@@ -67,15 +67,15 @@ impl Pending {
 }
 
 /// A system in a case of a scenario.
-pub(crate) struct Entry {
+pub(crate) struct BenchEntry {
     pub(crate) system: &'static str,
     pub(crate) case: String,
     /// Sets the case up.
-    pub(crate) start: Box<dyn FnOnce() -> Round>,
+    pub(crate) start: Box<dyn FnOnce() -> RoundFn>,
 }
 
 /// Measures once.
-pub(crate) type Round = Box<dyn FnMut() -> Metrics>;
+pub(crate) type RoundFn = Box<dyn FnMut() -> Metrics>;
 
 /// What a round found: the metrics and their values.
 pub(crate) type Metrics = Vec<(&'static str, f64)>;
@@ -90,11 +90,11 @@ pub(crate) enum WarmUp {
 
 /// Runs entries beside which timers are pending, and says so when it took so long that those have fired.
 pub(crate) fn measure_pending(
-    entries: Vec<Entry>,
-    choice: &Choice,
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
     rounds: usize,
     warm_up: WarmUp,
-    report: &mut Report,
+    report: &mut BenchReport,
 ) {
     let start = Instant::now();
     measure(entries, choice, rounds, warm_up, report);
@@ -104,7 +104,13 @@ pub(crate) fn measure_pending(
 }
 
 /// Runs some entries side by side. Those that nobody asked for are left out.
-pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp, report: &mut Report) {
+pub(crate) fn measure(
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
+    rounds: usize,
+    warm_up: WarmUp,
+    report: &mut BenchReport,
+) {
     for entry in run_rounds(entries, choice, rounds, warm_up) {
         for (metric, values) in entry.figures {
             report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
@@ -115,7 +121,7 @@ pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_
 /// The metrics between which the median lies, with a probability of 95 % if the rounds are independent.
 #[cfg(feature = "virtual")]
 #[derive(Clone, Copy)]
-pub(crate) struct Interval {
+pub(crate) struct IntervalMetrics {
     pub(crate) low: &'static str,
     pub(crate) high: &'static str,
 }
@@ -123,12 +129,12 @@ pub(crate) struct Interval {
 /// Runs entries with one metric side by side, as [`measure`] does, and also reports how sure its median is.
 #[cfg(feature = "virtual")]
 pub(crate) fn measure_with_interval(
-    entries: Vec<Entry>,
-    choice: &Choice,
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
     rounds: usize,
     warm_up: WarmUp,
-    interval: Interval,
-    report: &mut Report,
+    interval: IntervalMetrics,
+    report: &mut BenchReport,
 ) {
     for entry in run_rounds(entries, choice, rounds, warm_up) {
         for (metric, values) in entry.figures {
@@ -140,17 +146,17 @@ pub(crate) fn measure_with_interval(
     }
 }
 
-fn run_rounds(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp) -> Vec<Running> {
+fn run_rounds(entries: Vec<BenchEntry>, choice: &SystemChoice, rounds: usize, warm_up: WarmUp) -> Vec<RunningEntry> {
     let rounds_not_counted = match warm_up {
         WarmUp::Yes => 1,
         WarmUp::No => 0,
     };
-    let entries: Vec<Entry> = entries.into_iter().filter(|entry| choice.wants(entry.system)).collect();
+    let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.wants(entry.system)).collect();
     let progress = progress(entries.len() * (1 + rounds_not_counted + rounds));
     let mut running = Vec::new();
-    for Entry { system, case, start } in entries {
+    for BenchEntry { system, case, start } in entries {
         progress.set_message(format!("{system}, {case}: setting up"));
-        running.push(Running { system, case, round: start(), figures: Vec::new() });
+        running.push(RunningEntry { system, case, round: start(), figures: Vec::new() });
         progress.inc(1);
     }
     for round in 0..rounds_not_counted + rounds {
@@ -169,15 +175,15 @@ fn run_rounds(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: Warm
 }
 
 /// An entry that is set up.
-struct Running {
+struct RunningEntry {
     system: &'static str,
     case: String,
-    round: Round,
+    round: RoundFn,
     /// What the rounds so far gave, by metric.
     figures: Vec<(&'static str, Vec<f64>)>,
 }
 
-impl Running {
+impl RunningEntry {
     fn keep(&mut self, figures: Metrics) {
         for (metric, value) in figures {
             match self.figures.iter_mut().find(|(name, _)| *name == metric) {
@@ -193,9 +199,9 @@ pub(crate) fn wait_until_quiet() {
     const LOOK: Duration = Duration::from_millis(5);
     const QUIET: Duration = Duration::from_micros(500);
     for _ in 0..400 {
-        let before = own_cpu();
+        let before = own_cpu_time();
         std::thread::sleep(LOOK);
-        if own_cpu() - before < QUIET {
+        if own_cpu_time() - before < QUIET {
             break;
         }
     }

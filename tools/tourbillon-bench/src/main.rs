@@ -3,27 +3,27 @@
 //! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line; `all` runs every scenario. What
 //! each scenario does, and which systems take part, is in this crate's README.
 
-mod all;
+mod all_scenarios;
+mod child_process;
 mod churn;
 mod contend;
 mod cross;
+mod figure_line;
 mod fire;
 mod harness;
 mod io;
 mod jobs;
 mod lateness;
-mod line;
-mod look;
 mod machine;
 mod memory;
 mod percentiles;
 mod plot;
-mod process;
+mod process_usage;
 mod progress;
 mod queue;
 mod report;
 mod reset;
-mod results;
+mod results_folder;
 mod systems;
 mod table;
 mod virtual_time;
@@ -32,13 +32,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::harness::Pending;
-use crate::report::Report;
+use crate::harness::PendingOptions;
+use crate::report::BenchReport;
 
 /// Measures Tourbillon against other timers.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
+struct BenchArgs {
     #[command(subcommand)]
     scenario: Scenario,
 }
@@ -46,41 +46,41 @@ struct Cli {
 #[derive(Subcommand)]
 enum Scenario {
     /// Every scenario, one after the other; with `--out` also as a folder with figures, tables and plots.
-    All(all::Options),
+    All(all_scenarios::AllOptions),
     /// The timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending.
-    Queue(queue::Options),
+    Queue(queue::QueueOptions),
     /// One thread arms and cancels sleeps, with up to a million others pending.
-    Churn(churn::Options),
+    Churn(churn::ChurnOptions),
     /// Several threads of a runtime arm and cancel sleeps at the same time.
-    Contend(contend::Options),
+    Contend(contend::ContendOptions),
     /// One thread arms sleeps, another drops them.
-    Cross(Pending),
+    Cross(PendingOptions),
     /// The deadline of a pending sleep is pushed later.
-    Reset(Pending),
+    Reset(PendingOptions),
     /// CPU time a fire, when a million sleeps come due over two seconds.
-    Fire(Pending),
+    Fire(PendingOptions),
     /// How late tasks run after their sleeps, and CPU time a fire.
-    Lateness(lateness::Options),
+    Lateness(lateness::LatenessOptions),
     /// Servers on loopback: what timeouts cost them, how late their replies are, whether they are idle when they can be.
-    Io(io::Options),
+    Io(io::IoOptions),
     /// What the scenario `io` runs in a process of its own.
     #[command(hide = true)]
-    IoOf(io::Of),
+    IoOf(io::IoServerArgs),
     /// Keyed jobs that repeat: what they cost to schedule, to keep and to run.
-    Jobs(jobs::Options),
+    Jobs(jobs::JobsOptions),
     /// What the scenario `jobs` runs in a process of its own.
     #[command(hide = true)]
-    JobsMemoryOf(jobs::Of),
+    JobsMemoryOf(jobs::JobsMemoryArgs),
     /// Resident bytes a pending sleep.
-    Memory(Pending),
+    Memory(PendingOptions),
     /// What the scenario `memory` runs in a process of its own.
     #[command(hide = true)]
-    MemoryOf(memory::Of),
+    MemoryOf(memory::MemoryArgs),
     /// How soon sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
-    VirtualTime(virtual_time::Options),
+    VirtualTime(virtual_time::VirtualOptions),
     /// Plots of figures that `--json` has printed, or `all --out` has written.
-    Plot(plot::Options),
+    Plot(plot::PlotOptions),
 }
 
 /// What every scenario understands.
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         eprintln!("warning: this is a debug build; its figures mean nothing (use --release)");
     }
-    match run(Cli::parse().scenario) {
+    match run(BenchArgs::parse().scenario) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 fn run(scenario: Scenario) -> Result<(), String> {
     use Scenario as S;
     match scenario {
-        S::All(options) => return all::run(&options),
+        S::All(options) => return all_scenarios::run(&options),
         S::Plot(options) => return plot::run(&options),
         S::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
         S::Churn(options) => report("churn", &options.pending.choice.common, |report| churn::run(&options, report)),
@@ -135,8 +135,8 @@ fn run(scenario: Scenario) -> Result<(), String> {
 }
 
 /// Runs a scenario and prints what it found.
-fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut Report)) {
-    let mut report = Report::new(scenario, common.json);
+fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut BenchReport)) {
+    let mut report = BenchReport::new(scenario, common.json);
     run(&mut report);
     report.finish();
 }
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound_and_has_every_scenario() {
-        let command = super::Cli::command();
+        let command = super::BenchArgs::command();
         command.clone().debug_assert();
-        for scenario in super::all::SCENARIOS {
+        for scenario in super::all_scenarios::SCENARIOS {
             assert!(command.find_subcommand(scenario).is_some(), "{scenario} is a subcommand");
         }
     }

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use crate::line::Line;
+use crate::figure_line::FigureLine;
 use crate::table::tables;
 
 /// Collects figures and prints them.
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     scenario: &'static str,
     json: bool,
-    lines: Vec<Line>,
+    lines: Vec<FigureLine>,
 }
 
 /// One measured number.
@@ -21,14 +21,14 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
 }
 
-impl Report {
-    pub(crate) fn new(scenario: &'static str, json: bool) -> Report {
-        Report { scenario, json, lines: Vec::new() }
+impl BenchReport {
+    pub(crate) fn new(scenario: &'static str, json: bool) -> BenchReport {
+        BenchReport { scenario, json, lines: Vec::new() }
     }
 
     /// To two digits after the point.
     pub(crate) fn add(&mut self, figure: Figure) {
-        let line = Line {
+        let line = FigureLine {
             scenario: self.scenario.to_owned(),
             system: figure.system.to_owned(),
             case: figure.case,
@@ -70,7 +70,7 @@ impl Report {
 
     fn ratio(&self, metric: &str, this: (&str, &str), that: (&str, &str)) -> Option<f64> {
         let value = |of: (&str, &str)| {
-            let is_it = |line: &&Line| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
+            let is_it = |line: &&FigureLine| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
             self.lines.iter().find(is_it).map(|line| line.value)
         };
         let (value, base) = (value(this)?, value(that)?);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_figure_in_percent_of_another_is_there_if_both_are() {
-        let mut report = Report::new("io", false);
+        let mut report = BenchReport::new("io", false);
         for (system, value) in [("ours", 97.0), ("theirs", 100.0), ("nothing", 0.0)] {
             report.add(Figure { system, case: "echo".into(), metric: "rate", value });
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_figure_can_be_told_in_times_of_another() {
-        let mut report = Report::new("virtual", false);
+        let mut report = BenchReport::new("virtual", false);
         for (system, value) in [("ours", 150.0), ("theirs", 100.0)] {
             report.add(Figure { system, case: "in-turn".into(), metric: "ns", value });
         }

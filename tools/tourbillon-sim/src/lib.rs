@@ -12,7 +12,7 @@
 //! - [`world`]: takes the steps, and compares after each
 //! - [`actors`]: who uses the engine, a file for each surface
 //! - [`callbacks`]: the thread on which a closed engine calls back, which takes turns with the steps
-//! - [`hub`]: what the engine did to its users, who may misbehave
+//! - [`recorder`]: what the engine did to its users, who may misbehave
 //! - [`model`]: what the promises allow to be seen; deliberately naive
 //! - [`waiters`]: the same for an engine at its capacity: which timers wait, and in which order they are served
 //! - [`ledger`]: the same for a scheduler and its jobs, to the last run
@@ -24,20 +24,21 @@
 
 #[expect(missing_docs, reason = "the fields of an operation are what their names say")]
 pub mod actors;
-pub mod almanac;
-pub mod breakage;
-pub mod callbacks;
-pub mod hub;
-pub mod ledger;
-pub mod model;
+pub mod callback_thread;
+pub mod capacity_model;
+pub mod context;
+pub mod cron_reference;
 pub mod plan;
+pub mod planted_fault;
 pub mod random;
+pub mod recorder;
 pub mod report;
+pub mod run_hash;
+pub mod scheduler_model;
 pub mod shrink;
-pub mod stage;
-pub mod threads;
+pub mod sim_threads;
+pub mod timer_model;
 pub mod totals;
-pub mod trace;
-pub mod waiters;
-pub mod watch;
+pub mod violation;
+pub mod watchdog;
 pub mod world;

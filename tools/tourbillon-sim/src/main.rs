@@ -10,18 +10,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use tourbillon_sim::breakage::Break;
-use tourbillon_sim::plan::Plan;
+use tourbillon_sim::plan::SimPlan;
+use tourbillon_sim::planted_fault::PlantedFault;
 use tourbillon_sim::random::Random;
 use tourbillon_sim::totals::Totals;
-use tourbillon_sim::watch::{self, HANGS};
+use tourbillon_sim::watchdog::{self, HANGS};
 use tourbillon_sim::{report, shrink};
 use tourbillon_tools::duration;
 
 /// Simulates Tourbillon, and compares it with its promises after every step.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
+struct SimArgs {
     /// For how long: 500ms, 1.5s, 10m, 2h.
     #[arg(long = "for", value_parser = duration, default_value = "10s")]
     time: Duration,
@@ -36,7 +36,7 @@ struct Cli {
     keep: Option<Vec<usize>>,
     /// Plants a fault, P1 to P8 or P10, to see that it is found.
     #[arg(long = "break")]
-    broken: Option<Break>,
+    broken: Option<PlantedFault>,
     /// Prints the steps of a seed, and does not run them.
     #[arg(long, requires = "seed")]
     show: bool,
@@ -46,7 +46,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = SimArgs::parse();
     // What panics in an engine is reported with its seed; what panics on purpose is not reported at all.
     std::panic::set_hook(Box::new(|_| {}));
     let first = cli.seed.unwrap_or_else(fresh_seed);
@@ -55,13 +55,13 @@ fn main() -> ExitCode {
     let mut seeds = Random::new(first);
     let mut failed = None;
     for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
-        let plan = Plan::new(seed, cli.steps);
+        let plan = SimPlan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
         if cli.show {
             println!("{}", report::list(&plan));
             return ExitCode::SUCCESS;
         }
-        let Some(ran) = watch::run(&plan, cli.broken, HANGS) else {
+        let Some(ran) = watchdog::run(&plan, cli.broken, HANGS) else {
             eprintln!("seed {seed} hangs");
             return ExitCode::from(2);
         };

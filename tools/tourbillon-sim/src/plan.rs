@@ -8,25 +8,25 @@ use std::time::Duration;
 use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
-use crate::actors::{crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
-use crate::almanac::{Line, MOMENTS, Pace};
-use crate::model::{LAST, grid_of};
+use crate::actors::{bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::cron_reference::{CronLine, CronPace, MOMENTS};
 use crate::random::Random;
+use crate::timer_model::{LAST, grid_of};
 
 /// A world and what happens in it.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimPlan {
     /// Where all of it is from.
     pub seed: u64,
     /// What the world is made of.
-    pub setup: Setup,
+    pub setup: SimSetup,
     /// What happens, with the number that each step had before any was taken out.
-    pub steps: Vec<(usize, Step)>,
+    pub steps: Vec<(usize, SimStep)>,
 }
 
 /// What a world is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct SimSetup {
     /// How many threads.
     pub threads: usize,
     /// How many of them turn their own shard.
@@ -36,7 +36,7 @@ pub struct Setup {
     /// How shards keep their timers.
     pub queue: QueueKind,
     /// How late timers may be that do not say so themselves.
-    pub slack: SlackOf,
+    pub slack: SlackChoice,
     /// How many timers there can be.
     pub capacity: Option<usize>,
     /// What the clock shows in the beginning.
@@ -46,29 +46,29 @@ pub struct Setup {
     /// Others are anything from a nanosecond to decades.
     pub is_wide: bool,
     /// Some callbacks use their own timer: all worlds but some of those with a capacity, where wakers turn the engine instead.
-    pub has_deeds: bool,
+    pub has_callback_actions: bool,
     /// What a scheduler does when its line is full.
     pub overflow: Overflow,
     /// How many runs have room in it.
     pub room: usize,
     /// Which clock cron lines follow.
-    pub wall: WallOf,
+    pub wall: SimWallClock,
 }
 
 /// Which clock is the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WallOf {
+pub enum SimWallClock {
     /// None: there are no cron lines.
-    Nobody,
+    Unused,
     /// The engine's own.
-    Same,
+    EngineClock,
     /// One that is set apart from it, and begins then.
-    Apart(u64),
+    Separate(u64),
 }
 
 /// Slack, in a form that can be printed and asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SlackOf {
+pub enum SlackChoice {
     /// See [`Slack`].
     Adaptive,
     /// See [`Slack`].
@@ -81,7 +81,7 @@ pub enum SlackOf {
 
 /// One thing that happens.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum SimStep {
     /// Time passes, and nobody turns the engine: a stall.
     Jump(u64),
     /// The clock is set back.
@@ -101,23 +101,23 @@ pub enum Step {
     /// The engine is shut down.
     Shutdown,
     /// See [`sleep`].
-    Sleep(sleep::Op),
+    Sleep(sleep::SleepOp),
     /// See [`timeout`].
-    Timeout(timeout::Op),
+    Timeout(timeout::TimeoutOp),
     /// See [`interval`].
-    Interval(interval::Op),
+    Interval(interval::IntervalOp),
     /// See [`scope`].
-    Scope(scope::Op),
+    Scope(scope::ScopeOp),
     /// See [`delay_queue`].
-    DelayQueue(delay_queue::Op),
+    DelayQueue(delay_queue::DelayQueueOp),
     /// See [`timer`].
-    Timer(timer::Op),
+    Timer(timer::TimerOp),
     /// See [`named`].
-    Named(named::Op),
+    Named(named::NamedOp),
     /// See [`scheduler`].
-    Scheduler(scheduler::Op),
-    /// See [`crowd`].
-    Crowd(crowd::Op),
+    Scheduler(scheduler::SchedulerOp),
+    /// See [`bulk_sleeps`].
+    BulkSleeps(bulk_sleeps::BulkSleepOp),
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -128,12 +128,12 @@ const ROOMY: usize = 1024;
 /// So many nanoseconds has a year.
 pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
 
-impl Plan {
+impl SimPlan {
     /// The plan of this seed, with so many steps.
     #[must_use]
-    pub fn new(seed: u64, steps: usize) -> Plan {
+    pub fn new(seed: u64, steps: usize) -> SimPlan {
         let mut random = Random::new(seed);
-        let setup = Setup::random(&mut random);
+        let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
         // Where only sleeps, timeouts and intervals take places, the model knows of each.
         let is_counted = setup.capacity.is_some() && random.one_in(2);
@@ -142,23 +142,24 @@ impl Plan {
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
         let step = |number| {
-            let step = if number == ends_at { Step::Shutdown } else { Step::random(&mut random, &setup, surfaces) };
+            let step =
+                if number == ends_at { SimStep::Shutdown } else { SimStep::random(&mut random, &setup, surfaces) };
             (number, step)
         };
         let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
-        Plan { seed, setup, steps: (0..last).map(step).collect() }
+        SimPlan { seed, setup, steps: (0..last).map(step).collect() }
     }
 
     /// The same with these steps only, by their numbers.
     #[must_use]
-    pub fn only(&self, keep: &[usize]) -> Plan {
+    pub fn only(&self, keep: &[usize]) -> SimPlan {
         let steps = self.steps.iter().filter(|(number, _)| keep.contains(number)).copied().collect();
-        Plan { seed: self.seed, setup: self.setup, steps }
+        SimPlan { seed: self.seed, setup: self.setup, steps }
     }
 }
 
-impl Setup {
-    fn random(random: &mut Random) -> Setup {
+impl SimSetup {
+    fn random(random: &mut Random) -> SimSetup {
         let threads = 1 + random.index(4);
         let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, HOUR, MONTH, YEAR, 60 * YEAR]);
         let starts = [
@@ -184,21 +185,21 @@ impl Setup {
         let start = if random.one_in(3) { random.one_of(&starts) } else { SECOND + random.below(YEAR) };
         let moment = random.one_of(&MOMENTS) * SECOND;
         let wall = match scale {
-            ..=SECOND => WallOf::Apart(moment - random.below(3 * 3600 * SECOND)),
-            HOUR | MONTH if random.one_in(2) => WallOf::Same,
-            _ => WallOf::Nobody,
+            ..=SECOND => SimWallClock::Separate(moment - random.below(3 * 3600 * SECOND)),
+            HOUR | MONTH if random.one_in(2) => SimWallClock::EngineClock,
+            _ => SimWallClock::Unused,
         };
-        let slack = SlackOf::random(random, scale);
+        let slack = SlackChoice::random(random, scale);
         let capacity =
             random.one_in(3).then(|| if random.one_in(2) { 1 + random.index(3) } else { 1 + random.index(12) });
         // Where it is not known when a scheduler looks, or in which order clocks take turns, nobody knows for which run there is room.
         let is_known = capacity.is_none() && slack.grid() == 1;
         let room = if is_known { random.one_of(&[0, 1, 2, ROOMY]) } else { ROOMY };
-        let wall = if room < ROOMY { WallOf::Nobody } else { wall };
-        let start = if wall == WallOf::Same { moment - random.below(4 * scale) } else { start };
+        let wall = if room < ROOMY { SimWallClock::Unused } else { wall };
+        let start = if wall == SimWallClock::EngineClock { moment - random.below(4 * scale) } else { start };
         let has_workers = random.one_in(5);
         let shards = if has_workers { threads + 1 } else { 1 + random.index(threads) };
-        Setup {
+        SimSetup {
             threads,
             workers: if has_workers { random.index(threads + 1) } else { 0 },
             shards,
@@ -208,7 +209,7 @@ impl Setup {
             start,
             scale,
             is_wide: random.one_in(6),
-            has_deeds: capacity.is_none() || random.one_in(2),
+            has_callback_actions: capacity.is_none() || random.one_in(2),
             overflow: random.one_of(&[Overflow::Wait, Overflow::Skip, Overflow::RunLate]),
             room,
             wall,
@@ -216,7 +217,7 @@ impl Setup {
     }
 }
 
-impl Setup {
+impl SimSetup {
     /// Whether there is always room in a scheduler's line.
     #[must_use]
     pub fn is_roomy(&self) -> bool {
@@ -225,54 +226,62 @@ impl Setup {
 
     /// A cron line for a job, or none. None where decades go by in a step: of more than a thousand times that it misses at once a job
     /// counts a thousand, once or several times.
-    pub fn cron_line(&self, random: &mut Random) -> Option<Line> {
+    pub fn cron_line(&self, random: &mut Random) -> Option<CronLine> {
         let pace = match self.wall {
-            WallOf::Nobody => return None,
+            SimWallClock::Unused => return None,
             _ if self.is_wide => return None,
-            WallOf::Same if self.scale == HOUR => Pace::Minutes,
-            WallOf::Same => Pace::Days,
-            WallOf::Apart(_) => random.one_of(&[Pace::Seconds, Pace::Minutes, Pace::Days, Pace::Days]),
+            SimWallClock::EngineClock if self.scale == HOUR => CronPace::Minutes,
+            SimWallClock::EngineClock => CronPace::Days,
+            SimWallClock::Separate(_) => {
+                random.one_of(&[CronPace::Seconds, CronPace::Minutes, CronPace::Days, CronPace::Days])
+            }
         };
-        random.one_in(2).then(|| Line::random(random, pace))
+        random.one_in(2).then(|| CronLine::random(random, pace))
     }
 }
 
-impl SlackOf {
+impl SlackChoice {
     /// Any.
-    pub fn random(random: &mut Random, scale: u64) -> SlackOf {
+    pub fn random(random: &mut Random, scale: u64) -> SlackChoice {
         let most = random.below(scale.saturating_mul(2)).max(1);
-        random.one_of(&[SlackOf::Adaptive, SlackOf::Adaptive, SlackOf::Exact, SlackOf::Upto(most), SlackOf::Precise])
+        random.one_of(&[
+            SlackChoice::Adaptive,
+            SlackChoice::Adaptive,
+            SlackChoice::Exact,
+            SlackChoice::Upto(most),
+            SlackChoice::Precise,
+        ])
     }
 
     /// As the engine calls it.
     #[must_use]
     pub fn slack(self) -> Slack {
         match self {
-            SlackOf::Adaptive => Slack::adaptive(),
-            SlackOf::Exact => Slack::exact(),
-            SlackOf::Upto(most) => Slack::upto(Duration::from_nanos(most)),
-            SlackOf::Precise => Slack::precise(),
+            SlackChoice::Adaptive => Slack::adaptive(),
+            SlackChoice::Exact => Slack::exact(),
+            SlackChoice::Upto(most) => Slack::upto(Duration::from_nanos(most)),
+            SlackChoice::Precise => Slack::precise(),
         }
     }
 
     /// To what deadlines are rounded up.
     #[must_use]
     pub fn grid(self) -> u64 {
-        if let SlackOf::Upto(most) = self { grid_of(most) } else { 1 }
+        if let SlackChoice::Upto(most) = self { grid_of(most) } else { 1 }
     }
 
     /// Whether its timers ask for wake-ups of their own.
     #[must_use]
     pub fn is_strict(self) -> bool {
-        self != SlackOf::Adaptive
+        self != SlackChoice::Adaptive
     }
 }
 
-impl Step {
+impl SimStep {
     /// Any, of the surfaces whose bits are set.
-    fn random(random: &mut Random, setup: &Setup, surfaces: u64) -> Step {
+    fn random(random: &mut Random, setup: &SimSetup, surfaces: u64) -> SimStep {
         if random.one_in(2) {
-            return Step::of_time(random, setup);
+            return SimStep::of_time(random, setup);
         }
         loop {
             let surface = random.below(9);
@@ -280,37 +289,37 @@ impl Step {
                 continue;
             }
             return match surface {
-                0 => Step::Sleep(sleep::Op::random(random, setup)),
-                1 => Step::Timeout(timeout::Op::random(random, setup)),
-                2 => Step::Interval(interval::Op::random(random, setup)),
-                3 => Step::Scope(scope::Op::random(random, setup)),
-                4 => Step::DelayQueue(delay_queue::Op::random(random, setup)),
-                5 => Step::Timer(timer::Op::random(random, setup)),
-                6 => Step::Named(named::Op::random(random, setup)),
-                7 => Step::Scheduler(scheduler::Op::random(random, setup)),
-                _ => Step::Crowd(crowd::Op::random(random, setup)),
+                0 => SimStep::Sleep(sleep::SleepOp::random(random, setup)),
+                1 => SimStep::Timeout(timeout::TimeoutOp::random(random, setup)),
+                2 => SimStep::Interval(interval::IntervalOp::random(random, setup)),
+                3 => SimStep::Scope(scope::ScopeOp::random(random, setup)),
+                4 => SimStep::DelayQueue(delay_queue::DelayQueueOp::random(random, setup)),
+                5 => SimStep::Timer(timer::TimerOp::random(random, setup)),
+                6 => SimStep::Named(named::NamedOp::random(random, setup)),
+                7 => SimStep::Scheduler(scheduler::SchedulerOp::random(random, setup)),
+                _ => SimStep::BulkSleeps(bulk_sleeps::BulkSleepOp::random(random, setup)),
             };
         }
     }
 
-    fn of_time(random: &mut Random, setup: &Setup) -> Step {
+    fn of_time(random: &mut Random, setup: &SimSetup) -> SimStep {
         match random.below(20) {
-            0..4 => Step::Poll(random.index(8)),
-            4..6 => Step::Jump(span(random, setup)),
-            6 => Step::Back(span(random, setup)),
-            7..11 => Step::Advance(span(random, setup)),
-            11..13 => Step::Turn,
-            13 => Step::Work(random.index(setup.threads)),
-            14..18 => Step::Sweep,
-            _ => Step::Settle,
+            0..4 => SimStep::Poll(random.index(8)),
+            4..6 => SimStep::Jump(span(random, setup)),
+            6 => SimStep::Back(span(random, setup)),
+            7..11 => SimStep::Advance(span(random, setup)),
+            11..13 => SimStep::Turn,
+            13 => SimStep::Work(random.index(setup.threads)),
+            14..18 => SimStep::Sweep,
+            _ => SimStep::Settle,
         }
     }
 }
 
 /// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
 /// or almost nothing, or far too much.
-pub fn span(random: &mut Random, setup: &Setup) -> u64 {
-    let Setup { scale, is_wide, .. } = *setup;
+pub fn span(random: &mut Random, setup: &SimSetup) -> u64 {
+    let SimSetup { scale, is_wide, .. } = *setup;
     match random.below(32) {
         0..2 => 0,
         2 => 1,
@@ -322,6 +331,6 @@ pub fn span(random: &mut Random, setup: &Setup) -> u64 {
 }
 
 /// After how long something is due; now and then never.
-pub fn after(random: &mut Random, setup: &Setup) -> Duration {
+pub fn after(random: &mut Random, setup: &SimSetup) -> Duration {
     if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, setup)) }
 }

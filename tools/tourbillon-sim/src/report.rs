@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::breakage::Break;
-use crate::plan::Plan;
+use crate::plan::SimPlan;
+use crate::planted_fault::PlantedFault;
 use crate::shrink::Shrunk;
 use crate::totals::Totals;
 
 /// A plan that fails, in few steps, and the command that runs it again.
 #[must_use]
-pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
+pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<PlantedFault>) -> String {
     let mut text = String::new();
     let plan = &shrunk.plan;
     let _infallible = writeln!(text, "seed {} breaks a promise:\n    {}\n", plan.seed, shrunk.failure.violation);
@@ -30,7 +30,7 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
 
 /// What a world is made of and what happens in it, a line each.
 #[must_use]
-pub fn list(plan: &Plan) -> String {
+pub fn list(plan: &SimPlan) -> String {
     let mut text = format!("{:?}\n", plan.setup);
     for (number, step) in &plan.steps {
         let _infallible = writeln!(text, "{number:>6}  {step:?}");

@@ -9,7 +9,7 @@ use super::tally::{Complaint, Tally, histogram};
 
 /// All that a run found.
 pub(crate) struct Audit {
-    rows: Vec<Row>,
+    rows: Vec<PromiseRow>,
     pub(crate) surfaces: Vec<Tally>,
     /// How late exact timers were when nothing else was going on.
     pub(crate) quiet: Histogram<u64>,
@@ -21,7 +21,7 @@ pub(crate) struct Audit {
 }
 
 /// What is known of one promise.
-pub(crate) struct Row {
+pub(crate) struct PromiseRow {
     pub(crate) promise: Promise,
     pub(crate) counted: Vec<String>,
     pub(crate) broken: Vec<String>,
@@ -58,7 +58,7 @@ impl Findings {
 
 impl Audit {
     pub(crate) fn new() -> Audit {
-        let row = |promise| Row { promise, counted: Vec::new(), broken: Vec::new() };
+        let row = |promise| PromiseRow { promise, counted: Vec::new(), broken: Vec::new() };
         Audit {
             rows: Promise::ALL.into_iter().map(row).collect(),
             surfaces: Vec::new(),
@@ -93,7 +93,7 @@ impl Audit {
         self.row(complaint.promise).broken.push(complaint.what);
     }
 
-    pub(crate) fn rows(&self) -> &[Row] {
+    pub(crate) fn rows(&self) -> &[PromiseRow] {
         &self.rows
     }
 
@@ -146,7 +146,7 @@ impl Audit {
         }
     }
 
-    fn row(&mut self, promise: Promise) -> &mut Row {
+    fn row(&mut self, promise: Promise) -> &mut PromiseRow {
         &mut self.rows[promise as usize]
     }
 }

@@ -9,22 +9,22 @@ use std::time::Duration;
 use tourbillon::Engine;
 
 use super::audit::Findings;
-use super::outside;
+use super::check_run::CheckRun;
+use super::engines;
+use super::local_executor::{LocalTask, run_tasks};
 use super::promise::Promise;
-use super::stage::Stage;
-use super::tasks::{Task, run_all};
-use crate::clock::{Source, monotonic, nanos};
+use crate::clock::{KernelClock, monotonic, nanos};
 use crate::text::{count, time};
 
 /// A clock of the kernel, and an engine that is to follow it.
-struct Pair {
+struct ClockCase {
     name: &'static str,
-    source: Source,
+    clock: KernelClock,
     engine: Engine,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ClockFindings {
     readings: u64,
     wrong: u64,
     fires: u64,
@@ -37,15 +37,15 @@ const LONGEST: Duration = Duration::from_millis(20);
 const STEP: u64 = 1_000_000;
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage) -> Findings {
-    let pairs = pairs(stage);
-    let seen: Vec<_> = pairs.iter().map(|_| RefCell::new(Seen::default())).collect();
-    let task = |(pair, seen)| Box::pin(follow(stage, pair, seen)) as Task<'_>;
-    run_all(pairs.iter().zip(&seen).map(task).collect());
+pub(crate) fn run(check: &CheckRun) -> Findings {
+    let cases = cases(check);
+    let seen: Vec<_> = cases.iter().map(|_| RefCell::new(ClockFindings::default())).collect();
+    let task = |(case, seen)| Box::pin(follow(check, case, seen)) as LocalTask<'_>;
+    run_tasks(cases.iter().zip(&seen).map(task).collect());
     let mut findings = Findings::default();
     let (mut readings, mut fires) = (0, 0);
-    for (pair, seen) in pairs.iter().zip(seen.into_iter().map(RefCell::into_inner)) {
-        let name = pair.name;
+    for (case, seen) in cases.iter().zip(seen.into_iter().map(RefCell::into_inner)) {
+        let name = case.name;
         readings += seen.readings;
         fires += seen.fires;
         findings.expect(seen.wrong == 0, Promise::P8, || {
@@ -60,45 +60,46 @@ pub(crate) fn run(stage: &Stage) -> Findings {
         }
         findings.clocks.push(name.to_owned());
     }
-    let names = pairs.iter().map(|pair| pair.name).collect::<Vec<_>>().join(", ");
+    let names = cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", ");
     let [readings, fires] = [readings, fires].map(count);
     findings.counted(Promise::P8, format!("{names}: {readings} readings and {fires} fires compared with the kernel's"));
     findings
 }
 
 #[cfg(target_os = "linux")]
-fn pairs(stage: &Stage) -> Vec<Pair> {
+fn cases(check: &CheckRun) -> Vec<ClockCase> {
     use tourbillon::Clock;
     // The fault: one clock in place of another.
-    let wall = if stage.breaks(Promise::P8) { Clock::monotonic() } else { Clock::wall() };
-    let pair = |name, source, clock| Pair { name, source, engine: outside::build(Engine::builder().clock(clock)) };
+    let wall = if check.breaks(Promise::P8) { Clock::monotonic() } else { Clock::wall() };
+    let case =
+        |name, clock, followed| ClockCase { name, clock, engine: engines::build(Engine::builder().clock(followed)) };
     vec![
-        pair("monotonic", Source::Monotonic, Clock::monotonic()),
-        pair("boot-time", Source::Boot, Clock::boot()),
-        pair("wall", Source::Wall, wall),
+        case("monotonic", KernelClock::Monotonic, Clock::monotonic()),
+        case("boot-time", KernelClock::Boot, Clock::boot()),
+        case("wall", KernelClock::Wall, wall),
     ]
 }
 
 /// There is one clock, and nothing to mistake it for.
 #[cfg(not(target_os = "linux"))]
-fn pairs(_: &Stage) -> Vec<Pair> {
-    let engine = outside::build(Engine::builder());
-    vec![Pair { name: "monotonic", source: Source::Monotonic, engine }]
+fn cases(_: &CheckRun) -> Vec<ClockCase> {
+    let engine = engines::build(Engine::builder());
+    vec![ClockCase { name: "monotonic", clock: KernelClock::Monotonic, engine }]
 }
 
-async fn follow(stage: &Stage, pair: &Pair, seen: &RefCell<Seen>) {
-    let mut random = stage.random(pair.name, 0);
-    while stage.is_on() {
+async fn follow(check: &CheckRun, case: &ClockCase, seen: &RefCell<ClockFindings>) {
+    let mut random = check.random(case.name, 0);
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
-        let offset = pair.offset();
-        let before = pair.source.now();
-        let reading = pair.engine.clock().now().as_nanos();
-        let after = pair.source.now();
+        let offset = case.offset();
+        let before = case.clock.now();
+        let reading = case.engine.clock().now().as_nanos();
+        let after = case.clock.now();
         let due = before + nanos(duration);
-        pair.wait_until(due, duration).await;
-        let fired = pair.source.now();
+        case.wait_until(due, duration).await;
+        let fired = case.clock.now();
         let mut seen = seen.borrow_mut();
-        if pair.offset().abs_diff(offset) > STEP {
+        if case.offset().abs_diff(offset) > STEP {
             seen.steps += 1;
             continue;
         }
@@ -111,11 +112,11 @@ async fn follow(stage: &Stage, pair: &Pair, seen: &RefCell<Seen>) {
     }
 }
 
-impl Pair {
+impl ClockCase {
     /// By the clock itself where it shows the time of day, else by what is left.
     async fn wait_until(&self, due: u64, duration: Duration) {
         #[cfg(target_os = "linux")]
-        if self.source == Source::Wall {
+        if self.clock == KernelClock::Wall {
             let when = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(due);
             return self.engine.sleep_until_wall(when).await;
         }
@@ -127,6 +128,6 @@ impl Pair {
     /// is suspended.
     fn offset(&self) -> i64 {
         // The largest is the one with the least time between the two readings.
-        (0..3).map(|_| self.source.now().wrapping_sub(monotonic()) as i64).max().unwrap_or(0)
+        (0..3).map(|_| self.clock.now().wrapping_sub(monotonic()) as i64).max().unwrap_or(0)
     }
 }

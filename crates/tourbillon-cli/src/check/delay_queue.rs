@@ -10,8 +10,8 @@ use tourbillon::delay_queue::{DelayQueue, Key};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 
@@ -20,58 +20,58 @@ const ITEMS: usize = 1_000;
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// An item that is in the queue.
-struct Item {
+struct PendingItem {
     key: Key,
     due: u64,
 }
 
-struct Told(Sender<()>);
+struct ChannelWaker(Sender<()>);
 
-impl Wake for Told {
+impl Wake for ChannelWaker {
     fn wake(self: Arc<Self>) {
         // Whoever is gone needs no telling.
         let _ = self.0.send(());
     }
 }
 
-struct Keeper {
+struct QueueUser {
     queue: DelayQueue<usize>,
-    items: Vec<Option<Item>>,
+    items: Vec<Option<PendingItem>>,
     random: Random,
     tally: Tally,
 }
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
     let (tell, told) = channel();
-    let waker = Waker::from(Arc::new(Told(tell)));
-    let mut keeper = Keeper {
+    let waker = Waker::from(Arc::new(ChannelWaker(tell)));
+    let mut user = QueueUser {
         queue: DelayQueue::new(),
         items: (0..ITEMS).map(|_| None).collect(),
-        random: stage.random("delay queue", 0),
+        random: check.random("delay queue", 0),
         tally: Tally::new("delay queue"),
     };
-    (0..ITEMS).for_each(|item| keeper.insert(item));
-    while stage.is_on() {
-        while let Poll::Ready(Some(expired)) = keeper.queue.poll_expired(&mut Context::from_waker(&waker)) {
-            keeper.came(*expired.get_ref());
-            keeper.disturb();
-            if !stage.is_on() {
+    (0..ITEMS).for_each(|item| user.insert(item));
+    while check.is_under_load() {
+        while let Poll::Ready(Some(expired)) = user.queue.poll_expired(&mut Context::from_waker(&waker)) {
+            user.came(*expired.get_ref());
+            user.disturb();
+            if !check.is_under_load() {
                 break;
             }
         }
         let _ = told.recv_timeout(Duration::from_millis(5));
     }
-    keeper.finish()
+    user.finish()
 }
 
-impl Keeper {
+impl QueueUser {
     fn insert(&mut self, item: usize) {
         let duration = self.random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
         let key = self.queue.insert(item, duration);
-        self.items[item] = Some(Item { key, due });
+        self.items[item] = Some(PendingItem { key, due });
         self.tally.armed += 1;
     }
 
@@ -79,7 +79,7 @@ impl Keeper {
     fn came(&mut self, item: usize) {
         let seen = monotonic();
         match self.items[item].take() {
-            Some(Item { due, .. }) => {
+            Some(PendingItem { due, .. }) => {
                 self.tally.check(due, seen);
                 self.tally.fired += 1;
             }
@@ -91,7 +91,7 @@ impl Keeper {
     /// Removes or moves another.
     fn disturb(&mut self) {
         let other = self.random.below(ITEMS as u64) as usize;
-        let Some(Item { key, due }) = &mut self.items[other] else { return };
+        let Some(PendingItem { key, due }) = &mut self.items[other] else { return };
         match self.random.below(8) {
             0 => {
                 // It is in the queue as far as we know, so its key must be good.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tourbillon::time::Sleep;
 
-use super::sleeper::Sleeper;
+use super::sleep_thread::SleepThread;
 use crate::clock::{instant_of, nanos};
 
-impl Sleeper<'_> {
+impl SleepThread<'_> {
     /// Does something to other timers, now and then.
     pub(super) fn disturb(&mut self) {
         let other = self.random.below(self.slots.len() as u64) as usize;
@@ -51,7 +51,7 @@ impl Sleeper<'_> {
             return;
         }
         self.moves += 1;
-        slot.due = self.plan.source.now() + nanos(duration);
+        slot.due = self.plan.clock.now() + nanos(duration);
         slot.was_moved = true;
         slot.sleep.as_mut().reset(instant_of(slot.due));
         // In case it had just fired: it waits again from the next poll on.

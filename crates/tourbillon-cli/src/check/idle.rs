@@ -17,34 +17,34 @@ use tourbillon::{Engine, Slack};
 use tourbillon_rt::{Backend, Runtime};
 
 use super::audit::{Findings, tenth};
-use super::outside::build;
+use super::check_run::CheckRun;
+use super::engines::build;
+use super::local_executor::run_tasks;
 use super::promise::Promise;
-use super::stage::Stage;
-use super::tasks::run_all;
 use crate::text::{count, duration, many};
 
 /// How often a group of threads went to sleep, and how long they ran.
 #[derive(Clone, Copy)]
-struct Use {
-    naps: u64,
+struct ThreadUsage {
+    wake_ups: u64,
     ticks: u64,
 }
 
 /// What was seen while nothing was done, and while later timers were armed.
-struct Idle {
-    nothing: Use,
-    arming: Use,
+struct IdleUsage {
+    nothing: ThreadUsage,
+    arming: ThreadUsage,
 }
 
 /// No more wake-ups than this.
-const NAPS: u64 = 2;
+const MAX_WAKE_UPS: u64 = 2;
 const ATTEMPTS: usize = 3;
 /// The kernel counts CPU time of a thread in steps of 10 ms.
 const TICK: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_secs(3600);
 const LATER: usize = 10_000;
 
-pub(crate) fn run(stage: &Arc<Stage>) -> Findings {
+pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
     let mut findings = Findings::default();
     let before = threads();
     let engine = build(Engine::builder());
@@ -52,10 +52,10 @@ pub(crate) fn run(stage: &Arc<Stage>) -> Findings {
     let pending: Vec<_> = slacks.iter().map(|slack| armed(&engine, FAR, *slack)).collect();
     let runtimes: Vec<_> = [Backend::Epoll, Backend::Uring].into_iter().filter_map(runtime).collect();
     let ours = settled(&before);
-    let ticking = stage.breaks(Promise::P9).then(|| tick(&engine));
-    let lasts = tenth(stage.lasts);
+    let ticking = check.breaks(Promise::P9).then(|| tick(&engine));
+    let lasts = tenth(check.lasts);
     // What wakes up by itself does so each time.
-    let attempt = |()| Idle::watch(&engine, &ours, lasts);
+    let attempt = |()| IdleUsage::watch(&engine, &ours, lasts);
     let mut idle = attempt(());
     for _ in 1..ATTEMPTS {
         if idle.is_free() {
@@ -67,20 +67,20 @@ pub(crate) fn run(stage: &Arc<Stage>) -> Findings {
         ticking.store(false, Ordering::Relaxed);
     }
     let [whole, threads] = [duration(lasts), many(ours.len() as u64, "thread")];
-    findings.expect(idle.nothing.naps <= NAPS, Promise::P9, || {
-        format!("{} wake-ups in {whole} of {threads} with nothing due", count(idle.nothing.naps))
+    findings.expect(idle.nothing.wake_ups <= MAX_WAKE_UPS, Promise::P9, || {
+        format!("{} wake-ups in {whole} of {threads} with nothing due", count(idle.nothing.wake_ups))
     });
     findings.expect(idle.nothing.cpu() <= lasts / 5 + TICK, Promise::P9, || {
         format!("{} of CPU time in {whole} with nothing due", duration(idle.nothing.cpu()))
     });
-    findings.expect(idle.arming.naps <= NAPS, Promise::P9, || {
-        format!("{} wake-ups while {} later timers were armed", count(idle.arming.naps), count(LATER as u64))
+    findings.expect(idle.arming.wake_ups <= MAX_WAKE_UPS, Promise::P9, || {
+        format!("{} wake-ups while {} later timers were armed", count(idle.arming.wake_ups), count(LATER as u64))
     });
     let what = format!(
         "{} in {whole} of the {threads} of an engine and {} with nothing due, {} while {} later timers were armed",
-        many(idle.nothing.naps, "wake-up"),
+        many(idle.nothing.wake_ups, "wake-up"),
         many(runtimes.len() as u64, "runtime"),
-        count(idle.arming.naps),
+        count(idle.arming.wake_ups),
         count(LATER as u64)
     );
     findings.counted(Promise::P9, what);
@@ -96,7 +96,7 @@ fn settled(before: &BTreeSet<u32>) -> BTreeSet<u32> {
     for _ in 0..200 {
         thread::sleep(Duration::from_millis(25));
         let ours: BTreeSet<_> = threads().difference(before).copied().collect();
-        let now = (Use::of(&ours).naps, ours);
+        let now = (ThreadUsage::of(&ours).wake_ups, ours);
         quiet_for = if last.as_ref() == Some(&now) && now.1.iter().all(is_asleep) { quiet_for + 1 } else { 0 };
         last = Some(now);
         if quiet_for == 4 {
@@ -106,22 +106,22 @@ fn settled(before: &BTreeSet<u32>) -> BTreeSet<u32> {
     last.map(|(_, ours)| ours).unwrap_or_default()
 }
 
-impl Idle {
+impl IdleUsage {
     /// Does nothing for a while; and then arms timers that are later than what is planned: nobody has to be told.
-    fn watch(engine: &Engine, threads: &BTreeSet<u32>, lasts: Duration) -> Idle {
-        let first = Use::of(threads);
+    fn watch(engine: &Engine, threads: &BTreeSet<u32>, lasts: Duration) -> IdleUsage {
+        let first = ThreadUsage::of(threads);
         thread::sleep(lasts);
-        let second = Use::of(threads);
+        let second = ThreadUsage::of(threads);
         let later = |number| armed(engine, FAR + Duration::from_secs(1 + number as u64), Slack::adaptive());
         let sleeps: Vec<_> = (0..LATER).map(later).collect();
         thread::sleep(Duration::from_millis(20));
-        let third = Use::of(threads);
+        let third = ThreadUsage::of(threads);
         drop(sleeps);
-        Idle { nothing: second.since(first), arming: third.since(second) }
+        IdleUsage { nothing: second.since(first), arming: third.since(second) }
     }
 
     fn is_free(&self) -> bool {
-        self.nothing.naps <= NAPS && self.arming.naps <= NAPS
+        self.nothing.wake_ups <= MAX_WAKE_UPS && self.arming.wake_ups <= MAX_WAKE_UPS
     }
 }
 
@@ -140,19 +140,19 @@ fn runtime(backend: Backend) -> Option<Runtime> {
 
 /// The fault: a wake-up each millisecond.
 fn tick(engine: &Engine) -> Arc<AtomicBool> {
-    let is_on = Arc::new(AtomicBool::new(true));
+    let is_under_load = Arc::new(AtomicBool::new(true));
     thread::spawn({
-        let (engine, is_on) = (engine.clone(), Arc::clone(&is_on));
+        let (engine, is_under_load) = (engine.clone(), Arc::clone(&is_under_load));
         move || {
             let ticks = async {
-                while is_on.load(Ordering::Relaxed) {
+                while is_under_load.load(Ordering::Relaxed) {
                     engine.sleep(Duration::from_millis(1)).slack(Slack::exact()).await;
                 }
             };
-            run_all(vec![Box::pin(ticks)]);
+            run_tasks(vec![Box::pin(ticks)]);
         }
     });
-    is_on
+    is_under_load
 }
 
 /// The ids of all threads of this process.
@@ -161,22 +161,28 @@ fn threads() -> BTreeSet<u32> {
     tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-impl Use {
+impl ThreadUsage {
     /// Threads that are gone count no more.
-    fn of(threads: &BTreeSet<u32>) -> Use {
+    fn of(threads: &BTreeSet<u32>) -> ThreadUsage {
         let uses = threads.iter().filter_map(|thread| {
             let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).ok();
-            Some(Use { naps: naps(&read("status")?)?, ticks: ticks(&read("stat")?)? })
+            Some(ThreadUsage { wake_ups: wake_ups(&read("status")?)?, ticks: ticks(&read("stat")?)? })
         });
-        uses.fold(Use { naps: 0, ticks: 0 }, |sum, one| Use { naps: sum.naps + one.naps, ticks: sum.ticks + one.ticks })
+        uses.fold(ThreadUsage { wake_ups: 0, ticks: 0 }, |sum, one| ThreadUsage {
+            wake_ups: sum.wake_ups + one.wake_ups,
+            ticks: sum.ticks + one.ticks,
+        })
     }
 
     fn cpu(self) -> Duration {
         TICK * self.ticks as u32
     }
 
-    fn since(self, before: Use) -> Use {
-        Use { naps: self.naps.saturating_sub(before.naps), ticks: self.ticks.saturating_sub(before.ticks) }
+    fn since(self, before: ThreadUsage) -> ThreadUsage {
+        ThreadUsage {
+            wake_ups: self.wake_ups.saturating_sub(before.wake_ups),
+            ticks: self.ticks.saturating_sub(before.ticks),
+        }
     }
 }
 
@@ -185,7 +191,7 @@ fn is_asleep(thread: &u32) -> bool {
     stat.rsplit(')').next().is_some_and(|fields| fields.trim_start().starts_with('S'))
 }
 
-fn naps(status: &str) -> Option<u64> {
+fn wake_ups(status: &str) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
@@ -202,9 +208,9 @@ mod tests {
 
     #[test]
     fn p9_what_the_kernel_says_of_a_thread_is_understood() {
-        assert_eq!(naps("Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n"), Some(12));
+        assert_eq!(wake_ups("Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n"), Some(12));
         assert_eq!(ticks("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 40 2 0 0"), Some(42));
         let this = threads();
-        assert!(!this.is_empty() && Use::of(&this).naps < u64::MAX);
+        assert!(!this.is_empty() && ThreadUsage::of(&this).wake_ups < u64::MAX);
     }
 }

@@ -7,24 +7,24 @@ use std::time::Duration;
 use tourbillon::{Engine, NamedTimers};
 
 use super::audit::Findings;
-use super::calls::Calls;
+use super::callback_ledger::CallbackLedger;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use crate::clock::{monotonic, nanos};
 
 const NAMES: u64 = 64;
 const LONGEST: Duration = Duration::from_millis(50);
 
 /// Runs as long as the load does; what is left is stopped.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
-    let calls = Calls::new(stage, "named timers");
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
+    let calls = CallbackLedger::new(check, "named timers");
     let timers = NamedTimers::on(engine);
     thread::scope(|scope| {
-        scope.spawn(|| start(stage, &timers, &calls));
-        scope.spawn(|| cancel(stage, &timers, &calls));
+        scope.spawn(|| start(check, &timers, &calls));
+        scope.spawn(|| cancel(check, &timers, &calls));
     });
     let stopped = timers.stop() as u64;
-    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
+    check.reference.wait_limit().wait_for_all(0, || calls.outstanding.load(SeqCst));
     let mut tally = calls.close();
     if tally.stopped != stopped {
         let what = format!("named timers: stop said {stopped}, and {} callbacks were told so", tally.stopped);
@@ -33,9 +33,9 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
     Findings { tallies: vec![tally], ..Findings::default() }
 }
 
-fn start(stage: &Stage, timers: &NamedTimers, calls: &std::sync::Arc<Calls>) {
-    let mut random = stage.random("named timers", 0);
-    while stage.is_on() {
+fn start(check: &CheckRun, timers: &NamedTimers, calls: &std::sync::Arc<CallbackLedger>) {
+    let mut random = check.random("named timers", 0);
+    while check.is_under_load() {
         for _ in 0..64 {
             let name = name(random.below(NAMES));
             if random.one_in(16) {
@@ -54,9 +54,9 @@ fn start(stage: &Stage, timers: &NamedTimers, calls: &std::sync::Arc<Calls>) {
     }
 }
 
-fn cancel(stage: &Stage, timers: &NamedTimers, calls: &Calls) {
-    let mut random = stage.random("named timers", 1);
-    while stage.is_on() {
+fn cancel(check: &CheckRun, timers: &NamedTimers, calls: &CallbackLedger) {
+    let mut random = check.random("named timers", 1);
+    while check.is_under_load() {
         let name = name(random.below(NAMES));
         let most = if random.one_in(2) { usize::MAX } else { random.below(8) as usize };
         calls.cancelled(timers.cancel_up_to(&name, most));

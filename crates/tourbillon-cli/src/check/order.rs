@@ -12,9 +12,9 @@ use tourbillon::{Clock, Engine, QueueKind};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
-use super::outside::build;
+use super::check_run::CheckRun;
+use super::engines::build;
 use super::promise::Promise;
-use super::stage::Stage;
 use crate::text::count;
 
 /// Every kind, with a name.
@@ -28,24 +28,24 @@ pub(crate) const KINDS: [(&str, QueueKind); 4] = [
 const TIMERS: usize = 10_000;
 
 /// Writes its number down when it fires.
-struct Entry {
+struct OrderWaker {
     number: usize,
     log: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Wake for Entry {
+impl Wake for OrderWaker {
     fn wake(self: Arc<Self>) {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
     }
 }
 
-pub(crate) fn run(stage: &Stage) -> Findings {
+pub(crate) fn run(check: &CheckRun) -> Findings {
     let mut findings = Findings::default();
     let mut fires = 0;
     for (place, (name, kind)) in KINDS.into_iter().enumerate() {
-        let mut random = stage.random("order", place);
+        let mut random = check.random("order", place);
         let engine = build(Engine::builder().clock(Clock::manual()).queue(kind));
-        let (fired, expected) = story(stage, &engine, &mut random);
+        let (fired, expected) = run_one_kind(check, &engine, &mut random);
         fires += fired.len() as u64;
         if let Some(first) = fired.iter().zip(&expected).position(|(fired, expected)| fired != expected) {
             let out = fired.iter().zip(&expected).filter(|(fired, expected)| fired != expected).count() as u64;
@@ -66,15 +66,15 @@ pub(crate) fn run(stage: &Stage) -> Findings {
 }
 
 /// Arms timers with few different deadlines, cancels some, and lets time pass: who fired, and who should have.
-fn story(stage: &Stage, engine: &Engine, random: &mut Random) -> (Vec<usize>, Vec<usize>) {
+fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<usize>, Vec<usize>) {
     let log = Arc::new(Mutex::new(Vec::with_capacity(TIMERS)));
     let mut durations: Vec<Duration> = (0..TIMERS).map(|_| duration(random)).collect();
     let told = durations.clone();
-    if stage.breaks(Promise::P3) {
+    if check.breaks(Promise::P3) {
         (0..TIMERS).step_by(100).for_each(|number| durations.swap(number, TIMERS - 1 - number));
     }
     let arm = |(number, duration): (usize, &Duration)| {
-        let waker = Waker::from(Arc::new(Entry { number, log: Arc::clone(&log) }));
+        let waker = Waker::from(Arc::new(OrderWaker { number, log: Arc::clone(&log) }));
         let mut sleep = Box::pin(engine.sleep(*duration));
         let is_pending = sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
         is_pending.then_some(sleep)

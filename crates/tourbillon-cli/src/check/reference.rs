@@ -17,42 +17,42 @@ use hdrhistogram::Histogram;
 
 use super::tally::histogram;
 use crate::clock::monotonic;
-use crate::nap::{be_exact, oversleep};
+use crate::kernel_sleep::{disable_timer_slack, oversleep};
 
 /// Sleeps as long as it lives.
 pub(crate) struct Reference {
-    log: Arc<Log>,
+    log: Arc<ReferenceLog>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Log {
-    seen: Mutex<Seen>,
+struct ReferenceLog {
+    wake_ups: Mutex<WakeUps>,
     is_over: AtomicBool,
 }
 
-struct Seen {
+struct WakeUps {
     /// When it woke up, the last hundred thousand times.
-    woke: VecDeque<u64>,
+    times: VecDeque<u64>,
     oversleep: Histogram<u64>,
 }
 
 /// Waits for something that should have happened already, as long as is fair.
-pub(crate) struct Patience<'a> {
+pub(crate) struct WaitLimit<'a> {
     reference: &'a Reference,
     since: u64,
 }
 
 /// Overdue for less than this is late, and measured. It is no stall.
-pub(crate) const GROSS: u64 = 1_000_000_000;
+pub(crate) const STALL: u64 = 1_000_000_000;
 /// So often must the reference have woken up meanwhile.
-const WITNESSES: usize = 200;
+const MIN_WAKE_UPS: usize = 200;
 const PERIOD: u64 = 2_000_000;
 const KEPT: usize = 100_000;
 
 impl Reference {
     pub(crate) fn start() -> Reference {
-        let seen = Seen { woke: VecDeque::with_capacity(KEPT), oversleep: histogram() };
-        let log = Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(false) });
+        let wake_ups = WakeUps { times: VecDeque::with_capacity(KEPT), oversleep: histogram() };
+        let log = Arc::new(ReferenceLog { wake_ups: Mutex::new(wake_ups), is_over: AtomicBool::new(false) });
         let thread = thread::Builder::new().name("reference".into()).spawn({
             let log = Arc::clone(&log);
             move || sleep_and_wake(&log)
@@ -60,9 +60,9 @@ impl Reference {
         Reference { log, thread: thread.ok() }
     }
 
-    /// Whether something that was to happen at `due` and happened at `seen` was stalled.
-    pub(crate) fn is_stall(&self, due: u64, seen: u64) -> bool {
-        seen.saturating_sub(due) >= GROSS && self.witnesses(due, seen) >= WITNESSES
+    /// Whether something that was to happen at `due` and happened at `wake_ups` was stalled.
+    pub(crate) fn is_stall(&self, due: u64, wake_ups: u64) -> bool {
+        wake_ups.saturating_sub(due) >= STALL && self.wake_ups_between(due, wake_ups) >= MIN_WAKE_UPS
     }
 
     /// How long it overslept.
@@ -70,22 +70,25 @@ impl Reference {
         self.log.lock().oversleep.clone()
     }
 
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience { reference: self, since: monotonic() }
+    pub(crate) fn wait_limit(&self) -> WaitLimit<'_> {
+        WaitLimit { reference: self, since: monotonic() }
     }
 
     /// One that has been running already.
     #[cfg(test)]
-    pub(crate) fn that_woke_at(woke: impl Iterator<Item = u64>) -> Reference {
-        let seen = Seen { woke: woke.collect(), oversleep: histogram() };
-        Reference { log: Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(true) }), thread: None }
+    pub(crate) fn that_woke_at(times: impl Iterator<Item = u64>) -> Reference {
+        let wake_ups = WakeUps { times: times.collect(), oversleep: histogram() };
+        Reference {
+            log: Arc::new(ReferenceLog { wake_ups: Mutex::new(wake_ups), is_over: AtomicBool::new(true) }),
+            thread: None,
+        }
     }
 
     /// How often it woke up between two moments.
-    fn witnesses(&self, from: u64, to: u64) -> usize {
-        let seen = self.log.lock();
-        let first = seen.woke.partition_point(|woke| *woke < from);
-        seen.woke.partition_point(|woke| *woke < to) - first
+    fn wake_ups_between(&self, from: u64, to: u64) -> usize {
+        let wake_ups = self.log.lock();
+        let first = wake_ups.times.partition_point(|times| *times < from);
+        wake_ups.times.partition_point(|times| *times < to) - first
     }
 }
 
@@ -98,7 +101,7 @@ impl Drop for Reference {
     }
 }
 
-impl Patience<'_> {
+impl WaitLimit<'_> {
     pub(crate) fn is_over(&self) -> bool {
         self.reference.is_stall(self.since, monotonic())
     }
@@ -126,23 +129,23 @@ impl Patience<'_> {
     }
 }
 
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReferenceLog {
+    fn lock(&self) -> MutexGuard<'_, WakeUps> {
+        self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn sleep_and_wake(log: &Log) {
-    be_exact();
+fn sleep_and_wake(log: &ReferenceLog) {
+    disable_timer_slack();
     while !log.is_over.load(Ordering::Relaxed) {
         let late = oversleep(PERIOD);
-        let woke = monotonic();
-        let mut seen = log.lock();
-        seen.oversleep.saturating_record(late);
-        if seen.woke.len() == KEPT {
-            seen.woke.pop_front();
+        let times = monotonic();
+        let mut wake_ups = log.lock();
+        wake_ups.oversleep.saturating_record(late);
+        if wake_ups.times.len() == KEPT {
+            wake_ups.times.pop_front();
         }
-        seen.woke.push_back(woke);
+        wake_ups.times.push_back(times);
     }
 }
 

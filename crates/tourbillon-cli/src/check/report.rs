@@ -2,18 +2,18 @@
 
 use hdrhistogram::Histogram;
 
-use super::audit::{Audit, Row};
-use super::draw;
-use super::stage::Stage;
+use super::audit::{Audit, PromiseRow};
+use super::check_run::CheckRun;
+use super::histogram_text;
 use super::tally::Tally;
 use crate::args::CheckOptions;
 use crate::json::Json;
 use crate::machine::Usage;
 use crate::text::{Paint, bytes, count, duration, many};
 
-pub(crate) struct Report<'a> {
+pub(crate) struct CheckReport<'a> {
     pub(crate) audit: &'a Audit,
-    pub(crate) stage: &'a Stage,
+    pub(crate) check: &'a CheckRun,
     pub(crate) options: &'a CheckOptions,
     pub(crate) used: Usage,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Report<'a> {
 /// So many complaints of a promise are printed; all of them are counted.
 const SHOWN: usize = 4;
 
-impl Report<'_> {
+impl CheckReport<'_> {
     pub(crate) fn print(&self) {
         let text = if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) };
         // Whoever has closed the pipe does not want to read it.
@@ -60,18 +60,18 @@ impl Report<'_> {
         let total = self.audit.total();
         let mut lines =
             vec![paint.strong("lateness under load (adaptive slack), from the deadline to the call of the waker")];
-        lines.extend(draw::lines(&total.lateness, paint));
-        lines.push(format!("  {}", draw::quantiles(&total.lateness)));
-        lines.push(format!("alone, exact: {}", draw::quantiles(&self.audit.quiet)));
-        let floor = self.stage.reference.oversleep();
-        lines.push(format!("a thread that just sleeps, meanwhile: {}", draw::quantiles(&floor)));
+        lines.extend(histogram_text::lines(&total.lateness, paint));
+        lines.push(format!("  {}", histogram_text::quantiles(&total.lateness)));
+        lines.push(format!("alone, exact: {}", histogram_text::quantiles(&self.audit.quiet)));
+        let floor = self.check.reference.oversleep();
+        lines.push(format!("a thread that just sleeps, meanwhile: {}", histogram_text::quantiles(&floor)));
         lines.push(String::new());
         lines
     }
 
     fn footer(&self, paint: Paint) -> Vec<String> {
         let used = &self.used;
-        let threads = many(self.stage.threads as u64, "thread");
+        let threads = many(self.check.threads as u64, "thread");
         let mut lines = vec![
             format!("back ends: {}   clocks: {}", list(&self.audit.backends), list(&self.audit.clocks)),
             format!(
@@ -79,12 +79,12 @@ impl Report<'_> {
                 duration(used.cpu),
                 duration(used.wall),
                 bytes(used.memory),
-                many(self.stage.timers as u64, "timer"),
-                self.stage.seed
+                many(self.check.timers as u64, "timer"),
+                self.check.seed
             ),
         ];
         lines.extend(self.audit.skipped.iter().map(|what| paint.faint(&format!("not checked: {what}"))));
-        if let Some(promise) = self.stage.broken() {
+        if let Some(promise) = self.check.broken() {
             lines.push(format!("planted with --break {promise}: {}", promise.fault()));
         }
         if self.audit.is_kept() {
@@ -102,33 +102,33 @@ impl Report<'_> {
 
     /// What to type to have the same plan again.
     fn command(&self) -> String {
-        let stage = self.stage;
-        let broken = stage.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
-        let millis = stage.lasts.as_millis();
+        let check = self.check;
+        let broken = check.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
+        let millis = check.lasts.as_millis();
         format!(
             "tourbillon check --seed {} --for {millis}ms --timers {} --threads {}{broken}",
-            stage.seed, stage.timers, stage.threads
+            check.seed, check.timers, check.threads
         )
     }
 
     fn json(&self) -> Json {
-        let (audit, stage, used) = (self.audit, self.stage, &self.used);
+        let (audit, check, used) = (self.audit, self.check, &self.used);
         let total = audit.total();
         Json::Object(vec![
             ("command", "check".into()),
             ("kept", audit.is_kept().into()),
-            ("seed", stage.seed.into()),
+            ("seed", check.seed.into()),
             ("repeat", self.command().into()),
-            ("planted", stage.broken().map(|promise| promise.to_string()).into()),
-            ("timers", stage.timers.into()),
-            ("threads", stage.threads.into()),
+            ("planted", check.broken().map(|promise| promise.to_string()).into()),
+            ("timers", check.timers.into()),
+            ("threads", check.threads.into()),
             ("promises", audit.rows().iter().map(row_json).collect()),
             ("surfaces", audit.surfaces.iter().map(tally_json).collect()),
             ("fires_checked", total.checked.into()),
             ("early", total.early.into()),
             ("lateness_under_load", histogram_json(&total.lateness)),
             ("lateness_alone", histogram_json(&audit.quiet)),
-            ("sleeping_thread", histogram_json(&stage.reference.oversleep())),
+            ("sleeping_thread", histogram_json(&check.reference.oversleep())),
             ("backends", audit.backends.iter().map(String::as_str).collect()),
             ("clocks", audit.clocks.iter().map(String::as_str).collect()),
             ("not_checked", audit.skipped.iter().map(String::as_str).collect()),
@@ -139,7 +139,7 @@ impl Report<'_> {
     }
 }
 
-fn row_lines(row: &Row, paint: Paint) -> Vec<String> {
+fn row_lines(row: &PromiseRow, paint: Paint) -> Vec<String> {
     let head = format!("{:4} {:21}", row.promise.to_string(), row.promise.title());
     if row.broken.is_empty() {
         let (verdict, counted) = match row.counted.is_empty() {
@@ -158,7 +158,7 @@ fn row_lines(row: &Row, paint: Paint) -> Vec<String> {
     lines
 }
 
-fn row_json(row: &Row) -> Json {
+fn row_json(row: &PromiseRow) -> Json {
     Json::Object(vec![
         ("id", row.promise.to_string().into()),
         ("title", row.promise.title().into()),
@@ -183,15 +183,16 @@ fn tally_json(tally: &Tally) -> Json {
 
 fn histogram_json(histogram: &Histogram<u64>) -> Json {
     let at = |quantile| Json::from(histogram.value_at_quantile(quantile));
-    let bucket =
-        |bucket: &draw::Bucket| Json::Object(vec![("below_ns", bucket.up_to.into()), ("count", bucket.count.into())]);
+    let bucket = |bucket: &histogram_text::HistogramBucket| {
+        Json::Object(vec![("below_ns", bucket.up_to.into()), ("count", bucket.count.into())])
+    };
     Json::Object(vec![
         ("count", histogram.len().into()),
         ("p50_ns", at(0.5)),
         ("p99_ns", at(0.99)),
         ("p99_9_ns", at(0.999)),
         ("max_ns", histogram.max().into()),
-        ("buckets", draw::buckets(histogram).iter().map(bucket).collect()),
+        ("buckets", histogram_text::buckets(histogram).iter().map(bucket).collect()),
     ])
 }
 

@@ -8,19 +8,19 @@ use std::thread;
 use tourbillon::Engine;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::sleeper::Sleeper;
-use super::stage::Stage;
+use super::sleep_thread::SleepThread;
 use super::tally::Tally;
-use crate::clock::Source;
+use crate::clock::KernelClock;
 use crate::text::count;
 
 /// What is to be done on one engine.
-pub(crate) struct Plan {
+pub(crate) struct SleepPlan {
     pub(crate) surface: &'static str,
     pub(crate) engine: Engine,
     /// The clock that it follows.
-    pub(crate) source: Source,
+    pub(crate) clock: KernelClock,
     pub(crate) threads: usize,
     pub(crate) timers: usize,
     pub(crate) slacks: Slacks,
@@ -39,7 +39,7 @@ pub(crate) enum Slacks {
 }
 
 /// Runs as long as the load does, and shuts the engine down at the end.
-pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
+pub(crate) fn run(check: &CheckRun, plan: &SleepPlan) -> Findings {
     let meeting = Barrier::new(plan.threads);
     let (mut outboxes, mut inboxes): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
     // Each gives to the next.
@@ -47,7 +47,7 @@ pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
     let done: Vec<(Tally, u64)> = thread::scope(|scope| {
         let start = |(thread, (inbox, neighbour))| {
             let meeting = &meeting;
-            scope.spawn(move || Sleeper::new(stage, plan, thread, inbox, neighbour).run(meeting))
+            scope.spawn(move || SleepThread::new(check, plan, thread, inbox, neighbour).run(meeting))
         };
         let threads: Vec<_> = inboxes.drain(..).zip(outboxes.drain(..)).enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("a sleeper does not panic")).collect()
@@ -61,7 +61,7 @@ pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
 }
 
 /// The engine's own counts must be ours.
-fn compare(total: &mut Tally, plan: &Plan, moves: u64) {
+fn compare(total: &mut Tally, plan: &SleepPlan, moves: u64) {
     let stats = plan.engine.stats();
     let ended = stats.fired + stats.cancelled + stats.stopped;
     let most = if plan.moves { total.armed + moves } else { total.armed };
@@ -88,13 +88,13 @@ pub(crate) fn few(timers: usize) -> usize {
 }
 
 /// The plan of the main engine, in as many threads as were asked for.
-pub(crate) fn main_plan(stage: &Stage, engine: Engine) -> Plan {
-    Plan {
+pub(crate) fn main_plan(check: &CheckRun, engine: Engine) -> SleepPlan {
+    SleepPlan {
         surface: "sleeps",
         engine,
-        source: Source::Monotonic,
-        threads: stage.threads,
-        timers: stage.timers,
+        clock: KernelClock::Monotonic,
+        threads: check.threads,
+        timers: check.timers,
         slacks: Slacks::Adaptive,
         moves: true,
     }

@@ -10,9 +10,9 @@ use tourbillon::{Engine, Outcome};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
-use super::stage::Stage;
+use super::check_run::CheckRun;
+use super::local_executor::{LocalTask, run_tasks};
 use super::tally::Tally;
-use super::tasks::{Task, run_all};
 use crate::clock::{monotonic, nanos};
 
 /// Tasks of each of the three.
@@ -24,18 +24,18 @@ const MISSED: [MissedTickBehavior; 3] =
     [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip];
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
     let [timeouts, deadlines, intervals] =
         ["timeouts", "deadline scopes", "intervals"].map(|surface| RefCell::new(Tally::new(surface)));
-    let mut tasks: Vec<Task<'_>> = Vec::new();
+    let mut tasks: Vec<LocalTask<'_>> = Vec::new();
     for task in 0..TASKS {
-        let random = |surface| stage.random(surface, task);
-        tasks.push(Box::pin(with_timeouts(stage, &timeouts, random("timeouts"))));
-        tasks.push(Box::pin(with_deadlines(stage, &deadlines, random("deadlines"))));
-        tasks.push(Box::pin(with_intervals(stage, &intervals, random("intervals"), MISSED[task % MISSED.len()])));
+        let random = |surface| check.random(surface, task);
+        tasks.push(Box::pin(with_timeouts(check, &timeouts, random("timeouts"))));
+        tasks.push(Box::pin(with_deadlines(check, &deadlines, random("deadlines"))));
+        tasks.push(Box::pin(with_intervals(check, &intervals, random("intervals"), MISSED[task % MISSED.len()])));
     }
-    run_all(tasks);
+    run_tasks(tasks);
     let tallies = [timeouts, deadlines, intervals].map(RefCell::into_inner);
     Findings { tallies: tallies.into_iter().map(balanced).collect(), ..Findings::default() }
 }
@@ -45,8 +45,8 @@ fn balanced(mut tally: Tally) -> Tally {
     tally
 }
 
-async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
-    while stage.is_on() {
+async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let before = monotonic();
         match random.below(5) {
@@ -84,8 +84,8 @@ async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random
     }
 }
 
-async fn with_deadlines(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
-    while stage.is_on() {
+async fn with_deadlines(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+    while check.is_under_load() {
         let [outer, inner] = [(); 2].map(|()| random.duration(LONGEST));
         let before = monotonic();
         // The inner one never outlives the outer one, whatever it asks for.
@@ -95,8 +95,8 @@ async fn with_deadlines(stage: &Stage, tally: &RefCell<Tally>, mut random: Rando
     }
 }
 
-async fn with_intervals(stage: &Stage, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
-    while stage.is_on() {
+async fn with_intervals(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
+    while check.is_under_load() {
         let period = random.duration(LONGEST) + Duration::from_micros(100);
         let before = monotonic();
         let mut interval = interval(period);

@@ -9,8 +9,8 @@ use tourbillon::{Engine, Timer};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
-use super::calls::Calls;
-use super::stage::Stage;
+use super::callback_ledger::CallbackLedger;
+use super::check_run::CheckRun;
 use crate::clock::{monotonic, nanos};
 
 /// Timers that are shared, each with some waits.
@@ -19,23 +19,23 @@ const WAITS: u64 = 8;
 const LONGEST: Duration = Duration::from_millis(10);
 
 /// Runs as long as the load does, on an engine of its own that it shuts down.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
-    let calls = Calls::new(stage, "timers");
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
+    let calls = CallbackLedger::new(check, "timers");
     let timers: Vec<Timer> = (0..TIMERS).map(|_| Timer::on(engine)).collect();
     thread::scope(|scope| {
-        scope.spawn(|| set(stage, &timers, &calls));
-        scope.spawn(|| cancel(stage, &timers, &calls));
+        scope.spawn(|| set(check, &timers, &calls));
+        scope.spawn(|| cancel(check, &timers, &calls));
     });
     // What is left ends as stopped.
     engine.shutdown();
-    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
+    check.reference.wait_limit().wait_for_all(0, || calls.outstanding.load(SeqCst));
     Findings { tallies: vec![calls.close()], ..Findings::default() }
 }
 
 /// Sets expiries and begins waits. Only this thread sets them, so it knows what each wait waits for.
-fn set(stage: &Stage, timers: &[Timer], calls: &Arc<Calls>) {
-    let mut random = stage.random("timers", 0);
-    while stage.is_on() {
+fn set(check: &CheckRun, timers: &[Timer], calls: &Arc<CallbackLedger>) {
+    let mut random = check.random("timers", 0);
+    while check.is_under_load() {
         for timer in timers {
             let duration = random.duration(LONGEST);
             let due = monotonic() + nanos(duration);
@@ -49,7 +49,7 @@ fn set(stage: &Stage, timers: &[Timer], calls: &Arc<Calls>) {
     }
 }
 
-fn begin(timer: &Timer, calls: &Arc<Calls>, due: u64, random: &mut Random) {
+fn begin(timer: &Timer, calls: &Arc<CallbackLedger>, due: u64, random: &mut Random) {
     let ticket = calls.ticket(due);
     let wait = timer.on_expiry(move |outcome| ticket.tell(outcome));
     if random.one_in(8) && wait.cancel() {
@@ -58,9 +58,9 @@ fn begin(timer: &Timer, calls: &Arc<Calls>, due: u64, random: &mut Random) {
 }
 
 /// Cancels at any time.
-fn cancel(stage: &Stage, timers: &[Timer], calls: &Calls) {
-    let mut random = stage.random("timers", 1);
-    while stage.is_on() {
+fn cancel(check: &CheckRun, timers: &[Timer], calls: &CallbackLedger) {
+    let mut random = check.random("timers", 1);
+    while check.is_under_load() {
         let timer = &timers[random.below(TIMERS as u64) as usize];
         match random.below(4) {
             0 => calls.cancelled(timer.cancel()),

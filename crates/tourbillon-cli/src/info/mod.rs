@@ -10,7 +10,7 @@ use crate::check::histogram;
 use crate::clock::monotonic;
 use crate::json::Json;
 use crate::text::{Paint, bytes, time};
-use crate::{machine, nap};
+use crate::{kernel_sleep, machine};
 
 /// Something that is known, or why it is not.
 pub(crate) struct Fact {
@@ -83,9 +83,9 @@ pub(crate) fn cost_of(call: impl Fn()) -> u64 {
 /// By how much a thread oversleeps that sleeps a millisecond: no timer on this machine is better than that, but by spinning.
 fn floor() -> Fact {
     let late = std::thread::spawn(|| {
-        nap::be_exact();
+        kernel_sleep::disable_timer_slack();
         let mut late = histogram();
-        (0..NAPS).for_each(|_| late.saturating_record(nap::oversleep(NAP)));
+        (0..NAPS).for_each(|_| late.saturating_record(kernel_sleep::oversleep(NAP)));
         late
     });
     let late = late.join().unwrap_or_else(|_| histogram());

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tourbillon_tools::Random;
 
-use super::of::Service;
-use super::server::Server;
+use super::server_client::ServerClient;
+use super::server_process::IoService;
 use super::{OURS, cores, limits};
-use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
-use crate::report::Report;
+use crate::harness::{BenchEntry, Metrics, SystemChoice, WarmUp, measure, per_operation};
+use crate::report::BenchReport;
 use crate::systems::{clock_nanosleep, tokio};
 
 /// What a round does.
 #[derive(Clone, Copy)]
-struct Work {
+struct DelayedWork {
     connections: usize,
     /// From a message to its reply. Within this time, too, all messages are sent, each at a random one.
     delay: Duration,
@@ -37,7 +37,7 @@ const GRACE: u64 = 50_000_000;
 const P99: &str = "p99_us";
 const CPU: &str = "cpu_ns_per_reply";
 
-pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &Choice, report: &mut Report) {
+pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &SystemChoice, report: &mut BenchReport) {
     limits::raise();
     let (default, delay) = if choice.common.quick { (QUICK_CONNECTIONS, QUICK_DELAY) } else { (CONNECTIONS, DELAY) };
     let asked = connections.unwrap_or(default) as usize;
@@ -45,7 +45,7 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &C
     if connections < asked {
         eprintln!("warning: {connections} connections instead of {asked}: there are no more file descriptors");
     }
-    let work = Work { connections, delay };
+    let work = DelayedWork { connections, delay };
     let entries = systems.iter().map(|system| entry(system, work)).collect();
     measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
     for &ours in OURS {
@@ -55,7 +55,7 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &C
     }
 }
 
-impl Work {
+impl DelayedWork {
     fn case(self) -> String {
         format!("delayed,connections={}", self.connections)
     }
@@ -69,30 +69,30 @@ impl Work {
     }
 }
 
-fn entry(system: &'static str, work: Work) -> Entry {
+fn entry(system: &'static str, work: DelayedWork) -> BenchEntry {
     let round = move || std::thread::spawn(move || round(system, work)).join().expect("the load does not panic");
-    Entry { system, case: work.case(), start: Box::new(move || Box::new(round)) }
+    BenchEntry { system, case: work.case(), start: Box::new(move || Box::new(round)) }
 }
 
 /// With a server of its own: its memory is as it was at its start.
-fn round(system: &'static str, work: Work) -> Metrics {
-    let mut server = Server::start(system, Service::Delayed);
+fn round(system: &'static str, work: DelayedWork) -> Metrics {
+    let mut server = ServerClient::start(system, IoService::Delayed);
     cores::take_the_loads();
     clock_nanosleep::without_slack();
     let first = connect(&server, 1);
-    let fresh = server.look();
+    let fresh = server.usage();
     let mut connections = connect(&server, work.connections);
-    let before = server.look();
+    let before = server.usage();
     let start = clock_nanosleep::now();
     for (connection, at) in connections.iter_mut().zip(work.times()) {
         clock_nanosleep::sleep_until(start + at);
         send(connection, work.delay);
     }
-    let waiting = server.look();
+    let waiting = server.usage();
     // Not before all replies are there: a server would pay for waking us.
     clock_nanosleep::sleep_until(start + 2 * work.delay.as_nanos() as u64 + GRACE);
     connections.iter_mut().for_each(receive);
-    let after = server.look();
+    let after = server.usage();
     let cpu = after.cpu - before.cpu;
     let (p50, p99) = server.lateness();
     drop(first);
@@ -107,7 +107,7 @@ fn round(system: &'static str, work: Work) -> Metrics {
 }
 
 /// Connects, and waits now and then until the server has accepted what there is.
-fn connect(server: &Server, count: usize) -> Vec<TcpStream> {
+fn connect(server: &ServerClient, count: usize) -> Vec<TcpStream> {
     let mut connections = Vec::with_capacity(count);
     while connections.len() < count {
         let batch = BATCH.min(count - connections.len());
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn messages_are_sent_in_order_and_before_the_first_reply_is_due() {
-        let work = Work { connections: 1_000, delay: DELAY };
+        let work = DelayedWork { connections: 1_000, delay: DELAY };
         let times = work.times();
         assert!(times.is_sorted() && times[0] < times[999] && times[999] < DELAY.as_nanos() as u64);
     }

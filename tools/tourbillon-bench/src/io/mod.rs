@@ -10,30 +10,30 @@ mod echo;
 mod idle;
 mod lateness;
 mod limits;
-mod of;
-mod server;
+mod server_client;
+mod server_process;
 mod systems;
 
-pub(crate) use self::of::{Of, run_one};
+pub(crate) use self::server_process::{IoServerArgs, run_one};
 
-use crate::harness::Choice;
-use crate::report::Report;
+use crate::harness::SystemChoice;
+use crate::report::BenchReport;
 use crate::systems::{monoio, smol, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct IoOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these cases.
     #[arg(long, value_delimiter = ',')]
-    case: Vec<Case>,
+    case: Vec<IoCase>,
     /// So many connections in the case `delayed`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum IoCase {
     /// How many messages a second a server echoes, without and with a timeout on every read.
     Echo,
     /// How late replies are that are due some time after their request.
@@ -42,7 +42,7 @@ enum Case {
     Idle,
 }
 
-const CASES: &[Case] = &[Case::Echo, Case::Delayed, Case::Idle];
+const CASES: &[IoCase] = &[IoCase::Echo, IoCase::Delayed, IoCase::Idle];
 
 const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL, tokio::CURRENT, monoio::NAME, smol::NAME];
 
@@ -50,22 +50,22 @@ const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL, tokio::CU
 const OURS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL];
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &IoOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let systems = systems_here(choice);
     let cases = if options.case.is_empty() { CASES } else { &options.case };
     for case in cases {
         match case {
-            Case::Echo => echo::run(&systems, choice, report),
-            Case::Delayed => delayed::run(&systems, options.connections, choice, report),
-            Case::Idle => idle::run(&systems, choice, report),
+            IoCase::Echo => echo::run(&systems, choice, report),
+            IoCase::Delayed => delayed::run(&systems, options.connections, choice, report),
+            IoCase::Idle => idle::run(&systems, choice, report),
         }
     }
 }
 
 /// The systems that were asked for and that this machine lets run.
-fn systems_here(choice: &Choice) -> Vec<&'static str> {
+fn systems_here(choice: &SystemChoice) -> Vec<&'static str> {
     let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.wants(system)).collect();
     if let Err(refused) = tourbillon_rt::try_uring() {
         eprintln!("warning: without {}: {refused}", tourbillon_rt::URING);

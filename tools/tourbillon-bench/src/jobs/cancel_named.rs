@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use tourbillon::{NamedTimers, Outcome};
 
-use super::Options;
-use crate::harness::{Entry, FAR, WarmUp, measure_pending};
-use crate::report::Report;
+use super::JobsOptions;
+use crate::harness::{BenchEntry, FAR, WarmUp, measure_pending};
+use crate::report::BenchReport;
 use crate::systems::tourbillon::{NAME, Slack, on_thread};
 
 const TIMERS: &[usize] = &[100_000, 1_000_000];
@@ -18,13 +18,13 @@ const TIMERS: &[usize] = &[100_000, 1_000_000];
 const ONE_NAME: &str = "session";
 
 /// Runs the case.
-pub(super) fn run(options: &Options, report: &mut Report) {
+pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     let entries = options.jobs(TIMERS).map(entry).collect();
     measure_pending(entries, choice, choice.rounds(7, 3), WarmUp::Yes, report);
 }
 
-fn entry(timers: usize) -> Entry {
+fn entry(timers: usize) -> BenchEntry {
     let start = move || {
         let engine = on_thread(Slack::adaptive());
         let named = NamedTimers::on(&engine);
@@ -33,7 +33,7 @@ fn entry(timers: usize) -> Entry {
             vec![("cancels_per_s", round(&named, timers))]
         }) as _
     };
-    Entry { system: NAME, case: format!("cancel-named={timers}"), start: Box::new(start) }
+    BenchEntry { system: NAME, case: format!("cancel-named={timers}"), start: Box::new(start) }
 }
 
 /// Starts so many timers, and cancels them. Cancels a second, with their callbacks.

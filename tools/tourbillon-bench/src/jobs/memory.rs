@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tourbillon_tools::Random;
 
-use super::systems::{Plan, System};
-use super::tally::Tally;
-use super::{CronScheduler, Options, TokioTasks, Tourbillon};
-use crate::harness::{Entry, WarmUp, far_durations, measure};
-use crate::look::own_resident;
-use crate::memory::in_a_process_of_its_own;
-use crate::report::Report;
+use super::run_tally::RunTally;
+use super::systems::{JobPlan, JobSystem};
+use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
+use crate::harness::{BenchEntry, WarmUp, far_durations, measure};
+use crate::memory::run_in_own_process;
+use crate::process_usage::own_resident;
+use crate::report::BenchReport;
 
 /// For the process that is measured.
 #[derive(clap::Args)]
-pub(crate) struct Of {
+pub(crate) struct JobsMemoryArgs {
     system: String,
     jobs: usize,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Of {
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the case.
-pub(super) fn run(options: &Options, report: &mut Report) {
+pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     let mut entries = Vec::new();
     entries.extend(options.live().map(entry::<Tourbillon>));
@@ -33,16 +33,16 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
 }
 
-fn entry<S: System>(jobs: usize) -> Entry {
+fn entry<S: JobSystem>(jobs: usize) -> BenchEntry {
     let round = move || {
-        let [resident, the_users] = in_a_process_of_its_own(&["jobs-memory-of", S::NAME, &jobs.to_string()]);
+        let [resident, the_users] = run_in_own_process(&["jobs-memory-of", S::NAME, &jobs.to_string()]);
         vec![("resident_bytes", resident), ("bytes_beyond_key_and_closure", resident - the_users)]
     };
-    Entry { system: S::NAME, case: format!("memory={jobs}"), start: Box::new(move || Box::new(round)) }
+    BenchEntry { system: S::NAME, case: format!("memory={jobs}"), start: Box::new(move || Box::new(round)) }
 }
 
 /// Measures one system in this process, and prints the two numbers.
-pub(crate) fn run_one(of: &Of) {
+pub(crate) fn run_one(of: &JobsMemoryArgs) {
     let (resident, the_users) = match of.system.as_str() {
         Tourbillon::NAME => grow::<Tourbillon>(of.jobs),
         TokioTasks::NAME => grow::<TokioTasks>(of.jobs),
@@ -53,9 +53,9 @@ pub(crate) fn run_one(of: &Of) {
 }
 
 /// Resident bytes for each of so many jobs, and those of them that are the user's.
-fn grow<S: System>(jobs: usize) -> (f64, usize) {
-    let (mut system, tally) = (S::new(0), Tally::of_nothing());
-    let plans: Arc<[Plan]> = far_durations(jobs, &mut Random::new(1)).into_iter().map(Plan::every).collect();
+fn grow<S: JobSystem>(jobs: usize) -> (f64, usize) {
+    let (mut system, tally) = (S::new(0), RunTally::for_idle_jobs());
+    let plans: Arc<[JobPlan]> = far_durations(jobs, &mut Random::new(1)).into_iter().map(JobPlan::every).collect();
     // What starts with the first job is there already.
     system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);

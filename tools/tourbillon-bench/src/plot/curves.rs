@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use super::canvas::{Axis, INK, LEGEND, SIZE, chart, is_ours, legend, page, shade};
 
 /// What a plot shows.
-pub(super) struct Curves {
+pub(super) struct CurvePlot {
     pub(super) title: String,
     pub(super) across: &'static str,
     pub(super) up: &'static str,
@@ -28,7 +28,7 @@ impl Curve {
     }
 }
 
-impl Curves {
+impl CurvePlot {
     pub(super) fn plot(mut self) -> super::Drawn {
         for curve in 0..self.curves.len() {
             let system = &self.curves[curve].system;

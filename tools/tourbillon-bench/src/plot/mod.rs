@@ -1,20 +1,20 @@
 //! Figures as SVG plots, on white, so that they can be read whatever is around them.
 
 mod canvas;
-mod cost;
+mod churn_cost;
 mod curves;
-mod distribution;
-mod plane;
+mod lateness_against_cpu;
+mod lateness_distribution;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::line::{Line, lines};
+use crate::figure_line::{FigureLine, lines};
 use crate::table::in_order;
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct PlotOptions {
     /// JSON lines.
     file: PathBuf,
     /// The folder for the plots.
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 type Drawn = Result<String, Box<dyn Error>>;
 
 /// Makes the plots of a file.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
     let said = |error: &dyn Error| format!("{}: {error}", options.file.display());
     let text = fs::read_to_string(&options.file).map_err(|error| said(&error))?;
     let lines = lines(&text).map_err(|error| format!("{}: {error}", options.file.display()))?;
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// Writes the plots that the figures are enough for, and returns their names.
-pub(crate) fn write(folder: &Path, lines: &[Line]) -> io::Result<Vec<String>> {
+pub(crate) fn write(folder: &Path, lines: &[FigureLine]) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, plot) in plots(lines).map_err(|error| io::Error::other(error.to_string()))? {
         fs::write(folder.join(&name), plot)?;
@@ -50,16 +50,17 @@ pub(crate) fn write(folder: &Path, lines: &[Line]) -> io::Result<Vec<String>> {
 }
 
 /// The plots by the names of their files.
-fn plots(lines: &[Line]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+fn plots(lines: &[FigureLine]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
     let mut plots = Vec::new();
-    if lines.iter().any(cost::counts) {
-        plots.push(("churn.svg".to_owned(), cost::plot(lines)?));
+    if lines.iter().any(churn_cost::counts) {
+        plots.push(("churn.svg".to_owned(), churn_cost::plot(lines)?));
     }
-    let lateness: Vec<Line> = lines.iter().filter(|line| line.scenario == "lateness").cloned().collect();
+    let lateness: Vec<FigureLine> = lines.iter().filter(|line| line.scenario == "lateness").cloned().collect();
     for tasks in in_order(lateness.iter().filter_map(|line| line.setting("tasks"))) {
-        let of: Vec<Line> = lateness.iter().filter(|line| line.setting("tasks") == Some(tasks)).cloned().collect();
-        plots.push((format!("lateness-{tasks}.svg"), distribution::plot(&of, tasks)?));
-        plots.push((format!("plane-{tasks}.svg"), plane::plot(&of, tasks)?));
+        let of: Vec<FigureLine> =
+            lateness.iter().filter(|line| line.setting("tasks") == Some(tasks)).cloned().collect();
+        plots.push((format!("lateness-{tasks}.svg"), lateness_distribution::plot(&of, tasks)?));
+        plots.push((format!("plane-{tasks}.svg"), lateness_against_cpu::plot(&of, tasks)?));
     }
     Ok(plots)
 }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     /// A few systems, with the figures that a run would have.
-    fn fixture() -> Vec<Line> {
+    fn fixture() -> Vec<FigureLine> {
         let mut text = String::new();
         let mut add = |scenario: &str, system: &str, case: &str, metric: &str, value: f64| {
             text += &format!(
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_a_driver_that_has_gone_round_is_in_the_plot_of_costs() {
-        let counted: Vec<_> = fixture().into_iter().filter(cost::counts).collect();
+        let counted: Vec<_> = fixture().into_iter().filter(churn_cost::counts).collect();
         assert_eq!(counted.len(), 3 * SYSTEMS.len());
         assert!(counted.iter().all(|line| line.value < 1e6));
     }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use async_io::Timer;
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const NAME: &str = "async-io";
 
 /// Every task on a thread of its own that blocks on it; a single task on the calling one.
 pub(crate) struct BlockOn;
 
-impl<T> Runtime<T> for BlockOn
+impl<T> TaskRunner<T> for BlockOn
 where
     T: Future + Send,
     T::Output: Send,

@@ -14,7 +14,7 @@ pub(crate) mod tourbillon;
 pub(crate) mod tourbillon_rt;
 
 /// Something that runs tasks of the type `T`.
-pub(crate) trait Runtime<T: Future> {
+pub(crate) trait TaskRunner<T: Future> {
     /// Runs every one of the tasks to its end.
     fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output>;
 

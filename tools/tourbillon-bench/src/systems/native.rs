@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use crate::harness::{Choice, Entry, Metrics, Round};
-use crate::process::Process;
+use crate::child_process::ChildProcess;
+use crate::harness::{BenchEntry, Metrics, RoundFn, SystemChoice};
 
 pub(crate) const ASIO: &str = "asio";
 pub(crate) const LIBUV: &str = "libuv";
@@ -19,25 +19,25 @@ pub(crate) const LIBEVENT: &str = "libevent";
 pub(crate) const NAMES: [&str; 3] = [ASIO, LIBUV, LIBEVENT];
 
 /// What a program is to do.
-pub(crate) struct Work {
+pub(crate) struct NativeWork {
     pub(crate) scenario: &'static str,
     pub(crate) case: String,
     /// As `common.h` says.
     pub(crate) arguments: Vec<usize>,
-    pub(crate) process: Life,
+    pub(crate) process: ProcessLife,
 }
 
 /// How long a program's process lives.
 #[derive(Clone, Copy)]
-pub(crate) enum Life {
+pub(crate) enum ProcessLife {
     /// For all rounds of a case: it sets the case up before the first.
     Case,
     /// For one round: nothing is left of the last.
-    Round,
+    RoundFn,
 }
 
 /// A library, and how its program is compiled.
-struct Peer {
+struct NativePeer {
     name: &'static str,
     source: &'static str,
     language: Language,
@@ -56,8 +56,8 @@ enum Language {
     Cpp,
 }
 
-static PEERS: [Peer; 3] = [
-    Peer {
+static PEERS: [NativePeer; 3] = [
+    NativePeer {
         name: ASIO,
         source: include_str!("../../native/asio.cpp"),
         language: Language::Cpp,
@@ -66,7 +66,7 @@ static PEERS: [Peer; 3] = [
         package: "libasio-dev",
         program: OnceLock::new(),
     },
-    Peer {
+    NativePeer {
         name: LIBUV,
         source: include_str!("../../native/libuv.c"),
         language: Language::C,
@@ -75,7 +75,7 @@ static PEERS: [Peer; 3] = [
         package: "libuv1-dev",
         program: OnceLock::new(),
     },
-    Peer {
+    NativePeer {
         name: LIBEVENT,
         source: include_str!("../../native/libevent.c"),
         language: Language::C,
@@ -91,51 +91,55 @@ const COMMON: (&str, &str) = ("common.h", include_str!("../../native/common.h"))
 
 /// The entries of one case: of those of the three that were asked for and can be had here. `read` makes the metrics of what a
 /// round answers.
-pub(crate) fn entries(choice: &Choice, work: &Work, read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static) -> Vec<Entry> {
+pub(crate) fn entries(
+    choice: &SystemChoice,
+    work: &NativeWork,
+    read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static,
+) -> Vec<BenchEntry> {
     let wanted = PEERS.iter().filter(|peer| choice.wants(peer.name));
-    let entry = |peer: &'static Peer| {
+    let entry = |peer: &'static NativePeer| {
         let program = peer.program()?;
         let arguments: Vec<String> = work.arguments.iter().map(ToString::to_string).collect();
         let (scenario, life) = (work.scenario, work.process);
         let process = move || {
             let mut command = Command::new(program);
             command.arg(scenario).args(&arguments);
-            Process::start(peer.name, command)
+            ChildProcess::start(peer.name, command)
         };
-        let start: Box<dyn FnOnce() -> Round> = match life {
-            Life::Case => Box::new(move || {
+        let start: Box<dyn FnOnce() -> RoundFn> = match life {
+            ProcessLife::Case => Box::new(move || {
                 let mut process = process();
                 Box::new(move || read(process.ask()))
             }),
-            Life::Round => Box::new(move || Box::new(move || read(process().ask()))),
+            ProcessLife::RoundFn => Box::new(move || Box::new(move || read(process().ask()))),
         };
-        Some(Entry { system: peer.name, case: work.case.clone(), start })
+        Some(BenchEntry { system: peer.name, case: work.case.clone(), start })
     };
     wanted.filter_map(entry).collect()
 }
 
 /// The name and the version of each library that is here.
 pub(crate) fn versions() -> Vec<String> {
-    let version = |peer: &'static Peer| Command::new(peer.program()?).arg("version").output().ok();
+    let version = |peer: &'static NativePeer| Command::new(peer.program()?).arg("version").output().ok();
     let versions = PEERS.iter().filter_map(version);
     versions.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).collect()
 }
 
-impl Peer {
+impl NativePeer {
     /// Compiled the first time. Where that is not possible, it is said once.
     fn program(&'static self) -> Option<&'static Path> {
         let program = self.program.get_or_init(|| match self.compile() {
             Ok(program) => Some(program),
-            Err(Missing::Compiler(compiler, package)) => {
+            Err(CompileError::Compiler(compiler, package)) => {
                 eprintln!("note: without {}: there is no `{compiler}` (Debian: apt install {package})", self.name);
                 None
             }
-            Err(Missing::Header) => {
-                let Peer { name, header, package, .. } = self;
+            Err(CompileError::Header) => {
+                let NativePeer { name, header, package, .. } = self;
                 eprintln!("note: without {name}: there is no <{header}> (Debian: apt install {package})");
                 None
             }
-            Err(Missing::Reason(why)) => {
+            Err(CompileError::Reason(why)) => {
                 eprintln!("error: the program of {} cannot be compiled: {why}", self.name);
                 std::process::exit(1);
             }
@@ -144,7 +148,7 @@ impl Peer {
     }
 
     /// One that was compiled from the same source before is used again.
-    fn compile(&self) -> Result<PathBuf, Missing> {
+    fn compile(&self) -> Result<PathBuf, CompileError> {
         let (compiler, suffix, standard, package) = match self.language {
             Language::C => ("cc", "c", "-std=gnu11", "gcc"),
             Language::Cpp => ("c++", "cpp", "-std=c++17", "g++"),
@@ -154,11 +158,11 @@ impl Peer {
         if program.exists() {
             return Ok(program);
         }
-        if !preprocess(compiler, suffix, "").map_err(|_| Missing::Compiler(compiler, package))?.status.success() {
-            return Err(Missing::Compiler(compiler, package));
+        if !preprocess(compiler, suffix, "").map_err(|_| CompileError::Compiler(compiler, package))?.status.success() {
+            return Err(CompileError::Compiler(compiler, package));
         }
         if !preprocess(compiler, suffix, &format!("#include <{}>\n", self.header))?.status.success() {
-            return Err(Missing::Header);
+            return Err(CompileError::Header);
         }
         let source = folder.join(format!("{}.{suffix}", self.name));
         std::fs::write(&source, self.source)?;
@@ -169,7 +173,7 @@ impl Peer {
         command.args([standard, "-O2", "-DNDEBUG", "-pthread", "-o"]).arg(&unfinished).arg(&source).args(self.link);
         let output = command.output()?;
         if !output.status.success() {
-            return Err(Missing::Reason(String::from_utf8_lossy(&output.stderr).into_owned()));
+            return Err(CompileError::Reason(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
         std::fs::rename(&unfinished, &program)?;
         Ok(program)
@@ -183,7 +187,7 @@ impl Peer {
 }
 
 /// Why there is no program.
-enum Missing {
+enum CompileError {
     /// Its name, and the Debian package that has it.
     Compiler(&'static str, &'static str),
     Header,
@@ -191,9 +195,9 @@ enum Missing {
     Reason(String),
 }
 
-impl From<io::Error> for Missing {
-    fn from(error: io::Error) -> Missing {
-        Missing::Reason(error.to_string())
+impl From<io::Error> for CompileError {
+    fn from(error: io::Error) -> CompileError {
+        CompileError::Reason(error.to_string())
     }
 }
 
@@ -244,7 +248,7 @@ mod tests {
             for (scenario, numbers, arguments) in SCENARIOS {
                 let mut command = Command::new(program);
                 command.arg(scenario).args(arguments);
-                let mut process = Process::start(peer.name, command);
+                let mut process = ChildProcess::start(peer.name, command);
                 for round in 0..2 {
                     let answer = process.ask();
                     assert!(answer.len() >= numbers, "{} {scenario}, round {round}: {answer:?}", peer.name);

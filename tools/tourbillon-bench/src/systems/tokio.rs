@@ -6,7 +6,7 @@ use std::time::Instant;
 
 pub(crate) use tokio::time::{Sleep, sleep};
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const CURRENT: &str = "tokio-current";
 pub(crate) const MULTI: &str = "tokio-multi";
@@ -43,7 +43,7 @@ impl Tokio {
     }
 }
 
-impl<T> Runtime<T> for Tokio
+impl<T> TaskRunner<T> for Tokio
 where
     T: Future + Send + 'static,
     T::Output: Send + 'static,

@@ -13,9 +13,9 @@ use super::tokio::Tokio;
 pub(crate) const NAME: &str = "tourbillon";
 
 /// How much later than asked a timer may fire, under a name.
-pub(crate) type Named = (&'static str, fn() -> Slack);
+pub(crate) type NamedSlack = (&'static str, fn() -> Slack);
 
-pub(crate) const SLACKS: [Named; 5] = [
+pub(crate) const SLACKS: [NamedSlack; 5] = [
     ("adaptive", Slack::adaptive),
     ("exact", Slack::exact),
     ("250us", || Slack::upto(Duration::from_micros(250))),

@@ -3,7 +3,7 @@
 
 use tourbillon_rt::{Backend, BuildError};
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const NAME: &str = "tourbillon-rt";
 pub(crate) const URING: &str = "tourbillon-rt-uring";
@@ -53,7 +53,7 @@ fn build(backend: Backend) -> Result<tourbillon_rt::Runtime, BuildError> {
     tourbillon_rt::Runtime::builder().workers(1).backend(backend).build()
 }
 
-impl<T> Runtime<T> for TourbillonRt
+impl<T> TaskRunner<T> for TourbillonRt
 where
     T: Future + Send + 'static,
     T::Output: Send + 'static,

@@ -4,28 +4,28 @@
 //! scenarios are to be measured without it.
 
 #[cfg(feature = "virtual")]
-mod by_hand;
+mod cases;
 #[cfg(feature = "virtual")]
-mod measured;
+mod manual_engine;
 #[cfg(feature = "virtual")]
-mod multi;
+mod tokio_multi;
 
-use crate::harness::Choice;
-use crate::report::{Report, print};
+use crate::harness::SystemChoice;
+use crate::report::{BenchReport, print};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct VirtualOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
 }
 
 /// Whether this program was built with the scenario.
 pub(crate) const IS_BUILT: bool = cfg!(feature = "virtual");
 
 /// Runs the scenario, or says how to build it.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &VirtualOptions, report: &mut BenchReport) {
     #[cfg(feature = "virtual")]
-    measured::run(&options.choice, report);
+    cases::run(&options.choice, report);
     #[cfg(not(feature = "virtual"))]
     {
         let _ = report;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::super::lateness;
-use super::{BUFFER, Service};
+use super::{BUFFER, IoService};
 
 /// A connection, as a system has it.
 pub(super) trait Connection {
@@ -21,7 +21,7 @@ pub(super) trait Connection {
 }
 
 /// Sends back what it gets, until the connection is closed.
-pub(super) async fn echo(mut connection: impl Connection, service: Service) -> io::Result<()> {
+pub(super) async fn echo(mut connection: impl Connection, service: IoService) -> io::Result<()> {
     let mut buffer = [0; BUFFER];
     loop {
         let length = match service.timeout() {

@@ -10,14 +10,14 @@ mod tourbillon_rt;
 use std::net::TcpListener;
 
 use super::OURS;
-use super::of::Service;
+use super::server_process::IoService;
 use crate::systems;
 
 /// Larger than any message.
 const BUFFER: usize = 1024;
 
 /// Serves for ever on that system, which has one thread for it.
-pub(super) fn serve(system: &str, listener: TcpListener, service: Service) {
+pub(super) fn serve(system: &str, listener: TcpListener, service: IoService) {
     let served = match system {
         ours if OURS.contains(&ours) => tourbillon_rt::serve(ours, listener, service),
         systems::tokio::CURRENT => tokio::serve(listener, service),

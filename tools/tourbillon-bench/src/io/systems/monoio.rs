@@ -9,16 +9,16 @@ use monoio::time::{Instant, sleep_until, timeout};
 use monoio::{FusionDriver, RuntimeBuilder};
 
 use super::super::lateness;
-use super::{BUFFER, Service};
+use super::{BUFFER, IoService};
 
-pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
+pub(super) fn serve(listener: TcpListener, service: IoService) -> io::Result<()> {
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     runtime.block_on(async {
         let listener = monoio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             match service {
-                Service::Delayed => monoio::spawn(delayed(stream)),
+                IoService::Delayed => monoio::spawn(delayed(stream)),
                 _ => monoio::spawn(echo(stream, service)),
             };
         }
@@ -26,7 +26,7 @@ pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
 }
 
 /// Until the connection is closed.
-async fn echo(mut stream: TcpStream, service: Service) -> io::Result<()> {
+async fn echo(mut stream: TcpStream, service: IoService) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER);
     loop {
         let read = stream.read(buffer);

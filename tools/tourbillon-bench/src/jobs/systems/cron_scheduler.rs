@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
-use super::{Plan, System, THREADS};
-use crate::jobs::tally::Tally;
+use super::{JobPlan, JobSystem, THREADS};
+use crate::jobs::run_tally::RunTally;
 
 pub(in crate::jobs) struct CronScheduler {
     runtime: Runtime,
@@ -23,7 +23,7 @@ const MESSAGES: usize = 3;
 /// Room in its channels at least: for what is on its way while one job after another is scheduled.
 const AT_LEAST: usize = 10_000;
 
-impl System for CronScheduler {
+impl JobSystem for CronScheduler {
     const NAME: &'static str = "tokio-cron-scheduler";
     const LEAD: Duration = Duration::from_secs(1);
 
@@ -39,7 +39,7 @@ impl System for CronScheduler {
         CronScheduler { runtime, scheduler: scheduler.expect("a scheduler can be built"), seconds: Seconds::now() }
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize {
         let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let fill = async move {
@@ -58,7 +58,7 @@ impl System for CronScheduler {
         self.runtime.block_on(self.scheduler.start()).expect("it starts once");
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
         let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let churn = async move {
@@ -75,7 +75,7 @@ impl System for CronScheduler {
 }
 
 /// A job, and the size of what is the user's of it: its identifier and its closure.
-fn job(plan: Plan, tally: &'static Tally, seconds: Seconds) -> (Job, usize) {
+fn job(plan: JobPlan, tally: &'static RunTally, seconds: Seconds) -> (Job, usize) {
     let first = seconds.not_before(plan.first());
     let mut due = seconds.instant(first);
     let run = move |_, _| {

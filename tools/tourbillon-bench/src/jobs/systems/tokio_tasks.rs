@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Plan, System, THREADS};
-use crate::jobs::tally::Tally;
+use super::{JobPlan, JobSystem, THREADS};
+use crate::jobs::run_tally::RunTally;
 
 pub(in crate::jobs) struct TokioTasks(Runtime);
 
-impl System for TokioTasks {
+impl JobSystem for TokioTasks {
     const NAME: &'static str = "tokio-tasks";
     const LEAD: Duration = Duration::from_secs(1);
 
@@ -22,14 +22,14 @@ impl System for TokioTasks {
         TokioTasks(runtime.expect("a Tokio runtime can be built"))
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize {
         for &plan in &**plans {
             self.0.spawn(job(plan, tally));
         }
-        size_of::<&'static Tally>()
+        size_of::<&'static RunTally>()
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
         let (plans, tally) = (plans.clone(), tally);
         let churn = async move {
             let start = Instant::now();
@@ -46,7 +46,7 @@ impl System for TokioTasks {
     }
 }
 
-async fn job(plan: Plan, tally: &'static Tally) {
+async fn job(plan: JobPlan, tally: &'static RunTally) {
     let mut interval = tokio::time::interval_at(plan.first().into(), plan.period);
     loop {
         let due = interval.tick().await;

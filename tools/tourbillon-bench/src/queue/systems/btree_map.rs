@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::System;
+use super::QueueSystem;
 
 #[derive(Default)]
 pub(super) struct Tree {
@@ -10,7 +10,7 @@ pub(super) struct Tree {
     sequence: u64,
 }
 
-impl System for Tree {
+impl QueueSystem for Tree {
     const NAME: &'static str = "btreemap";
     type Deadline = u64;
     type Handle = (u64, u64);

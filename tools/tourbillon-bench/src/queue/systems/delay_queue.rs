@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use super::System;
+use super::QueueSystem;
 
 pub(super) struct Delay {
     queue: DelayQueue<u64>,
@@ -27,7 +27,7 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-impl System for Delay {
+impl QueueSystem for Delay {
     const NAME: &'static str = "delay-queue";
     type Deadline = Instant;
     type Handle = Key;

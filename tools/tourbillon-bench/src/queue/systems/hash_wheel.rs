@@ -8,18 +8,18 @@ use hierarchical_hash_wheel_timer::IdOnlyTimerEntry;
 use hierarchical_hash_wheel_timer::wheels::cancellable::QuadWheelWithOverflow;
 
 use super::super::cases::STEP;
-use super::System;
+use super::QueueSystem;
 
-type Entry = IdOnlyTimerEntry<u64>;
+type BenchEntry = IdOnlyTimerEntry<u64>;
 
 pub(super) struct HashWheel {
-    wheel: QuadWheelWithOverflow<Entry>,
+    wheel: QuadWheelWithOverflow<BenchEntry>,
     now: u64,
     /// It wants ids that are unique; the values of the cases are not.
     next_id: u64,
 }
 
-impl System for HashWheel {
+impl QueueSystem for HashWheel {
     const NAME: &'static str = "hash-wheel";
     type Deadline = u64;
     type Handle = u64;
@@ -38,7 +38,7 @@ impl System for HashWheel {
         let delay = Duration::from_millis(deadline.saturating_sub(self.now).div_ceil(STEP).max(1));
         let id = self.next_id;
         self.next_id += 1;
-        let inserted = self.wheel.insert_ref_with_delay(Rc::new(Entry::new(id, delay)), delay);
+        let inserted = self.wheel.insert_ref_with_delay(Rc::new(BenchEntry::new(id, delay)), delay);
         debug_assert!(inserted.is_ok());
         id
     }

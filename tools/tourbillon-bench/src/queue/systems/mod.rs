@@ -8,10 +8,10 @@ mod tourbillon;
 
 use std::marker::PhantomData;
 
-use super::cases::{Contestant, Of};
+use super::cases::{Contestant, ContestantOf};
 
 /// A timer queue, as all systems can be used. Times are nanoseconds since the queue was made.
-pub(super) trait System: Sized {
+pub(super) trait QueueSystem: Sized {
     /// As in the tables and in JSON.
     const NAME: &'static str;
 
@@ -58,8 +58,8 @@ pub(super) fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-fn of<S: System + 'static>() -> Box<dyn Contestant> {
-    Box::new(Of::<S>(PhantomData))
+fn of<S: QueueSystem + 'static>() -> Box<dyn Contestant> {
+    Box::new(ContestantOf::<S>(PhantomData))
 }
 
 /// Bytes that a timer with a `u64` takes in each of our queues, by their own account.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nexus_timer::{TimerHandle, Wheel};
 
-use super::System;
+use super::QueueSystem;
 
 pub(super) struct Nexus {
     wheel: Wheel<u64>,
@@ -15,7 +15,7 @@ pub(super) struct Nexus {
 /// Entries a chunk of its slab, at least; the value in its own examples.
 const CHUNK: usize = 4096;
 
-impl System for Nexus {
+impl QueueSystem for Nexus {
     const NAME: &'static str = "nexus-timer";
     type Deadline = Instant;
     type Handle = TimerHandle<u64>;

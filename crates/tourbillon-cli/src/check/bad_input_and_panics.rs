@@ -1,0 +1,192 @@
+//! P6: bad input is answered, and a panic of the user's harms nobody else.
+
+use std::panic::resume_unwind;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler};
+use tourbillon::time::{DelayQueue, Sleep, try_interval};
+use tourbillon::{ArmError, Engine, NamedTimers, Outcome, QueueKind, Timer};
+
+use super::audit::Findings;
+use super::check_run::CheckRun;
+use super::engines::{DriverStep, build, driven, turn_all};
+use super::promise::Promise;
+use crate::text::count;
+
+/// What became of the timers beside those that panic.
+#[derive(Default)]
+struct PanicLog {
+    told: AtomicU64,
+    panics: AtomicU64,
+    has_panicked: AtomicBool,
+}
+
+/// A waker that counts, or panics.
+struct CountingWaker {
+    log: Arc<PanicLog>,
+    panics: bool,
+}
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.log.told(self.panics);
+    }
+}
+
+const TIMERS: u64 = 400;
+/// One in so many panics.
+const PANICS: u64 = 4;
+const LONGEST: Duration = Duration::from_millis(30);
+
+pub(crate) fn run(check: &CheckRun) -> Findings {
+    let mut findings = Findings::default();
+    let answers = bad_input();
+    for (what, _) in answers.iter().filter(|(_, holds)| !holds) {
+        findings.complain(Promise::P6, format!("bad input: {what}"));
+    }
+    findings.counted(Promise::P6, format!("{} bad inputs answered", answers.len()));
+    panics(check, &mut findings);
+    findings
+}
+
+/// Timers with callbacks and with wakers, of which some panic.
+fn panics(check: &CheckRun, findings: &mut Findings) {
+    let log = Arc::new(PanicLog::default());
+    let engine = engine(check, &log);
+    let mut random = check.random("panics", 0);
+    let (mut timers, mut sleeps) = (Vec::new(), Vec::new());
+    let waker_that = |panics| Waker::from(Arc::new(CountingWaker { log: Arc::clone(&log), panics }));
+    for number in 0..TIMERS {
+        let (panics, duration) = (number % PANICS == 0, Duration::from_millis(1) + random.duration(LONGEST));
+        let timer = Timer::on(&engine);
+        timer.expires_after(duration);
+        timer.on_expiry({
+            let log = Arc::clone(&log);
+            move |_| log.told(panics)
+        });
+        timers.push(timer);
+        sleeps.push(started(engine.sleep(duration + Duration::from_millis(10)), &waker_that(panics), &log));
+    }
+    let ended = || log.told.load(SeqCst) + log.panics.load(SeqCst);
+    check.reference.wait_limit().wait_for_all(2 * TIMERS, ended);
+    // Those may all have been due at once; this one is due after all panics.
+    let _last = started(engine.sleep(Duration::from_millis(1)), &waker_that(false), &log);
+    let all = 2 * TIMERS + 1;
+    check.reference.wait_limit().wait_for_all(all, ended);
+    let [told, panics] = [&log.told, &log.panics].map(|number| number.load(SeqCst));
+    findings.expect(told + panics == all, Promise::P6, || {
+        format!("after a panic, {} of {} timers were not told", count(all - told - panics), count(all))
+    });
+    let reported = || {
+        let stats = engine.stats();
+        stats.waker_panics + stats.callback_panics
+    };
+    // It is written down when the panic has come out of the call.
+    check.reference.wait_limit().wait_for_all(panics, reported);
+    let reported = reported();
+    findings.expect(reported == panics, Promise::P6, || {
+        format!("{} callbacks and wakers panicked, {} were reported", count(panics), count(reported))
+    });
+    let what = format!("{} panics contained, all {} others told", count(panics), count(told));
+    findings.counted(Promise::P6, what);
+    engine.shutdown();
+}
+
+fn started(sleep: Sleep, waker: &Waker, log: &PanicLog) -> Pin<Box<Sleep>> {
+    let mut sleep = Box::pin(sleep);
+    if sleep.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+        log.told.fetch_add(1, SeqCst);
+    }
+    sleep
+}
+
+/// The fault: a driver that a panic takes with it.
+fn engine(check: &CheckRun, log: &Arc<PanicLog>) -> Engine {
+    if !check.breaks(Promise::P6) {
+        return build(Engine::builder());
+    }
+    let log = Arc::clone(log);
+    driven(Engine::builder(), move |engine| {
+        turn_all(engine);
+        if log.has_panicked.load(SeqCst) { DriverStep::Stop } else { DriverStep::Continue }
+    })
+}
+
+impl PanicLog {
+    fn told(&self, panics: bool) {
+        if panics {
+            self.panics.fetch_add(1, SeqCst);
+            self.has_panicked.store(true, SeqCst);
+            // Unlike `panic!`, without a word on the terminal.
+            resume_unwind(Box::new("planned"));
+        }
+        self.told.fetch_add(1, SeqCst);
+    }
+}
+
+/// Each with what it should not do, and whether it did not.
+fn bad_input() -> Vec<(&'static str, bool)> {
+    let rounds = QueueKind::Rounds { tick: Duration::ZERO, slots: 0 };
+    let mut answers = vec![
+        ("an engine without shards was built", Engine::builder().shards(0).build().is_err()),
+        ("an engine without room was built", Engine::builder().capacity(0).build().is_err()),
+        ("a queue without slots was built", Engine::builder().queue(rounds).build().is_err()),
+        ("an interval of no time was given", try_interval(Duration::ZERO).is_err()),
+    ];
+    answers.extend(stale_keys());
+    answers.extend(bad_jobs());
+    answers.extend(after_the_end());
+    answers
+}
+
+fn stale_keys() -> [(&'static str, bool); 3] {
+    let engine = build(Engine::builder());
+    let _entered = engine.enter();
+    let mut queue = DelayQueue::new();
+    let key = queue.insert((), Duration::from_secs(60));
+    let removed = queue.try_remove(&key).is_some();
+    [
+        ("an item could not be removed", removed),
+        ("an item was removed twice", queue.try_remove(&key).is_none()),
+        ("an item that is gone was moved", queue.try_reset(&key, Duration::ZERO).is_none()),
+    ]
+}
+
+fn bad_jobs() -> Vec<(&'static str, bool)> {
+    let engine = build(Engine::builder());
+    // Without threads of its own it is called by the engine; nothing is to run here.
+    let Ok(scheduler) = Scheduler::builder().engine(&engine).threads(0).build() else { return Vec::new() };
+    let far = Duration::from_secs(3600);
+    let kind = |key, plan: Plan| scheduler.schedule(key, plan, |_| ()).err().map(|error| error.kind);
+    vec![
+        ("a job was refused", kind("job", Plan::every(far)).is_none()),
+        ("a key was given twice", kind("job", Plan::every(far)) == Some(ScheduleErrorKind::Duplicate)),
+        ("an interval of no time", kind("a", Plan::every(Duration::ZERO)) == Some(ScheduleErrorKind::ZeroInterval)),
+        ("a job that never runs", kind("b", Plan::every(far).times(0)) == Some(ScheduleErrorKind::ZeroTimes)),
+        ("an unknown job was moved", scheduler.reschedule("c", Plan::every(far)) == Err(ScheduleErrorKind::Unknown)),
+        ("an unknown job was removed", !scheduler.remove("c")),
+    ]
+}
+
+fn after_the_end() -> [(&'static str, bool); 4] {
+    let engine = build(Engine::builder());
+    engine.shutdown();
+    engine.shutdown();
+    let mut sleep = pin!(engine.sleep(Duration::from_secs(3600)));
+    let is_ready = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    let timer = Timer::on(&engine);
+    timer.expires_after(Duration::from_secs(3600));
+    [
+        ("a timer was armed after the end", engine.try_sleep(Duration::ZERO).err() == Some(ArmError::Stopped)),
+        ("a sleep hangs after the end", is_ready && sleep.outcome() == Some(Outcome::Stopped)),
+        ("a wait hangs after the end", timer.wait_blocking() == Outcome::Stopped),
+        (
+            "a named timer was started after the end",
+            NamedTimers::on(&engine).start("name", Duration::ZERO, |_| ()) == Err(ArmError::Stopped),
+        ),
+    ]
+}

@@ -1,0 +1,65 @@
+//! Engines that are driven from outside, which is where faults of a driver are planted.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tourbillon::{Builder, Driver, Engine};
+
+use super::check_run::CheckRun;
+use super::promise::Promise;
+use crate::clock::monotonic;
+
+/// Whether the driver goes on.
+#[derive(PartialEq, Eq)]
+pub(crate) enum DriverStep {
+    Continue,
+    Stop,
+}
+
+/// Between two turns.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// An engine that is as it should be; unless P4 is to be broken: then its driver oversleeps once.
+pub(crate) fn engine(check: &Arc<CheckRun>, builder: Builder) -> Engine {
+    if check.breaks(Promise::P4) { that_oversleeps(check, builder) } else { build(builder) }
+}
+
+/// An engine with its own driver.
+pub(crate) fn build(builder: Builder) -> Engine {
+    builder.build().expect("the system has a thread for the driver")
+}
+
+/// An engine that a thread of ours turns. It ends with the engine, or when `turn` says so.
+pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> DriverStep + Send + 'static) -> Engine {
+    let engine = build(builder.driver(Driver::external()));
+    thread::spawn({
+        let engine = engine.clone();
+        move || {
+            while !engine.is_shutdown() && turn(&engine) == DriverStep::Continue {
+                thread::sleep(PAUSE);
+            }
+        }
+    });
+    engine
+}
+
+/// Fires what is due, and comes back: under load there is always more.
+pub(crate) fn turn_all(engine: &Engine) {
+    (0..64).any(|_| !engine.turn().more);
+}
+
+fn that_oversleeps(check: &Arc<CheckRun>, builder: Builder) -> Engine {
+    let check = Arc::clone(check);
+    let starts = monotonic() + check.load_ends.saturating_sub(monotonic()) / 4;
+    let mut has_slept = false;
+    driven(builder, move |engine| {
+        if monotonic() > starts && !std::mem::replace(&mut has_slept, true) {
+            // A little longer than would be put down to the machine.
+            check.reference.wait_limit().wait_for(|| false);
+            thread::sleep(Duration::from_millis(300));
+        }
+        turn_all(engine);
+        DriverStep::Continue
+    })
+}

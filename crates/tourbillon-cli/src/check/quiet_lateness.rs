@@ -1,0 +1,67 @@
+//! P4, alone: how late exact timers are on this machine when the engine has nothing else to do.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use tourbillon::{Engine, Slack};
+
+use super::audit::{Findings, tenth};
+use super::check_run::CheckRun;
+use super::tally::{Tally, histogram};
+use crate::clock::{monotonic, nanos};
+
+/// Reads the clock when it is called.
+struct Stamp(Sender<u64>);
+
+impl Wake for Stamp {
+    fn wake(self: Arc<Self>) {
+        // Whoever is gone needs no telling.
+        let _ = self.0.send(monotonic());
+    }
+}
+
+/// One sleep after the other.
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
+    let mut random = check.random("quiet", 0);
+    let (mut tally, mut late) = (Tally::new("sleeps, alone"), histogram());
+    let (tell, told) = channel();
+    let waker = Waker::from(Arc::new(Stamp(tell)));
+    let ends = monotonic() + nanos(tenth(check.lasts));
+    while monotonic() < ends {
+        let duration = Duration::from_micros(200) + random.duration(Duration::from_millis(4));
+        let due = monotonic() + nanos(duration);
+        let mut sleep = Box::pin(engine.sleep(duration).slack(Slack::exact()));
+        if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            tally.check(due, monotonic());
+            continue;
+        }
+        tally.armed += 1;
+        let wait_limit = check.reference.wait_limit();
+        let seen = loop {
+            match told.recv_timeout(duration + Duration::from_millis(100)) {
+                Ok(seen) => break Some(seen),
+                Err(_) if wait_limit.is_over() => break None,
+                Err(_) => {}
+            }
+        };
+        match seen {
+            Some(seen) => {
+                tally.fired += 1;
+                tally.check(due, seen);
+                late.saturating_record(seen.saturating_sub(due));
+            }
+            None => tally.cancelled += 1,
+        }
+        let seen_at = seen.unwrap_or_else(monotonic);
+        if check.reference.is_stall(due, seen_at) {
+            tally.stalled(due, seen_at);
+        }
+        if seen.is_none() {
+            break;
+        }
+    }
+    tally.balance();
+    Findings { tallies: vec![tally], quiet: Some(late), ..Findings::default() }
+}

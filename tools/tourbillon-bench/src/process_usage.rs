@@ -1,0 +1,81 @@
+//! What a process has used, seen from outside, so that looking does not wake it.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a process has used since it was started, and has now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessUsage {
+    /// CPU time of its threads.
+    pub(crate) cpu: Duration,
+    /// How often its threads have gone to sleep.
+    pub(crate) sleeps: u64,
+    /// Bytes in memory.
+    pub(crate) resident: usize,
+}
+
+impl ProcessUsage {
+    /// At a process. What it does just now may be missing; what it has done before it went to sleep is not.
+    pub(crate) fn at(process: u32) -> ProcessUsage {
+        let mut usage = ProcessUsage { cpu: Duration::ZERO, sleeps: 0, resident: resident(process) };
+        for thread in fs::read_dir(format!("/proc/{process}/task")).expect("the process lives").flatten() {
+            // A thread that ends meanwhile does not count.
+            let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            usage.cpu += cpu(&read("schedstat"));
+            usage.sleeps += sleeps(&read("status"));
+        }
+        usage
+    }
+}
+
+/// The bytes of this process that are in memory.
+pub(crate) fn own_resident() -> usize {
+    resident(std::process::id())
+}
+
+/// The CPU time that this process has used.
+pub(crate) fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The CPU time that this process uses between two instants. Blocks the thread until the second.
+pub(crate) fn own_cpu_time_between(begin: Instant, end: Instant) -> Duration {
+    let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    wait(begin);
+    let before = own_cpu_time();
+    wait(end);
+    own_cpu_time() - before
+}
+
+/// From the first number of `schedstat`.
+fn cpu(schedstat: &str) -> Duration {
+    let nanos = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+fn sleeps(status: &str) -> u64 {
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+fn resident(process: u32) -> usize {
+    let statm =
+        fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux tells how much memory a process has");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number");
+    pages * rustix::param::page_size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_finds_the_cpu_time_the_sleeps_and_the_memory() {
+        assert_eq!(cpu("1384133 52 7\n"), Duration::from_nanos(1_384_133));
+        assert_eq!(sleeps("Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n"), 17);
+        assert!(ProcessUsage::at(std::process::id()).resident > 100_000);
+    }
+}

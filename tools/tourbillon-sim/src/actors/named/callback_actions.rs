@@ -1,0 +1,135 @@
+//! What callbacks do with the named timers that they are of.
+//!
+//! A callback is called some time after its timer has ended, and how many others have ended by then is for the engine to say. So the callback
+//! looks first, as any user can, how many there are: those that are missing are the first by their deadlines, and from there on it is
+//! known to the last timer what comes of its action.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tourbillon::Outcome;
+
+use super::{NAMES, NamedActor, NamedEntry, NamedWaitKind, SharedNamedTimers, cancelled, is_started, is_there};
+use crate::context::{SimContext, add};
+use crate::random::Random;
+use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
+use crate::timer_model::ObservedBy;
+
+/// What a callback does with its own group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NamedAction {
+    /// Starts one more.
+    Begin { name: usize, after: Duration },
+    /// Cancels those of a name, its own for instance.
+    Cancel { name: usize },
+    /// Drops the handle, and with it all that there are.
+    Drop,
+}
+
+/// What a callback is going to do.
+pub(super) struct PlannedNamedAction {
+    action: NamedAction,
+    /// What the timer is known by that it starts.
+    other: Option<Id>,
+    /// How many timers there were when it looked.
+    seen: Arc<OnceLock<usize>>,
+}
+
+impl NamedAction {
+    /// Any.
+    pub fn random(random: &mut Random, name: usize, after: Duration) -> NamedAction {
+        random.one_of(&[
+            NamedAction::Begin { name, after },
+            NamedAction::Cancel { name },
+            NamedAction::Cancel { name: 1 },
+            NamedAction::Drop,
+        ])
+    }
+
+    /// What a callback of this group is going to do, and how it does it.
+    pub(super) fn plan(
+        self,
+        sim: &mut SimContext,
+        slot: &SharedNamedTimers,
+    ) -> (PlannedNamedAction, recorder::CallbackAction) {
+        let other =
+            matches!(self, NamedAction::Begin { .. }).then(|| sim.model.add("named callback", ObservedBy::Calling));
+        let callback = other.map(|other| sim.recorder.callback(other, Behavior::Normal, None));
+        let planned = PlannedNamedAction { action: self, other, seen: Arc::default() };
+        let seen = Arc::clone(&planned.seen);
+        (planned, self.act(Arc::clone(slot), callback, seen))
+    }
+
+    fn act(
+        self,
+        slot: SharedNamedTimers,
+        callback: Option<impl FnOnce(Outcome) + Send + 'static>,
+        seen: Arc<OnceLock<usize>>,
+    ) -> recorder::CallbackAction {
+        Box::new(move || {
+            let timers = if self == NamedAction::Drop { lock(&slot).take() } else { lock(&slot).clone() };
+            let Some(timers) = timers else { return NO_TIMER };
+            let _first = seen.set(timers.len());
+            match (self, callback) {
+                (NamedAction::Begin { name, after }, Some(callback)) => {
+                    u64::from(timers.start(NAMES[name], after, callback).is_ok())
+                }
+                (NamedAction::Begin { .. }, None) => NO_TIMER,
+                (NamedAction::Cancel { name }, _) => timers.cancel(NAMES[name]) as u64,
+                // What there is goes with the handle.
+                (NamedAction::Drop, _) => 0,
+            }
+        })
+    }
+}
+
+/// A callback did something with its own group: whether it is one of ours.
+pub fn on_action(actors: &mut [NamedActor], sim: &mut SimContext, event: RecordedEvent, result: u64) -> bool {
+    let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&event.id)) else { return false };
+    let Some(PlannedNamedAction { action, other, seen }) = actor.actions.remove(&event.id) else { return false };
+    sim.totals.fault("callbacks that use their own timer", 1);
+    let there = looked(actor, sim, seen.get().copied().unwrap_or_default());
+    let expected = match action {
+        NamedAction::Begin { name, after } => {
+            let is_refused = actor.is_stopped || sim.model.closed;
+            if let Some(id) = other.filter(|_| !is_refused) {
+                sim.model.set(id, add(event.clock, after), sim.setup.slack.grid());
+                sim.model.set_pending(id, None);
+                actor.start(NamedEntry { id, name, way: NamedWaitKind::Call, started: 0 });
+            }
+            u64::from(!is_refused)
+        }
+        NamedAction::Cancel { name } => {
+            let of_name: Vec<usize> = there.into_iter().filter(|index| actor.list[*index].name == name).collect();
+            of_name.iter().for_each(|index| cancelled(&mut actor.list[*index], sim));
+            of_name.len() as u64
+        }
+        NamedAction::Drop => {
+            let started = there.into_iter().filter(|index| is_started(&actor.list[*index])).collect::<Vec<_>>();
+            started.into_iter().for_each(|index| cancelled(&mut actor.list[index], sim));
+            0
+        }
+    };
+    sim.model.expect_eq("P2", &format!("the result of the callback action {action:?}"), result, expected);
+    true
+}
+
+/// Which timers were there when a callback looked and there were so many of them: all but the first by their deadlines, which have ended.
+fn looked(actor: &NamedActor, sim: &mut SimContext, len: usize) -> Vec<usize> {
+    let there: Vec<usize> = (0..actor.list.len()).filter(|index| is_there(&actor.list[*index], sim)).collect();
+    let is_started = |index: &usize| is_started(&actor.list[*index]);
+    let mut started: Vec<usize> = there.iter().copied().filter(is_started).collect();
+    started.sort_by_key(|index| {
+        let NamedEntry { id, started, .. } = &actor.list[*index];
+        (sim.model.get(*id).map(|item| item.deadline), *started)
+    });
+    let is_possible = len <= there.len() && there.len() - len <= started.len();
+    let what = format!("{len} of {} named timers, when a callback looks", there.len());
+    sim.model.expect_eq("P2", &what, is_possible, true);
+    started.truncate(there.len().saturating_sub(len));
+    // After a shutdown their callbacks will say how they ended.
+    if !sim.model.closed {
+        started.iter().for_each(|index| sim.model.ended(actor.list[*index].id, Outcome::Fired));
+    }
+    there.into_iter().filter(|index| !started.contains(index)).collect()
+}

@@ -1,0 +1,381 @@
+//! What the promises say of an engine at its capacity: which timers wait for a place, for which of them a place is reserved,
+//! and how often each is woken.
+//!
+//! ```text
+//!     idle --- poll, a place is free ------------------------------> Armed
+//!       \----- poll, no place is free ---> Waiting --- woken ---> Reserved --- poll ---> Armed
+//!                                             |                      |
+//!                                             +-- deadline, dropped -+--> gone; a reserved place passes on
+//! ```
+//!
+//! The simulation tells after each poll whether that armed a timer, as the engine's own count says, and each wake-up in the
+//! order in which the engine made them. Timers that belong to other surfaces (a timer object, a scheduler) are not listed here;
+//! the comparison with the engine's count of pending timers allows for as many of them as there may be.
+
+use std::collections::BTreeMap;
+
+use crate::recorder::Id;
+use crate::violation::Mismatch;
+
+/// Timers that have been polled and have not ended, as far as the simulation knows.
+#[derive(Debug)]
+pub struct CapacityModel {
+    capacity: u64,
+    all: BTreeMap<Id, CapacityTimer>,
+    arrivals: u64,
+    /// Of the timers to which places were given since the last comparison: the one that began to wait last, with its number.
+    last_given: Option<(u64, Id)>,
+    /// The engine is shut down: nothing waits any more.
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CapacityTimer {
+    status: PlaceStatus,
+    /// Wake-ups since it took this standing, or since it was last polled.
+    wakes: u32,
+}
+
+/// Where a timer stands with its engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceStatus {
+    /// It holds a place.
+    Armed,
+    /// It waits for a place, since it was the so manieth to come.
+    Waiting(u64),
+    /// It was woken, and a place is reserved for it until it is polled.
+    Reserved,
+    /// It was woken when its deadline was past: for its end, or for a place before the driver had passed the deadline.
+    Woken,
+}
+
+/// What is known of a timer's deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadlineStatus {
+    /// The clock has not shown it.
+    NotYet,
+    /// The clock has shown it.
+    Reached,
+    /// The driver has passed it: the timer has ended.
+    Passed,
+}
+
+/// What a poll that left a timer pending has done, as the engine's counts say.
+#[derive(Clone, Copy, Debug)]
+pub struct PollEffect {
+    /// It armed the timer.
+    pub is_armed: bool,
+    /// How many timers were pending before.
+    pub pending: u64,
+    /// How many timers of other surfaces may hold a reserved place.
+    pub others: u64,
+}
+
+impl CapacityModel {
+    /// Returns the empty list of an engine with room for so many timers.
+    #[must_use]
+    pub fn new(capacity: usize) -> CapacityModel {
+        CapacityModel {
+            capacity: capacity as u64,
+            all: BTreeMap::new(),
+            arrivals: 0,
+            last_given: None,
+            is_closed: false,
+        }
+    }
+
+    /// Returns where a timer stands; `None` if it is idle or has ended.
+    #[must_use]
+    pub fn status(&self, id: Id) -> Option<PlaceStatus> {
+        self.all.get(&id).map(|waiter| waiter.status)
+    }
+
+    /// Returns whether a timer was woken since it was last polled.
+    #[must_use]
+    pub fn is_woken(&self, id: Id) -> bool {
+        self.all.get(&id).is_some_and(|waiter| waiter.wakes > 0)
+    }
+
+    /// Returns whether a timer waits and no place is reserved for it.
+    #[must_use]
+    pub fn has_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> bool {
+        self.first(due).is_some()
+    }
+
+    /// Notes that the engine is shut down, which wakes all and ends all.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        self.all.clear();
+    }
+
+    /// Notes that a timer has ended, is idle or was dropped.
+    pub fn leave(&mut self, id: Id) {
+        self.all.remove(&id);
+    }
+
+    /// Notes that a timer was armed without a poll.
+    ///
+    /// # Errors
+    /// It overtook a timer that waits.
+    pub fn arm(&mut self, id: Id, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
+        let first = self.first(due);
+        self.set_status(id, PlaceStatus::Armed);
+        match first {
+            Some(first) if !self.is_closed => {
+                Err(("P7", format!("{id} was armed, and {first} had waited for a place before it")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the refusal to arm a timer.
+    ///
+    /// # Errors
+    /// There was a free place, and no timer waited for one.
+    pub fn refuse(&self, pending: u64, others: u64) -> Result<(), Mismatch> {
+        let is_free = pending + others < self.capacity && self.all.values().all(|it| it.status == PlaceStatus::Armed);
+        let what = || ("P7", format!("a timer was refused with {pending} pending and room for {}", self.capacity));
+        if is_free && !self.is_closed { Err(what()) } else { Ok(()) }
+    }
+
+    /// Notes a poll that left a timer pending.
+    ///
+    /// # Errors
+    /// The timer has a place that is not its own, or has none and should.
+    pub fn polled(&mut self, id: Id, polled: PollEffect, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let PollEffect { is_armed, pending, others } = polled;
+        let before = self.all.get(&id).copied();
+        match before.map(|waiter| (waiter.status, waiter.wakes)) {
+            None if is_armed => self.arm(id, due),
+            None => {
+                let taken = pending + others + self.reserved(&due).1;
+                let is_free = taken < self.capacity && !self.has_waiting(due);
+                self.arrivals += 1;
+                self.set_status(id, PlaceStatus::Waiting(self.arrivals));
+                let what = || ("P7", format!("{id} waits for a place, and {pending} of {} are taken", self.capacity));
+                if is_free { Err(what()) } else { Ok(()) }
+            }
+            Some((PlaceStatus::Armed, 0)) => Ok(()),
+            Some((PlaceStatus::Armed, wakes)) => Err(("P2", format!("{id} was woken {wakes} times in vain"))),
+            Some((PlaceStatus::Waiting(_), _)) if is_armed => {
+                Err(("P7", format!("{id} was armed, and no place had been reserved for it")))
+            }
+            Some((PlaceStatus::Waiting(_), _)) => Ok(()),
+            Some((PlaceStatus::Reserved | PlaceStatus::Woken, _)) if is_armed => {
+                self.set_status(id, PlaceStatus::Armed);
+                Ok(())
+            }
+            Some((PlaceStatus::Reserved | PlaceStatus::Woken, _)) => {
+                Err(("P7", format!("{id} was woken, and has neither a place nor ended")))
+            }
+        }
+    }
+
+    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places. Without, the
+    /// order is compared when all wake-ups of a call have been noted: see [`CapacityModel::all_woken`].
+    ///
+    /// # Errors
+    /// The engine had no reason to wake that timer, or should have woken another one first.
+    pub fn woken(
+        &mut self,
+        id: Id,
+        at: DeadlineStatus,
+        is_ordered: bool,
+        due: impl Fn(Id) -> DeadlineStatus,
+    ) -> Result<(), Mismatch> {
+        let first = self.first_waiting(due);
+        let Some(waiter) = self.all.get_mut(&id) else { return Ok(()) };
+        waiter.wakes += 1;
+        let (is_due, before) = (at != DeadlineStatus::NotYet, *waiter);
+        match waiter.status {
+            PlaceStatus::Armed if !is_due => {
+                Err(("P1", format!("{id} holds a place and was woken before its deadline")))
+            }
+            PlaceStatus::Armed if before.wakes > 1 => Err(("P2", format!("{id} was woken {} times", before.wakes))),
+            PlaceStatus::Armed => Ok(()),
+            PlaceStatus::Waiting(_) if is_due => {
+                waiter.status = PlaceStatus::Woken;
+                Ok(())
+            }
+            PlaceStatus::Waiting(number) => {
+                waiter.status = PlaceStatus::Reserved;
+                self.last_given = self.last_given.max(Some((number, id)));
+                match first.filter(|(before, _)| is_ordered && *before < number) {
+                    Some((_, first)) => {
+                        Err(("P7", format!("{id} was given a place, and {first} had waited before it")))
+                    }
+                    None => Ok(()),
+                }
+            }
+            PlaceStatus::Reserved if !is_due => Err(("P7", format!("{id} was woken twice for one place"))),
+            PlaceStatus::Reserved | PlaceStatus::Woken if before.wakes > 2 => {
+                Err(("P7", format!("{id} was woken {} times while it waited", before.wakes)))
+            }
+            PlaceStatus::Reserved | PlaceStatus::Woken => {
+                waiter.status = PlaceStatus::Woken;
+                Ok(())
+            }
+        }
+    }
+
+    /// Compares the order of places when all wake-ups of a call into the engine have been noted. The engine reserves places in the order
+    /// in which timers began to wait, and wakes each timer to which it gave a place before that call returns. So whatever the order of the
+    /// wake-ups was, no timer may still wait that began before one that has a place.
+    ///
+    /// # Errors
+    /// One does.
+    pub fn all_woken(&mut self, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
+        let Some((number, given)) = self.last_given.take() else { return Ok(()) };
+        match self.first_waiting(due).filter(|(before, _)| *before < number) {
+            Some((_, first)) if !self.is_closed => {
+                Err(("P7", format!("{given} was given a place, and {first}, which had waited before it, was not")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares with the engine's count of pending timers: reserved places and pending timers are never more than there is
+    /// room for, and not less while a timer waits.
+    ///
+    /// # Errors
+    /// They are.
+    pub fn check(&self, pending: u64, others: u64, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let (least, most) = self.reserved(&due);
+        if pending + least > self.capacity {
+            let what = format!("{pending} timers are pending, {least} places are reserved, of {}", self.capacity);
+            return Err(("P7", what));
+        }
+        match self.first(due) {
+            Some(first) if pending + most + others < self.capacity => {
+                let what = format!("{first} waits for a place: {pending} timers are pending, {most} places reserved");
+                Err(("P7", format!("{what}, of {}", self.capacity)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The least and the most places that are reserved for timers of this list.
+    fn reserved(&self, due: &impl Fn(Id) -> DeadlineStatus) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        for (id, waiter) in &self.all {
+            match (waiter.status, due(*id)) {
+                (PlaceStatus::Reserved, DeadlineStatus::NotYet) => (least, most) = (least + 1, most + 1),
+                (PlaceStatus::Reserved | PlaceStatus::Woken, DeadlineStatus::NotYet | DeadlineStatus::Reached) => {
+                    most += 1
+                }
+                _ => {}
+            }
+        }
+        (least, most)
+    }
+
+    /// The timer that has waited longest, of those whose deadlines the clock has not shown.
+    fn first(&self, due: impl Fn(Id) -> DeadlineStatus) -> Option<Id> {
+        self.first_waiting(due).map(|(_, id)| id)
+    }
+
+    /// The same, with its number.
+    fn first_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> Option<(u64, Id)> {
+        let number = |(id, waiter): (&Id, &CapacityTimer)| match waiter.status {
+            PlaceStatus::Waiting(number) if due(*id) == DeadlineStatus::NotYet => Some((number, *id)),
+            _ => None,
+        };
+        self.all.iter().filter_map(number).min()
+    }
+
+    fn set_status(&mut self, id: Id, status: PlaceStatus) {
+        self.all.insert(id, CapacityTimer { status, wakes: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARMS: PollEffect = PollEffect { is_armed: true, pending: 0, others: 0 };
+    const WAITS: PollEffect = PollEffect { is_armed: false, pending: 1, others: 0 };
+
+    fn not_yet(_: Id) -> DeadlineStatus {
+        DeadlineStatus::NotYet
+    }
+
+    /// One place, which timer 1 holds and timers 2 and 3 wait for.
+    fn full() -> CapacityModel {
+        let mut waiters = CapacityModel::new(1);
+        waiters.polled(1, ARMS, not_yet).unwrap();
+        waiters.polled(2, WAITS, not_yet).unwrap();
+        waiters.polled(3, WAITS, not_yet).unwrap();
+        waiters.check(1, 0, not_yet).unwrap();
+        waiters
+    }
+
+    #[test]
+    fn d64_a_place_that_is_free_while_a_timer_waits_is_noticed() {
+        let waiters = full();
+        assert!(waiters.check(0, 0, not_yet).is_err());
+        assert!(waiters.check(0, 1, not_yet).is_ok(), "it may be reserved for a timer of another surface");
+    }
+
+    #[test]
+    fn d65_two_wake_ups_for_one_place_are_noticed() {
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        waiters.check(0, 0, not_yet).unwrap();
+        waiters.woken(3, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        assert!(waiters.check(0, 0, not_yet).is_err());
+    }
+
+    #[test]
+    fn d65_a_wake_up_in_vain_one_out_of_order_and_a_newcomer_that_overtakes_are_noticed() {
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        assert!(waiters.polled(2, WAITS, not_yet).is_err());
+        let mut waiters = full();
+        assert!(waiters.woken(3, DeadlineStatus::NotYet, true, not_yet).is_err());
+        let mut waiters = full();
+        waiters.leave(1);
+        assert!(waiters.polled(4, ARMS, not_yet).is_err());
+    }
+
+    #[test]
+    fn d65_wake_ups_in_another_order_than_places_are_no_fault_and_a_timer_that_is_passed_over_is() {
+        // Two places become free. The first goes to timer 2, the second to timer 3, which is woken first.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        waiters.woken(2, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        waiters.all_woken(not_yet).unwrap();
+        // One place becomes free, and goes to timer 3.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        assert!(waiters.all_woken(not_yet).is_err());
+        // Timer 2 had ended.
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        waiters.all_woken(|id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet }).unwrap();
+    }
+
+    #[test]
+    fn d65_a_reserved_place_passes_on_with_the_end_of_its_timer() {
+        let mut waiters = full();
+        waiters.leave(1);
+        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        // The driver has passed the deadline of the second.
+        let due = |id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet };
+        assert!(waiters.check(0, 0, due).is_err(), "nobody has it");
+        waiters.woken(3, DeadlineStatus::NotYet, true, due).unwrap();
+        waiters.check(0, 0, due).unwrap();
+        waiters.polled(3, ARMS, due).unwrap();
+        waiters.check(1, 0, due).unwrap();
+    }
+}
