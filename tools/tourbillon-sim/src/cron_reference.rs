@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::tz::TimeZone;
 
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::timer_model::NEVER;
 
 /// A cron line of few words, in a zone.
@@ -93,7 +93,7 @@ const LONGEST: u64 = 3 * HOUR;
 
 impl CronLine {
     /// Any that is due about so often.
-    pub fn random(random: &mut Random, pace: CronPace) -> CronLine {
+    pub fn random(random: &mut RandomSource<'_>, pace: CronPace) -> CronLine {
         let hours = [Field::At(random.below(4) as u8), Field::Two(0, 2), Field::FromTo(1, 3), Field::At(12)];
         let minutes = [Field::At(0), Field::At(30), Field::Two(15, 45), Field::At(random.below(60) as u8)];
         let often = [Field::Every(15), Field::Every(7), Field::Every(30), Field::Two(0, 30), Field::Any];

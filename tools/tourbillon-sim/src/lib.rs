@@ -30,7 +30,7 @@ pub mod context;
 pub mod cron_reference;
 pub mod plan;
 pub mod planted_fault;
-pub mod random;
+pub mod random_source;
 pub mod recorder;
 pub mod report;
 pub mod run_hash;

@@ -12,11 +12,11 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use tourbillon_sim::plan::SimPlan;
 use tourbillon_sim::planted_fault::PlantedFault;
-use tourbillon_sim::random::Random;
+
 use tourbillon_sim::totals::Totals;
 use tourbillon_sim::watchdog::{self, HANGS};
 use tourbillon_sim::{report, shrink};
-use tourbillon_tools::duration;
+use tourbillon_tools::{Random, duration};
 
 /// Simulates Tourbillon, and compares it with its promises after every step.
 #[derive(Parser)]

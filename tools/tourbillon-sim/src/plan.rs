@@ -10,7 +10,7 @@ use tourbillon::{QueueKind, Slack};
 
 use crate::actors::{bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::cron_reference::{CronLine, CronPace, MOMENTS};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::timer_model::{LAST, grid_of};
 
 /// A world and what happens in it.
@@ -125,14 +125,25 @@ const HOUR: u64 = 3600 * SECOND;
 const MONTH: u64 = YEAR / 12;
 /// In a line of so many runs there is always room.
 const ROOMY: usize = 1024;
+/// At most so many steps are read from bytes.
+const MOST_STEPS_OF_BYTES: usize = 400;
 /// So many nanoseconds has a year.
 pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
 
 impl SimPlan {
-    /// The plan of this seed, with so many steps.
+    /// Returns the plan of a seed, with up to `steps` steps.
     #[must_use]
     pub fn new(seed: u64, steps: usize) -> SimPlan {
-        let mut random = Random::new(seed);
+        SimPlan::draw(seed, RandomSource::from_seed(seed), steps)
+    }
+
+    /// Returns the plan that the bytes of a fuzzer encode. It ends where the bytes end.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> SimPlan {
+        SimPlan::draw(0, RandomSource::from_bytes(bytes), MOST_STEPS_OF_BYTES)
+    }
+
+    fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
         let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
         // Where only sleeps, timeouts and intervals take places, the model knows of each.
@@ -141,13 +152,17 @@ impl SimPlan {
         // Few worlds end early: what comes after a shutdown is soon seen.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
-        let step = |number| {
+        let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
+        let mut plan = SimPlan { seed, setup, steps: Vec::new() };
+        for number in 0..last {
+            if random.is_exhausted() {
+                break;
+            }
             let step =
                 if number == ends_at { SimStep::Shutdown } else { SimStep::random(&mut random, &setup, surfaces) };
-            (number, step)
-        };
-        let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
-        SimPlan { seed, setup, steps: (0..last).map(step).collect() }
+            plan.steps.push((number, step));
+        }
+        plan
     }
 
     /// The same with these steps only, by their numbers.
@@ -159,7 +174,7 @@ impl SimPlan {
 }
 
 impl SimSetup {
-    fn random(random: &mut Random) -> SimSetup {
+    fn random(random: &mut RandomSource<'_>) -> SimSetup {
         let threads = 1 + random.index(4);
         let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, HOUR, MONTH, YEAR, 60 * YEAR]);
         let starts = [
@@ -226,7 +241,7 @@ impl SimSetup {
 
     /// A cron line for a job, or none. None where decades go by in a step: of more than a thousand times that it misses at once a job
     /// counts a thousand, once or several times.
-    pub fn cron_line(&self, random: &mut Random) -> Option<CronLine> {
+    pub fn cron_line(&self, random: &mut RandomSource<'_>) -> Option<CronLine> {
         let pace = match self.wall {
             SimWallClock::Unused => return None,
             _ if self.is_wide => return None,
@@ -242,7 +257,7 @@ impl SimSetup {
 
 impl SlackChoice {
     /// Any.
-    pub fn random(random: &mut Random, scale: u64) -> SlackChoice {
+    pub fn random(random: &mut RandomSource<'_>, scale: u64) -> SlackChoice {
         let most = random.below(scale.saturating_mul(2)).max(1);
         random.one_of(&[
             SlackChoice::Adaptive,
@@ -279,7 +294,7 @@ impl SlackChoice {
 
 impl SimStep {
     /// Any, of the surfaces whose bits are set.
-    fn random(random: &mut Random, setup: &SimSetup, surfaces: u64) -> SimStep {
+    fn random(random: &mut RandomSource<'_>, setup: &SimSetup, surfaces: u64) -> SimStep {
         if random.one_in(2) {
             return SimStep::of_time(random, setup);
         }
@@ -302,7 +317,7 @@ impl SimStep {
         }
     }
 
-    fn of_time(random: &mut Random, setup: &SimSetup) -> SimStep {
+    fn of_time(random: &mut RandomSource<'_>, setup: &SimSetup) -> SimStep {
         match random.below(20) {
             0..4 => SimStep::Poll(random.index(8)),
             4..6 => SimStep::Jump(span(random, setup)),
@@ -318,7 +333,7 @@ impl SimStep {
 
 /// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
 /// or almost nothing, or far too much.
-pub fn span(random: &mut Random, setup: &SimSetup) -> u64 {
+pub fn span(random: &mut RandomSource<'_>, setup: &SimSetup) -> u64 {
     let SimSetup { scale, is_wide, .. } = *setup;
     match random.below(32) {
         0..2 => 0,
@@ -331,6 +346,6 @@ pub fn span(random: &mut Random, setup: &SimSetup) -> u64 {
 }
 
 /// After how long something is due; now and then never.
-pub fn after(random: &mut Random, setup: &SimSetup) -> Duration {
+pub fn after(random: &mut RandomSource<'_>, setup: &SimSetup) -> Duration {
     if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, setup)) }
 }

@@ -11,7 +11,7 @@ use tourbillon::time::Sleep;
 use super::TaskActor;
 use crate::context::{SimContext, add};
 use crate::plan::{SimSetup, after};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, ObservedBy};
 
@@ -35,7 +35,7 @@ pub struct BulkSleepActor {
 
 impl BulkSleepOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> BulkSleepOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> BulkSleepOp {
         let (thread, every) = (random.index(setup.threads), random.one_of(&[1, 2, 7]));
         match random.below(8) {
             0..4 => {

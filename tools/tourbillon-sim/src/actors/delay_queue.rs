@@ -9,7 +9,7 @@ use tourbillon::delay_queue::{DelayQueue, Key};
 use super::{MOST, TaskActor};
 use crate::context::{SimContext, add_as_is};
 use crate::plan::{SimSetup, after};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, DropCounter, Id};
 use crate::timer_model::{LAST, ModelState, NEVER, ObservedBy};
 
@@ -56,7 +56,7 @@ const IN_A_ROW: usize = 8;
 
 impl DelayQueueOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> DelayQueueOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> DelayQueueOp {
         let (which, thread, item) = (random.index(3), random.index(setup.threads), random.index(MOST));
         let after = after(random, setup);
         match random.below(24) {

@@ -9,7 +9,7 @@ use tourbillon::time::{Interval, MissedTickBehavior, interval_at};
 use super::{MOST, TaskActor};
 use crate::context::{SimContext, add, known};
 use crate::plan::{SimSetup, after};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
@@ -46,7 +46,7 @@ const IN_A_ROW: usize = 4;
 
 impl IntervalOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> IntervalOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> IntervalOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
         let after = after(random, setup);

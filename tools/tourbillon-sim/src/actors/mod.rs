@@ -19,7 +19,7 @@ use tourbillon::Outcome;
 
 use crate::context::SimContext;
 use crate::plan::SimSetup;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::ModelState;
 
@@ -52,7 +52,7 @@ pub fn finish<A: TaskActor>(actors: &mut Vec<A>, sim: &mut SimContext) {
 }
 
 /// How a waker behaves: mostly well.
-pub fn waker_behavior(random: &mut Random, setup: &SimSetup) -> Behavior {
+pub fn waker_behavior(random: &mut RandomSource<'_>, setup: &SimSetup) -> Behavior {
     match random.below(16) {
         0 => Behavior::Panics,
         1 => Behavior::UsesEngine,
@@ -64,7 +64,7 @@ pub fn waker_behavior(random: &mut Random, setup: &SimSetup) -> Behavior {
 }
 
 /// How a callback behaves: mostly well.
-pub fn callback_behavior(random: &mut Random) -> Behavior {
+pub fn callback_behavior(random: &mut RandomSource<'_>) -> Behavior {
     match random.below(16) {
         0 => Behavior::Panics,
         1 => Behavior::UsesEngine,

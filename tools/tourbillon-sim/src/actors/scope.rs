@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::{MOST, TaskActor};
 use crate::context::{SimContext, known};
 use crate::plan::{SimSetup, after};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
@@ -47,7 +47,7 @@ pub struct ScopeActor {
 
 impl ScopeOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> ScopeOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> ScopeOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         match random.below(10) {
             0..4 => ScopeOp::New { thread, outer: after(random, setup), inner: after(random, setup) },

@@ -13,7 +13,7 @@ use super::{MOST, TaskActor, waker_behavior};
 use crate::context::{SimContext, known};
 use crate::plan::{SimSetup, SlackChoice, after};
 use crate::planted_fault::PlantedFault;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, RecordingWaker};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
@@ -52,7 +52,7 @@ pub struct SleepActor {
 
 impl SleepOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> SleepOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SleepOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let (after, slack) = (after(random, setup), SlackChoice::random(random, setup.scale));
         match random.below(20) {

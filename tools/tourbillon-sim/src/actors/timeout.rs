@@ -13,7 +13,7 @@ use super::{MOST, TaskActor, waker_behavior};
 use crate::context::{SimContext, add};
 use crate::plan::{SimSetup, after};
 use crate::planted_fault::PlantedFault;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, ObservedBy};
 
@@ -48,7 +48,7 @@ pub struct TimeoutActor {
 
 impl TimeoutOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> TimeoutOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> TimeoutOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let after = after(random, setup);
         match random.below(16) {

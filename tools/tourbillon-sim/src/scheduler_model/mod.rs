@@ -185,7 +185,10 @@ impl SchedulerModel {
                 return Err(("P1", format!("job {id} was run {} ns early", due - now.on(is_wall))));
             }
             Some(QueuedRun { job, due: its, .. }) => {
-                return Err(("P3", format!("job {id} (due {due}) was run, and {job} (due {its}) was first in the queue")));
+                return Err((
+                    "P3",
+                    format!("job {id} (due {due}) was run, and {job} (due {its}) was first in the queue"),
+                ));
             }
             None => return Err(("P2", format!("run {number} of job {id} was made, and the queue was empty"))),
         };

@@ -11,7 +11,7 @@ use tourbillon::Outcome;
 
 use super::{NAMES, NamedActor, NamedEntry, NamedWaitKind, SharedNamedTimers, cancelled, is_started, is_there};
 use crate::context::{SimContext, add};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
 use crate::timer_model::ObservedBy;
 
@@ -37,7 +37,7 @@ pub(super) struct PlannedNamedAction {
 
 impl NamedAction {
     /// Any.
-    pub fn random(random: &mut Random, name: usize, after: Duration) -> NamedAction {
+    pub fn random(random: &mut RandomSource<'_>, name: usize, after: Duration) -> NamedAction {
         random.one_of(&[
             NamedAction::Begin { name, after },
             NamedAction::Cancel { name },

@@ -17,7 +17,7 @@ pub use self::callback_actions::{NamedAction, on_action};
 use super::{MOST, callback_behavior, poll_wait};
 use crate::context::SimContext;
 use crate::plan::{SimSetup, after};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, lock};
 use crate::timer_model::{ModelState, ObservedBy};
 
@@ -75,7 +75,7 @@ const NAMES: [&str; 4] = ["", "a", "b", "a name that is a little longer than oth
 
 impl NamedOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> NamedOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> NamedOp {
         let (thread, name) = (random.index(setup.threads), random.index(NAMES.len()));
         let (which, after) = (random.index(MOST), after(random, setup));
         match random.below(28) {

@@ -16,7 +16,7 @@ use tourbillon::time::Instant;
 use super::run_actions::SchedulerAction;
 use crate::context::time_of;
 use crate::plan::SimSetup;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, DropCounter, EventKind, Id, PlantedPanic, Recorder};
 
 /// How a job behaves.
@@ -89,7 +89,7 @@ pub(super) struct PlannedFailure;
 
 impl JobBehavior {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> JobBehavior {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> JobBehavior {
         let course = random.one_of(&[
             AsyncCourse::Yields(0),
             AsyncCourse::Yields(1),

@@ -21,7 +21,7 @@ use self::run_actions::SchedulerAction;
 use crate::context::{SimContext, add_as_is};
 use crate::cron_reference::{CronLine, CronReference};
 use crate::plan::{SimSetup, SimWallClock};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{EventKind, Id, RecordedEvent};
 use crate::scheduler_model::{JobPolicy, JobTiming, SchedulerModel, SchedulerPhase, SchedulerRules, SimClocks};
 use crate::timer_model::{LAST, NEVER, ObservedBy, round_up};
@@ -88,7 +88,7 @@ const MINUTE: u64 = 60 * 1_000_000_000;
 
 impl SchedulerOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> SchedulerOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SchedulerOp {
         let (thread, key) = (random.index(setup.threads), random.below(u64::from(KEYS)) as u32);
         let (terms, line) = JobTerms::random(random, setup);
         let times = random.one_in(3).then(|| 1 + random.below(4));
@@ -116,7 +116,7 @@ impl SchedulerOp {
 }
 
 impl JobTerms {
-    fn random(random: &mut Random, setup: &SimSetup) -> (JobTerms, Option<CronLine>) {
+    fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> (JobTerms, Option<CronLine>) {
         let line = setup.cron_line(random);
         let interval = setup.scale / 4 + 1 + random.below(setup.scale) / 8 * random.below(9);
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);

@@ -5,7 +5,7 @@ use tourbillon::scheduler::{Scheduler, Shutdown};
 use super::{JobTerms, KEYS};
 use crate::cron_reference::CronLine;
 use crate::plan::SimSetup;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::scheduler_model::{SchedulerModel, SimClocks};
 
 /// What a run does to its scheduler, and to its own job among others.
@@ -22,7 +22,7 @@ pub enum SchedulerAction {
 
 impl SchedulerAction {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> SchedulerAction {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SchedulerAction {
         let (terms, line) = JobTerms::random(random, setup);
         let key = random.below(u64::from(KEYS)) as u32;
         match random.below(16) {

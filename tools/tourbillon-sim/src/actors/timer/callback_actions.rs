@@ -11,7 +11,7 @@ use tourbillon::timer::{Timer, WaitHandle};
 
 use super::{SharedWaitHandle, TimerActor, TimerWait, TimerWaitKind, is_pending};
 use crate::context::{SimContext, add};
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
 use crate::timer_model::ObservedBy;
 
@@ -52,7 +52,7 @@ pub(super) struct PlannedTimerAction {
 
 impl TimerAction {
     /// Any.
-    pub fn random(random: &mut Random, after: Duration) -> TimerAction {
+    pub fn random(random: &mut RandomSource<'_>, after: Duration) -> TimerAction {
         match random.below(8) {
             0..2 => TimerAction::Set(after),
             2 => TimerAction::Cancel,

@@ -18,7 +18,7 @@ use super::{MOST, callback_behavior, poll_wait, waker_behavior};
 use crate::context::SimContext;
 use crate::plan::{SimSetup, after};
 use crate::planted_fault::PlantedFault;
-use crate::random::Random;
+use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, lock};
 use crate::timer_model::{ModelState, ObservedBy};
 
@@ -68,7 +68,7 @@ enum TimerWaitKind {
 
 impl TimerOp {
     /// Any.
-    pub fn random(random: &mut Random, setup: &SimSetup) -> TimerOp {
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> TimerOp {
         let (which, thread, wait) = (random.index(4), random.index(setup.threads), random.index(MOST));
         match random.below(20) {
             0 => TimerOp::New,
