@@ -1,15 +1,15 @@
-//! The thread on which an engine runs its callbacks after a shutdown, as a part of the simulation.
+//! The thread on which an engine runs callbacks after its shutdown, made deterministic.
 //!
-//! Nobody turns an engine after its shutdown, so the engine starts a thread of the system for callbacks that are posted from
-//! then on. A thread that runs beside the simulation would make each run depend on the machine's load: which of two events
-//! comes first, and whether a step still sees what a callback did. So the two threads take turns:
+//! No driver turns an engine after its shutdown, so the engine starts a system thread for callbacks that are posted from then on.
+//! If that thread ran freely, each run would depend on the machine's load: which of two events comes first, and whether a step
+//! still sees what a callback did. So the two threads take turns:
 //!
 //! ```text
 //!     simulation        a step posts c1, c2 | posts hold 2, ends hold 1, waits ........ | next step
 //!     callback thread   in hold 1 ......................... | runs c1, c2, enters hold 2 | in hold 2 ....
 //! ```
 //!
-//! A hold is a callback of the simulation's own. The engine runs callbacks in order and one at a time, so when the callback
+//! A hold is a callback that the simulation posts. The engine runs callbacks in order and one at a time, so when the callback
 //! thread has entered a hold, all callbacks that were posted before it have returned, and none runs until the hold ends.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,15 +20,15 @@ use tourbillon::{Engine, Timer};
 
 use crate::recorder::lock;
 
-/// Holds the callback thread of an engine that has been shut down. See the module.
+/// Holds the callback thread of an engine that has been shut down.
 pub struct CallbackThread {
     engine: Engine,
     holds: Arc<Holds>,
-    /// The number of the last hold that was posted.
+    /// Number of the last hold that was posted.
     last: u64,
 }
 
-/// The callback thread did not get to a hold in time: a callback before it does not return, or was never called.
+/// The callback thread did not reach a hold in time: an earlier callback does not return, or was never called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stuck;
 
@@ -47,10 +47,10 @@ struct HoldProgress {
 }
 
 impl CallbackThread {
-    /// Makes the engine start the thread, and holds it there. The engine has been shut down, and no callback waits.
+    /// Makes the engine start the thread, and holds it there. The engine must be shut down, with no callbacks queued.
     ///
     /// # Errors
-    /// The thread does not start in time.
+    /// Returns [`Stuck`] if the thread does not start in time.
     pub fn hold(engine: &Engine, at_most: Duration) -> Result<CallbackThread, Stuck> {
         let mut thread = CallbackThread { engine: engine.clone(), holds: Arc::default(), last: 0 };
         thread.post_hold();
@@ -58,14 +58,14 @@ impl CallbackThread {
         Ok(thread)
     }
 
-    /// Lets the thread run all callbacks that wait, and those that they post in turn, and holds it again. Returns whether there
-    /// were any.
+    /// Lets the thread run all queued callbacks, and those that they post in turn, and holds it again. Returns whether there were
+    /// any.
     ///
     /// # Errors
-    /// One of them does not return in time.
+    /// Returns [`Stuck`] if one of them does not return in time.
     pub fn run_waiting(&mut self, at_most: Duration) -> Result<bool, Stuck> {
         let mut has_run = false;
-        // The hold that the thread is in has not returned, so the engine counts it as well.
+        // The current hold has not returned, so the engine counts it as well.
         while self.engine.stats().callbacks_waiting > 1 {
             let before = self.last;
             self.post_hold();
@@ -76,12 +76,12 @@ impl CallbackThread {
         Ok(has_run)
     }
 
-    /// Posts the next hold at the end of the engine's line of callbacks: a wait on a timer that was never set is over at once.
+    /// Posts the next hold to the engine's callback queue: a wait on a timer that was never set ends at once.
     fn post_hold(&mut self) {
         self.last += 1;
         let (holds, number, poster) = (Arc::clone(&self.holds), self.last, thread::current().id());
         Timer::on(&self.engine).on_expiry(move |_| {
-            // If the system has no thread to give, the engine calls from within the post, and there is nothing to hold.
+            // If the system refuses a thread, the engine calls from within the post, and there is nothing to hold.
             if thread::current().id() == poster {
                 holds.end(number);
             }
@@ -143,7 +143,7 @@ mod tests {
     fn post(engine: &Engine, number: u32, sender: Sender<u32>) {
         let again = engine.clone();
         Timer::on(engine).on_expiry(move |_| {
-            // Time for a thread that does not wait for this callback to go on without it.
+            // Gives a thread that does not wait for this callback the time to continue without it.
             thread::sleep(Duration::from_millis(1));
             sender.send(number).unwrap();
             if let Some(next) = number.checked_sub(1) {
@@ -164,7 +164,7 @@ mod tests {
         post(&engine, 0, sender.clone());
         post(&engine, 3, sender.clone());
         post(&engine, 0, sender);
-        // A callback that is not held is called in much less time than this; one that is held never is.
+        // A callback that is not held is called in much less time than this.
         thread::sleep(Duration::from_millis(20));
         assert_eq!(sent(&receiver), []);
         assert_eq!(thread.run_waiting(AT_MOST), Ok(true));
@@ -201,7 +201,7 @@ mod tests {
         let (sender, receiver) = channel();
         post(&engine, 2, sender);
         drop(thread);
-        // This ends when the last callback has dropped the sender.
+        // The iteration ends when the last callback has dropped the sender.
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [2, 1, 0]);
     }
 }

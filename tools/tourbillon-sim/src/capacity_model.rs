@@ -1,5 +1,5 @@
-//! What the promises say of an engine at its capacity: which timers wait for a place, for which of them a place is reserved,
-//! and how often each is woken.
+//! The model of an engine at its capacity: which timers wait for a place, for which of them a place is reserved, and how often
+//! each is woken.
 //!
 //! ```text
 //!     idle --- poll, a place is free ------------------------------> Armed
@@ -8,9 +8,9 @@
 //!                                             +-- deadline, dropped -+--> gone; a reserved place passes on
 //! ```
 //!
-//! The simulation tells after each poll whether that armed a timer, as the engine's own count says, and each wake-up in the
-//! order in which the engine made them. Timers that belong to other surfaces (a timer object, a scheduler) are not listed here;
-//! the comparison with the engine's count of pending timers allows for as many of them as there may be.
+//! The simulation reports after each poll whether it armed the timer, by the engine's own count, and reports wake-ups in the
+//! order in which the engine made them. Timers of other surfaces (a timer object, a scheduler) are not listed here; the
+//! comparison with the engine's count of pending timers allows for as many of them as there may be.
 
 use std::collections::BTreeMap;
 
@@ -23,29 +23,29 @@ pub struct CapacityModel {
     capacity: u64,
     all: BTreeMap<Id, CapacityTimer>,
     arrivals: u64,
-    /// Of the timers to which places were given since the last comparison: the one that began to wait last, with its number.
+    /// Of the timers that were given places since the last comparison: the one that began to wait last, with its number.
     last_given: Option<(u64, Id)>,
-    /// The engine is shut down: nothing waits any more.
+    /// Whether the engine is shut down; then no timer waits.
     is_closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CapacityTimer {
     status: PlaceStatus,
-    /// Wake-ups since it took this standing, or since it was last polled.
+    /// Wake-ups since it took this status, or since its last poll.
     wakes: u32,
 }
 
-/// Where a timer stands with its engine.
+/// What a timer has of the engine's places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceStatus {
     /// It holds a place.
     Armed,
-    /// It waits for a place, since it was the so manieth to come.
+    /// It waits for a place. The number is its rank in the order of arrival.
     Waiting(u64),
     /// It was woken, and a place is reserved for it until it is polled.
     Reserved,
-    /// It was woken when its deadline was past: for its end, or for a place before the driver had passed the deadline.
+    /// It was woken after its deadline: for its end, or for a place before the driver had passed the deadline.
     Woken,
 }
 
@@ -56,23 +56,23 @@ pub enum DeadlineStatus {
     NotYet,
     /// The clock has shown it.
     Reached,
-    /// The driver has passed it: the timer has ended.
+    /// The driver has passed it, and the timer has ended.
     Passed,
 }
 
-/// What a poll that left a timer pending has done, as the engine's counts say.
+/// What a poll that left a timer pending did, by the engine's counts.
 #[derive(Clone, Copy, Debug)]
 pub struct PollEffect {
-    /// It armed the timer.
+    /// Whether it armed the timer.
     pub is_armed: bool,
-    /// How many timers were pending before.
+    /// Number of pending timers before the poll.
     pub pending: u64,
-    /// How many timers of other surfaces may hold a reserved place.
+    /// Number of timers of other surfaces that may hold a reserved place.
     pub others: u64,
 }
 
 impl CapacityModel {
-    /// Returns the empty list of an engine with room for so many timers.
+    /// Returns the model of an engine with this capacity and no timers.
     #[must_use]
     pub fn new(capacity: usize) -> CapacityModel {
         CapacityModel {
@@ -84,25 +84,25 @@ impl CapacityModel {
         }
     }
 
-    /// Returns where a timer stands; `None` if it is idle or has ended.
+    /// Returns the status of a timer; `None` if it is idle or has ended.
     #[must_use]
     pub fn status(&self, id: Id) -> Option<PlaceStatus> {
         self.all.get(&id).map(|waiter| waiter.status)
     }
 
-    /// Returns whether a timer was woken since it was last polled.
+    /// Returns whether a timer was woken since its last poll.
     #[must_use]
     pub fn is_woken(&self, id: Id) -> bool {
         self.all.get(&id).is_some_and(|waiter| waiter.wakes > 0)
     }
 
-    /// Returns whether a timer waits and no place is reserved for it.
+    /// Returns whether any timer waits without a reserved place.
     #[must_use]
     pub fn has_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> bool {
         self.first(due).is_some()
     }
 
-    /// Notes that the engine is shut down, which wakes all and ends all.
+    /// Notes that the engine is shut down, which wakes and ends all timers.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.all.clear();
@@ -116,7 +116,7 @@ impl CapacityModel {
     /// Notes that a timer was armed without a poll.
     ///
     /// # Errors
-    /// It overtook a timer that waits.
+    /// Returns a mismatch if the timer overtook one that waits.
     pub fn arm(&mut self, id: Id, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         let first = self.first(due);
         self.set_status(id, PlaceStatus::Armed);
@@ -131,17 +131,17 @@ impl CapacityModel {
     /// Compares the refusal to arm a timer.
     ///
     /// # Errors
-    /// There was a free place, and no timer waited for one.
+    /// Returns a mismatch if a place was free and no timer waited for one.
     pub fn refuse(&self, pending: u64, others: u64) -> Result<(), Mismatch> {
         let is_free = pending + others < self.capacity && self.all.values().all(|it| it.status == PlaceStatus::Armed);
-        let what = || ("P7", format!("a timer was refused with {pending} pending and room for {}", self.capacity));
+        let what = || ("P7", format!("a timer was refused with {pending} pending and a capacity of {}", self.capacity));
         if is_free && !self.is_closed { Err(what()) } else { Ok(()) }
     }
 
     /// Notes a poll that left a timer pending.
     ///
     /// # Errors
-    /// The timer has a place that is not its own, or has none and should.
+    /// Returns a mismatch if the timer got a place that was not its own, or got none and should have.
     pub fn polled(&mut self, id: Id, polled: PollEffect, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         if self.is_closed {
             return Ok(());
@@ -174,11 +174,11 @@ impl CapacityModel {
         }
     }
 
-    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places. Without, the
-    /// order is compared when all wake-ups of a call have been noted: see [`CapacityModel::all_woken`].
+    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places.
+    /// Otherwise their order is compared when all wake-ups of a call have been noted: see [`CapacityModel::all_woken`].
     ///
     /// # Errors
-    /// The engine had no reason to wake that timer, or should have woken another one first.
+    /// Returns a mismatch if the engine had no reason to wake that timer, or should have woken another one first.
     pub fn woken(
         &mut self,
         id: Id,
@@ -221,12 +221,12 @@ impl CapacityModel {
         }
     }
 
-    /// Compares the order of places when all wake-ups of a call into the engine have been noted. The engine reserves places in the order
-    /// in which timers began to wait, and wakes each timer to which it gave a place before that call returns. So whatever the order of the
-    /// wake-ups was, no timer may still wait that began before one that has a place.
+    /// Compares the order of places when all wake-ups of a call into the engine have been noted. The engine reserves places in
+    /// the order in which timers began to wait, and wakes each timer that it gave a place to before that call returns. So
+    /// whatever the order of the wake-ups was, no timer may still wait that began before one that has a place.
     ///
     /// # Errors
-    /// One does.
+    /// Returns a mismatch if such a timer still waits.
     pub fn all_woken(&mut self, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         let Some((number, given)) = self.last_given.take() else { return Ok(()) };
         match self.first_waiting(due).filter(|(before, _)| *before < number) {
@@ -237,18 +237,18 @@ impl CapacityModel {
         }
     }
 
-    /// Compares with the engine's count of pending timers: reserved places and pending timers are never more than there is
-    /// room for, and not less while a timer waits.
+    /// Compares with the engine's count of pending timers: pending timers and reserved places together never exceed the capacity,
+    /// and reach it while a timer waits.
     ///
     /// # Errors
-    /// They are.
+    /// Returns a mismatch if that does not hold.
     pub fn check(&self, pending: u64, others: u64, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         if self.is_closed {
             return Ok(());
         }
         let (least, most) = self.reserved(&due);
         if pending + least > self.capacity {
-            let what = format!("{pending} timers are pending, {least} places are reserved, of {}", self.capacity);
+            let what = format!("{pending} timers are pending and {least} places reserved, of {}", self.capacity);
             return Err(("P7", what));
         }
         match self.first(due) {
@@ -260,7 +260,7 @@ impl CapacityModel {
         }
     }
 
-    /// The least and the most places that are reserved for timers of this list.
+    /// Returns the least and the most places that may be reserved for timers of this list.
     fn reserved(&self, due: &impl Fn(Id) -> DeadlineStatus) -> (u64, u64) {
         let (mut least, mut most) = (0, 0);
         for (id, waiter) in &self.all {
@@ -275,12 +275,12 @@ impl CapacityModel {
         (least, most)
     }
 
-    /// The timer that has waited longest, of those whose deadlines the clock has not shown.
+    /// Returns the timer that has waited longest, of those whose deadlines the clock has not shown.
     fn first(&self, due: impl Fn(Id) -> DeadlineStatus) -> Option<Id> {
         self.first_waiting(due).map(|(_, id)| id)
     }
 
-    /// The same, with its number.
+    /// Returns the same timer with its rank.
     fn first_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> Option<(u64, Id)> {
         let number = |(id, waiter): (&Id, &CapacityTimer)| match waiter.status {
             PlaceStatus::Waiting(number) if due(*id) == DeadlineStatus::NotYet => Some((number, *id)),
@@ -305,77 +305,77 @@ mod tests {
         DeadlineStatus::NotYet
     }
 
-    /// One place, which timer 1 holds and timers 2 and 3 wait for.
+    /// Returns a model with one place, which timer 1 holds, and timers 2 and 3 waiting for it.
     fn full() -> CapacityModel {
-        let mut waiters = CapacityModel::new(1);
-        waiters.polled(1, ARMS, not_yet).unwrap();
-        waiters.polled(2, WAITS, not_yet).unwrap();
-        waiters.polled(3, WAITS, not_yet).unwrap();
-        waiters.check(1, 0, not_yet).unwrap();
-        waiters
+        let mut model = CapacityModel::new(1);
+        model.polled(1, ARMS, not_yet).unwrap();
+        model.polled(2, WAITS, not_yet).unwrap();
+        model.polled(3, WAITS, not_yet).unwrap();
+        model.check(1, 0, not_yet).unwrap();
+        model
     }
 
     #[test]
     fn d64_a_place_that_is_free_while_a_timer_waits_is_noticed() {
-        let waiters = full();
-        assert!(waiters.check(0, 0, not_yet).is_err());
-        assert!(waiters.check(0, 1, not_yet).is_ok(), "it may be reserved for a timer of another surface");
+        let model = full();
+        assert!(model.check(0, 0, not_yet).is_err());
+        assert!(model.check(0, 1, not_yet).is_ok(), "it may be reserved for a timer of another surface");
     }
 
     #[test]
     fn d65_two_wake_ups_for_one_place_are_noticed() {
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
-        waiters.check(0, 0, not_yet).unwrap();
-        waiters.woken(3, DeadlineStatus::NotYet, true, not_yet).unwrap();
-        assert!(waiters.check(0, 0, not_yet).is_err());
+        let mut model = full();
+        model.leave(1);
+        model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        model.check(0, 0, not_yet).unwrap();
+        model.woken(3, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        assert!(model.check(0, 0, not_yet).is_err());
     }
 
     #[test]
     fn d65_a_wake_up_in_vain_one_out_of_order_and_a_newcomer_that_overtakes_are_noticed() {
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
-        assert!(waiters.polled(2, WAITS, not_yet).is_err());
-        let mut waiters = full();
-        assert!(waiters.woken(3, DeadlineStatus::NotYet, true, not_yet).is_err());
-        let mut waiters = full();
-        waiters.leave(1);
-        assert!(waiters.polled(4, ARMS, not_yet).is_err());
+        let mut model = full();
+        model.leave(1);
+        model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        assert!(model.polled(2, WAITS, not_yet).is_err());
+        let mut model = full();
+        assert!(model.woken(3, DeadlineStatus::NotYet, true, not_yet).is_err());
+        let mut model = full();
+        model.leave(1);
+        assert!(model.polled(4, ARMS, not_yet).is_err());
     }
 
     #[test]
     fn d65_wake_ups_in_another_order_than_places_are_no_fault_and_a_timer_that_is_passed_over_is() {
         // Two places become free. The first goes to timer 2, the second to timer 3, which is woken first.
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
-        waiters.woken(2, DeadlineStatus::NotYet, false, not_yet).unwrap();
-        waiters.all_woken(not_yet).unwrap();
+        let mut model = full();
+        model.leave(1);
+        model.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        model.woken(2, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        model.all_woken(not_yet).unwrap();
         // One place becomes free, and goes to timer 3.
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
-        assert!(waiters.all_woken(not_yet).is_err());
+        let mut model = full();
+        model.leave(1);
+        model.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        assert!(model.all_woken(not_yet).is_err());
         // Timer 2 had ended.
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
-        waiters.all_woken(|id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet }).unwrap();
+        let mut model = full();
+        model.leave(1);
+        model.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
+        model.all_woken(|id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet }).unwrap();
     }
 
     #[test]
     fn d65_a_reserved_place_passes_on_with_the_end_of_its_timer() {
-        let mut waiters = full();
-        waiters.leave(1);
-        waiters.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
-        // The driver has passed the deadline of the second.
+        let mut model = full();
+        model.leave(1);
+        model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
+        // The driver has passed the deadline of timer 2.
         let due = |id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet };
-        assert!(waiters.check(0, 0, due).is_err(), "nobody has it");
-        waiters.woken(3, DeadlineStatus::NotYet, true, due).unwrap();
-        waiters.check(0, 0, due).unwrap();
-        waiters.polled(3, ARMS, due).unwrap();
-        waiters.check(1, 0, due).unwrap();
+        assert!(model.check(0, 0, due).is_err(), "the place is lost");
+        model.woken(3, DeadlineStatus::NotYet, true, due).unwrap();
+        model.check(0, 0, due).unwrap();
+        model.polled(3, ARMS, due).unwrap();
+        model.check(1, 0, due).unwrap();
     }
 }

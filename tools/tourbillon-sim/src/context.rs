@@ -1,4 +1,4 @@
-//! What all actors of a world play on: the engine, its threads, the clock, the hub and the model.
+//! What all actors of a world share: the engine, its threads, the clock, the recorder and the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,43 +19,43 @@ use crate::sim_threads::SimThreads;
 use crate::timer_model::{LAST, NEVER, QueuePosition, TimerModel};
 use crate::totals::Totals;
 
-/// See the module.
+/// What the actors of a world share.
 pub struct SimContext {
-    /// What the world is made of.
+    /// What the world consists of.
     pub setup: SimSetup,
-    /// Where the engine's doings are written down.
+    /// Records what the engine does.
     pub recorder: Arc<Recorder>,
-    /// What it is all about.
+    /// The engine under test.
     pub engine: Engine,
-    /// After the shutdown of the engine: the thread on which the engine runs callbacks.
+    /// The thread on which the engine runs callbacks after its shutdown.
     pub callbacks: Option<CallbackThread>,
-    /// Who acts.
+    /// The simulated threads.
     pub threads: SimThreads,
-    /// What may be seen.
+    /// What the promises allow to be observed.
     pub model: TimerModel,
-    /// Who was woken and was not polled yet.
+    /// Tasks that were woken and have not been polled since.
     pub ready: BTreeSet<Id>,
-    /// What happened so far.
+    /// What has happened so far.
     pub totals: Totals,
-    /// The fault that is planted, if any.
-    pub broken: Option<PlantedFault>,
-    /// The same moment on the clock and as an instant.
+    /// The planted fault, if any.
+    pub planted: Option<PlantedFault>,
+    /// One moment, as an instant and on the clock.
     pub base: (Instant, u64),
-    /// The engine whose clock is the wall clock: the same, or one apart.
+    /// The engine that drives the wall clock: `engine`, or a separate one.
     pub wall: Engine,
-    /// How many timers of the surfaces that the model does not follow one by one may hold a reserved place.
+    /// How many timers of surfaces that the model does not track one by one may hold a reserved place.
     pub others: u64,
-    /// Whether there is a timer object or a group of named timers, which the engine calls within its own wake-up. Without a use for the
-    /// place that it was given, it passes the place on there.
+    /// Whether there is a timer object or a group of named timers. The engine calls those within its own wake-up, and they pass
+    /// on a place that they do not need.
     pub has_place_forwarders: bool,
     numbers: u64,
     reentries: u64,
 }
 
 impl SimContext {
-    /// An empty one.
+    /// Returns the context of a world that is about to begin.
     #[must_use]
-    pub fn new(setup: SimSetup, broken: Option<PlantedFault>) -> SimContext {
+    pub fn new(setup: SimSetup, planted: Option<PlantedFault>) -> SimContext {
         let clock = Clock::manual();
         clock.set(Time::from_nanos(setup.start));
         let recorder = Recorder::new(clock.clone());
@@ -81,7 +81,7 @@ impl SimContext {
             model: TimerModel::new(setup.start, setup.capacity),
             ready: BTreeSet::new(),
             totals: Totals::default(),
-            broken,
+            planted,
             base,
             wall,
             others: 0,
@@ -91,38 +91,38 @@ impl SimContext {
         }
     }
 
-    /// What the clock shows.
+    /// Returns what the clock shows.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.recorder.now()
     }
 
-    /// What both clocks show, the engine's at a moment that is past or now.
+    /// Returns what both clocks show; `engine` is a reading of the engine's clock, from now or earlier.
     #[must_use]
     pub fn times(&self, engine: u64) -> SimClocks {
         let is_apart = matches!(self.setup.wall, SimWallClock::Separate(_));
         SimClocks { engine, wall: if is_apart { self.wall.clock().now().as_nanos() } else { engine } }
     }
 
-    /// Turns the engine of a wall clock that is apart. What that has to say is said in a turn of the other.
+    /// Turns the engine of a separate wall clock. Its callbacks run in a turn of the main engine.
     pub fn turn_wall(&mut self) -> bool {
         let wall = &self.wall;
         matches!(self.setup.wall, SimWallClock::Separate(_)) && self.threads.drive(|_| wall.turn()).more
     }
 
-    /// When something is due that is due after so long.
+    /// Returns the deadline of a timer that is armed now with a duration.
     #[must_use]
     pub fn due_after(&self, after: Duration) -> u64 {
         add(self.now(), after)
     }
 
-    /// As the clock says it.
+    /// Converts an instant to a reading of the clock.
     #[must_use]
     pub fn time_of(&self, instant: Instant) -> u64 {
         time_of(self.base, instant)
     }
 
-    /// As an instant.
+    /// Converts a reading of the clock to an instant.
     #[must_use]
     pub fn instant_of(&self, time: u64) -> Instant {
         if time >= LAST {
@@ -134,20 +134,20 @@ impl SimContext {
         }
     }
 
-    /// A waker for this item.
+    /// Returns a waker for `id`.
     #[must_use]
     pub fn waker(&self, id: Id, behavior: Behavior) -> Waker {
         self.recorder.waker(id, behavior)
     }
 
-    /// The next place in the order of this thread's shard.
+    /// Returns the next position in the queue of the thread's shard.
     pub fn next_position(&mut self, thread: usize, strict: bool) -> Option<QueuePosition> {
         self.numbers += 1;
         Some(QueuePosition { shard: self.threads.shard_of(thread), strict, number: Some(self.numbers) })
     }
 
-    /// A timer is given another deadline on this thread. Pushed later it stays where it is; else it takes a new place, at home if the
-    /// thread is its shard's owner, or with that thread.
+    /// Notes that a thread gave a timer another deadline. A timer that is pushed later keeps its entry in the queue. Otherwise
+    /// the timer takes a new position: in its own shard if the thread owns that, else in the thread's shard.
     pub fn reset(&mut self, id: Id, thread: usize, deadline: u64, grid: u64) {
         let before = self.model.get(id).map(|item| (item.deadline, item.position));
         self.model.set(id, deadline, grid);
@@ -155,14 +155,15 @@ impl SimContext {
         let deadline = self.model.get(id).map_or(NEVER, |item| item.deadline);
         let position = match deadline {
             deadline if deadline >= before => Some(QueuePosition { number: None, ..position }),
-            // It ends within the call.
+            // The timer ends within the call.
             deadline if deadline <= self.now() => None,
             _ => self.next_position(thread, position.strict),
         };
         self.model.set_position(id, position);
     }
 
-    /// A timer that is armed is given another waker on this thread: it comes there, unless the thread owns its shard.
+    /// Notes that a thread gave an armed timer another waker: the timer migrates to that thread's shard, unless the thread owns
+    /// its shard.
     pub fn change_waker(&mut self, id: Id, thread: usize) {
         let position = self.model.get(id).filter(|item| item.deadline > self.now()).and_then(|item| item.position);
         if let Some(position) = position
@@ -173,7 +174,7 @@ impl SimContext {
         }
     }
 
-    /// Polls a timer on this thread. In an engine with a capacity the model learns whether that armed it.
+    /// Polls a timer on a thread. In an engine with a capacity, also tells the model whether the poll armed the timer.
     pub fn poll<T>(&mut self, id: Id, thread: usize, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
         if self.has_exact_wakes() {
             return self.threads.on(thread, poll);
@@ -188,7 +189,7 @@ impl SimContext {
         polled
     }
 
-    /// Makes a timer that is armed at once, on this thread. Says whether the engine counts it as armed: not, if it was due.
+    /// Creates an armed timer on a thread. Returns also whether the engine counts it as armed; it does not if the timer is due.
     pub fn try_arm<T, E>(&mut self, thread: usize, arm: impl FnOnce() -> Result<T, E>) -> (Result<T, E>, bool) {
         self.note_wakes();
         let before = self.engine.stats();
@@ -199,18 +200,18 @@ impl SimContext {
         (made, self.engine.stats().armed > before.armed)
     }
 
-    /// Whether the engine holds this timer, as far as the model knows.
+    /// Returns whether the engine holds this timer armed, as far as the model knows.
     #[must_use]
     pub fn is_armed(&self, id: Id) -> bool {
         let status = self.model.capacity.as_ref().map(|capacity| capacity.status(id));
         self.model.is_pending(id) && status.is_none_or(|status| status == Some(PlaceStatus::Armed))
     }
 
-    /// Tells the model which timers were woken. To be called before anything is changed that says what they were woken for.
+    /// Tells the model which timers were woken. Must run before any change to what the model compares wake-ups with.
     pub fn note_wakes(&mut self) {
         let reentries = self.recorder.reentries.load(Ordering::SeqCst);
-        // A waker that turns the engine or arms a timer does so between two wake-ups of the same turn. So does a surface that passes a
-        // place on: the timer that is next in the queue is woken before those that were given places earlier in that turn.
+        // A waker that turns the engine or arms a timer does so between two wake-ups of one turn. So does a surface that passes a
+        // place on: the timer that gets it is woken before those that were given places earlier in that turn.
         let is_reentered = std::mem::replace(&mut self.reentries, reentries) != reentries;
         let is_ordered = !is_reentered && !self.has_place_forwarders;
         for (id, clock) in self.recorder.take_wakes() {
@@ -219,7 +220,7 @@ impl SimContext {
         self.model.all_woken();
     }
 
-    /// Whether a timer of the engine is woken for its end alone: not, if it may be woken because there is room for it.
+    /// Returns whether a timer is woken only for its end. In an engine with a capacity, it may also be woken for a place.
     #[must_use]
     pub fn has_exact_wakes(&self) -> bool {
         self.setup.capacity.is_none()
@@ -233,7 +234,7 @@ fn wall_engine(start: u64) -> Engine {
     builder.build().expect("an engine with a manual clock can be built")
 }
 
-/// An instant as the clock says it, which has said the one when it was the other.
+/// Converts an instant to a reading of the clock, given one moment in both forms.
 #[must_use]
 pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
     match instant.checked_duration_since(base) {
@@ -242,19 +243,19 @@ pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
     }
 }
 
-/// A moment so long after another, as an engine knows it: its last moments are never.
+/// Adds a duration to a reading, as an engine does: its last moments mean never.
 #[must_use]
 pub fn add(time: u64, after: Duration) -> u64 {
     known(add_as_is(time, after))
 }
 
-/// A moment so long after another; never, if the clock has no number for it.
+/// Adds a duration to a reading. Returns [`NEVER`] if the clock cannot show the sum.
 #[must_use]
 pub fn add_as_is(time: u64, after: Duration) -> u64 {
     u64::try_from(u128::from(time) + after.as_nanos()).unwrap_or(NEVER)
 }
 
-/// A moment as an engine knows it.
+/// Returns a reading as an engine represents it: its last moments mean never.
 #[must_use]
 pub fn known(time: u64) -> u64 {
     if time < LAST { time } else { NEVER }

@@ -1,10 +1,10 @@
-//! When a cron line is due, found in the plainest way: minute by minute, by what a local clock shows.
+//! Finds when a cron line is due in the simplest way: minute by minute, by what the local clock shows.
 //!
-//! Of time zones it asks one thing: how far the local clock is ahead at a moment. What becomes of times that the local clock leaves
-//! out or shows twice is said here once more, in other words than the engine's:
+//! It asks a time zone only for its offset at a moment. These are the rules for times that the local clock skips or repeats,
+//! implemented here independently of the engine:
 //!
 //! - A line with a star in its time of day is due whenever the local clock shows one of its times.
-//! - Any other is due when the local clock shows one of its times, or passes one, for the first time.
+//! - Any other line is due when the local clock shows or skips one of its times for the first time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use jiff::tz::TimeZone;
 use crate::random_source::RandomSource;
 use crate::timer_model::NEVER;
 
-/// A cron line of few words, in a zone.
+/// A simple cron line in a time zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CronLine {
     second: Field,
@@ -24,15 +24,15 @@ pub struct CronLine {
     hour: Field,
     day: Field,
     weekday: Field,
-    /// By its name in the database.
+    /// Name in the time zone database.
     pub zone: &'static str,
 }
 
-/// What stands in one place of a line.
+/// One field of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
     Any,
-    /// Every so many, from zero on.
+    /// Every multiple of this number.
     Every(u8),
     At(u8),
     Two(u8, u8),
@@ -50,16 +50,16 @@ pub enum CronPace {
     Days,
 }
 
-/// A line and its times, as far as they have been looked for.
+/// Computes the times of a line, and remembers them.
 #[derive(Debug)]
 pub struct CronReference {
     line: CronLine,
     zone: TimeZone,
-    /// After the one comes the other, and none between them.
+    /// Maps a time to the next time at which the line is due.
     found: BTreeMap<u64, u64>,
 }
 
-/// With half an hour of summer time, with none, with a day that was left out, and with one that pauses for a month.
+/// Zones with half an hour of summer time, with none, with a skipped day, and with a summer time that pauses for a month.
 const ZONES: [&str; 8] = [
     "UTC",
     "Europe/Berlin",
@@ -71,7 +71,7 @@ const ZONES: [&str; 8] = [
     "Asia/Kolkata",
 ];
 
-/// Shortly before a local clock in one of these is put forward or back, in seconds since 1970.
+/// Times shortly before a local clock in one of these zones jumps, in seconds since 1970.
 pub const MOMENTS: [u64; 9] = [
     1_711_846_800, // 2024-03-31 01:00 UTC, Berlin
     1_729_990_800, // 2024-10-27 01:00 UTC, Berlin
@@ -88,11 +88,11 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const SECOND: u64 = 1_000_000_000;
-/// No local clock of ours has been put back by as much.
+/// More than any of these local clocks has ever been set back.
 const LONGEST: u64 = 3 * HOUR;
 
 impl CronLine {
-    /// Any that is due about so often.
+    /// Returns a random line that is due about as often as `pace` says.
     pub fn random(random: &mut RandomSource<'_>, pace: CronPace) -> CronLine {
         let hours = [Field::At(random.below(4) as u8), Field::Two(0, 2), Field::FromTo(1, 3), Field::At(12)];
         let minutes = [Field::At(0), Field::At(30), Field::Two(15, 45), Field::At(random.below(60) as u8)];
@@ -100,7 +100,7 @@ impl CronLine {
         let days = [Field::At(1), Field::At(29), Field::At(31), Field::Two(10, 27), Field::FromTo(28, 31)];
         let weekdays = [Field::At(0), Field::Two(0, 3), Field::FromTo(1, 5)];
         let is_some_day = random.one_in(3);
-        // Then its seconds alone have a star.
+        // In such a line only the field of seconds has a star.
         let is_in_a_minute = pace == CronPace::Seconds && random.one_in(3);
         CronLine {
             second: match pace {
@@ -124,7 +124,7 @@ impl CronLine {
         }
     }
 
-    /// As the engine reads it.
+    /// Returns the line as the engine parses it.
     #[must_use]
     pub fn text(&self) -> String {
         let CronLine { second, minute, hour, day, weekday, .. } = self;
@@ -132,7 +132,7 @@ impl CronLine {
         if *second == Field::At(0) { line } else { format!("{} {line}", second.text()) }
     }
 
-    /// Whether it is due a few times a day at most.
+    /// Returns whether the line is due a few times a day at most.
     #[must_use]
     pub fn is_rare(&self) -> bool {
         !self.has_star()
@@ -160,7 +160,7 @@ impl CronLine {
         self.hour.has(local.div_euclid(60).rem_euclid(24) as u8)
     }
 
-    /// Whether it names this minute of a local clock.
+    /// Returns whether the line matches this minute of the local clock.
     fn is_minute(&self, local: i64) -> bool {
         self.minute.has(local.rem_euclid(60) as u8) && self.is_hour(local) && self.is_date(local.div_euclid(24 * 60))
     }
@@ -195,14 +195,14 @@ impl Field {
 }
 
 impl CronReference {
-    /// Of this line.
+    /// Returns the reference of a line.
     #[must_use]
     pub fn new(line: CronLine) -> CronReference {
         let zone = TimeZone::get(line.zone).expect("the zones that are planned exist");
         CronReference { line, zone, found: BTreeMap::new() }
     }
 
-    /// When it is due after this, in nanoseconds since 1970.
+    /// Returns when the line is next due after `after`, in nanoseconds since 1970.
     pub fn next(&mut self, after: u64) -> u64 {
         if let Some((_, next)) = self.found.range(..=after).next_back()
             && *next > after
@@ -233,7 +233,8 @@ impl CronReference {
         NEVER
     }
 
-    /// The times of the minute that begins at `time`, when the local clock shows `local` and has shown `furthest` before.
+    /// Returns the times within the minute that begins at `time`, when the local clock shows `local` and has shown at most
+    /// `furthest` before.
     fn due_within(&self, time: u64, local: i64, furthest: i64) -> impl Iterator<Item = u64> {
         let is_new = self.line.has_star() || local > furthest;
         let is_shown = is_new && self.line.is_minute(local);
@@ -245,7 +246,7 @@ impl CronReference {
         passed.chain(seconds).filter_map(move |second| (time + second).checked_mul(SECOND))
     }
 
-    /// How far to the next minute that may be one of its times.
+    /// Returns the distance to the next minute at which the line may be due, in seconds.
     fn skip(&self, time: u64, local: i64) -> u64 {
         let until_hour = (60 - local.rem_euclid(60)) as u64 * MINUTE;
         let until_day = (24 * 60 - local.rem_euclid(24 * 60)) as u64 * MINUTE;
@@ -259,7 +260,7 @@ impl CronReference {
         }
     }
 
-    /// The minute that the local clock shows, counted from 1970.
+    /// Returns the minute that the local clock shows, counted from 1970.
     fn local(&self, time: u64) -> i64 {
         (time as i64 + self.offset(time)).div_euclid(60)
     }

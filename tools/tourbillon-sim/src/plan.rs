@@ -1,7 +1,7 @@
-//! A plan: what a world is made of and what happens in it, all of it from one seed and known beforehand.
+//! A plan: what a world consists of, and the steps of its run, all drawn before the run.
 //!
-//! So a run can be repeated, and repeated without some of its steps: each step says what it wants done with things by number,
-//! and finds something to do it with whatever was done before it.
+//! A run can be repeated, also without some of its steps: a step refers to timers by number, and finds one to act on whatever the
+//! steps before it did.
 
 use std::time::Duration;
 
@@ -13,60 +13,61 @@ use crate::cron_reference::{CronLine, CronPace, MOMENTS};
 use crate::random_source::RandomSource;
 use crate::timer_model::{LAST, grid_of};
 
-/// A world and what happens in it.
+/// A world and the steps of its run.
 #[derive(Clone, Debug)]
 pub struct SimPlan {
-    /// Where all of it is from.
+    /// The seed of the plan; 0 if it was drawn from bytes.
     pub seed: u64,
-    /// What the world is made of.
+    /// What the world consists of.
     pub setup: SimSetup,
-    /// What happens, with the number that each step had before any was taken out.
+    /// The steps, each with the number that it had before others were taken out.
     pub steps: Vec<(usize, SimStep)>,
 }
 
-/// What a world is made of.
+/// What a world consists of.
 #[derive(Clone, Copy, Debug)]
 pub struct SimSetup {
-    /// How many threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How many of them turn their own shard.
+    /// Number of threads that turn their own shard.
     pub workers: usize,
-    /// How many shards.
+    /// Number of shards.
     pub shards: usize,
-    /// How shards keep their timers.
+    /// The timer queue of each shard.
     pub queue: QueueKind,
-    /// How late timers may be that do not say so themselves.
+    /// Default slack of the engine.
     pub slack: SlackChoice,
-    /// How many timers there can be.
+    /// Capacity of the engine.
     pub capacity: Option<usize>,
-    /// What the clock shows in the beginning.
+    /// What the clock shows at the start.
     pub start: u64,
-    /// Usual durations are less than this.
+    /// Most durations are shorter than this, in nanoseconds.
     pub scale: u64,
-    /// Others are anything from a nanosecond to decades.
+    /// Whether durations also range from a nanosecond to decades.
     pub is_wide: bool,
-    /// Some callbacks use their own timer: all worlds but some of those with a capacity, where wakers turn the engine instead.
+    /// Whether some callbacks use their own timer. In some worlds with a capacity they do not, and wakers turn the engine
+    /// instead.
     pub has_callback_actions: bool,
-    /// What a scheduler does when its line is full.
+    /// What a scheduler does when its queue of runs is full.
     pub overflow: Overflow,
-    /// How many runs have room in it.
-    pub room: usize,
-    /// Which clock cron lines follow.
+    /// Capacity of a scheduler's queue of runs.
+    pub queue_capacity: usize,
+    /// The clock that cron lines follow.
     pub wall: SimWallClock,
 }
 
-/// Which clock is the wall clock.
+/// The wall clock of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SimWallClock {
-    /// None: there are no cron lines.
+    /// There are no cron lines.
     Unused,
-    /// The engine's own.
+    /// The engine's clock is the wall clock.
     EngineClock,
-    /// One that is set apart from it, and begins then.
+    /// A separate clock, which begins at this time.
     Separate(u64),
 }
 
-/// Slack, in a form that can be printed and asked.
+/// A slack that can be printed and compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlackChoice {
     /// See [`Slack`].
@@ -79,24 +80,24 @@ pub enum SlackChoice {
     Precise,
 }
 
-/// One thing that happens.
+/// One step of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum SimStep {
-    /// Time passes, and nobody turns the engine: a stall.
+    /// Time passes, and no thread turns the engine: a stall.
     Jump(u64),
     /// The clock is set back.
     Back(u64),
-    /// Time passes, and each timer fires in its time.
+    /// Time passes, and each timer fires at its deadline.
     Advance(u64),
-    /// The engine is turned once.
+    /// The driver turns the engine once.
     Turn,
-    /// A thread that has its own shard turns that.
+    /// A thread turns its own shard.
     Work(usize),
-    /// All turn until there is nothing more to do.
+    /// All threads turn until nothing is left to do.
     Sweep,
-    /// An executor polls one of those that were woken.
+    /// An executor polls one of the tasks that were woken.
     Poll(usize),
-    /// All turn and poll until nothing happens any more.
+    /// All threads turn and poll until nothing is left to do.
     Settle,
     /// The engine is shut down.
     Shutdown,
@@ -123,11 +124,11 @@ pub enum SimStep {
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
 const MONTH: u64 = YEAR / 12;
-/// In a line of so many runs there is always room.
-const ROOMY: usize = 1024;
-/// At most so many steps are read from bytes.
+/// A queue of so many runs is never full.
+const ROOMY_QUEUE: usize = 1024;
+/// Most steps of a plan that is drawn from bytes.
 const MOST_STEPS_OF_BYTES: usize = 400;
-/// So many nanoseconds has a year.
+/// Nanoseconds in a year.
 pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
 
 impl SimPlan {
@@ -146,10 +147,10 @@ impl SimPlan {
     fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
         let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
-        // Where only sleeps, timeouts and intervals take places, the model knows of each.
+        // Where only sleeps, timeouts and intervals take places, the model tracks every place.
         let is_counted = setup.capacity.is_some() && random.one_in(2);
         let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
-        // Few worlds end early: what comes after a shutdown is soon seen.
+        // Few worlds are shut down early: what happens after a shutdown shows soon.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
         let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
@@ -165,7 +166,7 @@ impl SimPlan {
         plan
     }
 
-    /// The same with these steps only, by their numbers.
+    /// Returns the plan with only the steps of these numbers.
     #[must_use]
     pub fn only(&self, keep: &[usize]) -> SimPlan {
         let steps = self.steps.iter().filter(|(number, _)| keep.contains(number)).copied().collect();
@@ -207,10 +208,11 @@ impl SimSetup {
         let slack = SlackChoice::random(random, scale);
         let capacity =
             random.one_in(3).then(|| if random.one_in(2) { 1 + random.index(3) } else { 1 + random.index(12) });
-        // Where it is not known when a scheduler looks, or in which order clocks take turns, nobody knows for which run there is room.
+        // Which run finds room is only known if it is known when a scheduler looks at its jobs, and in which order the clocks
+        // take turns.
         let is_known = capacity.is_none() && slack.grid() == 1;
-        let room = if is_known { random.one_of(&[0, 1, 2, ROOMY]) } else { ROOMY };
-        let wall = if room < ROOMY { SimWallClock::Unused } else { wall };
+        let queue_capacity = if is_known { random.one_of(&[0, 1, 2, ROOMY_QUEUE]) } else { ROOMY_QUEUE };
+        let wall = if queue_capacity < ROOMY_QUEUE { SimWallClock::Unused } else { wall };
         let start = if wall == SimWallClock::EngineClock { moment - random.below(4 * scale) } else { start };
         let has_workers = random.one_in(5);
         let shards = if has_workers { threads + 1 } else { 1 + random.index(threads) };
@@ -226,21 +228,21 @@ impl SimSetup {
             is_wide: random.one_in(6),
             has_callback_actions: capacity.is_none() || random.one_in(2),
             overflow: random.one_of(&[Overflow::Wait, Overflow::Skip, Overflow::RunLate]),
-            room,
+            queue_capacity,
             wall,
         }
     }
 }
 
 impl SimSetup {
-    /// Whether there is always room in a scheduler's line.
+    /// Returns whether a scheduler's queue of runs is never full.
     #[must_use]
-    pub fn is_roomy(&self) -> bool {
-        self.room >= ROOMY
+    pub fn has_roomy_queue(&self) -> bool {
+        self.queue_capacity >= ROOMY_QUEUE
     }
 
-    /// A cron line for a job, or none. None where decades go by in a step: of more than a thousand times that it misses at once a job
-    /// counts a thousand, once or several times.
+    /// Returns a cron line for a job, or `None`. There are none where decades pass in a step: of more than a thousand missed
+    /// times a job counts a thousand each time that its scheduler looks, and how often that is, is not known.
     pub fn cron_line(&self, random: &mut RandomSource<'_>) -> Option<CronLine> {
         let pace = match self.wall {
             SimWallClock::Unused => return None,
@@ -256,7 +258,7 @@ impl SimSetup {
 }
 
 impl SlackChoice {
-    /// Any.
+    /// Returns a random slack.
     pub fn random(random: &mut RandomSource<'_>, scale: u64) -> SlackChoice {
         let most = random.below(scale.saturating_mul(2)).max(1);
         random.one_of(&[
@@ -268,7 +270,7 @@ impl SlackChoice {
         ])
     }
 
-    /// As the engine calls it.
+    /// Converts to the engine's type.
     #[must_use]
     pub fn slack(self) -> Slack {
         match self {
@@ -279,13 +281,13 @@ impl SlackChoice {
         }
     }
 
-    /// To what deadlines are rounded up.
+    /// Returns the grid to which deadlines are rounded up, in nanoseconds.
     #[must_use]
     pub fn grid(self) -> u64 {
         if let SlackChoice::Upto(most) = self { grid_of(most) } else { 1 }
     }
 
-    /// Whether its timers ask for wake-ups of their own.
+    /// Returns whether timers with this slack get wake-ups of their own.
     #[must_use]
     pub fn is_strict(self) -> bool {
         self != SlackChoice::Adaptive
@@ -293,7 +295,7 @@ impl SlackChoice {
 }
 
 impl SimStep {
-    /// Any, of the surfaces whose bits are set.
+    /// Returns a random step, on one of the surfaces whose bits are set.
     fn random(random: &mut RandomSource<'_>, setup: &SimSetup, surfaces: u64) -> SimStep {
         if random.one_in(2) {
             return SimStep::of_time(random, setup);
@@ -331,8 +333,7 @@ impl SimStep {
     }
 }
 
-/// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
-/// or almost nothing, or far too much.
+/// Returns a random duration in nanoseconds: often a round one, so that deadlines coincide, sometimes zero, one, or very long.
 pub fn span(random: &mut RandomSource<'_>, setup: &SimSetup) -> u64 {
     let SimSetup { scale, is_wide, .. } = *setup;
     match random.below(32) {
@@ -345,7 +346,7 @@ pub fn span(random: &mut RandomSource<'_>, setup: &SimSetup) -> u64 {
     }
 }
 
-/// After how long something is due; now and then never.
+/// Returns a random duration until a deadline, sometimes `Duration::MAX`.
 pub fn after(random: &mut RandomSource<'_>, setup: &SimSetup) -> Duration {
     if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, setup)) }
 }

@@ -1,4 +1,4 @@
-//! Faults that are planted between the engine and the model, so that it can be seen that the model finds them.
+//! Faults between the engine and the models, which show that the models find them.
 
 use std::str::FromStr;
 
@@ -6,30 +6,30 @@ use tourbillon::Outcome;
 
 use crate::recorder::{EventKind, RecordedEvent};
 
-/// What is broken.
+/// A fault, named after the promise that it breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlantedFault {
-    /// Timers seem to fire early: what the clock showed is read too low.
+    /// Timers seem to fire early: the recorded time of an event is too low.
     P1,
-    /// An outcome is told twice.
+    /// A callback is reported twice.
     P2,
-    /// Two that were woken seem to have been woken in the other order.
+    /// Wake-ups seem to have come in the opposite order.
     P3,
-    /// A wake or a call is lost.
+    /// A wake-up or a call is lost.
     P4,
-    /// Far deadlines wrap around, as with a wheel that has a horizon.
+    /// Far deadlines wrap around, as in a wheel with a horizon.
     P5,
-    /// A call of the engine panics.
+    /// A call into the engine panics.
     P6,
-    /// A timer that is dropped stays in the engine.
+    /// A dropped timer stays in the engine.
     P7,
-    /// A run of a job seems to have been due an hour later: summer time was forgotten.
+    /// A run of a job seems to have been due an hour later, as if summer time were ignored.
     P8,
-    /// A call of the engine never returns.
+    /// A call into the engine never returns.
     P10,
 }
 
-/// All of them that can be lived through.
+/// All faults that a run survives.
 pub const ALL: [PlantedFault; 8] = [
     PlantedFault::P1,
     PlantedFault::P2,
@@ -42,7 +42,7 @@ pub const ALL: [PlantedFault; 8] = [
 ];
 
 impl PlantedFault {
-    /// What becomes of the events of a step.
+    /// Applies the fault to the events of a step.
     pub fn distort(self, events: &mut Vec<RecordedEvent>) {
         let first_told =
             events.iter().position(|event| matches!(event.what, EventKind::CallbackCalled(Outcome::Fired)));
@@ -62,7 +62,7 @@ impl PlantedFault {
         }
     }
 
-    /// What becomes of a duration.
+    /// Applies the fault to a duration.
     #[must_use]
     pub fn shorten(broken: Option<PlantedFault>, after: std::time::Duration) -> std::time::Duration {
         if broken != Some(PlantedFault::P5) {

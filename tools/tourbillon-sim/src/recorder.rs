@@ -1,7 +1,7 @@
-//! Where everything that the engine does to its users is written down: wakes, callbacks, runs of jobs, destructors.
+//! Records everything that the engine does to its users: wake-ups, callbacks, runs of jobs, destructors.
 //!
-//! Wakers, callbacks and jobs are the simulation's own, so what it knows of the engine is what a user would know. Each may
-//! also misbehave: see [`Behavior`].
+//! Wakers, callbacks and jobs belong to the simulation, so it observes what a user could observe. Each of them may misbehave: see
+//! [`Behavior`].
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -12,93 +12,93 @@ use std::time::Duration;
 
 use tourbillon::{Clock, Engine, Outcome};
 
-/// What is told to the simulation, by a number of its own.
+/// Number by which the simulation knows a timer, a task or a job.
 pub type Id = u32;
 
-/// What the engine did.
+/// Something that the engine did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedEvent {
-    /// To whom.
+    /// The timer, task or job that it was done to.
     pub id: Id,
     /// What the clock showed.
     pub clock: u64,
-    /// What it was.
+    /// What was done.
     pub what: EventKind,
 }
 
-/// See [`RecordedEvent`].
+/// What the engine did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
-    /// A waker was woken.
+    /// It woke a waker.
     Woken,
-    /// A callback was called.
+    /// It called a callback.
     CallbackCalled(Outcome),
-    /// A run of a job was begun: its number, and when it was due.
+    /// It began a run of a job: the run's number, and when it was due.
     RunStarted(u64, u64),
-    /// A run that goes on for a while, by its number, was polled.
+    /// It polled the run with this number.
     RunPolled(u64),
-    /// This run of a job has ended, and not well if it says so.
+    /// The run with this number ended; `true` if it failed.
     RunEnded(u64, bool),
-    /// This run was dropped before its end.
+    /// It dropped the run with this number before its end.
     RunDropped(u64),
-    /// What was called has done something itself, with this result.
+    /// A callback or a run performed its own action, with this result.
     ActionDone(u64),
 }
 
-/// How something of the user's behaves when the engine calls it.
+/// How a waker, a callback or a job behaves when the engine calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Behavior {
-    /// As it should.
+    /// It returns.
     #[default]
     Normal,
     /// It panics.
     Panics,
-    /// What it owns panics when it is dropped.
+    /// A value that it owns panics when it is dropped.
     PanicsInDrop,
-    /// It asks the engine for its figures, and arms and drops a timer there.
+    /// It reads the engine's stats, and arms and drops a timer of the engine.
     UsesEngine,
     /// It turns the engine.
     TurnsEngine,
 }
 
-/// What all of a world's wakers, callbacks and jobs share.
+/// The events of a world, and what its wakers, callbacks and jobs share.
 pub struct Recorder {
     clock: Clock,
     events: Mutex<Vec<RecordedEvent>>,
-    /// Wake-ups alone, for [`Recorder::take_wakes`].
+    /// The wake-ups alone, for [`Recorder::take_wakes`].
     wakes: Mutex<Vec<(Id, u64)>>,
-    /// While the world lasts: what is in the engine must not keep it.
+    /// `None` once the world has ended: what the engine owns must not keep the engine alive.
     engine: Mutex<Option<Engine>>,
-    /// How many wakers, callbacks and jobs there are.
+    /// Number of wakers, callbacks and jobs that exist.
     live: AtomicI64,
-    /// How many wakers have panicked, on purpose.
+    /// Number of wakers that have panicked as intended.
     pub waker_panics: AtomicU64,
-    /// How many callbacks have.
+    /// Number of callbacks that have panicked as intended.
     pub callback_panics: AtomicU64,
-    /// How many destructors have.
+    /// Number of destructors that have panicked as intended.
     pub drop_panics: AtomicU64,
-    /// How often it was called back into the engine.
+    /// Number of calls into the engine from a waker, a callback or a job.
     pub reentries: AtomicU64,
-    /// The engine is being shut down, or was.
+    /// Whether the shutdown of the engine has begun.
     pub closing: AtomicBool,
 }
 
-/// What a callback does besides: something with the timer that it is of. Gives what that returned, or [`NO_TIMER`].
+/// An action of a callback on its own timer. Returns what the timer returned, or [`NO_TIMER`].
 pub type CallbackAction = Box<dyn FnOnce() -> u64 + Send>;
 
-/// There was no timer any more to do something with.
+/// Result of an action whose timer was gone.
 pub const NO_TIMER: u64 = u64::MAX;
 
-/// The payload of a panic that is on purpose.
+/// Payload of an intended panic.
 pub struct PlantedPanic;
 
-/// Counts how many there are of it, and may panic in the end.
+/// A value that counts itself, and may panic when it is dropped.
 pub struct DropCounter {
     recorder: Arc<Recorder>,
     panics: bool,
 }
 
-/// A waker of one item of the model.
+/// A waker that records its wake-ups.
 pub struct RecordingWaker {
     id: Id,
     behavior: Behavior,
@@ -106,7 +106,7 @@ pub struct RecordingWaker {
 }
 
 impl Recorder {
-    /// With nothing written yet.
+    /// Returns a recorder without events.
     #[must_use]
     pub fn new(clock: Clock) -> Arc<Recorder> {
         Arc::new(Recorder {
@@ -123,69 +123,69 @@ impl Recorder {
         })
     }
 
-    /// What its clock shows.
+    /// Returns what the clock shows.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.clock.now().as_nanos()
     }
 
-    /// What was written since this was last asked.
+    /// Takes the events that were recorded since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
     }
 
-    /// Which items were woken since this was last asked, and what the clock showed.
+    /// Takes the wake-ups since the last call, each with what the clock showed.
     #[must_use]
     pub fn take_wakes(&self) -> Vec<(Id, u64)> {
         std::mem::take(&mut *lock(&self.wakes))
     }
 
-    /// How many events wait to be taken.
+    /// Returns how many events have been recorded and not taken.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.events).len()
     }
 
-    /// Whether none does.
+    /// Returns whether no event waits to be taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives it the engine, or takes it away.
+    /// Sets or removes the engine that misbehaving callbacks use.
     pub fn set_engine(&self, engine: Option<Engine>) {
         let before = std::mem::replace(&mut *lock(&self.engine), engine);
         drop(before);
     }
 
-    /// How many things of ours the engine has, or we have.
+    /// Returns how many wakers, callbacks and jobs exist.
     #[must_use]
     pub fn live(&self) -> i64 {
         self.live.load(Ordering::SeqCst)
     }
 
-    /// Something to put in a closure, that is counted.
+    /// Returns a value to move into a closure, so that the closure is counted.
     #[must_use]
     pub fn drop_counter(self: &Arc<Self>, behavior: Behavior) -> DropCounter {
         self.live.fetch_add(1, Ordering::SeqCst);
         DropCounter { recorder: Arc::clone(self), panics: behavior == Behavior::PanicsInDrop }
     }
 
-    /// What a waker for this item is made of.
+    /// Returns the state of a waker for `id`.
     #[must_use]
     pub fn recording_waker(self: &Arc<Self>, id: Id, behavior: Behavior) -> Arc<RecordingWaker> {
-        // A waker is dropped by whoever holds it, user or engine: its destructor is well-mannered.
+        // A user may drop the last reference to a waker, so its destructor never panics.
         Arc::new(RecordingWaker { id, behavior, counter: self.drop_counter(Behavior::Normal) })
     }
 
-    /// A waker for this item.
+    /// Returns a waker for `id`.
     #[must_use]
     pub fn waker(self: &Arc<Self>, id: Id, behavior: Behavior) -> Waker {
         Waker::from(self.recording_waker(id, behavior))
     }
 
-    /// A callback for this item.
+    /// Returns a callback for `id`.
     pub fn callback(
         self: &Arc<Self>,
         id: Id,
@@ -207,13 +207,13 @@ impl Recorder {
         }
     }
 
-    /// Writes down what happened just now.
+    /// Records an event that happens now.
     pub fn write(&self, id: Id, what: EventKind) {
         let event = RecordedEvent { id, clock: self.now(), what };
         lock(&self.events).push(event);
     }
 
-    /// The same before what was written meanwhile: who was woken by it was woken after it had been decided.
+    /// Records an event before those that it caused: the engine decided on it first.
     fn write_at(&self, index: usize, id: Id, what: EventKind) {
         let event = RecordedEvent { id, clock: self.now(), what };
         let mut events = lock(&self.events);
@@ -221,7 +221,7 @@ impl Recorder {
         events.insert(index, event);
     }
 
-    /// Does what the manner says, panics in destructors aside.
+    /// Behaves as told, apart from panics in destructors.
     pub fn behave(&self, behavior: Behavior) {
         let engine = lock(&self.engine).clone();
         match (behavior, engine) {
@@ -261,7 +261,7 @@ impl Wake for RecordingWaker {
 impl Drop for DropCounter {
     fn drop(&mut self) {
         let panics = self.panics && !std::thread::panicking();
-        // Before `live`, so that the count is whole as soon as nothing is alive.
+        // Before `live`, so that the count of panics is complete as soon as nothing is alive.
         self.recorder.drop_panics.fetch_add(panics.into(), Ordering::SeqCst);
         self.recorder.live.fetch_sub(1, Ordering::SeqCst);
         if panics {
@@ -270,17 +270,17 @@ impl Drop for DropCounter {
     }
 }
 
-/// What a panic says; nothing, if it was on purpose.
+/// Returns the message of a panic; `None` if the panic was intended.
 #[must_use]
 pub fn panic_message(payload: &(dyn Any + Send)) -> Option<String> {
     if payload.is::<PlantedPanic>() {
         return None;
     }
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).or_else(|| Some("something that is not text".to_owned()))
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).or_else(|| Some("a payload that is not text".to_owned()))
 }
 
-/// What it guards is a list: a panic in between leaves it whole.
+/// Locks a mutex. A panic leaves what these mutexes guard intact, so poisoning is ignored.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

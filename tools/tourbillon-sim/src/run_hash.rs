@@ -1,4 +1,4 @@
-//! All that happened in a run, as one number: two runs of one plan have the same.
+//! A hash of everything that happened in a run. Two runs of one plan have the same hash.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,18 +6,18 @@ use tourbillon::Outcome;
 
 use crate::recorder::{EventKind, RecordedEvent};
 
-/// See the module.
+/// A hash of the events of a run.
 #[derive(Debug, Default)]
 pub struct RunHash(DefaultHasher);
 
 impl RunHash {
-    /// Of nothing yet.
+    /// Returns the hash of no events.
     #[must_use]
     pub fn new() -> RunHash {
         RunHash::default()
     }
 
-    /// Something happened.
+    /// Adds an event.
     pub fn event(&mut self, event: RecordedEvent) {
         let what = match event.what {
             EventKind::Woken => (0, 0, 0),
@@ -33,12 +33,12 @@ impl RunHash {
         (event.id, event.clock, what).hash(&mut self.0);
     }
 
-    /// Something was seen.
+    /// Adds an observed number.
     pub fn number(&mut self, number: u64) {
         number.hash(&mut self.0);
     }
 
-    /// The number.
+    /// Returns the hash.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.0.finish()

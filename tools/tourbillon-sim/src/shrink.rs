@@ -1,29 +1,29 @@
-//! Makes a plan that fails as short as it can be: takes out steps, many and then few, as long as it still fails.
+//! Shortens a plan that fails: removes steps, first many at a time and then single ones, as long as it still fails.
 
 use crate::plan::SimPlan;
 use crate::planted_fault::PlantedFault;
 use crate::watchdog::{self, HANGS};
 use crate::world::SimFailure;
 
-/// A plan that fails, from which no step can be taken.
+/// A plan that fails, from which no step can be removed.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What is left.
+    /// The remaining plan.
     pub plan: SimPlan,
     /// How it fails.
     pub failure: SimFailure,
-    /// How many runs that took.
+    /// Number of runs that shortening took.
     pub runs: usize,
 }
 
-/// So many runs are tried at most.
+/// Most runs that shortening may take.
 const TRIES: usize = 4000;
 
-/// Takes out steps as long as the same promise is broken.
+/// Removes steps as long as the same promise is broken.
 #[must_use]
 pub fn shrink(plan: &SimPlan, broken: Option<PlantedFault>, failure: SimFailure) -> Shrunk {
     let mut shrunk = Shrunk { plan: plan.clone(), failure, runs: 0 };
-    // What came after the failure has nothing to do with it.
+    // Steps after the failure have no influence on it.
     if let Some(last) = shrunk.failure.step {
         shrunk.plan.steps.retain(|(number, _)| *number <= last);
     }

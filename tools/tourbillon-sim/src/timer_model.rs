@@ -1,9 +1,8 @@
-//! The reference: a list of timers with deadlines and states, and what the promises allow to be seen of each.
+//! The model of timers: a list of timers with deadlines and states, and what the promises allow to be observed of each.
 //!
-//! It is naive on purpose. It has no queue, no shards and no locks; it looks at every timer whenever anything happens. It
-//! does not foretell what the engine does. It knows what the engine *may* do (a timer may fire once the clock has shown its
-//! deadline) and what it *must* have done (what was due when the engine was turned has fired), and says which promise an
-//! observation breaks.
+//! It is naive on purpose: it has no queue, no shards and no locks, and visits every timer at every event. It does not predict
+//! what the engine does. It knows what the engine *may* do (a timer may fire once the clock has shown its deadline) and what the
+//! engine *must* have done (a timer that was due in a turn has fired), and reports which promise an observation breaks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +13,13 @@ use crate::capacity_model::{CapacityModel, DeadlineStatus, PollEffect};
 use crate::recorder::Id;
 use crate::violation::{Mismatch, PromiseViolation};
 
-/// Deadlines from here on are never: the engine keeps the last 2^36 nanoseconds for itself.
+/// Deadlines from here on mean never: the engine reserves the last 2^36 nanoseconds.
 pub const LAST: u64 = u64::MAX << 36;
 
-/// The deadline that never comes.
+/// The deadline that is never reached.
 pub const NEVER: u64 = u64::MAX;
 
-/// All that the model knows.
+/// The known state of all timers.
 #[derive(Debug)]
 pub struct TimerModel {
     /// What the clock shows.
@@ -32,66 +31,66 @@ pub struct TimerModel {
     items: BTreeMap<Id, ModelTimer>,
     next: Id,
     violations: Vec<PromiseViolation>,
-    /// How many observations were compared.
+    /// Number of observations that were compared.
     pub checks: u64,
-    /// How many timers ended, by outcome.
+    /// Number of timers that fired.
     pub fires: u64,
-    /// See `fired`.
+    /// Number of timers that were cancelled.
     pub cancels: u64,
-    /// See `fired`.
+    /// Number of timers that were stopped.
     pub stops: u64,
 }
 
-/// One timer.
+/// What is known of one timer.
 #[derive(Clone, Debug)]
 pub struct ModelTimer {
-    /// What it is a timer of.
+    /// The surface that it belongs to.
     pub surface: &'static str,
-    /// Not before this.
+    /// It must not fire before this time.
     pub deadline: u64,
-    /// A turn at this time or later fires it: the deadline and the slack.
+    /// A turn at this time or later fires it: the deadline plus the slack.
     pub due: u64,
-    /// The clock has shown the deadline since it was set.
+    /// Whether the clock has shown the deadline since it was set.
     pub reached: bool,
-    /// The engine was turned when it was due, or shut down: it has to have ended.
+    /// Whether the engine was turned when the timer was due, or shut down.
     pub must_have_ended: bool,
-    /// Where it is in its life.
+    /// State in its life cycle.
     pub state: ModelState,
-    /// How it is observed.
+    /// How its end is observed.
     pub observed_by: ObservedBy,
-    /// How often it was told or woken since it was armed.
+    /// Number of wake-ups and callbacks since it was armed.
     pub signals: u32,
-    /// Where it stands in the order; `None` where nobody knows.
+    /// Position in the queue of its shard; `None` if that is not known.
     pub position: Option<QueuePosition>,
 }
 
-/// Where a timer stands in the order of its shard.
+/// The position of a timer in the queue of its shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueuePosition {
-    /// Which shard.
+    /// The shard.
     pub shard: usize,
-    /// Which line of it: timers that share wake-ups are in one, all others in the second. Equal deadlines are in order
-    /// within a line.
+    /// Whether the timer has its own wake-up. Equal deadlines fire in order only among timers that do, or among those that do
+    /// not.
     pub strict: bool,
-    /// The how-manieth it was; `None` if it was pushed later since: then it is anywhere among equals.
+    /// Number in the order of arming; `None` if the timer was pushed later since, which leaves it anywhere among its equals.
     pub number: Option<u64>,
 }
 
-/// The life of a timer.
+/// State of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModelState {
     /// Not armed.
     Idle,
-    /// Armed, as far as is known.
+    /// Armed, as far as the model knows.
     Pending,
-    /// It is over, as its handle or a cancel has said.
+    /// Ended, as its handle or a cancel has reported.
     Ended(Outcome),
 }
 
-/// How the end of a timer shows.
+/// How the end of a timer is observed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObservedBy {
-    /// It can be asked.
+    /// Its handle reports it.
     Asking,
     /// Its waker is woken.
     Waking,
@@ -100,7 +99,7 @@ pub enum ObservedBy {
 }
 
 impl TimerModel {
-    /// Without timers.
+    /// Returns a model without timers.
     #[must_use]
     pub fn new(clock: u64, capacity: Option<usize>) -> TimerModel {
         TimerModel {
@@ -117,7 +116,7 @@ impl TimerModel {
         }
     }
 
-    /// A timer that is not armed.
+    /// Adds a timer that is not armed.
     pub fn add(&mut self, surface: &'static str, observed_by: ObservedBy) -> Id {
         self.next += 1;
         let item = ModelTimer {
@@ -135,25 +134,25 @@ impl TimerModel {
         self.next
     }
 
-    /// It is gone, and nobody will hear of it again.
+    /// Removes a timer that was dropped.
     pub fn forget(&mut self, id: Id) {
         self.items.remove(&id);
         self.leave(id);
     }
 
-    /// What is known of it.
+    /// Returns what is known of a timer.
     #[must_use]
     pub fn get(&self, id: Id) -> Option<&ModelTimer> {
         self.items.get(&id)
     }
 
-    /// Whether it is armed and has not ended.
+    /// Returns whether a timer is armed and has not ended.
     #[must_use]
     pub fn is_pending(&self, id: Id) -> bool {
         self.items.get(&id).is_some_and(|item| item.state == ModelState::Pending)
     }
 
-    /// Gives a timer a deadline, and says how late it may be. Whatever it was told before is of the past.
+    /// Sets the deadline of a timer, and the grid that its slack rounds up to.
     pub fn set(&mut self, id: Id, deadline: u64, grid: u64) {
         let clock = self.clock;
         if let Some(item) = self.items.get_mut(&id) {
@@ -164,7 +163,7 @@ impl TimerModel {
         }
     }
 
-    /// The same for a deadline that is kept as it is, also if the engine has no word for it.
+    /// Sets a deadline without slack, even one that the engine does not represent.
     pub fn set_as_is(&mut self, id: Id, deadline: u64) {
         let clock = self.clock;
         if let Some(item) = self.items.get_mut(&id) {
@@ -173,7 +172,7 @@ impl TimerModel {
         }
     }
 
-    /// It is armed, or waits for room.
+    /// Notes that a timer is armed or waits for a place.
     pub fn set_pending(&mut self, id: Id, position: Option<QueuePosition>) {
         let closed = self.closed;
         if let Some(item) = self.items.get_mut(&id) {
@@ -182,14 +181,14 @@ impl TimerModel {
         }
     }
 
-    /// It stands there in the order from now on.
+    /// Sets the position of a timer in its shard's queue.
     pub fn set_position(&mut self, id: Id, position: Option<QueuePosition>) {
         if let Some(item) = self.items.get_mut(&id) {
             item.position = position;
         }
     }
 
-    /// It is not armed any more, and nobody is told.
+    /// Notes that a timer is no longer armed, without an outcome.
     pub fn set_idle(&mut self, id: Id) {
         self.leave(id);
         if let Some(item) = self.items.get_mut(&id) {
@@ -197,7 +196,7 @@ impl TimerModel {
         }
     }
 
-    /// The clock shows this.
+    /// Notes what the clock shows.
     pub fn clock_shows(&mut self, clock: u64) {
         self.clock = clock;
         for item in self.items.values_mut() {
@@ -205,14 +204,14 @@ impl TimerModel {
         }
     }
 
-    /// The engine was turned at this time until there was nothing more to do.
+    /// Notes that the engine was turned at this time until nothing was left to do.
     pub fn swept(&mut self, clock: u64) {
         for item in self.items.values_mut().filter(|item| item.state == ModelState::Pending) {
             item.must_have_ended |= item.due <= clock && clock != NEVER;
         }
     }
 
-    /// The engine was shut down.
+    /// Notes that the engine was shut down.
     pub fn close(&mut self) {
         self.closed = true;
         self.capacity.iter_mut().for_each(CapacityModel::close);
@@ -221,12 +220,12 @@ impl TimerModel {
         }
     }
 
-    /// Somebody cancelled it, and was told so.
+    /// Notes that a cancel reported success.
     pub fn cancelled(&mut self, id: Id) {
         self.ended(id, Outcome::Cancelled);
     }
 
-    /// Somebody stopped it, and not with the engine.
+    /// Notes that the user stopped a timer without shutting down the engine.
     pub fn stopped_by_user(&mut self, id: Id) {
         if let Some(item) = self.items.get_mut(&id) {
             item.state = ModelState::Ended(Outcome::Stopped);
@@ -234,13 +233,13 @@ impl TimerModel {
         }
     }
 
-    /// It was seen to have ended like this.
+    /// Compares an observed outcome.
     pub fn ended(&mut self, id: Id, outcome: Outcome) {
         self.checks += 1;
         self.leave(id);
         let (closed, clock) = (self.closed, self.clock);
         let Some(item) = self.items.get_mut(&id) else {
-            return self.violate("P2", format!("timer {id} is gone, and ended as {outcome:?}"));
+            return self.violate("P2", format!("timer {id} ended as {outcome:?} after it was dropped"));
         };
         let before = std::mem::replace(&mut item.state, ModelState::Ended(outcome));
         let item = item.clone();
@@ -259,13 +258,13 @@ impl TimerModel {
                 self.violate("P1", format!("{name} fired {early} ns before its deadline {deadline}"));
             }
             (_, Outcome::Stopped) if !closed => {
-                self.violate("P2", format!("{name} was stopped, and the engine was not"));
+                self.violate("P2", format!("{name} was stopped without a shutdown"));
             }
             _ => {}
         }
     }
 
-    /// It was seen not to have ended.
+    /// Compares the observation that a timer has not ended.
     pub fn still_pending(&mut self, id: Id) {
         self.checks += 1;
         let Some(item) = self.items.get(&id).cloned() else { return };
@@ -278,13 +277,13 @@ impl TimerModel {
                 self.violate("P6", format!("{name} is pending after the shutdown"))
             }
             _ if item.must_have_ended => {
-                self.violate("P4", format!("{name} was due at {} and turned, and is pending", item.due));
+                self.violate("P4", format!("{name} was due at {}, and is pending after a turn", item.due));
             }
             _ => {}
         }
     }
 
-    /// Its waker was woken. With `is_exact` a timer is woken for its end only.
+    /// Compares a wake-up. With `is_exact`, the timer may be woken only for its end.
     pub fn woken(&mut self, id: Id, clock: u64, is_exact: bool) {
         self.checks += 1;
         let closed = self.closed;
@@ -303,61 +302,62 @@ impl TimerModel {
         }
     }
 
-    /// A poll left a timer pending, with what the engine's counts say of it. What it was woken for before is of the past.
+    /// Compares a poll that left a timer pending with the engine's counts, and resets the count of wake-ups.
     pub fn polled(&mut self, id: Id, polled: PollEffect) {
         self.waits_anew(id);
-        self.compare(|waiters, due| waiters.polled(id, polled, due));
+        self.compare(|capacity, due| capacity.polled(id, polled, due));
     }
 
-    /// It is pending after a poll: what it was woken for before is of the past.
+    /// Resets the count of wake-ups of a timer that is pending after a poll.
     pub fn waits_anew(&mut self, id: Id) {
         if let Some(item) = self.items.get_mut(&id) {
             item.signals = 0;
         }
     }
 
-    /// A timer was armed without a poll.
+    /// Notes that a timer was armed without a poll.
     pub fn armed(&mut self, id: Id) {
-        self.compare(|waiters, due| waiters.arm(id, due));
+        self.compare(|capacity, due| capacity.arm(id, due));
     }
 
-    /// A timer was refused, with so many pending, and so many of other surfaces that may hold a reserved place.
+    /// Compares the refusal to arm a timer while `pending` timers are pending and up to `others` of other surfaces hold a
+    /// reserved place.
     pub fn refused(&mut self, pending: u64, others: u64) {
-        self.compare(|waiters, _| waiters.refuse(pending, others));
+        self.compare(|capacity, _| capacity.refuse(pending, others));
     }
 
-    /// A timer was woken when the clock showed this: for its end, or for a place that is reserved for it.
+    /// Compares a wake-up at this time, which is for the timer's end or for a place that is reserved for it.
     pub fn woken_at(&mut self, id: Id, clock: u64, is_ordered: bool) {
         let is_due = self.items.get(&id).is_some_and(|item| item.deadline <= clock);
         let at = if is_due { DeadlineStatus::Reached } else { DeadlineStatus::NotYet };
-        self.compare(|waiters, due| waiters.woken(id, at, is_ordered, due));
+        self.compare(|capacity, due| capacity.woken(id, at, is_ordered, due));
     }
 
-    /// All wake-ups of a call into the engine have been noted.
+    /// Compares the order of places when all wake-ups of a call into the engine have been noted.
     pub fn all_woken(&mut self) {
-        self.compare(|waiters, due| waiters.all_woken(due));
+        self.compare(|capacity, due| capacity.all_woken(due));
     }
 
-    /// So many timers are pending, and so many of other surfaces may hold a reserved place.
-    pub fn check_waiters(&mut self, pending: u64, others: u64) {
-        self.compare(|waiters, due| waiters.check(pending, others, due));
+    /// Compares the places in use, when `pending` timers are pending and up to `others` of other surfaces hold a reserved place.
+    pub fn check_places(&mut self, pending: u64, others: u64) {
+        self.compare(|capacity, due| capacity.check(pending, others, due));
     }
 
-    /// Whether a timer was woken since it was last polled, in an engine with a capacity.
+    /// Returns whether a timer was woken since its last poll, in an engine with a capacity.
     #[must_use]
     pub fn is_woken(&self, id: Id) -> bool {
-        self.capacity.as_ref().is_some_and(|waiters| waiters.is_woken(id))
+        self.capacity.as_ref().is_some_and(|capacity| capacity.is_woken(id))
     }
 
     fn leave(&mut self, id: Id) {
-        self.capacity.iter_mut().for_each(|waiters| waiters.leave(id));
+        self.capacity.iter_mut().for_each(|capacity| capacity.leave(id));
     }
 
     fn compare(
         &mut self,
         compare: impl FnOnce(&mut CapacityModel, &dyn Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch>,
     ) {
-        let Some(waiters) = &mut self.capacity else { return };
+        let Some(capacity) = &mut self.capacity else { return };
         self.checks += 1;
         let items = &self.items;
         let due = |id: Id| match items.get(&id) {
@@ -365,41 +365,45 @@ impl TimerModel {
             Some(item) if item.reached => DeadlineStatus::Reached,
             _ => DeadlineStatus::NotYet,
         };
-        if let Err((promise, what)) = compare(waiters, &due) {
+        if let Err((promise, what)) = compare(capacity, &due) {
             self.violate(promise, what);
         }
     }
 
-    /// Its callback was called.
+    /// Compares the call of a callback.
     pub fn callback_called(&mut self, id: Id, outcome: Outcome, clock: u64) {
         self.checks += 1;
         let Some(item) = self.items.get_mut(&id) else {
-            return self.violate("P2", format!("callback {id} was called, and nobody waits with it"));
+            return self.violate("P2", format!("callback {id} was called after it was dropped"));
         };
         item.signals += 1;
         let item = item.clone();
         let name = format!("{} {id}", item.surface);
         if item.signals > 1 {
-            return self.violate("P2", format!("{name} was told {} times, now {outcome:?}", item.signals));
+            return self.violate("P2", format!("{name} was called {} times, now with {outcome:?}", item.signals));
         }
         match item.state {
             ModelState::Ended(before) if before == outcome => {}
             ModelState::Ended(before) => {
-                self.violate("P2", format!("{name} was told {outcome:?} and had ended as {before:?}"))
+                self.violate("P2", format!("{name} was called with {outcome:?}, and had ended as {before:?}"))
             }
             _ => {
                 if outcome == Outcome::Fired && clock < item.deadline {
-                    self.violate("P1", format!("{name} was told {} ns before its deadline", item.deadline - clock));
+                    self.violate("P1", format!("{name} was called {} ns before its deadline", item.deadline - clock));
                 }
                 if outcome == Outcome::Cancelled {
-                    self.violate("P2", format!("{name} was told that it was cancelled, and nobody did that"));
+                    self.violate(
+                        "P2",
+                        format!("{name} was called with Cancelled, and the simulation did not cancel it"),
+                    );
                 }
                 self.ended(id, outcome);
             }
         }
     }
 
-    /// After a step: whoever must have heard by now has. With `calls_made` also those whose callbacks had waited.
+    /// Checks after a step that every timer that must have ended was reported. With `calls_made`, also those whose callbacks were
+    /// queued.
     pub fn check(&mut self, calls_made: bool) {
         let lost: Vec<String> = self
             .items
@@ -410,14 +414,16 @@ impl TimerModel {
                 (ObservedBy::Calling, ModelState::Ended(_)) => item.signals == 0 && calls_made,
                 _ => false,
             })
-            .map(|(id, item)| format!("{} {id} was due at {} and heard nothing: {item:?}", item.surface, item.due))
+            .map(|(id, item)| {
+                format!("{} {id} was due at {}, and was neither woken nor called: {item:?}", item.surface, item.due)
+            })
             .collect();
         self.checks += self.items.len() as u64;
         let promise = if self.closed { "P6" } else { "P4" };
         lost.into_iter().for_each(|what| self.violate(promise, what));
     }
 
-    /// After the engine was turned and all tasks were polled that were woken: nothing that is due is pending.
+    /// Checks that no timer that is due is pending, after the engine was turned and all woken tasks were polled.
     pub fn check_settled(&mut self) {
         let clock = self.clock;
         // An item of a queue comes out when the queue is polled, which may be never.
@@ -427,15 +433,15 @@ impl TimerModel {
         let late: Vec<String> = self.items.values().filter(late).map(|item| format!("{item:?}")).collect();
         self.checks += self.items.len() as u64;
         for item in late {
-            self.violate("P4", format!("at {clock} all were polled, and this is late: {item}"));
+            self.violate("P4", format!("still pending at {clock} after all tasks were polled: {item}"));
         }
     }
 
-    /// The order in which timers of one shard were woken in one sweep.
+    /// Compares the order in which timers of one shard were woken in one sweep.
     pub fn check_order(&mut self, woken: &[Id]) {
         let mut last: BTreeMap<usize, (Id, u64, QueuePosition)> = BTreeMap::new();
         for id in woken {
-            // One that ended in its own poll was found to be past there, whoever is before it in the queue.
+            // A timer that ended in its own poll did not wait for those before it in the queue.
             let found = self.items.get(id).filter(|item| item.state == ModelState::Pending);
             let Some((due, position)) = found.and_then(|item| Some((item.due, item.position?))) else { continue };
             if let Some((before, its_due, its)) = last.insert(position.shard, (*id, due, position)) {
@@ -450,33 +456,33 @@ impl TimerModel {
         }
     }
 
-    /// A promise is broken.
+    /// Reports a broken promise.
     pub fn violate(&mut self, promise: &'static str, what: String) {
         self.violations.push(PromiseViolation { promise, what });
     }
 
-    /// Compares, and says which promise is broken if the two differ.
+    /// Reports a broken promise unless the two values are equal.
     pub fn expect_eq<T: PartialEq + fmt::Debug>(&mut self, promise: &'static str, what: &str, seen: T, expected: T) {
         self.checks += 1;
         if seen != expected {
-            self.violate(promise, format!("{what}: {seen:?}, and should be {expected:?}"));
+            self.violate(promise, format!("{what}: {seen:?}, expected {expected:?}"));
         }
     }
 
-    /// The first promise that was broken.
+    /// Returns the first broken promise.
     #[must_use]
     pub fn violation(&self) -> Option<&PromiseViolation> {
         self.violations.first()
     }
 }
 
-/// Slack rounds up to a multiple of the grid, but not beyond the end of the clock.
+/// Rounds a deadline up to the grid of its slack, but not beyond the end of the clock.
 #[must_use]
 pub fn round_up(deadline: u64, grid: u64) -> u64 {
     deadline.checked_next_multiple_of(grid.max(1)).map_or(LAST - 1, |up| up.min(LAST - 1)).max(deadline)
 }
 
-/// The grid of a slack: the largest power of two that is not more.
+/// Returns the grid of a slack: the largest power of two that is not greater.
 #[must_use]
 pub fn grid_of(most: u64) -> u64 {
     if most == 0 { 1 } else { 1 << most.ilog2().min(62) }

@@ -1,5 +1,5 @@
-//! Runs worlds on threads of their own, so that one that hangs is noticed: something was called under a lock, or is waited for that
-//! never comes.
+//! Runs worlds on threads of their own, so that a world that hangs is noticed: a callback ran under a lock, or a wake-up was
+//! lost.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,10 +9,10 @@ use crate::plan::SimPlan;
 use crate::planted_fault::PlantedFault;
 use crate::world::{self, RunResult};
 
-/// A world that takes longer than this hangs: they take a thousandth of it.
+/// A world that takes longer than this hangs; a usual one takes a thousandth of it.
 pub const HANGS: Duration = Duration::from_secs(20);
 
-/// Runs a plan; `None`: it takes longer than it may. Then its thread is left to itself.
+/// Runs a plan. Returns `None` if it takes too long, and then abandons its thread.
 #[must_use]
 pub fn run(plan: &SimPlan, broken: Option<PlantedFault>, at_most: Duration) -> Option<RunResult> {
     let (send, receive) = channel();

@@ -1,4 +1,4 @@
-//! A few seconds of simulation, and that it would find what is wrong.
+//! Runs the simulation for a few seconds, and checks that it finds planted faults.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +13,7 @@ use tourbillon_tools::Random;
 
 const STEPS: usize = 400;
 
-/// Runs the world of this seed, and says how to run it again if it breaks a promise, or hangs.
+/// Runs the world of a seed, and panics with the command that repeats it if it breaks a promise or hangs.
 fn run(seed: u64) -> (Totals, u64) {
     let plan = SimPlan::new(seed, STEPS);
     let ran = watchdog::run(&plan, None, HANGS).unwrap_or_else(|| panic!("seed {seed} hangs"));
@@ -29,15 +29,15 @@ fn p1_to_p7_hold_in_the_worlds_of_fixed_seeds() {
     (0..300).for_each(|seed| _ = run(seed));
 }
 
-/// Worlds in which the model once saw a fault where there was none, each with the steps that matter.
+/// Worlds in which a model once reported a fault that was none, each with the relevant steps.
 const RARE: [(u64, &[usize]); 4] = [
-    // A scheduler gets the place of a group that a callback has dropped, and takes it in the next turn.
+    // A callback drops a group of timers. A scheduler gets the group's place, and takes it in the next turn.
     (13107250077256932474, &[27, 30, 63, 96, 98, 104]),
     // A stopped group gets the first of two places and passes it on, before the timeout that has the second is woken.
     (10513356813289271531, &[21, 33, 50, 80, 223, 229, 231, 236, 237, 240, 245, 248]),
     // The same with intervals.
     (12404106180313026757, &[31, 148, 157, 161, 162, 163, 164, 167, 169, 170, 173, 178, 183, 184]),
-    // A run stops its scheduler, and a paused run by the other clock stood in line before it.
+    // A run stops its scheduler, and a paused run by the other clock was queued before it.
     (11506723095248909001, &[175, 177, 178, 257, 259, 261, 263, 264, 296, 320]),
 ];
 
@@ -74,7 +74,7 @@ fn b6_one_seed_is_one_run_to_the_last_wake() {
     }
 }
 
-/// Runs worlds until one breaks a promise, and gives it in as few steps as can be.
+/// Runs worlds until one breaks a promise, and shortens its plan.
 fn find(broken: PlantedFault) -> shrink::Shrunk {
     let found = (0..2000).find_map(|seed| {
         let plan = SimPlan::new(seed, STEPS);
@@ -91,7 +91,7 @@ fn every_fault_that_is_planted_is_found_and_shrunk() {
         println!("{}\n", report::failure(&shrunk, STEPS, Some(broken)));
         let most = if broken == PlantedFault::P6 { 100 } else { 12 };
         assert!(shrunk.plan.steps.len() <= most, "{broken:?} takes {} steps", shrunk.plan.steps.len());
-        // What is printed fails again.
+        // The printed steps fail again.
         let keep: Vec<usize> = shrunk.plan.steps.iter().map(|(number, _)| *number).collect();
         let again = world::run(&SimPlan::new(shrunk.plan.seed, STEPS).only(&keep), Some(broken));
         assert_eq!(again.failure.map(|failure| failure.violation), Some(shrunk.failure.violation));
@@ -109,16 +109,16 @@ fn p10_a_world_that_hangs_is_noticed() {
 fn a08_a_line_is_due_when_a_local_clock_shows_it_or_has_passed_it() {
     let line = |seed: u64| CronLine::random(&mut RandomSource::from_seed(seed), CronPace::Days);
     let nightly = (0..).map(line).find(|line| line.text() == "30 2 * * *" && line.zone == "Europe/Berlin");
-    let mut almanac = CronReference::new(nightly.expect("there is such a line"));
-    // 2024-03-31 01:00 UTC, where the hour from two to three is left out; and the night after.
+    let mut reference = CronReference::new(nightly.expect("there is such a line"));
+    // 2024-03-31 01:00 UTC, where the local clock skips the hour from two to three; and the night after.
     let spring = 1_711_846_800;
-    let due = |almanac: &mut CronReference, after: u64| almanac.next(after * 1_000_000_000) / 1_000_000_000;
-    assert_eq!(due(&mut almanac, spring - 7200), spring);
-    assert_eq!(due(&mut almanac, spring), spring + 24 * 3600 - 1800);
-    // 2024-10-27 01:00 UTC, where it is shown twice: it is due the first time.
+    let due = |reference: &mut CronReference, after: u64| reference.next(after * 1_000_000_000) / 1_000_000_000;
+    assert_eq!(due(&mut reference, spring - 7200), spring);
+    assert_eq!(due(&mut reference, spring), spring + 24 * 3600 - 1800);
+    // 2024-10-27 01:00 UTC, where the local clock shows that hour twice: the line is due the first time.
     let autumn = 1_729_990_800;
-    assert_eq!(due(&mut almanac, autumn - 7200), autumn - 1800);
-    assert_eq!(due(&mut almanac, autumn - 1800), autumn + 24 * 3600 + 1800);
+    assert_eq!(due(&mut reference, autumn - 7200), autumn - 1800);
+    assert_eq!(due(&mut reference, autumn - 1800), autumn + 24 * 3600 + 1800);
 }
 
 #[test]

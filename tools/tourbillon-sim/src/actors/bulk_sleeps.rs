@@ -1,4 +1,4 @@
-//! Hundreds of sleeps that are due together: more than one turn fires, and more than are taken home in one go.
+//! Hundreds of sleeps that are due together: more than one turn fires, and more than the owner of a shard takes over at once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,18 +15,18 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, ObservedBy};
 
-/// What can be done with a crowd.
+/// An operation on the sleeps.
 #[derive(Clone, Copy, Debug)]
 pub enum BulkSleepOp {
-    /// A new one, if there is none: so many, the first after so long, and the others each so much later.
+    /// Creates `count` sleeps if there are none, the first due after `after` and each other one `apart` nanoseconds later.
     New { thread: usize, count: usize, after: Duration, apart: u64 },
-    /// Every so manieth is given another deadline.
+    /// Resets every `every`-th sleep.
     Reset { thread: usize, every: usize, after: Duration },
-    /// Every so manieth goes.
+    /// Drops every `every`-th sleep.
     Drop { thread: usize, every: usize },
 }
 
-/// One of a crowd.
+/// One of the sleeps.
 pub struct BulkSleepActor {
     id: Id,
     sleep: Pin<Box<Sleep>>,
@@ -34,7 +34,7 @@ pub struct BulkSleepActor {
 }
 
 impl BulkSleepOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> BulkSleepOp {
         let (thread, every) = (random.index(setup.threads), random.one_of(&[1, 2, 7]));
         match random.below(8) {
@@ -84,11 +84,11 @@ impl TaskActor for BulkSleepActor {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<BulkSleepActor>, sim: &mut SimContext, op: BulkSleepOp) {
     match op {
         BulkSleepOp::New { thread, count, after, apart } if actors.is_empty() => {
-            // Where most of a crowd waits for room, a smaller one does, and each step takes longer.
+            // Where most of the sleeps wait for a place, fewer of them do as well, and each step is faster.
             let count = if sim.has_exact_wakes() { count } else { count / 8 };
             for index in 0..count as u64 {
                 let after = after.saturating_add(Duration::from_nanos(apart * index));
@@ -113,7 +113,7 @@ pub fn step(actors: &mut Vec<BulkSleepActor>, sim: &mut SimContext, op: BulkSlee
     }
 }
 
-/// How many of them the engine holds armed.
+/// Returns how many of them the engine holds armed.
 #[must_use]
 pub fn armed(actors: &[BulkSleepActor], sim: &SimContext) -> usize {
     let is_armed = |actor: &&BulkSleepActor| sim.is_armed(actor.id) && actor.sleep.outcome().is_none();
@@ -123,7 +123,7 @@ pub fn armed(actors: &[BulkSleepActor], sim: &SimContext) -> usize {
 fn create(sim: &mut SimContext, thread: usize, after: Duration) -> BulkSleepActor {
     let engine = sim.engine.clone();
     let sleep = sim.threads.on(thread, || Box::pin(engine.sleep(after)));
-    let id = sim.model.add("one of a crowd", ObservedBy::Waking);
+    let id = sim.model.add("bulk sleep", ObservedBy::Waking);
     sim.model.set(id, add(sim.now(), after), sim.setup.slack.grid());
     BulkSleepActor { id, sleep, waker: sim.waker(id, Behavior::Normal) }
 }
@@ -134,7 +134,7 @@ fn reset(actor: &mut BulkSleepActor, sim: &mut SimContext, thread: usize, deadli
     let has_ended = actor.sleep.outcome().is_some();
     sim.threads.on(thread, || actor.sleep.as_mut().reset(instant));
     sim.reset(actor.id, thread, deadline, sim.setup.slack.grid());
-    // One that had ended and has not been polled begins again when it is.
+    // A sleep that has ended and has not been polled is armed again by its next poll.
     if has_ended {
         sim.model.set_idle(actor.id);
         sim.ready.insert(actor.id);

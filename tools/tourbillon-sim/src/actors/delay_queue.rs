@@ -1,4 +1,4 @@
-//! Delay queues, and the items in them.
+//! Delay queues and their items.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,34 +13,34 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, DropCounter, Id};
 use crate::timer_model::{LAST, ModelState, NEVER, ObservedBy};
 
-/// What can be done with a delay queue.
+/// An operation on a delay queue.
 #[derive(Clone, Copy, Debug)]
 pub enum DelayQueueOp {
-    /// A new one.
+    /// Creates a queue.
     New { thread: usize },
-    /// An item is put in.
+    /// Inserts an item.
     Insert { which: usize, thread: usize, after: Duration },
-    /// An item is taken out before its time; now and then one that is gone.
+    /// Removes an item before its deadline; also tries a stale key.
     Remove { which: usize, thread: usize, item: usize },
-    /// An item is given another deadline.
+    /// Gives an item another deadline.
     Reset { which: usize, thread: usize, item: usize, after: Duration },
-    /// It is polled, also without having been woken.
+    /// Polls the queue, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// All items are dropped.
+    /// Drops all items.
     Clear { which: usize, thread: usize },
-    /// It is dropped.
+    /// Drops the queue.
     Drop { which: usize, thread: usize },
 }
 
-/// One queue.
+/// A delay queue and what is expected of it.
 pub struct DelayQueueActor {
-    /// Its task.
+    /// The task that polls the queue.
     id: Id,
     queue: DelayQueue<DropCounter>,
     waker: Waker,
     items: Vec<QueuedItem>,
     numbers: u64,
-    /// A key that means nothing any more.
+    /// A key whose item is gone.
     stale: Option<Key>,
 }
 
@@ -51,11 +51,11 @@ struct QueuedItem {
     number: u64,
 }
 
-/// So many items are taken in one poll of the task.
+/// Most items that one poll of the task takes.
 const IN_A_ROW: usize = 8;
 
 impl DelayQueueOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> DelayQueueOp {
         let (which, thread, item) = (random.index(3), random.index(setup.threads), random.index(MOST));
         let after = after(random, setup);
@@ -85,7 +85,7 @@ impl TaskActor for DelayQueueActor {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<DelayQueueActor>, sim: &mut SimContext, op: DelayQueueOp) {
     let (which, thread) = match op {
         DelayQueueOp::New { thread } => (usize::MAX, thread),
@@ -126,7 +126,7 @@ fn insert(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, afte
     if actor.items.len() >= MOST {
         return;
     }
-    // Items know of every moment that the clock can show, also of the last ones that the engine has no word for.
+    // An item can be due at any time that the clock can show, also at the last ones, which an engine takes for never.
     let deadline = add_as_is(sim.now(), after);
     let live = sim.recorder.drop_counter(Behavior::Normal);
     let key = sim.threads.on(thread, || actor.queue.insert(live, after));
@@ -141,12 +141,12 @@ fn insert(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, afte
 fn remove(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, item: usize) {
     if let Some(stale) = actor.stale {
         let found = sim.threads.on(thread, || actor.queue.try_remove(&stale).is_some());
-        sim.model.expect_eq("P7", "an item under a stale key", found, false);
+        sim.model.expect_eq("P7", "an item was found under a stale key", found, false);
     }
     let Some(index) = item.checked_rem(actor.items.len()) else { return };
     let item = actor.items.swap_remove(index);
     let removed = sim.threads.on(thread, || actor.queue.try_remove(&item.key).map(|expired| expired.deadline()));
-    sim.model.expect_eq("P2", "an item that is there", removed.is_some(), true);
+    sim.model.expect_eq("P2", "an item of the queue was found", removed.is_some(), true);
     sim.model.cancelled(item.id);
     sim.model.forget(item.id);
     actor.stale = Some(item.key);
@@ -159,7 +159,7 @@ fn reset(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, item:
     actor.numbers += 1;
     let item = &mut actor.items[index];
     let found = sim.threads.on(thread, || actor.queue.try_reset(&item.key, after).is_some());
-    sim.model.expect_eq("P2", "an item that is there", found, true);
+    sim.model.expect_eq("P2", "an item of the queue was found", found, true);
     (item.deadline, item.number) = (deadline, actor.numbers);
     sim.model.set_as_is(item.id, deadline);
     expects(actor, sim);
@@ -186,7 +186,7 @@ fn poll(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize) {
             }
             Poll::Ready(None) => {
                 let is_rightly = actor.items.is_empty() || (sim.model.closed && actor.queue.is_stopped());
-                sim.model.expect_eq("P2", "nothing in a queue", is_rightly, true);
+                sim.model.expect_eq("P2", "the queue may report that it is empty", is_rightly, true);
                 sim.model.set_idle(actor.id);
                 return check_late(actor, sim);
             }
@@ -203,7 +203,7 @@ fn poll(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize) {
     sim.ready.insert(actor.id);
 }
 
-/// What is due comes out when the queue is polled, whoever has turned the engine or not.
+/// Checks that every item that is due came out in the poll, even if the engine was not turned.
 fn check_late(actor: &DelayQueueActor, sim: &mut SimContext) {
     let now = sim.now();
     if let Some(late) = actor.items.iter().find(|item| item.deadline <= now) {
@@ -212,7 +212,7 @@ fn check_late(actor: &DelayQueueActor, sim: &mut SimContext) {
     }
 }
 
-/// The task waits for the first item.
+/// Notes that the task waits for the first item.
 fn expects(actor: &DelayQueueActor, sim: &mut SimContext) {
     let first = actor.items.iter().map(|item| item.deadline).min().unwrap_or(NEVER);
     sim.model.set(actor.id, first, sim.setup.slack.grid());
@@ -221,9 +221,9 @@ fn expects(actor: &DelayQueueActor, sim: &mut SimContext) {
 fn observe(actor: &mut DelayQueueActor, sim: &mut SimContext) {
     sim.model.expect_eq("P7", "items in a queue", actor.queue.len(), actor.items.len());
     let first = actor.items.iter().min_by_key(|item| (item.deadline, item.number));
-    // Whether the last moments of the clock are ever reached is a matter of words.
+    // Whether the last moments of the clock are ever reached is not defined.
     if first.is_none_or(|first| first.deadline < LAST) {
-        sim.model.expect_eq("P3", "the first item, at a glance", actor.queue.peek(), first.map(|item| item.key));
+        sim.model.expect_eq("P3", "the first item by `peek`", actor.queue.peek(), first.map(|item| item.key));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Intervals with each of the three ways to make up for missed ticks.
+//! Intervals with each of the three behaviors for missed ticks.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
-/// What can be done with an interval.
+/// An operation on an interval.
 #[derive(Clone, Copy, Debug)]
 pub enum IntervalOp {
-    /// A new one.
+    /// Creates an interval.
     New { thread: usize, after: Duration, period: Duration, missed: MissedTickBehavior },
-    /// It is polled, also without having been woken.
+    /// Polls the interval, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// Its next tick is after so long.
+    /// Sets its next tick to a time from now.
     ResetAfter { which: usize, thread: usize, after: Duration },
-    /// Its next tick is after one period.
+    /// Sets its next tick to one period from now.
     Reset { which: usize, thread: usize },
-    /// It makes up for missed ticks in another way.
+    /// Sets another behavior for missed ticks.
     Missed { which: usize, missed: MissedTickBehavior },
-    /// It is dropped.
+    /// Drops the interval.
     Drop { which: usize, thread: usize },
 }
 
-/// One interval.
+/// An interval and what is expected of it.
 pub struct IntervalActor {
     id: Id,
     interval: Interval,
@@ -38,14 +38,14 @@ pub struct IntervalActor {
     next: u64,
 }
 
-/// Later than this, a tick counts as missed: so it is documented.
+/// A tick that is later than this counts as missed, as documented.
 const TOLERANCE: u64 = 5_000_000;
 
-/// So many ticks are taken in one poll of the task.
+/// Most ticks that one poll of the task takes.
 const IN_A_ROW: usize = 4;
 
 impl IntervalOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> IntervalOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
@@ -67,7 +67,7 @@ impl TaskActor for IntervalActor {
         self.id
     }
 
-    /// Takes ticks until there is none.
+    /// Takes ticks until none is ready.
     fn poll(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, index: usize, thread: usize) {
         let Some(actor) = actors.get_mut(index) else { return };
         sim.ready.remove(&actor.id);
@@ -76,7 +76,7 @@ impl TaskActor for IntervalActor {
             let before = sim.model.get(*id).map(|item| item.state);
             let polled = sim.poll(*id, thread, || interval.poll_tick(&mut Context::from_waker(waker)));
             if sim.model.closed {
-                // The first tick after the shutdown is ready at once; of the others this is not the place to tell.
+                // The first tick after the shutdown is ready at once. Later ticks are not compared.
                 if before == Some(ModelState::Pending) || polled.is_ready() {
                     sim.model.expect_eq("P6", "a tick after a shutdown", polled.is_ready(), true);
                 }
@@ -87,7 +87,7 @@ impl TaskActor for IntervalActor {
                 sim.model.still_pending(*id);
                 if before == Some(ModelState::Idle) {
                     if *next <= sim.now() {
-                        sim.model.violate("P4", format!("interval {id} is past and was armed"));
+                        sim.model.violate("P4", format!("interval {id} was past its deadline and was armed"));
                     }
                     let place = sim.next_position(thread, sim.setup.slack.is_strict());
                     sim.model.set_pending(*id, place);
@@ -101,7 +101,7 @@ impl TaskActor for IntervalActor {
             sim.model.set_idle(*id);
             sim.model.set(*id, *next, sim.setup.slack.grid());
         }
-        // It has not had all; its task yields, and comes again.
+        // There may be more ticks; the task yields, and is polled again.
         sim.ready.insert(actors[index].id);
     }
 
@@ -115,7 +115,7 @@ impl TaskActor for IntervalActor {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, op: IntervalOp) {
     let (which, thread) = match op {
         IntervalOp::New { thread, after, period, missed } => {
@@ -131,7 +131,7 @@ pub fn step(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, op: IntervalO
         | IntervalOp::Drop { which, thread } => (which, thread),
     };
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Whether one has ended that was woken, or has a place, shows when it is polled.
+    // Only a poll shows whether a timer that was woken has ended or has a place.
     if matches!(op, IntervalOp::Reset { .. } | IntervalOp::ResetAfter { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
         IntervalActor::poll(actors, sim, index, thread);
@@ -180,7 +180,7 @@ fn create(
     IntervalActor { id, interval, waker, next }
 }
 
-/// The tick after that one, in the plainest words.
+/// Computes the tick after `tick`.
 fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) -> u64 {
     let is_late = now > tick.saturating_add(TOLERANCE);
     match missed {
@@ -194,7 +194,7 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
     }
 }
 
-/// Its next tick is after so long.
+/// Notes that the next tick is `after` from now.
 fn changed(actor: &mut IntervalActor, sim: &mut SimContext, thread: usize, after: Duration) {
     let id = actor.id;
     actor.next = sim.due_after(after);

@@ -1,4 +1,4 @@
-//! Deadline scopes, one within the other.
+//! Deadline scopes, one nested in the other.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,22 +18,22 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
-/// What can be done with a scope.
+/// An operation on a scope.
 #[derive(Clone, Copy, Debug)]
 pub enum ScopeOp {
-    /// A new one, with another inside.
+    /// Creates a scope with another one inside.
     New { thread: usize, outer: Duration, inner: Duration },
-    /// It is polled, also without having been woken.
+    /// Polls the scope, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// What it waits for is ready.
+    /// Completes the future that it waits for.
     Open { which: usize },
-    /// It is dropped.
+    /// Drops the scope.
     Drop { which: usize, thread: usize },
 }
 
 type ScopeResult = Result<Result<(), Elapsed>, Elapsed>;
 
-/// A scope in a scope.
+/// A scope with another one inside.
 pub struct ScopeActor {
     id: Id,
     future: Pin<Box<dyn Future<Output = ScopeResult>>>,
@@ -41,12 +41,12 @@ pub struct ScopeActor {
     waker: Waker,
     outer: u64,
     inner: Duration,
-    /// The deadline in force inside, when it was last polled.
+    /// The deadline in force inside, at the last poll.
     current: Arc<Mutex<Option<Deadline>>>,
 }
 
 impl ScopeOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> ScopeOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         match random.below(10) {
@@ -69,7 +69,7 @@ impl TaskActor for ScopeActor {
         sim.ready.remove(&id);
         let before = sim.model.get(id).map(|item| item.state);
         if before == Some(ModelState::Idle) {
-            // The inner scope is made in the first poll, and never outlives the outer one.
+            // The first poll creates the inner scope, which never outlives the outer one.
             let deadline = sim.due_after(*inner).min(*outer);
             sim.model.set(id, deadline, sim.setup.slack.grid());
         }
@@ -78,7 +78,7 @@ impl TaskActor for ScopeActor {
         match polled {
             Poll::Pending => {
                 sim.model.still_pending(id);
-                // It may have been woken for a place.
+                // The task may have been woken for a place.
                 sim.model.waits_anew(id);
                 if before == Some(ModelState::Idle) {
                     sim.model.set_pending(id, None);
@@ -90,7 +90,7 @@ impl TaskActor for ScopeActor {
                 return;
             }
             Poll::Ready(Ok(Ok(()))) => {
-                sim.model.expect_eq("P2", "what a scope waits for is ready", gate.is_open(), true);
+                sim.model.expect_eq("P2", "the future of a scope is ready", gate.is_open(), true);
             }
             Poll::Ready(Ok(Err(elapsed)) | Err(elapsed)) => {
                 let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
@@ -111,7 +111,7 @@ impl TaskActor for ScopeActor {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<ScopeActor>, sim: &mut SimContext, op: ScopeOp) {
     let which = match op {
         ScopeOp::New { thread, outer, inner } => {

@@ -1,4 +1,4 @@
-//! Sleeps: armed, moved, held, dropped, on any thread.
+//! Sleeps that are armed, reset, disarmed and dropped on any thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,32 +17,32 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, RecordingWaker};
 use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
-/// What can be done with a sleep.
+/// An operation on a sleep.
 #[derive(Clone, Copy, Debug)]
 pub enum SleepOp {
-    /// A new one.
+    /// Creates a sleep.
     New { thread: usize, after: Duration, slack: Option<SlackChoice>, tried: bool, behavior: Behavior },
-    /// It is polled, also without having been woken; with a fresh waker as if its task had changed.
+    /// Polls the sleep, also if it was not woken; with a fresh waker, as if its task had changed.
     Poll { which: usize, thread: usize, fresh: bool },
-    /// It is given another deadline.
+    /// Sets another deadline.
     Reset { which: usize, thread: usize, after: Duration },
-    /// It is given a deadline in the past.
+    /// Sets a deadline in the past.
     ResetBack { which: usize, thread: usize, before: u64 },
-    /// It waits for ever.
+    /// Disarms the sleep.
     Disarm { which: usize, thread: usize },
-    /// It waits for its deadline again.
+    /// Arms the sleep again for its deadline.
     Arm { which: usize, thread: usize },
-    /// It is dropped.
+    /// Drops the sleep.
     Drop { which: usize, thread: usize },
 }
 
-/// One sleep.
+/// A sleep and what is expected of it.
 pub struct SleepActor {
     id: Id,
     sleep: Pin<Box<Sleep>>,
-    /// What the next poll is made with.
+    /// The waker of the next poll.
     recording_waker: Option<Arc<RecordingWaker>>,
-    /// Whether the engine has a waker of ours.
+    /// Whether the engine has a waker of this sleep.
     is_watched: bool,
     behavior: Behavior,
     slack: SlackChoice,
@@ -51,7 +51,7 @@ pub struct SleepActor {
 }
 
 impl SleepOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SleepOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let (after, slack) = (after(random, setup), SlackChoice::random(random, setup.scale));
@@ -89,18 +89,18 @@ impl TaskActor for SleepActor {
             sim.model.cancelled(id);
         }
         sim.model.forget(id);
-        if sim.broken == Some(PlantedFault::P7) {
+        if sim.planted == Some(PlantedFault::P7) {
             return std::mem::forget(sleep);
         }
         let watch = recording_waker.as_ref().map(Arc::downgrade);
         drop(recording_waker);
         sim.threads.on(thread, || drop(sleep));
         let kept = watch.map_or(0, |watch| watch.strong_count());
-        sim.model.expect_eq("P7", "wakers that are kept for a sleep that is gone", kept, 0);
+        sim.model.expect_eq("P7", "wakers that the engine kept of a dropped sleep", kept, 0);
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
     if let SleepOp::New { thread, after, slack, tried, behavior } = op {
         if actors.len() < MOST {
@@ -120,7 +120,7 @@ pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
         SleepOp::Poll { thread, fresh, .. } => poll(actor, sim, thread, fresh),
         SleepOp::Reset { thread, after, .. } => {
             let deadline = sim.due_after(after);
-            let shortened = sim.due_after(PlantedFault::shorten(sim.broken, after));
+            let shortened = sim.due_after(PlantedFault::shorten(sim.planted, after));
             reset(actor, sim, thread, deadline, shortened);
         }
         SleepOp::ResetBack { thread, before, .. } => {
@@ -134,7 +134,7 @@ pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
         }
         SleepOp::Arm { thread, .. } => {
             sim.threads.on(thread, || actor.sleep.as_mut().arm());
-            // What never comes is the same held and not held.
+            // A deadline of never is the same whether it is disarmed or not.
             if std::mem::take(&mut actor.is_held) && actor.deadline != NEVER {
                 changed(actor, sim, thread, actor.deadline);
             }
@@ -146,14 +146,14 @@ pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
     }
 }
 
-/// Looks at all of them, as anybody can.
+/// Compares the outcome of every sleep.
 pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
     for actor in actors {
         let before = sim.model.get(actor.id).map(|item| (item.state, item.signals));
         match (actor.sleep.outcome(), before) {
             (Some(outcome), Some((ModelState::Pending, signals))) => {
                 sim.model.ended(actor.id, outcome);
-                // One that waited may have been woken for a place, too, and not polled since.
+                // A sleep that waited may also have been woken for a place, and not polled since.
                 let most = if sim.has_exact_wakes() { 1 } else { 2 };
                 if actor.is_watched && !(1..=most).contains(&signals) {
                     sim.model.violate("P4", format!("sleep {} ended, and was woken {signals} times", actor.id));
@@ -162,8 +162,10 @@ pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
             (Some(outcome), Some((ModelState::Ended(before), _))) => {
                 sim.model.expect_eq("P2", "the outcome of a sleep", outcome, before);
             }
-            (Some(_), Some((ModelState::Idle, _))) => sim.model.violate("P2", format!("sleep {} ended idle", actor.id)),
-            // It waited for room, and was woken to hear that there will never be any.
+            (Some(_), Some((ModelState::Idle, _))) => {
+                sim.model.violate("P2", format!("sleep {} ended without being armed", actor.id))
+            }
+            // The sleep waited for a place, and the shutdown woke it.
             (None, Some((_, 1..))) if sim.model.closed && !sim.has_exact_wakes() => {}
             (None, _) => sim.model.still_pending(actor.id),
             _ => {}
@@ -171,7 +173,7 @@ pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
     }
 }
 
-/// How many of them the engine holds armed.
+/// Returns how many of them the engine holds armed.
 #[must_use]
 pub fn armed(actors: &[SleepActor], sim: &SimContext) -> usize {
     actors.iter().filter(|actor| sim.is_armed(actor.id)).count()
@@ -187,7 +189,7 @@ fn create(
 ) -> Option<SleepActor> {
     let deadline = sim.due_after(after);
     let engine = sim.engine.clone();
-    let shortened = PlantedFault::shorten(sim.broken, after);
+    let shortened = PlantedFault::shorten(sim.planted, after);
     let with_slack = |sleep: Sleep| if let Some(slack) = slack { sleep.slack(slack.slack()) } else { sleep };
     let (made, is_armed) = if tried {
         sim.try_arm(thread, || engine.try_sleep(shortened))
@@ -198,12 +200,12 @@ fn create(
     let sleep = match made {
         Ok(sleep) => sleep,
         Err(ArmError::Stopped) => {
-            sim.model.expect_eq("P6", "arming is refused after a shutdown only", sim.model.closed, true);
+            sim.model.expect_eq("P6", "arming is refused only after a shutdown", sim.model.closed, true);
             return None;
         }
         Err(ArmError::Full { capacity }) => {
             sim.model.expect_eq("P7", "the capacity", Some(capacity), sim.setup.capacity);
-            sim.totals.fault("refused for want of room", 1);
+            sim.totals.fault("refused at capacity", 1);
             return None;
         }
         Err(_) => return None,
@@ -214,7 +216,7 @@ fn create(
     let id = sim.model.add("sleep", ObservedBy::Asking);
     let its = slack.unwrap_or(sim.setup.slack);
     sim.model.set(id, deadline, its.grid());
-    // With another slack it is armed anew when it is polled.
+    // With another slack, the next poll arms it again.
     if tried && slack.is_none() {
         let place = sim.next_position(thread, its.is_strict());
         sim.model.set_pending(id, place);
@@ -244,12 +246,12 @@ fn poll(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, fresh: bool
     let is_first = !actor.is_watched;
     let poll = sim.poll(actor.id, thread, || actor.sleep.as_mut().poll(&mut Context::from_waker(&waker)));
     let outcome = actor.sleep.outcome();
-    sim.model.expect_eq("P2", "ready and ended", poll.is_ready(), outcome.is_some());
+    sim.model.expect_eq("P2", "a sleep is ready when it has ended", poll.is_ready(), outcome.is_some());
     match (outcome, before) {
         (None, Some(ModelState::Idle)) => {
             let deadline = if actor.is_held { NEVER } else { actor.deadline };
             if deadline <= sim.now() {
-                sim.model.violate("P4", format!("sleep {} is past and was armed", actor.id));
+                sim.model.violate("P4", format!("sleep {} was past its deadline and was armed", actor.id));
             }
             let place = sim.next_position(thread, actor.slack.is_strict());
             sim.model.set_pending(actor.id, place);
@@ -276,7 +278,7 @@ fn reset(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, deadline: 
     changed(actor, sim, thread, deadline);
 }
 
-/// It has another deadline.
+/// Notes that the sleep has another deadline.
 fn changed(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, deadline: u64) {
     sim.reset(actor.id, thread, deadline, actor.slack.grid());
     if sim.model.get(actor.id).is_some_and(|item| matches!(item.state, ModelState::Ended(_))) {

@@ -17,26 +17,26 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
 use crate::timer_model::{ModelState, ObservedBy};
 
-/// What can be done with a timeout.
+/// An operation on a timeout.
 #[derive(Clone, Copy, Debug)]
 pub enum TimeoutOp {
-    /// A new one.
+    /// Creates a timeout.
     New { thread: usize, after: Duration, tried: bool, behavior: Behavior },
-    /// It is polled, also without having been woken.
+    /// Polls the timeout, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// Its future is ready.
+    /// Completes its future.
     Open { which: usize },
-    /// It is given another deadline.
+    /// Sets another deadline.
     Reset { which: usize, thread: usize, after: Duration },
-    /// Its deadline is moved.
+    /// Extends its deadline.
     Extend { which: usize, thread: usize, by: Duration },
-    /// Its deadline is taken away.
+    /// Removes its deadline.
     Disarm { which: usize, thread: usize },
-    /// It is dropped.
+    /// Drops the timeout.
     Drop { which: usize, thread: usize },
 }
 
-/// One timeout.
+/// A timeout and what is expected of it.
 pub struct TimeoutActor {
     id: Id,
     timeout: Pin<Box<Timeout<Gate>>>,
@@ -47,7 +47,7 @@ pub struct TimeoutActor {
 }
 
 impl TimeoutOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> TimeoutOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let after = after(random, setup);
@@ -75,7 +75,7 @@ impl TaskActor for TimeoutActor {
         let before = sim.model.get(*id).map(|item| item.state);
         let id = *id;
         let poll = || timeout.as_mut().poll(&mut Context::from_waker(waker));
-        // One that is disarmed has no timer.
+        // A disarmed timeout has no timer.
         let polled = if actor.is_disarmed { sim.threads.on(thread, poll) } else { sim.poll(id, thread, poll) };
         match polled {
             Poll::Ready(Ok(())) => {
@@ -87,7 +87,7 @@ impl TaskActor for TimeoutActor {
                 let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
                 sim.model.expect_eq(
                     "P2",
-                    "a future that is ready comes first, and no deadline that was taken away",
+                    "a timeout elapsed although its future was ready or it was disarmed",
                     gate.is_open() || actor.is_disarmed,
                     false,
                 );
@@ -103,7 +103,7 @@ impl TaskActor for TimeoutActor {
                 sim.model.still_pending(id);
                 if before == Some(ModelState::Idle) {
                     if actor.deadline <= sim.now() {
-                        sim.model.violate("P4", format!("timeout {id} is past and was armed"));
+                        sim.model.violate("P4", format!("timeout {id} was past its deadline and was armed"));
                     }
                     let place = sim.next_position(thread, sim.setup.slack.is_strict());
                     sim.model.set_pending(id, place);
@@ -122,7 +122,7 @@ impl TaskActor for TimeoutActor {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp) {
     if let TimeoutOp::New { thread, after, tried, behavior } = op {
         if actors.len() < MOST {
@@ -134,7 +134,7 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
     }
     let (which, thread) = target(op);
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Whether one has ended that was woken, or has a place, shows when it is polled.
+    // Only a poll shows whether a timer that was woken has ended or has a place.
     if matches!(op, TimeoutOp::Reset { .. } | TimeoutOp::Extend { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
         TimeoutActor::poll(actors, sim, index, thread);
@@ -149,7 +149,7 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
         TimeoutOp::Open { .. } => actor.gate.open(),
         TimeoutOp::Reset { after, .. } => {
             let deadline = sim.due_after(after);
-            let instant = sim.instant_of(sim.due_after(PlantedFault::shorten(sim.broken, after)));
+            let instant = sim.instant_of(sim.due_after(PlantedFault::shorten(sim.planted, after)));
             sim.threads.on(thread, || actor.timeout.as_mut().reset(instant));
             changed(actor, sim, thread, deadline);
         }
@@ -173,7 +173,7 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
     let told = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
     if let Some((Some(told), deadline, false)) = told
         && deadline != crate::timer_model::NEVER
-        && sim.broken != Some(PlantedFault::P5)
+        && sim.planted != Some(PlantedFault::P5)
     {
         let told = sim.time_of(told);
         sim.model.expect_eq("P1", "the deadline of a timeout", told, deadline);
@@ -189,7 +189,7 @@ fn create(
 ) -> Option<TimeoutActor> {
     let deadline = sim.due_after(after);
     let gate = Gate::default();
-    let given = PlantedFault::shorten(sim.broken, after);
+    let given = PlantedFault::shorten(sim.planted, after);
     let (made, is_armed) = if tried {
         sim.try_arm(thread, || try_timeout(given, gate.clone()))
     } else {
@@ -197,8 +197,8 @@ fn create(
     };
     let Some(timeout) = made.ok().map(Box::pin) else {
         let may_be = sim.model.closed || sim.setup.capacity.is_some();
-        sim.model.expect_eq("P6", "a timeout is refused after a shutdown or for want of room", may_be, true);
-        sim.totals.fault("refused for want of room", u64::from(!sim.model.closed));
+        sim.model.expect_eq("P6", "a timeout is refused only after a shutdown or at capacity", may_be, true);
+        sim.totals.fault("refused at capacity", u64::from(!sim.model.closed));
         return None;
     };
     let id = sim.model.add("timeout", ObservedBy::Waking);
@@ -210,11 +210,11 @@ fn create(
     Some(TimeoutActor { id, timeout, gate, waker, deadline, is_disarmed: false })
 }
 
-/// It has another deadline.
+/// Notes that the timeout has another deadline.
 fn changed(actor: &mut TimeoutActor, sim: &mut SimContext, thread: usize, deadline: u64) {
     let id = actor.id;
     sim.reset(id, thread, deadline, sim.setup.slack.grid());
-    // One that had ended, known to its user or not, waits again when it is polled.
+    // A timeout that has ended, known to its user or not, is armed again by its next poll.
     if sim.model.get(id).is_some_and(|item| item.signals > 0 || item.state != ModelState::Pending) {
         sim.model.set_idle(id);
     }

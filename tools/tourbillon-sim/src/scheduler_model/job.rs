@@ -1,4 +1,4 @@
-//! One job of a [`SchedulerModel`](super::Ledger).
+//! One job of a [`SchedulerModel`](super::SchedulerModel).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,53 +13,53 @@ use crate::cron_reference::CronReference;
 use crate::recorder::Id;
 use crate::timer_model::NEVER;
 
-/// A job.
+/// The modelled state of a job.
 #[derive(Clone, Debug)]
 pub struct ModelJob {
-    /// What its runs are known by.
+    /// Identifies its runs in recorded events.
     pub id: Id,
-    /// What its user knows it by.
+    /// Its key in the scheduler.
     pub key: u32,
     /// When it is due.
     pub timing: JobTiming,
-    /// What becomes of times that cannot be made.
+    /// What happens to occurrences that cannot run on time.
     pub policy: JobPolicy,
-    /// When it is due next, also while it rests.
+    /// Next occurrence, also while the job is paused.
     pub due: u64,
-    /// How many runs are still to be put in line; `None`: any number.
+    /// Runs that are still to be queued; `None` for any number.
     pub times: Option<u64>,
-    /// It rests.
+    /// Whether the job is paused.
     pub is_paused: bool,
-    /// It was planned since the last start for a time before that: nothing is passed over.
+    /// Whether its plan was made since the last start for a time before that start: then no occurrence is skipped.
     pub is_past: bool,
-    /// Runs in line or under way.
+    /// Runs that are queued or running.
     pub active: u32,
-    /// Those in line.
+    /// Runs that are queued.
     pub waiting: u32,
-    /// How often it was given another plan.
+    /// How often its plan was replaced.
     pub plan: u32,
-    /// When it was put where it is, among those that are due at the same time.
+    /// Its rank among jobs that are due at the same time.
     pub order: u64,
-    /// When the runs were due that are made as soon as the one under way has ended.
+    /// Occurrences that run as soon as the running one has ended.
     pub backlog: VecDeque<u64>,
-    /// Runs so far, and what went wrong.
+    /// Runs so far.
     pub runs: u64,
-    /// See `runs`.
+    /// Runs that failed.
     pub failed: u64,
-    /// See `runs`.
+    /// Runs that were skipped because the last one still ran.
     pub overlapped: u64,
-    /// See `runs`.
+    /// Runs that found the queue full.
     pub overflowed: u64,
-    /// See `runs`.
+    /// Occurrences that passed while no run could be made.
     pub missed_runs: u64,
 }
 
-/// What becomes of times that cannot be made.
+/// What happens to occurrences that cannot run on time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobPolicy {
-    /// Because the last run goes on.
+    /// If the last run has not ended.
     pub overlap: Overlap,
-    /// Because nobody came.
+    /// If the scheduler looked too late.
     pub missed: MissedTickBehavior,
 }
 
@@ -68,38 +68,38 @@ pub struct JobPolicy {
 pub enum JobTiming {
     /// Every so many nanoseconds.
     Every(u64),
-    /// When the wall clock says so.
+    /// By a cron line and the wall clock.
     Cron(Rc<RefCell<CronReference>>),
 }
 
-/// What became of times that came.
+/// What happens to occurrences that are due.
 pub(super) struct DueResult {
     pub(super) is_made: bool,
     pub(super) overlapped: u64,
     pub(super) missed: u64,
 }
 
-/// A run that is no later than this is in time: so it is documented.
+/// A run that is no later than this counts as on time, as documented.
 const TOLERANCE: u64 = 5_000_000;
-/// So many times of a cron line that went by are counted: so it is documented.
+/// Most missed times of a cron line that are counted, as documented.
 const COUNTED: u64 = 1000;
 
 impl ModelJob {
-    /// When the scheduler has to look at it; never, if it has not.
+    /// Returns when the scheduler has to look at the job; `NEVER` if it need not.
     pub(super) fn next_due(&self) -> u64 {
         if self.is_paused || self.is_settled() { NEVER } else { self.due }
     }
 
-    /// Whether its plan has no occurrence beyond those in line and in the backlog.
+    /// Returns whether all remaining occurrences of the plan are queued or in the backlog.
     fn is_settled(&self) -> bool {
         self.times.is_some_and(|times| times <= self.backlog.len() as u64)
     }
 
-    /// It is due, and it is `now`. Says what becomes of that, and when it is due next.
+    /// Decides what happens to the occurrences up to `now`, and sets the next one.
     pub(super) fn on_due(&mut self, now: u64) -> DueResult {
         let due = self.due;
         let (next, passed) = self.timing.first_from(due, now.saturating_add(1));
-        // It is one more that went by, `due` itself.
+        // `due` itself is one of those that were passed.
         let passed = passed - 1;
         self.due = next;
         if self.active > 0 && self.policy.overlap != Overlap::Parallel {
@@ -107,7 +107,7 @@ impl ModelJob {
             self.backlog.extend(is_kept.then_some(due));
             let mut overlapped = passed + u64::from(!is_kept);
             if is_kept && self.is_settled() {
-                // With this run the plan ends.
+                // This run is the last of the plan.
                 (self.due, overlapped) = (self.timing.after(due), 0);
             }
             self.overlapped += overlapped;
@@ -125,7 +125,7 @@ impl ModelJob {
         DueResult { is_made: true, overlapped: 0, missed }
     }
 
-    /// It was away until `since`: says how many of its times went by.
+    /// Skips the occurrences before `since`, and returns how many they were.
     pub(super) fn skip_until(&mut self, since: u64) -> u64 {
         if self.due >= since {
             return 0;
@@ -140,13 +140,13 @@ impl ModelJob {
         self.times = self.times.map(|times| times - 1);
     }
 
-    /// A run in line, of this plan or an older one, is not made.
+    /// Removes a queued run of this plan or an older one.
     pub(super) fn unqueue_run(&mut self, plan: u32) {
         (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
         self.times = self.times.map(|times| times + u64::from(plan == self.plan));
     }
 
-    /// A run has ended. Says when the next was due, if one is to follow at once.
+    /// Notes the end of a run. Returns when the next one was due, if it follows at once.
     pub(super) fn end_run(&mut self) -> Option<u64> {
         self.active -= 1;
         let is_over = self.active > 0 || self.is_paused || self.times == Some(0);
@@ -159,22 +159,22 @@ impl ModelJob {
 }
 
 impl JobTiming {
-    /// Whether it follows the wall clock.
+    /// Returns whether it follows the wall clock.
     #[must_use]
     pub fn is_wall(&self) -> bool {
         matches!(self, JobTiming::Cron(_))
     }
 
-    /// The time after this one.
+    /// Returns the occurrence after `due`.
     #[must_use]
     pub fn after(&self, due: u64) -> u64 {
         match self {
             JobTiming::Every(interval) => add_as_is(due, Duration::from_nanos(*interval)),
-            JobTiming::Cron(almanac) => almanac.borrow_mut().next(due),
+            JobTiming::Cron(reference) => reference.borrow_mut().next(due),
         }
     }
 
-    /// The first of its times that is not before `since`, from `due` on, and how many are before it.
+    /// Returns the first occurrence from `due` on that is not before `since`, and how many are before it.
     pub(super) fn first_from(&self, due: u64, since: u64) -> (u64, u64) {
         match self {
             JobTiming::Every(interval) => {
@@ -192,7 +192,7 @@ impl JobTiming {
         }
     }
 
-    /// So many times after this one.
+    /// Returns the next `count` occurrences after `due`.
     fn some_after(&self, due: u64, count: u64) -> VecDeque<u64> {
         let times = std::iter::successors(Some(self.after(due)), |time| Some(self.after(*time)));
         times.take(count as usize).collect()

@@ -1,15 +1,14 @@
-//! A scheduler in the plainest words: a list of jobs, a line of runs, and counts.
+//! The model of a scheduler: a list of jobs, a queue of runs, and counts.
 //!
-//! Where the [model](crate::model) knows what may happen to a timer, this foretells what a scheduler without threads does: which run
-//! comes next, with which number, when it was due, and what becomes of those that are not made. It has no wheel and no bell.
-//! It looks at every job whenever anything happens, as of the time at which that happened, and is given all that was heard of runs in
-//! the order in which it was heard:
+//! The [timer model](crate::timer_model) knows what may happen to a timer. This model predicts what a scheduler without threads
+//! does: which run comes next, its number, when it was due, and what happens to runs that are not made. It visits every job at
+//! every event, as of the time of the event, and receives the events of runs in the order in which they were recorded:
 //!
 //! ```text
-//!     ran --> [polled --> polled -->] done            or dropped, where it is aborted
+//!     ran --> [polled --> polled -->] done            or dropped, if the run is aborted
 //! ```
 //!
-//! The scheduler looks at its jobs before each of these but `done`.
+//! The scheduler looks at its jobs before each of these except `done`.
 
 mod job;
 mod operations;
@@ -23,68 +22,68 @@ use crate::recorder::Id;
 use crate::timer_model::NEVER;
 use crate::violation::Mismatch;
 
-/// See the module.
+/// The modelled state of a scheduler.
 #[derive(Debug)]
 pub struct SchedulerModel {
     rules: SchedulerRules,
-    /// All there are.
+    /// All jobs.
     pub jobs: Vec<ModelJob>,
     queue: VecDeque<QueuedRun>,
     /// Runs that have begun and have not ended.
     pub running: Vec<(Id, u64)>,
-    /// Where it is in its life.
+    /// Phase in its life cycle.
     pub phase: SchedulerPhase,
-    /// Times before this are passed over.
+    /// Occurrences before this are skipped.
     since: SimClocks,
-    /// What the clocks showed when the scheduler last looked.
+    /// What the clocks showed when the scheduler last looked at its jobs.
     seen: SimClocks,
-    /// While it is drained: what was due by then is still made.
+    /// While the scheduler drains: occurrences up to this time still run.
     until: Option<SimClocks>,
-    /// What has happened.
+    /// Counts of what has happened.
     pub counts: RunCounts,
-    /// Somebody has asked for the wall clock, be it in vain.
+    /// Whether a job by the wall clock was ever asked for, even in vain.
     has_read_wall: bool,
-    /// Since runs in line were last counted: whether the last run that was made is by the wall clock.
+    /// Whether the last run since the queue was last reconciled follows the wall clock.
     last_ran: Option<bool>,
     order: u64,
 }
 
-/// By what a scheduler was built.
+/// The options that a scheduler was built with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SchedulerRules {
-    /// What happens when the line is full.
+    /// What happens when the queue of runs is full.
     pub overflow: Overflow,
-    /// How many stand in it.
+    /// Capacity of the queue of runs.
     pub queue_capacity: usize,
-    /// How many jobs there are at most.
+    /// Most jobs that it may have.
     pub capacity: usize,
 }
 
-/// The life of a scheduler.
+/// Phase in the life cycle of a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchedulerPhase {
     /// It runs jobs.
     Running,
-    /// It does not.
+    /// It begins no runs.
     Stopped,
-    /// It comes to its end.
+    /// Its shutdown has begun.
     Ending(Shutdown),
-    /// Nothing will ever run.
+    /// Its shutdown is complete.
     Over,
 }
 
 /// What the engine's clock and the wall clock show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimClocks {
-    /// The engine's.
+    /// The engine's clock.
     pub engine: u64,
-    /// The other.
+    /// The wall clock.
     pub wall: u64,
 }
 
-/// Counts, as [`SchedulerStats`](tourbillon::scheduler::SchedulerStats) has them.
+/// Counts with the names of [`SchedulerStats`](tourbillon::scheduler::SchedulerStats).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "they are called as there")]
+#[expect(missing_docs, reason = "the names are those of `SchedulerStats`")]
 pub struct RunCounts {
     pub runs: u64,
     pub failed: u64,
@@ -95,23 +94,23 @@ pub struct RunCounts {
     pub aborted: u64,
 }
 
-/// A run in line.
+/// A queued run.
 #[derive(Clone, Copy, Debug)]
 struct QueuedRun {
     job: Id,
     due: u64,
     is_wall: bool,
-    /// Of which of the job's plans.
+    /// Number of the job's plan that it belongs to.
     plan: u32,
 }
 
 /// A scheduler looks at so many jobs before it makes a run.
 const AT_A_TIME: usize = 64;
-/// A wall clock that is set back by more than this had been wrong, in nanoseconds.
+/// A wall clock that is set back by more than this, in nanoseconds, is taken to have been wrong before.
 const SET_BACK: u64 = 3 * 60 * 60 * 1_000_000_000;
 
 impl SchedulerModel {
-    /// Without jobs.
+    /// Returns a model without jobs.
     #[must_use]
     pub fn new(rules: SchedulerRules) -> SchedulerModel {
         let zero = SimClocks { engine: 0, wall: 0 };
@@ -131,29 +130,29 @@ impl SchedulerModel {
         }
     }
 
-    /// Whether it has not been shut down.
+    /// Returns whether the scheduler has not been shut down.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.phase, SchedulerPhase::Running | SchedulerPhase::Stopped)
     }
 
-    /// Whether any job follows the wall clock.
+    /// Returns whether any job follows the wall clock.
     #[must_use]
     pub fn has_wall(&self) -> bool {
         self.jobs.iter().any(|job| job.timing.is_wall())
     }
 
-    /// How many runs stand in line.
+    /// Returns how many runs are queued.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.iter().filter(|ready| self.job(ready.job).is_some()).count()
     }
 
-    /// Takes note of how many runs the scheduler has in line, after all that was to be done has been done.
+    /// Compares the number of queued runs after the engine has been turned until nothing was left to do.
     ///
-    /// A scheduler removes a paused run when that is next in line. Runs by different clocks stand in line in any order. So it is not known
-    /// which paused runs by the other clock stood before the last run that was made, if that run has stopped the scheduler: the ledger
-    /// removes as many of them as the scheduler has removed, up to the first that is not paused.
+    /// A scheduler removes a paused run when it reaches the head of the queue, and the order of runs by different clocks is not
+    /// fixed. So if the last run stopped the scheduler, the model does not know which paused runs by the other clock were ahead
+    /// of it. It removes as many of them as the scheduler did, up to the first that is not paused.
     pub fn reconcile_queue(&mut self, waiting: usize) {
         let Some(of_wall) = self.last_ran.take() else { return };
         while self.waiting() > waiting {
@@ -168,19 +167,19 @@ impl SchedulerModel {
         }
     }
 
-    /// A run was begun: whether it is the one that is next.
+    /// Compares the start of a run with the one that is next.
     ///
     /// # Errors
-    /// It is not.
+    /// Returns a mismatch if another run is next.
     pub fn ran(&mut self, id: Id, number: u64, due: u64, now: SimClocks) -> Result<(), Mismatch> {
         self.enqueue_due(now);
         if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
-            return Err(("P2", format!("job {id} was run while nothing may run")));
+            return Err(("P2", format!("job {id} was run while its scheduler was stopped")));
         }
         let is_wall = self.job(id).is_some_and(|job| job.timing.is_wall());
         let ready = match self.take_next(id) {
             Some(ready) if ready.job == id => ready,
-            // What has once been due and stands in line is made, also if the clock was set back meanwhile.
+            // A queued run is made even if the clock was set back meanwhile.
             _ if due > now.on(is_wall) => {
                 return Err(("P1", format!("job {id} was run {} ns early", due - now.on(is_wall))));
             }
@@ -207,15 +206,15 @@ impl SchedulerModel {
         Ok(())
     }
 
-    /// A run that goes on for a while was looked at.
+    /// Notes that the engine polled a run.
     pub fn polled(&mut self, now: SimClocks) {
         self.enqueue_due(now);
     }
 
-    /// A run has ended, well or not.
+    /// Notes that a run has ended.
     ///
     /// # Errors
-    /// It was not running.
+    /// Returns a mismatch if it was not running.
     pub fn done(&mut self, id: Id, number: u64, is_failed: bool) -> Result<(), Mismatch> {
         self.take_running(id, number)?;
         self.counts.failed += u64::from(is_failed);
@@ -226,27 +225,27 @@ impl SchedulerModel {
         Ok(())
     }
 
-    /// A run was dropped before its end.
+    /// Notes that a run was dropped before its end.
     ///
     /// # Errors
-    /// Nobody had aborted it.
+    /// Returns a mismatch if the run had not been aborted.
     pub fn dropped(&mut self, id: Id, number: u64, now: SimClocks) -> Result<(), Mismatch> {
         self.enqueue_due(now);
         self.take_running(id, number)?;
         if self.phase != SchedulerPhase::Ending(Shutdown::Abort) {
-            return Err(("P2", format!("run {number} of job {id} was dropped, and nobody aborted it")));
+            return Err(("P2", format!("run {number} of job {id} was dropped without an abort")));
         }
         self.counts.aborted += 1;
         self.ended(id);
         Ok(())
     }
 
-    /// All that was to be done at this time has been done.
+    /// Checks that no run is due, after the engine has been turned until nothing was left to do.
     ///
     /// # Errors
-    /// There is something that was not.
+    /// Returns a mismatch if a run was due.
     pub fn check_settled(&mut self, now: SimClocks) -> Result<(), Mismatch> {
-        // A scheduler that is stopped does not look.
+        // A stopped scheduler does not look at its jobs.
         if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
             return Ok(());
         }
@@ -261,7 +260,7 @@ impl SchedulerModel {
         Ok(())
     }
 
-    /// When a job is due next; never, if it is not.
+    /// Returns when a job is next due; `NEVER` if it is not.
     #[must_use]
     pub fn next_of(&self, job: &ModelJob, now: SimClocks) -> u64 {
         let is_wall = job.timing.is_wall();
@@ -274,17 +273,17 @@ impl SchedulerModel {
         }
     }
 
-    /// How many runs a job has before it.
+    /// Returns how many runs a job has left.
     #[must_use]
     pub fn remaining(job: &ModelJob) -> Remaining {
         job.times.map_or(Remaining::ForEver, Remaining::Runs)
     }
 
-    /// Puts what is due in line, as the scheduler does before it does anything else.
+    /// Queues what is due, as the scheduler does before anything else.
     fn enqueue_due(&mut self, now: SimClocks) {
         self.note_clocks(SimClocks { wall: if self.has_wall() { now.wall } else { 0 }, ..now });
         let Some(until) = self.until(now) else { return };
-        // The clocks take turns. Which has the first does not matter as long as one of them has little to do.
+        // The clocks take turns. It does not matter which is first as long as one of them has little to do.
         let mut is_wall = false;
         for _ in 0..AT_A_TIME {
             is_wall = !is_wall;
@@ -297,7 +296,7 @@ impl SchedulerModel {
         }
     }
 
-    /// By when what is due is put in line.
+    /// Returns the time up to which occurrences are queued.
     fn until(&self, now: SimClocks) -> Option<SimClocks> {
         match self.phase {
             SchedulerPhase::Running => Some(now),
@@ -306,7 +305,8 @@ impl SchedulerModel {
         }
     }
 
-    /// If the wall clock was set back by much, its jobs are due when it says so now. Where no job asks for it, it shows zero.
+    /// Notes what the clocks show. If the wall clock was set back far, its jobs follow the new time. The wall clock shows zero if
+    /// no job uses it.
     fn note_clocks(&mut self, now: SimClocks) {
         let expected = self.seen.wall.saturating_add(now.engine.saturating_sub(self.seen.engine));
         self.seen = now;
@@ -323,12 +323,12 @@ impl SchedulerModel {
         }
     }
 
-    /// Whether any job is due.
+    /// Returns whether any job is due.
     fn is_any_due(&self, now: SimClocks) -> bool {
         self.first_due_on(false, now).or_else(|| self.first_due_on(true, now)).is_some()
     }
 
-    /// The job that is due first by one of the clocks.
+    /// Returns the job that is due first by one of the clocks.
     fn first_due_on(&self, is_wall: bool, now: SimClocks) -> Option<usize> {
         let now = now.on(is_wall);
         let is_due =
@@ -341,7 +341,7 @@ impl SchedulerModel {
         self.waiting() > self.rules.queue_capacity
     }
 
-    /// One of its times has come: is it made, and what of those that went by?
+    /// Queues a job's due occurrence or skips it, and counts those that were passed.
     fn on_due(&mut self, index: usize, now: SimClocks) {
         let job = &mut self.jobs[index];
         let is_wall = job.timing.is_wall();
@@ -382,8 +382,8 @@ impl SchedulerModel {
         self.queue.push_back(QueuedRun { job: job.id, due, is_wall: job.timing.is_wall(), plan: job.plan });
     }
 
-    /// Takes the run that is next. Where runs are next in any order, it is that of `id`, if it is one of them: runs by different clocks,
-    /// and those that were due together, of which it is not known when the scheduler last looked at each.
+    /// Takes the next run. Where the order is not fixed, it takes the run of `id` if that may be next: the order is open between
+    /// runs by different clocks, and between runs that were due together.
     fn take_next(&mut self, id: Id) -> Option<QueuedRun> {
         let of_wall = self.queue.iter().find(|ready| ready.job == id).map(|ready| ready.is_wall);
         let is_of = |ready: &QueuedRun| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
@@ -412,7 +412,7 @@ impl SchedulerModel {
         Ok(())
     }
 
-    /// A run of this job is over: the next of its backlog is its turn, or the job is over as well.
+    /// Notes that a run of this job is over: the next of its backlog follows, or the job is over as well.
     fn ended(&mut self, id: Id) {
         let Some(index) = self.jobs.iter().position(|job| job.id == id) else { return };
         let wanted = self.jobs[index].next_due();
@@ -455,7 +455,7 @@ impl SchedulerModel {
 }
 
 impl SimClocks {
-    /// What one of the two shows.
+    /// Returns what one of the two clocks shows.
     #[must_use]
     pub fn on(self, is_wall: bool) -> u64 {
         if is_wall { self.wall } else { self.engine }

@@ -1,4 +1,4 @@
-//! What users do to the jobs of a [`SchedulerModel`], from outside or from within a run.
+//! The operations of users on the jobs of a [`SchedulerModel`], from outside or from within a run.
 
 use tourbillon::scheduler::Shutdown;
 
@@ -6,7 +6,7 @@ use super::{JobPolicy, JobTiming, ModelJob, SchedulerModel, SchedulerPhase, SimC
 use crate::recorder::Id;
 
 impl SchedulerModel {
-    /// A job comes; says whether there is a place for it.
+    /// Schedules a job, and returns whether it was accepted.
     pub fn schedule(
         &mut self,
         (id, key): (Id, u32),
@@ -45,13 +45,13 @@ impl SchedulerModel {
         true
     }
 
-    /// A job goes; says whether it was there.
+    /// Removes a job, and returns whether it existed.
     pub fn remove(&mut self, key: u32) -> bool {
         let found = self.find(key);
         found.map(|index| self.jobs.remove(index)).is_some()
     }
 
-    /// It rests; says whether it is there.
+    /// Pauses a job, and returns whether it exists.
     pub fn pause(&mut self, key: u32) -> bool {
         let Some(index) = self.find(key) else { return false };
         let job = &mut self.jobs[index];
@@ -61,7 +61,7 @@ impl SchedulerModel {
         true
     }
 
-    /// It goes on; says whether it is there.
+    /// Resumes a job, and returns whether it exists.
     pub fn resume(&mut self, key: u32, now: SimClocks) -> bool {
         let Some(index) = self.find(key) else { return false };
         let job = &mut self.jobs[index];
@@ -72,7 +72,7 @@ impl SchedulerModel {
         true
     }
 
-    /// It has another plan; says whether it is there.
+    /// Replaces the plan of a job, and returns whether it exists.
     pub fn reschedule(
         &mut self,
         key: u32,
@@ -92,14 +92,14 @@ impl SchedulerModel {
         true
     }
 
-    /// No run begins.
+    /// Stops the scheduler: no run begins.
     pub fn stop(&mut self) {
         if self.phase == SchedulerPhase::Running {
             self.phase = SchedulerPhase::Stopped;
         }
     }
 
-    /// Runs begin again. Times that went by are passed over.
+    /// Starts a stopped scheduler. Occurrences that have passed are skipped.
     pub fn start(&mut self, now: SimClocks) {
         if self.phase == SchedulerPhase::Stopped {
             let wall = if self.has_read_wall { now.wall } else { 0 };
@@ -108,7 +108,7 @@ impl SchedulerModel {
         }
     }
 
-    /// The end begins.
+    /// Begins the shutdown.
     pub fn shut_down(&mut self, how: Shutdown, now: SimClocks) {
         match (self.phase, how) {
             (SchedulerPhase::Over | SchedulerPhase::Ending(Shutdown::Abort), _)
@@ -125,7 +125,7 @@ impl SchedulerModel {
         self.try_end();
     }
 
-    /// Whoever plans by the wall clock looks at it.
+    /// Notes the wall clock if a plan follows it.
     fn note_wall_clock(&mut self, timing: &JobTiming, now: SimClocks) {
         if timing.is_wall() {
             self.note_clocks(now);

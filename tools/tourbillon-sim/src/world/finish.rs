@@ -1,4 +1,4 @@
-//! The end of a world: all go, and nothing is left of them.
+//! The end of a world: drops all actors, and checks that nothing is left of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use crate::actors::{self, named, scheduler, timer};
 use crate::violation::PromiseViolation;
 
 impl World {
-    /// All go, and nothing is left of them.
+    /// Drops all actors, shuts the engine down, and checks that nothing is left.
     pub(super) fn finish(mut self) -> RunResult {
         self.is_swept = false;
-        // Room that one leaves may be what another has waited for, so it is looked in between.
+        // The place that one actor leaves may go to another, so the world is observed in between.
         actors::finish(&mut self.sleeps, &mut self.sim);
         actors::finish(&mut self.timeouts, &mut self.sim);
         actors::finish(&mut self.intervals, &mut self.sim);
@@ -37,14 +37,14 @@ impl World {
         }
     }
 
-    /// With nobody there, all the room there is can be had.
+    /// Checks that all places are free when no actor is left.
     fn check_capacity(&mut self) {
         let pending = self.sim.engine.stats().pending;
-        self.sim.model.expect_eq("P7", "timers that are pending when all are gone", pending, 0);
+        self.sim.model.expect_eq("P7", "pending timers after all were dropped", pending, 0);
         self.check_free_places();
     }
 
-    /// When every task has been polled that was woken, all places can be had that no pending timer holds.
+    /// Checks that all places that no pending timer holds can be taken, after every woken task has been polled.
     pub(super) fn check_free_places(&mut self) {
         let Some(most) = self.sim.setup.capacity.filter(|_| !self.sim.model.closed) else { return };
         let engine = self.sim.engine.clone();
@@ -53,7 +53,7 @@ impl World {
             let all: Vec<_> = (0..=most).map_while(|_| engine.try_sleep(Duration::MAX).ok()).collect();
             all.len()
         });
-        self.sim.model.expect_eq("P7", "timers for which there is room", all, free);
+        self.sim.model.expect_eq("P7", "free places", all, free);
     }
 
     fn end(self) -> RunResult {
@@ -64,15 +64,15 @@ impl World {
         (totals.fires, totals.cancels, totals.stops) = (sim.model.fires, sim.model.cancels, sim.model.stops);
         totals.fault("panics in wakers", recorder.waker_panics.load(Ordering::SeqCst));
         totals.fault("panics in callbacks", recorder.callback_panics.load(Ordering::SeqCst));
-        totals.fault("calls from within", recorder.reentries.load(Ordering::SeqCst));
+        totals.fault("reentrant calls", recorder.reentries.load(Ordering::SeqCst));
         recorder.set_engine(None);
         drop(sim);
-        // What the last call of a thread of the engine's owned goes with that call.
+        // A callback on the engine's thread may still own values until it returns.
         let start = Instant::now();
         while recorder.live() != 0 && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_micros(20));
         }
-        // A thread of the engine may drop its last closure after the last step: before this, the count depends on the machine's load.
+        // A thread of the engine may drop its last closure after the last step, so the count is complete only now.
         totals.fault("panics in destructors", recorder.drop_panics.load(Ordering::SeqCst));
         let failure = (recorder.live() != 0).then(|| SimFailure {
             violation: PromiseViolation {
@@ -84,7 +84,7 @@ impl World {
         RunResult { totals, hash: trace.hash(), failure }
     }
 
-    /// The rest is dropped as it is.
+    /// Drops the rest of the world without checks.
     pub(super) fn give_up(self, failure: SimFailure) -> RunResult {
         let mut totals = self.sim.totals.clone();
         totals.runs = 1;

@@ -1,8 +1,8 @@
-//! One world from its beginning to its end: takes the steps of a plan, one by one, and compares after each.
+//! One world from its start to its end: runs the steps of a plan one by one, and compares after each.
 //!
-//! - here: the steps, and what moves time
-//! - `look`: takes in what the engine has done, and compares it
-//! - `end`: all go, and nothing is left
+//! - this file: the steps, and what moves time
+//! - `observe`: processes what the engine has done, and compares it
+//! - `finish`: drops all actors, and checks that nothing is left
 
 mod finish;
 mod observe;
@@ -24,23 +24,23 @@ use crate::timer_model::LAST;
 use crate::totals::Totals;
 use crate::violation::PromiseViolation;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// What happened, in numbers.
+    /// Counts of what happened.
     pub totals: Totals,
-    /// All that happened, as one number.
+    /// Hash of everything that happened.
     pub hash: u64,
-    /// What was wrong, and at which step: its number in the plan, or none if it was at the end.
+    /// The first broken promise, if any.
     pub failure: Option<SimFailure>,
 }
 
-/// What was wrong.
+/// A broken promise and where it showed.
 #[derive(Clone, Debug)]
 pub struct SimFailure {
-    /// Which promise was broken, and how.
+    /// The broken promise.
     pub violation: PromiseViolation,
-    /// At which step; `None`: when all was over.
+    /// The step, by its number in the plan; `None` if it showed after the last one.
     pub step: Option<usize>,
 }
 
@@ -56,24 +56,24 @@ struct World {
     named: Vec<named::NamedActor>,
     schedulers: Vec<scheduler::SchedulerActor>,
     bulk_sleeps: Vec<bulk_sleeps::BulkSleepActor>,
-    /// All turned until there was nothing more to do, at the end of this step.
+    /// Whether this step ended with all threads having turned until nothing was left to do.
     is_swept: bool,
 }
 
-/// A turn fires at most so many in each shard.
+/// Most timers of a shard that one turn fires.
 const BATCH: usize = 256;
 
-/// No cron line that is planned is due a thousand times in this long, nor in sixteen hours if it is due every minute: of more a job
-/// counts a thousand each time that its scheduler looks, which may be once or several times.
+/// No planned cron line is due a thousand times in this time, nor in sixteen hours if it is due every minute. Of more a job
+/// counts a thousand each time that its scheduler looks, and how often that is, is not known.
 const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
 
-/// So often are all turned before a step gives up on there being nothing more to do.
+/// Most rounds of turns before a step stops waiting for nothing to be left to do.
 const TURNS: usize = 20_000;
 
-/// After a shutdown the engine runs callbacks on a thread of the system. A callback that has not returned after so long never does.
+/// A callback after the shutdown that has not returned after this time never returns.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a plan from the beginning to the end, or to the first promise that is broken.
+/// Runs a plan to its end, or to the first broken promise.
 #[must_use]
 pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> RunResult {
     let mut world = World::new(plan, broken);
@@ -114,7 +114,7 @@ impl World {
         {
             self.sim.model.violate("P6", format!("a step panicked: {text}"));
         }
-        // Where somebody may have turned the engine from within, jobs may have been looked at.
+        // If a callback turned the engine, a scheduler may have looked at its jobs.
         let is_turned = reentries != self.sim.recorder.reentries.load(Ordering::SeqCst);
         if !self.is_swept && is_turned && scheduler::has_jobs(&self.schedulers) {
             self.sweep();
@@ -148,7 +148,7 @@ impl World {
             SimStep::BulkSleeps(op) => bulk_sleeps::step(&mut self.bulk_sleeps, &mut self.sim, op),
         }
         self.follow_wall(step);
-        match self.sim.broken.filter(|_| self.sim.totals.steps == 100) {
+        match self.sim.planted.filter(|_| self.sim.totals.steps == 100) {
             Some(PlantedFault::P6) => panic!("planted"),
             Some(PlantedFault::P10) => loop {
                 std::thread::park();
@@ -157,12 +157,12 @@ impl World {
         }
     }
 
-    /// Time that passes for jobs and intervals makes them run; without bound they would run for ever.
+    /// Limits a step of time: jobs and intervals would otherwise run without bound.
     fn bounded(&self, by: u64) -> u64 {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
         let most = if repeats { self.sim.setup.scale.saturating_mul(16) } else { u64::MAX };
         let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
-        // There the clock stops.
+        // The clock stops before its last moments.
         by.min(most).min(LAST - 1 - self.sim.now())
     }
 
@@ -183,8 +183,8 @@ impl World {
         self.set_clock(now);
     }
 
-    /// Where jobs follow the wall clock, they are told at once how it was set, also if that was while they rested: how far is what they
-    /// go by.
+    /// Lets schedulers see at once how the wall clock was set, also while they are stopped: jobs depend on the size of the
+    /// change.
     fn follow_wall(&mut self, step: SimStep) {
         let is_time = matches!(step, SimStep::Jump(_) | SimStep::Back(_));
         let is_jobs = matches!(
@@ -207,13 +207,13 @@ impl World {
         self.sim.threads.drive(|engine| engine.advance(Duration::from_nanos(by)));
         self.process_events();
         self.sim.model.clock_shows(self.sim.now());
-        // What callbacks and threads with shards of their own have left.
+        // Callbacks, and threads with their own shards, may still have work.
         self.sweep();
     }
 
     fn turn(&mut self) {
         if scheduler::has_jobs(&self.schedulers) {
-            // A run that stands in line while time moves on is late by the simulation's doing.
+            // A run that stayed queued while time moves on would be late because of the simulation.
             return self.sweep();
         }
         let more = self.turn_once();
@@ -221,11 +221,11 @@ impl World {
         self.process_events();
     }
 
-    /// A turn of the engine, which is bounded (D26). Gives whether there is more to do.
+    /// Turns the engine once, which fires a bounded batch (D26). Returns whether there is more to do.
     fn turn_once(&mut self) -> bool {
         let turn = self.sim.threads.drive(|engine| engine.turn());
         let most = BATCH * self.sim.setup.shards;
-        self.sim.model.expect_eq("P4", "a turn fires more than it may", turn.fired > most, false);
+        self.sim.model.expect_eq("P4", "whether a turn fired too many timers", turn.fired > most, false);
         turn.more
     }
 
@@ -282,8 +282,8 @@ impl World {
         if self.sim.ready.is_empty() && self.is_swept {
             self.observe();
             self.sim.model.check_settled();
-            // A group of timers that a callback has dropped goes with the look, and with it its place. A scheduler that waited for the
-            // place is only served in a turn.
+            // The observation drops a group of timers that a callback has released, which frees its place. A scheduler that
+            // waited for the place gets it in the next turn.
             self.sweep();
             if self.sim.ready.is_empty() && self.is_swept {
                 self.check_free_places();

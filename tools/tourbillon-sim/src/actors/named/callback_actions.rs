@@ -1,8 +1,8 @@
-//! What callbacks do with the named timers that they are of.
+//! Actions of callbacks on their own group of named timers.
 //!
-//! A callback is called some time after its timer has ended, and how many others have ended by then is for the engine to say. So the callback
-//! looks first, as any user can, how many there are: those that are missing are the first by their deadlines, and from there on it is
-//! known to the last timer what comes of its action.
+//! A callback runs some time after its timer has ended, and the engine decides how many others have ended by then. So the
+//! callback first counts the timers, as any user can. The missing ones are those with the first deadlines, so from there on the
+//! model knows exactly what the action does.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::random_source::RandomSource;
 use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
 use crate::timer_model::ObservedBy;
 
-/// What a callback does with its own group.
+/// An action of a callback on its own group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NamedAction {
-    /// Starts one more.
+    /// Starts one more timer.
     Begin { name: usize, after: Duration },
-    /// Cancels those of a name, its own for instance.
+    /// Cancels the timers of a name.
     Cancel { name: usize },
-    /// Drops the handle, and with it all that there are.
+    /// Drops the handle, and with it all timers.
     Drop,
 }
 
-/// What a callback is going to do.
+/// An action that a callback is going to perform.
 pub(super) struct PlannedNamedAction {
     action: NamedAction,
-    /// What the timer is known by that it starts.
+    /// Id of the timer that it starts.
     other: Option<Id>,
-    /// How many timers there were when it looked.
+    /// Number of timers that the callback counted first.
     seen: Arc<OnceLock<usize>>,
 }
 
 impl NamedAction {
-    /// Any.
+    /// Returns a random action.
     pub fn random(random: &mut RandomSource<'_>, name: usize, after: Duration) -> NamedAction {
         random.one_of(&[
             NamedAction::Begin { name, after },
@@ -46,7 +46,7 @@ impl NamedAction {
         ])
     }
 
-    /// What a callback of this group is going to do, and how it does it.
+    /// Plans the action of a callback of this group. Returns the plan and the function that performs it.
     pub(super) fn plan(
         self,
         sim: &mut SimContext,
@@ -76,14 +76,14 @@ impl NamedAction {
                 }
                 (NamedAction::Begin { .. }, None) => NO_TIMER,
                 (NamedAction::Cancel { name }, _) => timers.cancel(NAMES[name]) as u64,
-                // What there is goes with the handle.
+                // The handle drops all timers.
                 (NamedAction::Drop, _) => 0,
             }
         })
     }
 }
 
-/// A callback did something with its own group: whether it is one of ours.
+/// Compares the result of an action. Returns whether it was an action on a named timer.
 pub fn on_action(actors: &mut [NamedActor], sim: &mut SimContext, event: RecordedEvent, result: u64) -> bool {
     let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&event.id)) else { return false };
     let Some(PlannedNamedAction { action, other, seen }) = actor.actions.remove(&event.id) else { return false };
@@ -114,7 +114,8 @@ pub fn on_action(actors: &mut [NamedActor], sim: &mut SimContext, event: Recorde
     true
 }
 
-/// Which timers were there when a callback looked and there were so many of them: all but the first by their deadlines, which have ended.
+/// Returns the timers that existed when a callback counted `len` of them: all except those with the first deadlines, which have
+/// ended.
 fn looked(actor: &NamedActor, sim: &mut SimContext, len: usize) -> Vec<usize> {
     let there: Vec<usize> = (0..actor.list.len()).filter(|index| is_there(&actor.list[*index], sim)).collect();
     let is_started = |index: &usize| is_started(&actor.list[*index]);
@@ -124,10 +125,10 @@ fn looked(actor: &NamedActor, sim: &mut SimContext, len: usize) -> Vec<usize> {
         (sim.model.get(*id).map(|item| item.deadline), *started)
     });
     let is_possible = len <= there.len() && there.len() - len <= started.len();
-    let what = format!("{len} of {} named timers, when a callback looks", there.len());
+    let what = format!("{len} of {} named timers is a possible count for a callback", there.len());
     sim.model.expect_eq("P2", &what, is_possible, true);
     started.truncate(there.len().saturating_sub(len));
-    // After a shutdown their callbacks will say how they ended.
+    // After a shutdown their callbacks report how they ended.
     if !sim.model.closed {
         started.iter().for_each(|index| sim.model.ended(actor.list[*index].id, Outcome::Fired));
     }

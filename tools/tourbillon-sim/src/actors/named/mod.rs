@@ -1,4 +1,4 @@
-//! Named timers: created, started, cancelled by name, stopped; and callbacks that use their own group.
+//! Named timers that are created, started, cancelled by name and stopped, and callbacks that use their own group.
 
 mod callback_actions;
 
@@ -21,47 +21,47 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, lock};
 use crate::timer_model::{ModelState, ObservedBy};
 
-/// What can be done with named timers.
+/// An operation on named timers.
 #[derive(Clone, Copy, Debug)]
 pub enum NamedOp {
-    /// NamedEntry is created, not started.
+    /// Creates a timer without starting it.
     Create { thread: usize, name: usize },
-    /// NamedEntry that is not started is, with a callback.
+    /// Starts a created timer with a callback.
     Start { thread: usize, which: usize, after: Duration, behavior: Behavior },
-    /// Or with a future.
+    /// Starts a created timer with a future.
     Wait { thread: usize, which: usize, after: Duration },
-    /// NamedEntry is created and started, whose callback may do something with its group.
+    /// Creates and starts a timer, whose callback may act on its group.
     Begin { thread: usize, name: usize, after: Duration, behavior: Behavior, action: Option<NamedAction> },
-    /// So many are, under one name: more than are ended in one go.
+    /// Starts `count` timers of one name, more than end in one batch.
     StartMany { thread: usize, name: usize, count: usize, after: Duration },
-    /// Those of a name are cancelled, up to so many.
+    /// Cancels up to `most` timers of a name.
     Cancel { thread: usize, name: usize, most: usize },
-    /// NamedEntry that is not started, or a future, is dropped.
+    /// Drops a created timer or a future.
     Drop { thread: usize, which: usize },
-    /// All end, and no more are taken. New ones take their place.
+    /// Stops the group, which ends all its timers. A second stop replaces the group.
     Stop { thread: usize },
 }
 
-/// A group of named timers.
+/// A group of named timers and what is expected of it.
 pub struct NamedActor {
-    /// Callbacks may drop it.
+    /// Callbacks may drop the handle.
     slot: SharedNamedTimers,
     list: Vec<NamedEntry>,
     is_stopped: bool,
-    /// How many were started.
+    /// Number of timers that were started.
     started: u64,
-    /// What callbacks will do, by their timers.
+    /// Planned actions of callbacks, by the ids of their timers.
     actions: BTreeMap<Id, PlannedNamedAction>,
 }
 
 type SharedNamedTimers = Arc<Mutex<Option<NamedTimers>>>;
 
 struct NamedEntry {
-    /// What the model knows it by, once it is started.
+    /// Id in the model, once it is started.
     id: Id,
     name: usize,
     way: NamedWaitKind,
-    /// The how-manieth that was started it is.
+    /// Rank in the order of starting.
     started: u64,
 }
 
@@ -74,7 +74,7 @@ enum NamedWaitKind {
 const NAMES: [&str; 4] = ["", "a", "b", "a name that is a little longer than others are"];
 
 impl NamedOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> NamedOp {
         let (thread, name) = (random.index(setup.threads), random.index(NAMES.len()));
         let (which, after) = (random.index(MOST), after(random, setup));
@@ -95,7 +95,7 @@ impl NamedOp {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<NamedActor>, sim: &mut SimContext, op: NamedOp) {
     if actors.is_empty() {
         let slot = Arc::new(Mutex::new(Some(NamedTimers::on(&sim.engine))));
@@ -131,7 +131,7 @@ pub fn step(actors: &mut Vec<NamedActor>, sim: &mut SimContext, op: NamedOp) {
     }
 }
 
-/// Polls the one that was woken.
+/// Polls the wait that was woken.
 pub fn wake(actors: &mut [NamedActor], sim: &mut SimContext, id: Id, thread: usize) -> bool {
     for actor in actors {
         let found = actor.list.iter().position(|one| one.id == id && matches!(one.way, NamedWaitKind::Future(..)));
@@ -143,9 +143,9 @@ pub fn wake(actors: &mut [NamedActor], sim: &mut SimContext, id: Id, thread: usi
     false
 }
 
-/// Finds out which have ended, and compares how many there are.
+/// Finds out which timers have ended, and compares their number.
 ///
-/// Whoever looks for what is due ends all of that: so either all that is due now has ended, or nothing has.
+/// The group ends all timers that are due together, so either all that are due now have ended, or none.
 pub fn observe(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
     let dropped: Vec<NamedActor> = actors.extract_if(.., |actor| actor.timers().is_none()).collect();
     dropped.into_iter().for_each(|actor| end_group(actor, sim, 0));
@@ -177,7 +177,7 @@ pub fn observe(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
     }
 }
 
-/// Ends all of them.
+/// Drops all groups.
 pub fn finish(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
     for actor in actors.drain(..) {
         end_group(actor, sim, 0);
@@ -188,7 +188,7 @@ fn begin(actor: &mut NamedActor, sim: &mut SimContext, timers: &NamedTimers, op:
     let NamedOp::Begin { thread, name, after, behavior, action } = op else { return };
     let is_refused = actor.is_stopped || sim.model.closed;
     let id = add(sim, "named callback", ObservedBy::Calling, after);
-    // A callback that is refused is dropped by whoever wanted to start it.
+    // A refused callback is dropped by the caller of `start`, so it must not misbehave.
     let behavior = if is_refused { Behavior::Normal } else { behavior };
     let action = action.filter(|_| !is_refused).map(|action| {
         let (planned, act) = action.plan(sim, &actor.slot);
@@ -239,7 +239,7 @@ fn start(
     sim.model.expect_eq("P6", "whether a named timer was started", started.is_ok(), !is_refused);
     match started {
         Ok(way) => {
-            // The oldest of a name is cancelled first, by when they were created.
+            // A cancel takes the oldest timers of a name first, by when they were created.
             actor.started += 1;
             actor.list.insert(index, NamedEntry { id, name: one.name, way, started: actor.started });
             if matches!(actor.list[index].way, NamedWaitKind::Future(..)) {
@@ -320,7 +320,7 @@ fn poll(actor: &mut NamedActor, sim: &mut SimContext, index: usize, thread: usiz
     sim.threads.on(thread, || drop(ended));
 }
 
-/// Whether it counts.
+/// Returns whether the group counts the timer.
 fn is_there(one: &NamedEntry, sim: &SimContext) -> bool {
     match &one.way {
         NamedWaitKind::Created { is_cancelled, .. } => !is_cancelled,
@@ -332,7 +332,7 @@ fn is_started(one: &NamedEntry) -> bool {
     !matches!(one.way, NamedWaitKind::Created { .. })
 }
 
-/// With its last handle everything that is started is cancelled.
+/// Drops a group. Its last handle cancels everything that is started.
 fn end_group(actor: NamedActor, sim: &mut SimContext, thread: usize) {
     let timers = lock(&actor.slot).take();
     let NamedActor { list, is_stopped, .. } = actor;
@@ -345,7 +345,7 @@ fn end_group(actor: NamedActor, sim: &mut SimContext, thread: usize) {
     for mut one in list {
         if let NamedWaitKind::Future(wait, waker) = &mut one.way {
             let polled = sim.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(waker)));
-            sim.model.expect_eq("P2", "a named wait whose timers are gone", polled.is_ready(), true);
+            sim.model.expect_eq("P2", "a named wait is ready after its group was dropped", polled.is_ready(), true);
             sim.ready.remove(&one.id);
             sim.model.forget(one.id);
         }
@@ -354,13 +354,13 @@ fn end_group(actor: NamedActor, sim: &mut SimContext, thread: usize) {
 }
 
 impl NamedActor {
-    /// NamedEntry more is started.
+    /// Adds a timer that was started.
     fn start(&mut self, one: NamedEntry) {
         self.started += 1;
         self.list.push(NamedEntry { started: self.started, ..one });
     }
 
-    /// The handle, unless a callback has dropped it.
+    /// Returns the handle, unless a callback has dropped it.
     fn timers(&self) -> Option<NamedTimers> {
         lock(&self.slot).clone()
     }

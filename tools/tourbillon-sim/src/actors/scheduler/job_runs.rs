@@ -1,5 +1,4 @@
-//! What a job does when it is run: writes down that it was, perhaps changes something in its scheduler, and ends, at once or after
-//! a while, well or not.
+//! The runs of a job: each is recorded, may act on its scheduler, and ends at once or later, with success, an error or a panic.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,16 +18,16 @@ use crate::plan::SimSetup;
 use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, DropCounter, EventKind, Id, PlantedPanic, Recorder};
 
-/// How a job behaves.
+/// How the runs of a job behave.
 #[derive(Clone, Copy, Debug)]
 pub struct JobBehavior {
-    /// In its destructor, and towards the engine.
+    /// Behavior in the run and in the destructor.
     pub in_callbacks: Behavior,
     /// How its runs end.
     pub end: RunEnd,
-    /// What each does to its scheduler.
+    /// Action of each run on its scheduler.
     pub action: Option<SchedulerAction>,
-    /// How its runs go on, if they are futures.
+    /// How its runs proceed if they are futures.
     pub course: Option<AsyncCourse>,
 }
 
@@ -38,20 +37,20 @@ pub enum RunEnd {
     Well,
     Fails,
     Panics,
-    /// It panics before there is a future.
+    /// It panics before it returns a future.
     PanicsAtOnce,
 }
 
-/// How long a run goes on that is a future.
+/// How an asynchronous run proceeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AsyncCourse {
-    /// It is ready when it has been polled so often; it wakes itself.
+    /// It wakes itself, and is ready after so many polls.
     Yields(u8),
-    /// It waits until somebody lets it go on.
+    /// It waits until its gate is opened.
     Waits,
 }
 
-/// Where runs wait until they are let go on, in the order in which they began.
+/// The gates of waiting runs, in the order in which the runs began.
 #[derive(Clone, Default)]
 pub(super) struct RunGates(Arc<Mutex<BTreeMap<(Id, u64), RunGate>>>);
 
@@ -68,14 +67,14 @@ pub(super) struct JobContext {
     pub recorder: Arc<Recorder>,
     pub gates: RunGates,
     pub behavior: JobBehavior,
-    /// The same moment as an instant and on the clock.
+    /// One moment, as an instant and on the clock.
     pub base: (Instant, u64),
-    /// Counts the job, and may panic with it.
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    /// Counts the job, and may panic when it is dropped.
+    #[expect(dead_code, reason = "only its destructor matters")]
     pub live: Arc<DropCounter>,
 }
 
-/// A run on its way.
+/// An asynchronous run.
 struct AsyncJobRun {
     context: JobContext,
     number: u64,
@@ -88,7 +87,7 @@ struct AsyncJobRun {
 pub(super) struct PlannedFailure;
 
 impl JobBehavior {
-    /// Any.
+    /// Returns a random behavior.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> JobBehavior {
         let course = random.one_of(&[
             AsyncCourse::Yields(0),
@@ -97,8 +96,9 @@ impl JobBehavior {
             AsyncCourse::Waits,
             AsyncCourse::Waits,
         ]);
-        // A job that is due while its run waits is looked at without a word, and then it is not known which of equals is first.
-        let course = if setup.is_roomy() { course } else { AsyncCourse::Yields(2) };
+        // If a job is due while its run waits, the scheduler looks at it without an event, and then the order of equal jobs is
+        // not known.
+        let course = if setup.has_roomy_queue() { course } else { AsyncCourse::Yields(2) };
         JobBehavior {
             in_callbacks: random.one_of(&[
                 Behavior::Normal,
@@ -122,17 +122,17 @@ impl JobBehavior {
 }
 
 impl JobContext {
-    /// Makes a run from its beginning to its end.
+    /// Makes a synchronous run.
     ///
     /// # Errors
-    /// If it is of those that fail.
+    /// Returns [`PlannedFailure`] if the run is one that fails.
     pub(super) fn call(&self, run: &Run<u32>) -> Result<(), PlannedFailure> {
         self.begin(run);
         self.done(run.number(), self.behavior.end);
         self.behavior.end.give()
     }
 
-    /// Begins a run that goes on for a while.
+    /// Begins an asynchronous run.
     pub(super) fn start_async(
         &self,
         run: &Run<u32>,
@@ -148,7 +148,7 @@ impl JobContext {
 
     fn begin(&self, run: &Run<u32>) {
         self.recorder.write(self.id, EventKind::RunStarted(run.number(), time_of(self.base, run.due())));
-        // In the middle of a shutdown it is not known how far that has come.
+        // During a shutdown it is not known how far that has come.
         let is_closing = self.recorder.closing.load(Ordering::SeqCst);
         if let (Some(action), Some(scheduler), false) = (self.behavior.action, run.scheduler(), is_closing) {
             let result = action.act(&scheduler);
@@ -203,7 +203,7 @@ impl Drop for AsyncJobRun {
 }
 
 impl RunGates {
-    /// Lets one of those that wait go on.
+    /// Opens the gate of one of the waiting runs.
     pub(super) fn open(&self, which: usize) {
         let waker = self.with(|gates| {
             let index = which.checked_rem(gates.len())?;

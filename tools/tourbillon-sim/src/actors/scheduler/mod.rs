@@ -1,5 +1,5 @@
-//! Keyed jobs. The scheduler has no threads of its own: the engine calls it, so that all is in order, and a [`SchedulerModel`] can foretell
-//! all of it.
+//! Keyed jobs. The scheduler has no threads: the engine calls it, so that everything happens in order and a [`SchedulerModel`]
+//! can predict all of it.
 
 mod job_runs;
 mod run_actions;
@@ -27,10 +27,10 @@ use crate::scheduler_model::{JobPolicy, JobTiming, SchedulerModel, SchedulerPhas
 use crate::timer_model::{LAST, NEVER, ObservedBy, round_up};
 use crate::violation::Mismatch;
 
-/// What can be done with a scheduler.
+/// An operation on a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum SchedulerOp {
-    /// A job, every so often or by a cron line.
+    /// Schedules a job, at an interval or by a cron line.
     Schedule {
         thread: usize,
         key: u32,
@@ -39,29 +39,29 @@ pub enum SchedulerOp {
         times: Option<u64>,
         behavior: JobBehavior,
     },
-    /// It is gone.
+    /// Removes a job.
     Remove { thread: usize, key: u32 },
-    /// It rests.
+    /// Pauses a job.
     Pause { thread: usize, key: u32 },
-    /// It goes on.
+    /// Resumes a job.
     Resume { thread: usize, key: u32 },
-    /// It has another plan.
+    /// Replaces the plan of a job.
     Reschedule { thread: usize, key: u32, terms: JobTerms, line: Option<CronLine>, times: Option<u64> },
-    /// One of the runs that wait goes on.
+    /// Opens the gate of a waiting run.
     OpenGate { which: usize },
-    /// No run begins.
+    /// Stops the scheduler.
     Stop,
-    /// Runs begin again.
+    /// Starts the scheduler.
     Start { thread: usize },
-    /// The end: with what is due, or without.
+    /// Shuts the scheduler down, with or without what is due.
     Shutdown { thread: usize, how: Shutdown },
-    /// The handle is dropped.
+    /// Drops the handle.
     Drop { thread: usize },
-    /// A wall clock that is apart is set, forward or back; also to a whole minute, at which lines are due.
+    /// Sets a separate wall clock forward or back, also to a whole minute, at which cron lines are due.
     SetWall { by: u64, is_back: bool, is_whole: bool },
 }
 
-/// How often a job is due, and what becomes of runs that cannot be made.
+/// The interval of a job, and what happens to runs that cannot be made on time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobTerms {
     pub interval: u64,
@@ -69,25 +69,25 @@ pub struct JobTerms {
     pub missed: MissedTickBehavior,
 }
 
-/// One scheduler.
+/// A scheduler and its model.
 pub struct SchedulerActor {
-    /// `None`: it was dropped, and comes to its end.
+    /// `None` after the handle was dropped.
     scheduler: Option<Scheduler<u32>>,
     model: SchedulerModel,
     gates: RunGates,
-    /// The jobs that it has or had, and what their runs do to it.
+    /// All jobs that it has or had, with the action of their runs.
     actions: BTreeMap<Id, Option<SchedulerAction>>,
-    /// How many failures were told.
+    /// Number of failures that were reported to the user.
     reported_failures: Arc<AtomicU64>,
 }
 
-/// At most so many jobs, by the scheduler's own limit.
+/// Most jobs of the scheduler.
 const CAPACITY: usize = 6;
 const KEYS: u32 = 8;
 const MINUTE: u64 = 60 * 1_000_000_000;
 
 impl SchedulerOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SchedulerOp {
         let (thread, key) = (random.index(setup.threads), random.below(u64::from(KEYS)) as u32);
         let (terms, line) = JobTerms::random(random, setup);
@@ -120,11 +120,11 @@ impl JobTerms {
         let line = setup.cron_line(random);
         let interval = setup.scale / 4 + 1 + random.below(setup.scale) / 8 * random.below(9);
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
-        // A line that is due often is not made up for a thousand times.
+        // A line that is due often would have to catch up on a thousand runs.
         let is_much = missed == MissedTickBehavior::Burst && line.is_some_and(|line| !line.is_rare());
         let missed = if is_much { MissedTickBehavior::Skip } else { missed };
         let overlap = random.one_of(&[Overlap::Skip, Overlap::QueueOne, Overlap::Parallel]);
-        // Where both clocks go on together, it is not known how many a scheduler makes of the one before those of the other.
+        // Where both clocks move together, it is not known how many runs by one clock come before those by the other.
         let is_both = setup.wall == SimWallClock::EngineClock && line.is_some() && missed == MissedTickBehavior::Burst;
         let overlap = if is_both && overlap == Overlap::Parallel { Overlap::QueueOne } else { overlap };
         (JobTerms { interval, overlap, missed }, line)
@@ -146,7 +146,7 @@ impl JobTerms {
         if let Some(times) = times { plan.times(times) } else { plan }
     }
 
-    /// As the ledger has it, with when it is due first.
+    /// Returns the timing in the model's terms, with the first occurrence.
     fn timing(self, line: Option<CronLine>, now: SimClocks) -> (JobTiming, u64) {
         match line {
             Some(line) => {
@@ -159,7 +159,7 @@ impl JobTerms {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: SchedulerOp) {
     if let SchedulerOp::SetWall { by, is_back, is_whole } = op {
         if !(is_back && has_stopped_wall_jobs(actors)) {
@@ -197,10 +197,10 @@ pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: Schedule
             ("removed", sim.threads.on(thread, || scheduler.remove(&key)), model.remove(key))
         }
         SchedulerOp::Pause { thread, key } => {
-            ("there to be paused", sim.threads.on(thread, || scheduler.pause(&key)), model.pause(key))
+            ("found and paused", sim.threads.on(thread, || scheduler.pause(&key)), model.pause(key))
         }
         SchedulerOp::Resume { thread, key } => {
-            ("there to go on", sim.threads.on(thread, || scheduler.resume(&key)), model.resume(key, now))
+            ("found and resumed", sim.threads.on(thread, || scheduler.resume(&key)), model.resume(key, now))
         }
         SchedulerOp::Reschedule { thread, key, terms, line, times } => {
             let (timing, due) = terms.timing(line, now);
@@ -212,11 +212,11 @@ pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: Schedule
     sim.model.expect_eq("P2", &format!("whether a job was {what}"), seen, expected);
 }
 
-/// Something was heard of a run.
+/// Compares an event of a run.
 pub fn on_event(actors: &mut [SchedulerActor], sim: &mut SimContext, event: RecordedEvent) {
     let id = event.id;
     let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&id)) else {
-        // A callback of a timer that goes at the end of the world has nobody any more to compare what it did.
+        // The callback of a timer that is dropped at the end of the world has no actor left that could compare its action.
         if !matches!(event.what, EventKind::ActionDone(_)) {
             sim.model.violate("P2", format!("job {id} was run after its scheduler was gone"));
         }
@@ -241,14 +241,14 @@ pub fn on_event(actors: &mut [SchedulerActor], sim: &mut SimContext, event: Reco
             sim.totals.fault("jobs that change their scheduler", 1);
             let expected = actor.actions.get(&id).copied().flatten().map(|action| action.note(model, now));
             let is_same = expected.is_none_or(|expected| u64::from(expected) == result);
-            if is_same { Ok(()) } else { Err(("P2", format!("what job {id} did from within: {result}"))) }
+            if is_same { Ok(()) } else { Err(("P2", format!("the action of job {id} returned {result}"))) }
         }
         EventKind::Woken | EventKind::CallbackCalled(_) => Ok(()),
     };
     wrong.err().into_iter().for_each(|(promise, what)| sim.model.violate(promise, what));
 }
 
-/// Compares what can be asked. With `is_swept`, what is due has been run.
+/// Compares what a scheduler reports. With `is_swept`, everything that is due has been run.
 pub fn observe(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, is_swept: bool) {
     let now = sim.times(sim.now());
     for SchedulerActor { scheduler, model, reported_failures, .. } in actors.iter_mut() {
@@ -275,15 +275,15 @@ pub fn observe(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, is_swept:
             check_jobs(scheduler, model, sim);
         }
     }
-    // A call of the engine's may keep what is left of one, until it is made.
+    // A queued callback of the engine may own the rest of a scheduler until it is called.
     let is_gone =
         |actor: &SchedulerActor| is_swept && actor.scheduler.is_none() && actor.model.phase == SchedulerPhase::Over;
     let gone: Vec<SchedulerActor> = actors.extract_if(.., |actor| is_gone(actor)).collect();
     sim.threads.on(0, || drop(gone));
 }
 
-/// Whether somebody has to ask a scheduler to look, so that it is known when it did: where it may look between two times that are
-/// known, or where that depends on a clock that is set.
+/// Returns whether a scheduler must be prompted, so that it is known when it looks at its jobs: it may look between two known
+/// times, or at a time that depends on a clock that is set.
 #[must_use]
 pub fn needs_prompt(actors: &[SchedulerActor], sim: &SimContext) -> bool {
     let is_known = sim.has_exact_wakes() && sim.setup.slack.grid() == 1 && sim.now() < LAST;
@@ -291,7 +291,7 @@ pub fn needs_prompt(actors: &[SchedulerActor], sim: &SimContext) -> bool {
     actors.iter().any(|actor| is_running(actor) && (!is_known || actor.model.has_wall()))
 }
 
-/// Asks all schedulers to look: what they should have seen by themselves, they have.
+/// Prompts all schedulers to look at their jobs, after checking that none should have looked before.
 pub fn prompt(actors: &[SchedulerActor], sim: &mut SimContext) {
     let now = sim.times(sim.now());
     for SchedulerActor { scheduler, model, .. } in actors {
@@ -300,45 +300,48 @@ pub fn prompt(actors: &[SchedulerActor], sim: &mut SimContext) {
             let next = scheduler.next_run(&job.key).map_or(NEVER, |instant| sim.time_of(instant));
             let due = round_up(next, sim.setup.slack.grid());
             if due <= now.on(job.timing.is_wall()) && due < LAST {
-                sim.model.violate("P4", format!("job {} was due at {next} and nobody looked at {now:?}", job.id));
+                sim.model.violate(
+                    "P4",
+                    format!("job {} was due at {next}, and the scheduler did not look by {now:?}", job.id),
+                );
             }
         }
         sim.threads.on(0, || scheduler.start());
     }
 }
 
-/// The engine is about to be shut down: what is due is run.
+/// Notes that the engine is about to be shut down, which runs what is due.
 pub fn before_shutdown(actors: &mut [SchedulerActor], sim: &SimContext) {
     let now = sim.times(sim.now());
     actors.iter_mut().for_each(|actor| actor.model.shut_down(Shutdown::Drain, now));
 }
 
-/// Whether there are jobs, which run for as long as time goes on.
+/// Returns whether there are jobs, which run for as long as time passes.
 #[must_use]
 pub fn has_jobs(actors: &[SchedulerActor]) -> bool {
     actors.iter().any(|actor| !actor.model.jobs.is_empty())
 }
 
-/// Whether there are jobs that follow the wall clock.
+/// Returns whether there are jobs that follow the wall clock.
 #[must_use]
 pub fn has_wall(actors: &[SchedulerActor]) -> bool {
     actors.iter().any(|actor| actor.model.has_wall())
 }
 
-/// Whether a scheduler has jobs by the wall clock and is stopped. It hears of a clock that was set back by rounds alone, and those are not
-/// foretold.
+/// Returns whether a stopped scheduler has jobs by the wall clock. It notices a clock that is set back only in rounds of its own,
+/// which the model does not predict.
 #[must_use]
 pub fn has_stopped_wall_jobs(actors: &[SchedulerActor]) -> bool {
     actors.iter().any(|actor| actor.model.has_wall() && actor.model.phase == SchedulerPhase::Stopped)
 }
 
-/// Ends all of them.
+/// Drops all schedulers.
 pub fn finish(actors: &mut [SchedulerActor], sim: &mut SimContext) {
     actors.iter_mut().enumerate().for_each(|(thread, actor)| drop_one(actor, sim, thread));
 }
 
 fn build(sim: &mut SimContext) -> Option<SchedulerActor> {
-    let SimSetup { overflow, room: queue, .. } = sim.setup;
+    let SimSetup { overflow, queue_capacity: queue, .. } = sim.setup;
     let reported_failures = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reported_failures);
     let builder = Scheduler::builder().engine(&sim.engine).wall_engine(&sim.wall).threads(0);
@@ -373,7 +376,7 @@ fn schedule(actor: &mut SchedulerActor, sim: &mut SimContext, op: SchedulerOp) {
         live,
     };
     let done = sim.threads.on(thread, || {
-        // What is refused comes back with the error, and is dropped with all that it may do then.
+        // A refused job comes back with the error, and is dropped here, where its destructor may panic.
         let result = catch_unwind(AssertUnwindSafe(|| match behavior.course {
             None => scheduler.schedule(key, plan, move |run| context.call(run)).is_ok(),
             Some(_) => scheduler.schedule_async(key, plan, move |run| context.start_async(&run)).is_ok(),
@@ -381,7 +384,7 @@ fn schedule(actor: &mut SchedulerActor, sim: &mut SimContext, op: SchedulerOp) {
         result.unwrap_or(false)
     });
     let expected = actor.model.schedule((id, key), (timing, terms.policy()), (due, times), now);
-    sim.model.expect_eq("P7", "whether a job was taken", done, expected);
+    sim.model.expect_eq("P7", "whether a job was accepted", done, expected);
     sim.model.forget(id);
     if done {
         actor.actions.insert(id, behavior.action);
@@ -418,12 +421,12 @@ fn check_counts(scheduler: &Scheduler<u32>, model: &mut SchedulerModel, sim: &mu
     sim.model.expect_eq("P2", "runs", runs, counts.runs);
     sim.model.expect_eq("P6", "runs that failed", failed, counts.failed);
     sim.model.expect_eq("P2", "runs that overlapped", overlapped, counts.overlapped);
-    sim.model.expect_eq("P7", "runs for which there was no room", overflowed, counts.overflowed);
-    sim.model.expect_eq("P7", "runs that stood in line without room", late, counts.late);
+    sim.model.expect_eq("P7", "runs that found the queue full", overflowed, counts.overflowed);
+    sim.model.expect_eq("P7", "runs that were queued late", late, counts.late);
     sim.model.expect_eq("P4", "runs that were missed", missed, counts.missed);
     sim.model.expect_eq("P2", "runs that were aborted", aborted, counts.aborted);
     sim.model.expect_eq("P2", "runs in line", waiting, model.waiting());
-    sim.model.expect_eq("P2", "runs under way", running, model.running.len());
+    sim.model.expect_eq("P2", "running runs", running, model.running.len());
 }
 
 fn check_jobs(scheduler: &Scheduler<u32>, model: &SchedulerModel, sim: &mut SimContext) {
@@ -434,11 +437,11 @@ fn check_jobs(scheduler: &Scheduler<u32>, model: &SchedulerModel, sim: &mut SimC
         let (left, expected) = (scheduler.remaining(&job.key), Some(SchedulerModel::remaining(job)));
         sim.model.expect_eq("P2", "runs that are left", left, expected);
         let Some(report) = scheduler.report(&job.key) else {
-            sim.model.violate("P2", format!("there is no report of job {}", job.id));
+            sim.model.violate("P2", format!("the scheduler has no report of job {}", job.id));
             continue;
         };
         let seen = [report.runs, report.failed, report.overlapped, report.overflowed, report.missed];
         let expected = [job.runs, job.failed, job.overlapped, job.overflowed, job.missed_runs];
-        sim.model.expect_eq("P2", "how a job has fared", seen, expected);
+        sim.model.expect_eq("P2", "the counts of a job", seen, expected);
     }
 }

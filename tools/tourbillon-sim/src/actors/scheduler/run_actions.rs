@@ -1,4 +1,4 @@
-//! What jobs do to their scheduler from within a run: as they do it, and as the ledger takes it down.
+//! Actions of runs on their own scheduler, and what the model expects of them.
 
 use tourbillon::scheduler::{Scheduler, Shutdown};
 
@@ -8,7 +8,7 @@ use crate::plan::SimSetup;
 use crate::random_source::RandomSource;
 use crate::scheduler_model::{SchedulerModel, SimClocks};
 
-/// What a run does to its scheduler, and to its own job among others.
+/// An action of a run on its scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchedulerAction {
     Pause(u32),
@@ -21,24 +21,24 @@ pub enum SchedulerAction {
 }
 
 impl SchedulerAction {
-    /// Any.
+    /// Returns a random action.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> SchedulerAction {
         let (terms, line) = JobTerms::random(random, setup);
         let key = random.below(u64::from(KEYS)) as u32;
         match random.below(16) {
-            // A run that is paused in line takes room until somebody comes to it, and that is not told.
-            0..4 if setup.is_roomy() => SchedulerAction::Pause(key),
+            // A queued run that is paused takes room until the scheduler reaches it, which causes no event.
+            0..4 if setup.has_roomy_queue() => SchedulerAction::Pause(key),
             0..7 => SchedulerAction::Resume(key),
             7..10 => SchedulerAction::Remove(key),
             10..13 => SchedulerAction::Reschedule(key, terms, line, random.one_in(2).then(|| 1 + random.below(3))),
-            // Nor is it where runs stand in line while nobody makes them, and are paused there.
-            13 if setup.is_roomy() => SchedulerAction::Stop,
+            // The same holds for runs that are paused while the scheduler is stopped.
+            13 if setup.has_roomy_queue() => SchedulerAction::Stop,
             13..15 => SchedulerAction::Start,
             _ => SchedulerAction::ShutDown(random.one_of(&[Shutdown::Drain, Shutdown::Abort])),
         }
     }
 
-    /// Does it; says whether there was something to do it to.
+    /// Performs the action. Returns whether its job existed.
     pub(super) fn act(self, scheduler: &Scheduler<u32>) -> bool {
         match self {
             SchedulerAction::Pause(key) => scheduler.pause(&key),
@@ -55,12 +55,12 @@ impl SchedulerAction {
                 scheduler.start();
                 true
             }
-            // The run that does it is not over.
+            // The run that performs the action has not ended, so neither has the shutdown.
             SchedulerAction::ShutDown(how) => !scheduler.shutdown(how).is_over(),
         }
     }
 
-    /// The same in the ledger. (No clock moves meanwhile.)
+    /// Performs the action on the model, at the same time.
     pub(super) fn note(self, model: &mut SchedulerModel, now: SimClocks) -> bool {
         match self {
             SchedulerAction::Pause(key) => model.pause(key),

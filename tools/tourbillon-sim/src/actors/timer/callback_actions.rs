@@ -1,7 +1,7 @@
-//! What callbacks do with the timer that they are of.
+//! Actions of callbacks on their own timer.
 //!
-//! A callback is called some time after its wait has ended, and which other waits have ended by then is for the engine to say. So the callback
-//! looks first, as any user can, which of them are pending: from there on it is known to the last wait what comes of its action.
+//! A callback runs some time after its wait has ended, and the engine decides which other waits have ended by then. So the
+//! callback first asks which of them are pending, as any user can. From there on the model knows exactly what the action does.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -15,43 +15,43 @@ use crate::random_source::RandomSource;
 use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
 use crate::timer_model::ObservedBy;
 
-/// What a callback does with its own timer.
+/// An action of a callback on its own timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerAction {
-    /// Sets it.
+    /// Sets the timer.
     Set(Duration),
-    /// Cancels all its waits.
+    /// Cancels all waits.
     Cancel,
-    /// Cancels the oldest.
+    /// Cancels the oldest wait.
     CancelOne,
-    /// Cancels the wait that it is of, which is over.
+    /// Cancels its own wait, which has ended.
     CancelSelf,
-    /// Waits once more.
+    /// Begins another wait.
     Again,
-    /// Drops it, waits and all.
+    /// Drops the timer with all waits.
     Drop,
 }
 
-/// What callbacks of a timer reach it by.
+/// How callbacks access their timer.
 #[derive(Clone)]
 pub(super) struct TimerAccess {
-    /// They may drop it.
+    /// Callbacks may drop the timer.
     pub(super) slot: Arc<Mutex<Option<Arc<Timer>>>>,
     /// The waits of all callbacks.
     pub(super) calls: Arc<Mutex<Vec<(Id, SharedWaitHandle)>>>,
 }
 
-/// What a callback is going to do.
+/// An action that a callback is going to perform.
 pub(super) struct PlannedTimerAction {
     action: TimerAction,
-    /// What it begins.
+    /// The wait that it begins.
     again: Option<TimerWait>,
-    /// Which callbacks waited when it looked.
+    /// The callbacks that were pending before the action.
     seen: Arc<OnceLock<Vec<Id>>>,
 }
 
 impl TimerAction {
-    /// Any.
+    /// Returns a random action.
     pub fn random(random: &mut RandomSource<'_>, after: Duration) -> TimerAction {
         match random.below(8) {
             0..2 => TimerAction::Set(after),
@@ -63,7 +63,7 @@ impl TimerAction {
         }
     }
 
-    /// What the callback of this wait is going to do, and how it does it.
+    /// Plans the action of a wait's callback. Returns the plan and the function that performs it.
     pub(super) fn plan(
         self,
         sim: &mut SimContext,
@@ -113,7 +113,7 @@ impl TimerAction {
     }
 }
 
-/// A callback did something with its own timer: whether it is one of ours.
+/// Compares the result of an action. Returns whether it was an action on a timer.
 pub fn on_action(actors: &mut [TimerActor], sim: &mut SimContext, event: RecordedEvent, result: u64) -> bool {
     let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&event.id)) else { return false };
     let Some(PlannedTimerAction { action, again, seen }) = actor.actions.remove(&event.id) else { return false };
@@ -125,7 +125,7 @@ pub fn on_action(actors: &mut [TimerActor], sim: &mut SimContext, event: Recorde
         TimerAction::Set(_) | TimerAction::Cancel | TimerAction::Drop => usize::MAX,
     };
     let cancelled = &pending[..pending.len().min(most)];
-    sim.model.expect_eq("P2", "waits that a callback of the same timer cancelled", result, cancelled.len() as u64);
+    sim.model.expect_eq("P2", "waits that a callback cancelled on its own timer", result, cancelled.len() as u64);
     cancelled.iter().for_each(|id| sim.model.cancelled(*id));
     if let TimerAction::Set(after) = action {
         actor.expiry = Some(add(event.clock, after));
@@ -138,7 +138,8 @@ pub fn on_action(actors: &mut [TimerActor], sim: &mut SimContext, event: Recorde
     true
 }
 
-/// Which waits were pending when a callback looked, by age. It has seen that of those with callbacks; a future that has ended was woken.
+/// Returns the waits that were pending before an action, oldest first. The callback asked those with callbacks; a future that has
+/// ended was woken.
 fn looked(actor: &TimerActor, sim: &mut SimContext, seen: &[Id]) -> Vec<Id> {
     let mut pending = Vec::new();
     for wait in &actor.waits {
@@ -146,9 +147,9 @@ fn looked(actor: &TimerActor, sim: &mut SimContext, seen: &[Id]) -> Vec<Id> {
         let is_seen = if let TimerWaitKind::Call(_) = wait.way { seen.contains(&id) } else { is_expected };
         sim.model.checks += 1;
         match (is_expected, is_seen) {
-            (false, true) => sim.model.violate("P2", format!("callback {id} waits after its wait has ended")),
+            (false, true) => sim.model.violate("P2", format!("callback {id} is pending after its wait has ended")),
             (_, true) => pending.push(id),
-            // It waits to be called. After a shutdown that will say how it ended.
+            // Its callback is queued. After a shutdown the callback reports how it ended.
             (true, false) if !sim.model.closed => sim.model.ended(id, Outcome::Fired),
             (_, false) => {}
         }
@@ -156,7 +157,7 @@ fn looked(actor: &TimerActor, sim: &mut SimContext, seen: &[Id]) -> Vec<Id> {
     pending
 }
 
-/// The waits of callbacks that have not ended.
+/// Returns the waits of callbacks that have not ended.
 fn pending(calls: &Mutex<Vec<(Id, SharedWaitHandle)>>) -> Vec<Id> {
     let calls = lock(calls);
     let pending = calls.iter().filter(|(_, handle)| handle.get().is_some_and(WaitHandle::is_pending));

@@ -1,4 +1,4 @@
-//! Timers as objects: an expiry, and waits that are futures or callbacks, which may use their own timer.
+//! Timer objects: an expiry, and waits that are futures or callbacks, which may use their own timer.
 
 mod callback_actions;
 
@@ -22,38 +22,38 @@ use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id, lock};
 use crate::timer_model::{ModelState, ObservedBy};
 
-/// What can be done with a timer.
+/// An operation on a timer.
 #[derive(Clone, Copy, Debug)]
 pub enum TimerOp {
-    /// A new one.
+    /// Creates a timer.
     New,
-    /// It is set, which cancels its waits.
+    /// Sets the timer, which cancels its waits.
     Set { which: usize, thread: usize, after: Duration },
-    /// A callback waits, and does something with its own timer when it is called.
+    /// Begins a wait with a callback, which may act on its own timer.
     Call { which: usize, thread: usize, behavior: Behavior, action: Option<TimerAction> },
-    /// A future waits.
+    /// Begins a wait as a future.
     Wait { which: usize, thread: usize, behavior: Behavior },
-    /// All waits are cancelled.
+    /// Cancels all waits.
     Cancel { which: usize, thread: usize },
-    /// The oldest is.
+    /// Cancels the oldest wait.
     CancelOne { which: usize, thread: usize },
-    /// This one is: by its handle, or by dropping the future.
+    /// Cancels one wait, by its handle or by dropping the future.
     CancelThis { which: usize, thread: usize, wait: usize },
-    /// The timer is dropped.
+    /// Drops the timer.
     Drop { which: usize, thread: usize },
 }
 
-/// One timer.
+/// A timer and what is expected of it.
 pub struct TimerActor {
     access: TimerAccess,
-    /// `None`: it was never set, which counts as expired.
+    /// `None` if it was never set, which counts as expired.
     expiry: Option<u64>,
     waits: Vec<TimerWait>,
-    /// What callbacks will do, by their waits.
+    /// Planned actions of callbacks, by the ids of their waits.
     actions: BTreeMap<Id, PlannedTimerAction>,
 }
 
-/// `None` while the wait is begun.
+/// Empty while the wait is being created.
 type SharedWaitHandle = Arc<OnceLock<WaitHandle>>;
 
 struct TimerWait {
@@ -67,7 +67,7 @@ enum TimerWaitKind {
 }
 
 impl TimerOp {
-    /// Any.
+    /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> TimerOp {
         let (which, thread, wait) = (random.index(4), random.index(setup.threads), random.index(MOST));
         match random.below(20) {
@@ -88,7 +88,7 @@ impl TimerOp {
     }
 }
 
-/// Does it.
+/// Performs an operation.
 pub fn step(actors: &mut Vec<TimerActor>, sim: &mut SimContext, op: TimerOp) {
     let (which, thread) = match op {
         TimerOp::New => (usize::MAX, 0),
@@ -110,7 +110,7 @@ pub fn step(actors: &mut Vec<TimerActor>, sim: &mut SimContext, op: TimerOp) {
     match op {
         TimerOp::New => {}
         TimerOp::Set { after, .. } => {
-            let given = PlantedFault::shorten(sim.broken, after);
+            let given = PlantedFault::shorten(sim.planted, after);
             let count = sim.threads.on(thread, || timer.expires_after(given));
             sim.model.expect_eq("P2", "waits that setting a timer cancelled", count, pending);
             actor.expiry = Some(sim.due_after(after));
@@ -150,7 +150,7 @@ pub fn wake(actors: &mut [TimerActor], sim: &mut SimContext, id: Id, thread: usi
     false
 }
 
-/// Callbacks that have been called need not be kept; and of the others it can be asked whether they wait.
+/// Compares which callbacks are pending, and forgets those that have been called.
 pub fn observe(actors: &mut Vec<TimerActor>, sim: &mut SimContext) {
     let dropped: Vec<TimerActor> = actors.extract_if(.., |actor| actor.timer().is_none()).collect();
     dropped.into_iter().for_each(|actor| drop_one(actor, None, sim, 0));
@@ -168,16 +168,16 @@ pub fn observe(actors: &mut Vec<TimerActor>, sim: &mut SimContext) {
     }
 }
 
-/// Ends all of them.
+/// Drops all timers.
 pub fn finish(actors: &mut Vec<TimerActor>, sim: &mut SimContext) {
-    // A callback that is called while others go finds no timer any more.
+    // A callback that is called during the drops finds no timer.
     let timers: Vec<_> = actors.iter().map(|actor| lock(&actor.access.slot).take()).collect();
     for (thread, (actor, timer)) in actors.drain(..).zip(timers).enumerate() {
         drop_one(actor, timer, sim, thread);
     }
 }
 
-/// Asks the waits of callbacks whether they are pending.
+/// Compares whether the waits of callbacks are pending.
 fn look(actor: &TimerActor, sim: &mut SimContext) {
     for TimerWait { id, way } in &actor.waits {
         let (TimerWaitKind::Call(handle), Some(item)) = (way, sim.model.get(*id)) else { continue };
@@ -185,9 +185,11 @@ fn look(actor: &TimerActor, sim: &mut SimContext) {
         let is_pending = handle.get().is_some_and(WaitHandle::is_pending);
         match state {
             ModelState::Pending if is_pending => sim.model.still_pending(*id),
-            // It has ended, and its callback waits to be called. After a shutdown that will say how.
+            // It has ended, and its callback is queued. After a shutdown the callback reports how it ended.
             ModelState::Pending if !sim.model.closed => sim.model.ended(*id, Outcome::Fired),
-            ModelState::Ended(_) => sim.model.expect_eq("P2", "a wait that has ended is pending", is_pending, false),
+            ModelState::Ended(_) => {
+                sim.model.expect_eq("P2", "whether a wait that has ended is pending", is_pending, false)
+            }
             _ => {}
         }
     }
@@ -205,7 +207,7 @@ fn call(actor: &mut TimerActor, sim: &mut SimContext, thread: usize, behavior: B
     if actor.waits.len() >= MOST / 2 {
         return;
     }
-    // Who turns the engine in the middle of a cancel has callbacks called of waits that were not all told yet.
+    // A waker that turns the engine during a cancel would run callbacks before the cancel has reported all waits.
     let action = action.filter(|_| !actor.turns());
     let id = begin(actor, sim, "callback", ObservedBy::Calling);
     let handle = SharedWaitHandle::default();
@@ -263,30 +265,30 @@ fn cancel_this(actor: &mut TimerActor, sim: &mut SimContext, thread: usize, wait
     sim.threads.on(thread, || drop(dropped));
 }
 
-/// The model hears that the oldest so many were cancelled.
+/// Informs the model that the oldest `most` waits were cancelled.
 fn cancel_first(actor: &TimerActor, sim: &mut SimContext, most: usize) {
     let pending: Vec<Id> = actor.waits.iter().filter(|wait| is_pending(wait, sim)).map(|wait| wait.id).collect();
     pending.into_iter().take(most).for_each(|id| sim.model.cancelled(id));
 }
 
-/// Whether a wait has not ended: a future that has was woken.
+/// Returns whether a wait has not ended; a future that has ended was woken.
 fn is_pending(wait: &TimerWait, sim: &SimContext) -> bool {
     sim.model.get(wait.id).is_some_and(|item| item.state == ModelState::Pending && item.signals == 0)
 }
 
 fn drop_one(actor: TimerActor, timer: Option<Arc<Timer>>, sim: &mut SimContext, thread: usize) {
-    // One that went before may have left the room that this one had waited for, to find that it was late.
+    // A timer that was dropped before may have left a place to this one, which then found that it was late.
     look(&actor, sim);
     cancel_first(&actor, sim, usize::MAX);
     let TimerActor { waits, .. } = actor;
     sim.threads.on(thread, || drop(timer));
     for TimerWait { id, way } in waits {
         match way {
-            // The model keeps it until it has been called.
+            // The model keeps it until its callback has been called.
             TimerWaitKind::Call(_) => {}
             TimerWaitKind::Future(mut wait, waker, _) => {
                 let polled = sim.threads.on(thread, || wait.as_mut().poll(&mut Context::from_waker(&waker)));
-                sim.model.expect_eq("P2", "a wait of a timer that is gone", polled.is_ready(), true);
+                sim.model.expect_eq("P2", "a wait is ready after its timer was dropped", polled.is_ready(), true);
                 sim.ready.remove(&id);
                 sim.model.forget(id);
             }
@@ -301,12 +303,12 @@ impl TimerActor {
         TimerActor { access, expiry: None, waits: Vec::new(), actions: BTreeMap::new() }
     }
 
-    /// Whether a task that waits for it turns the engine when it is woken.
+    /// Returns whether a task that waits for this timer turns the engine when it is woken.
     fn turns(&self) -> bool {
         self.waits.iter().any(|wait| matches!(wait.way, TimerWaitKind::Future(_, _, Behavior::TurnsEngine)))
     }
 
-    /// The timer, unless a callback has dropped it.
+    /// Returns the timer, unless a callback has dropped it.
     fn timer(&self) -> Option<Arc<Timer>> {
         lock(&self.access.slot).clone()
     }
