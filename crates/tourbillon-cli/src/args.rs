@@ -1,4 +1,4 @@
-//! What can be said on the command line, and what is said of what cannot be.
+//! The command line: its options, their limits, and the errors for bad values.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,37 +22,37 @@ pub(crate) struct TourbillonArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Arms timers of every kind, and counts whether they keep their promises. This is what runs if nothing is said.
+    /// Arms timers of every kind, and counts whether they keep their promises. This is the default command.
     Check(CheckOptions),
-    /// What this machine offers to timers.
+    /// Shows what this machine offers to timers.
     Info(InfoOptions),
 }
 
 #[derive(Args, Clone)]
 pub(crate) struct CheckOptions {
-    /// How long to check.
+    /// How long to check: 200ms to 24h.
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = lasts)]
     pub(crate) lasts: Duration,
-    /// Sleeps pending at a time.
+    /// Number of sleeps pending at a time.
     #[arg(long, value_name = "N", default_value = "100000", value_parser = timers)]
     pub(crate) timers: usize,
-    /// Threads that arm sleeps; one for each core by default, and at least two.
+    /// Number of threads that arm sleeps; one per core by default, and at least two.
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
-    /// Decides what is armed, when, and by which thread. A new one each time by default.
+    /// Decides what is armed, when, and by which thread; a new one each time by default.
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
-    /// Plant a fault that breaks this promise, P1 to P11, to see that it is found.
+    /// Plants a fault that breaks this promise, P1 to P11, to show that the check finds it.
     #[arg(long = "break", value_name = "PROMISE", value_parser = str::parse::<Promise>)]
     pub(crate) broken: Option<Promise>,
-    /// Print one JSON object.
+    /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct InfoOptions {
-    /// Print one JSON object.
+    /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -61,7 +61,7 @@ const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MOST_TIMERS: usize = 10_000_000;
 const MOST_THREADS: usize = 1_024;
-/// What a pending sleep takes here, with its waker and what is noted of it.
+/// Bytes of a pending sleep in a check, with its waker and its record.
 const BYTES_A_TIMER: u64 = 320;
 
 impl CheckOptions {
@@ -69,7 +69,7 @@ impl CheckOptions {
         self.threads.unwrap_or_else(|| machine::cores().max(2))
     }
 
-    /// Not the same twice if nobody chose it.
+    /// Returns the seed; a new one each time by default.
     pub(crate) fn seed(&self) -> u64 {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.seed.unwrap_or_else(|| nanos(now()) % 1_000_000_000)
@@ -89,7 +89,7 @@ fn timers(text: &str) -> Result<usize, String> {
     let needed = timers as u64 * BYTES_A_TIMER;
     match machine::available_memory() {
         Some(available) if needed > available / 2 => Err(format!(
-            "so many take some {}, and this machine has {} to give",
+            "so many timers need about {}, and only {} of memory are available",
             text::bytes(needed),
             text::bytes(available)
         )),
@@ -101,7 +101,7 @@ fn threads(text: &str) -> Result<usize, String> {
     number(text, "threads", MOST_THREADS)
 }
 
-/// From one up.
+/// Parses a number from 1 to `most`.
 fn number(text: &str, what: &str, most: usize) -> Result<usize, String> {
     let limits = || format!("there must be 1 to {} {what}", text::count(most as u64));
     let number: usize = text.replace(['_', ','], "").parse().map_err(|_| limits())?;
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             lasts("10"),
             duration("10").map_err(|error| error.to_string()),
-            "who types no unit is told which there are"
+            "an error for a missing unit lists the units"
         );
     }
 

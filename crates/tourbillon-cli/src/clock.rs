@@ -1,4 +1,4 @@
-//! The independent clock: the kernel's, read directly and never through the engine that is checked.
+//! The independent clocks: those of the kernel, read directly and never through the engine under test.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant as StdInstant};
@@ -15,8 +15,9 @@ pub(crate) enum KernelClock {
     Wall,
 }
 
-/// One moment, as the standard library calls it and as the independent clock does. The standard library does not tell its number, so
-/// the moment is known to lie between two readings. Where it is needed, the side is taken that makes no timer look early that is not.
+/// One moment as a standard `Instant` and as a reading of the monotonic clock. The standard library does not expose its number,
+/// so the moment is only known to lie between two readings; the anchor keeps the earlier one, so that no punctual timer seems
+/// early.
 struct InstantAnchor {
     std: StdInstant,
     /// The reading just before.
@@ -33,11 +34,11 @@ impl KernelClock {
             KernelClock::Boot => ClockId::Boottime,
             KernelClock::Wall => ClockId::Realtime,
         });
-        // None of them is negative on a machine whose clock was set after 1970.
+        // A reading is negative only if the clock was set to before 1970.
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    /// On other systems there is the standard library's.
+    /// Other systems have only the standard library's clock.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn now(self) -> u64 {
         static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
@@ -46,7 +47,7 @@ impl KernelClock {
 }
 
 impl InstantAnchor {
-    /// The closest of some attempts.
+    /// Returns the closest pair of a hundred attempts.
     fn get() -> &'static InstantAnchor {
         static ANCHOR: OnceLock<InstantAnchor> = OnceLock::new();
         ANCHOR.get_or_init(|| {
@@ -60,13 +61,14 @@ impl InstantAnchor {
     }
 }
 
-/// A reading of the monotonic clock.
+/// Returns a reading of the monotonic clock.
 #[inline(always)]
 pub(crate) fn monotonic() -> u64 {
     KernelClock::Monotonic.now()
 }
 
-/// The instant of a reading of the monotonic clock, or some ten nanoseconds later: what is due then must not fire before the reading.
+/// Returns the instant of a reading of the monotonic clock, or up to some ten nanoseconds later: a timer that is due then must
+/// not fire before the reading.
 pub(crate) fn instant_of(reading: u64) -> Instant {
     let anchor = InstantAnchor::get();
     let std = if reading >= anchor.floor {
@@ -77,7 +79,7 @@ pub(crate) fn instant_of(reading: u64) -> Instant {
     Instant::from_std(std)
 }
 
-/// The nanoseconds of a duration; those of a very long one are as many as there can be.
+/// Returns the nanoseconds of a duration, `u64::MAX` at most.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

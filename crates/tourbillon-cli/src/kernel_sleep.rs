@@ -1,14 +1,14 @@
-//! A thread that sleeps in the kernel, with no timer of ours.
+//! Sleeping in the kernel, without any Tourbillon timer.
 
 use crate::clock::monotonic;
 
-/// From now on the kernel adds nothing on purpose to what this thread sleeps, as with the driver's thread.
+/// Sets the timer slack of the calling thread to the minimum, as the driver's thread does.
 pub(crate) fn disable_timer_slack() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 
-/// Sleeps so many nanoseconds, and gives by how many it overslept.
+/// Sleeps for `nanos` nanoseconds, and returns by how many the thread overslept.
 pub(crate) fn oversleep(nanos: u64) -> u64 {
     let due = monotonic() + nanos;
     sleep_until(due);
@@ -19,7 +19,7 @@ pub(crate) fn oversleep(nanos: u64) -> u64 {
 fn sleep_until(due: u64) {
     use rustix::thread::{ClockId, clock_nanosleep_absolute};
     let due = rustix::time::Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as _ };
-    // Interrupted, it wakes up early, which does no harm.
+    // A signal may end the sleep early, which does no harm.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &due);
 }
 

@@ -1,4 +1,4 @@
-//! The command `tourbillon`: see the README of this crate.
+//! The command `tourbillon`; the README of this crate describes it.
 
 mod args;
 mod check;
@@ -16,7 +16,7 @@ use clap::Parser;
 
 use crate::args::{Command, TourbillonArgs};
 
-/// Ends the process by itself: threads that are stuck, which a check may have found, are not waited for.
+/// Exits without waiting for stuck threads, which a check may have found.
 fn main() {
     let cli = TourbillonArgs::parse();
     let status = match cli.command {

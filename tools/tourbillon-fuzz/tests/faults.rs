@@ -1,4 +1,4 @@
-//! Faults that are planted on the command line (`tourbillon-sim --break P1`) are known by their ids.
+//! Tests that planted faults (`tourbillon-sim --break P1`) are parsed by their ids.
 
 use tourbillon_sim::planted_fault::{ALL, PlantedFault};
 

@@ -1,4 +1,4 @@
-//! P6: bad input is answered, and a panic of the user's harms nobody else.
+//! P6: bad input is refused with an error, and a panic in user code affects no other timer.
 
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use super::engines::{DriverStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
-/// What became of the timers beside those that panic.
+/// What happened to the timers, with and without panics.
 #[derive(Default)]
 struct PanicLog {
     told: AtomicU64,
@@ -48,12 +48,12 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
     for (what, _) in answers.iter().filter(|(_, holds)| !holds) {
         findings.complain(Promise::P6, format!("bad input: {what}"));
     }
-    findings.counted(Promise::P6, format!("{} bad inputs answered", answers.len()));
+    findings.counted(Promise::P6, format!("{} bad inputs refused or reported", answers.len()));
     panics(check, &mut findings);
     findings
 }
 
-/// Timers with callbacks and with wakers, of which some panic.
+/// Runs timers with callbacks and with wakers, of which some panic.
 fn panics(check: &CheckRun, findings: &mut Findings) {
     let log = Arc::new(PanicLog::default());
     let engine = engine(check, &log);
@@ -73,25 +73,25 @@ fn panics(check: &CheckRun, findings: &mut Findings) {
     }
     let ended = || log.told.load(SeqCst) + log.panics.load(SeqCst);
     check.reference.wait_limit().wait_for_all(2 * TIMERS, ended);
-    // Those may all have been due at once; this one is due after all panics.
+    // All those may have been due at once; this sleep is due after all panics.
     let _last = started(engine.sleep(Duration::from_millis(1)), &waker_that(false), &log);
     let all = 2 * TIMERS + 1;
     check.reference.wait_limit().wait_for_all(all, ended);
     let [told, panics] = [&log.told, &log.panics].map(|number| number.load(SeqCst));
     findings.expect(told + panics == all, Promise::P6, || {
-        format!("after a panic, {} of {} timers were not told", count(all - told - panics), count(all))
+        format!("after a panic, {} of {} timers were not reported", count(all - told - panics), count(all))
     });
     let reported = || {
         let stats = engine.stats();
         stats.waker_panics + stats.callback_panics
     };
-    // It is written down when the panic has come out of the call.
+    // The engine counts a panic after it has left the callback.
     check.reference.wait_limit().wait_for_all(panics, reported);
     let reported = reported();
     findings.expect(reported == panics, Promise::P6, || {
         format!("{} callbacks and wakers panicked, {} were reported", count(panics), count(reported))
     });
-    let what = format!("{} panics contained, all {} others told", count(panics), count(told));
+    let what = format!("{} panics contained, all {} other timers reported", count(panics), count(told));
     findings.counted(Promise::P6, what);
     engine.shutdown();
 }
@@ -104,7 +104,7 @@ fn started(sleep: Sleep, waker: &Waker, log: &PanicLog) -> Pin<Box<Sleep>> {
     sleep
 }
 
-/// The fault: a driver that a panic takes with it.
+/// Returns an engine; with the planted fault, a panic ends its driver.
 fn engine(check: &CheckRun, log: &Arc<PanicLog>) -> Engine {
     if !check.breaks(Promise::P6) {
         return build(Engine::builder());
@@ -121,21 +121,21 @@ impl PanicLog {
         if panics {
             self.panics.fetch_add(1, SeqCst);
             self.has_panicked.store(true, SeqCst);
-            // Unlike `panic!`, without a word on the terminal.
+            // Unlike `panic!`, this prints nothing.
             resume_unwind(Box::new("planned"));
         }
         self.told.fetch_add(1, SeqCst);
     }
 }
 
-/// Each with what it should not do, and whether it did not.
+/// Returns sentences about failures, each with whether it did not happen.
 fn bad_input() -> Vec<(&'static str, bool)> {
     let rounds = QueueKind::Rounds { tick: Duration::ZERO, slots: 0 };
     let mut answers = vec![
         ("an engine without shards was built", Engine::builder().shards(0).build().is_err()),
-        ("an engine without room was built", Engine::builder().capacity(0).build().is_err()),
+        ("an engine with a capacity of zero was built", Engine::builder().capacity(0).build().is_err()),
         ("a queue without slots was built", Engine::builder().queue(rounds).build().is_err()),
-        ("an interval of no time was given", try_interval(Duration::ZERO).is_err()),
+        ("an interval of zero was accepted", try_interval(Duration::ZERO).is_err()),
     ];
     answers.extend(stale_keys());
     answers.extend(bad_jobs());
@@ -152,22 +152,31 @@ fn stale_keys() -> [(&'static str, bool); 3] {
     [
         ("an item could not be removed", removed),
         ("an item was removed twice", queue.try_remove(&key).is_none()),
-        ("an item that is gone was moved", queue.try_reset(&key, Duration::ZERO).is_none()),
+        ("a removed item was moved", queue.try_reset(&key, Duration::ZERO).is_none()),
     ]
 }
 
 fn bad_jobs() -> Vec<(&'static str, bool)> {
     let engine = build(Engine::builder());
-    // Without threads of its own it is called by the engine; nothing is to run here.
+    // A scheduler without threads is called by the engine; no job runs here.
     let Ok(scheduler) = Scheduler::builder().engine(&engine).threads(0).build() else { return Vec::new() };
     let far = Duration::from_secs(3600);
     let kind = |key, plan: Plan| scheduler.schedule(key, plan, |_| ()).err().map(|error| error.kind);
     vec![
         ("a job was refused", kind("job", Plan::every(far)).is_none()),
-        ("a key was given twice", kind("job", Plan::every(far)) == Some(ScheduleErrorKind::Duplicate)),
-        ("an interval of no time", kind("a", Plan::every(Duration::ZERO)) == Some(ScheduleErrorKind::ZeroInterval)),
-        ("a job that never runs", kind("b", Plan::every(far).times(0)) == Some(ScheduleErrorKind::ZeroTimes)),
-        ("an unknown job was moved", scheduler.reschedule("c", Plan::every(far)) == Err(ScheduleErrorKind::Unknown)),
+        ("a key was accepted twice", kind("job", Plan::every(far)) == Some(ScheduleErrorKind::Duplicate)),
+        (
+            "a plan with an interval of zero was accepted",
+            kind("a", Plan::every(Duration::ZERO)) == Some(ScheduleErrorKind::ZeroInterval),
+        ),
+        (
+            "a plan without runs was accepted",
+            kind("b", Plan::every(far).times(0)) == Some(ScheduleErrorKind::ZeroTimes),
+        ),
+        (
+            "an unknown job was rescheduled",
+            scheduler.reschedule("c", Plan::every(far)) == Err(ScheduleErrorKind::Unknown),
+        ),
         ("an unknown job was removed", !scheduler.remove("c")),
     ]
 }
@@ -181,11 +190,11 @@ fn after_the_end() -> [(&'static str, bool); 4] {
     let timer = Timer::on(&engine);
     timer.expires_after(Duration::from_secs(3600));
     [
-        ("a timer was armed after the end", engine.try_sleep(Duration::ZERO).err() == Some(ArmError::Stopped)),
-        ("a sleep hangs after the end", is_ready && sleep.outcome() == Some(Outcome::Stopped)),
-        ("a wait hangs after the end", timer.wait_blocking() == Outcome::Stopped),
+        ("a timer was armed after the shutdown", engine.try_sleep(Duration::ZERO).err() == Some(ArmError::Stopped)),
+        ("a sleep is pending after the shutdown", is_ready && sleep.outcome() == Some(Outcome::Stopped)),
+        ("a wait is pending after the shutdown", timer.wait_blocking() == Outcome::Stopped),
         (
-            "a named timer was started after the end",
+            "a named timer was started after the shutdown",
             NamedTimers::on(&engine).start("name", Duration::ZERO, |_| ()) == Err(ArmError::Stopped),
         ),
     ]

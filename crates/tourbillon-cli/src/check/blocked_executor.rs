@@ -1,7 +1,7 @@
 //! P11: timers fire while every thread of the executor is blocked.
 //!
-//! Threads that stand for an executor's arm sleeps and then block, all of them, until every waker has been called. They do not look at the
-//! clock meanwhile, and nothing of the engine's runs on them.
+//! The threads of a simulated executor arm sleeps, and then all of them block until every waker has been called. They do not read
+//! the clock meanwhile, and no code of the engine runs on them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -32,7 +32,7 @@ const EACH: u64 = 1_000;
 const LONGEST: Duration = Duration::from_millis(30);
 
 pub(crate) fn run(check: &CheckRun) -> Findings {
-    // The fault: a driver that lives on the executor's thread, which is blocked.
+    // The planted fault: the driver belongs to the executor's thread, which is blocked.
     let builder = Engine::builder();
     let engine = build(if check.breaks(Promise::P11) { builder.driver(Driver::external()) } else { builder });
     let fired = Arc::new(FireCount(AtomicU64::new(0)));
@@ -45,7 +45,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
             let mut random = check.random("blocked", thread);
             scope.spawn(move || {
                 let sleeps = arm(engine, &Waker::from(Arc::clone(fired)), &mut random);
-                // From here on all of them are blocked.
+                // From here on all threads are blocked.
                 blocked.wait();
                 let in_time = check.reference.wait_limit().wait_for_all(all, || fired.0.load(SeqCst));
                 drop(sleeps);
@@ -69,7 +69,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
     findings
 }
 
-/// All wake the same waker.
+/// Arms sleeps that all wake the same waker.
 fn arm(engine: &Engine, waker: &Waker, random: &mut Random) -> Vec<Pin<Box<Sleep>>> {
     let mut sleeps = Vec::new();
     while sleeps.len() < EACH as usize {

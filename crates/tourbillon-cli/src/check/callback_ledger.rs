@@ -1,4 +1,4 @@
-//! Callbacks, each with a ticket: it is told its outcome once. Told twice, or dropped without having been told, it says so.
+//! A ledger of callbacks. Each callback owns a ticket, which records a second call, and a drop without a call.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,26 +11,26 @@ use super::tally::Tally;
 use crate::clock::monotonic;
 use crate::text::count;
 
-/// The ledger of a surface with callbacks, shared by all threads that arm, cancel and call.
+/// The callbacks of a surface, shared by all threads that arm, cancel and call.
 pub(crate) struct CallbackLedger {
     surface: &'static str,
     tally: Mutex<Tally>,
     /// Callbacks that were neither called nor dropped.
     pub(crate) outstanding: AtomicU64,
-    /// What cancels have said that they cancelled.
+    /// Sum of what cancels returned.
     cancels: AtomicU64,
     twice: AtomicU64,
     lost: AtomicU64,
-    /// The fault of P2: some report twice.
-    tells_twice: bool,
+    /// The planted fault of P2: some callbacks are recorded twice.
+    reports_twice: bool,
 }
 
-/// Of one callback.
+/// The ticket of one callback.
 pub(crate) struct CallbackTicket {
-    calls: Arc<CallbackLedger>,
+    ledger: Arc<CallbackLedger>,
     due: u64,
     number: u64,
-    told: AtomicU32,
+    calls_made: AtomicU32,
 }
 
 impl CallbackLedger {
@@ -42,21 +42,21 @@ impl CallbackLedger {
             cancels: AtomicU64::new(0),
             twice: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            tells_twice: check.breaks(Promise::P2),
+            reports_twice: check.breaks(Promise::P2),
         })
     }
 
-    /// For a callback that must not be told `Fired` before `due`.
+    /// Returns a ticket for a callback that must not be called with `Fired` before `due`.
     pub(crate) fn ticket(self: &Arc<Self>, due: u64) -> CallbackTicket {
         self.outstanding.fetch_add(1, SeqCst);
         let number = self.with(|tally| {
             tally.armed += 1;
             tally.armed
         });
-        CallbackTicket { calls: Arc::clone(self), due, number, told: AtomicU32::new(0) }
+        CallbackTicket { ledger: Arc::clone(self), due, number, calls_made: AtomicU32::new(0) }
     }
 
-    /// A cancel said that it has cancelled so many.
+    /// Adds what a cancel returned.
     pub(crate) fn cancelled(&self, many: usize) {
         self.cancels.fetch_add(many as u64, SeqCst);
     }
@@ -65,9 +65,10 @@ impl CallbackLedger {
         f(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// When all is over: everybody has been told once, and as many `Cancelled` as the cancels said.
+    /// Checks at the end that every callback was called once, and that as many were called with `Cancelled` as the cancels
+    /// returned.
     pub(crate) fn close(&self) -> Tally {
-        let [told_twice, lost, cancels, outstanding] =
+        let [called_twice, lost, cancels, outstanding] =
             [&self.twice, &self.lost, &self.cancels, &self.outstanding].map(|number| number.load(SeqCst));
         self.with(|tally| {
             let surface = self.surface;
@@ -76,13 +77,13 @@ impl CallbackLedger {
                     tally.complain(Promise::P2, format!("{surface}: {} {what}", count(number)));
                 }
             };
-            complain(told_twice, "callbacks were told twice how they ended");
-            complain(lost, "callbacks were dropped and never called");
+            complain(called_twice, "callbacks were called twice");
+            complain(lost, "callbacks were dropped without a call");
             complain(outstanding, "callbacks have not been called");
             if tally.cancelled != cancels {
                 let [told, said] = [tally.cancelled, cancels].map(count);
                 let what =
-                    format!("{surface}: cancels said {said}, and {told} callbacks were told that they were cancelled");
+                    format!("{surface}: cancels returned {said}, and {told} callbacks were called with Cancelled");
                 tally.complain(Promise::P2, what);
             }
             tally.balance();
@@ -92,20 +93,20 @@ impl CallbackLedger {
 }
 
 impl CallbackTicket {
-    /// The callback was called.
-    pub(crate) fn tell(&self, outcome: Outcome) {
-        self.tell_once(outcome);
-        if self.calls.tells_twice && self.number % 100 == 7 {
-            self.tell_once(outcome);
+    /// Records the call of the callback.
+    pub(crate) fn called(&self, outcome: Outcome) {
+        self.record(outcome);
+        if self.ledger.reports_twice && self.number % 100 == 7 {
+            self.record(outcome);
         }
     }
 
-    fn tell_once(&self, outcome: Outcome) {
+    fn record(&self, outcome: Outcome) {
         let seen = monotonic();
-        if self.told.fetch_add(1, SeqCst) > 0 {
-            self.calls.twice.fetch_add(1, SeqCst);
+        if self.calls_made.fetch_add(1, SeqCst) > 0 {
+            self.ledger.twice.fetch_add(1, SeqCst);
         }
-        self.calls.with(|tally| {
+        self.ledger.with(|tally| {
             tally.count(outcome);
             if outcome == Outcome::Fired {
                 tally.check(self.due, seen);
@@ -116,9 +117,9 @@ impl CallbackTicket {
 
 impl Drop for CallbackTicket {
     fn drop(&mut self) {
-        if self.told.load(SeqCst) == 0 {
-            self.calls.lost.fetch_add(1, SeqCst);
+        if self.calls_made.load(SeqCst) == 0 {
+            self.ledger.lost.fetch_add(1, SeqCst);
         }
-        self.calls.outstanding.fetch_sub(1, SeqCst);
+        self.ledger.outstanding.fetch_sub(1, SeqCst);
     }
 }

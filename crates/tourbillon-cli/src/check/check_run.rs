@@ -1,4 +1,4 @@
-//! What every part of a run knows: the plan, for how long, and which fault is planted.
+//! What all parts of a run share: the plan, the duration, and the planted fault.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +13,9 @@ use crate::clock::{monotonic, nanos};
 /// One run of the check.
 pub(crate) struct CheckRun {
     pub(crate) seed: u64,
-    /// Timers pending at a time, over all threads.
+    /// Number of timers pending at a time, over all threads.
     pub(crate) timers: usize,
-    /// Threads that arm sleeps.
+    /// Number of threads that arm sleeps.
     pub(crate) threads: usize,
     pub(crate) lasts: Duration,
     pub(crate) reference: Reference,
@@ -26,7 +26,7 @@ pub(crate) struct CheckRun {
     is_over: AtomicBool,
 }
 
-/// So much of the time goes to the part under load. The rest is for what needs a quiet process.
+/// Share of the time for the part under load. The rest is for parts that need a quiet process.
 const LOAD: f64 = 0.7;
 
 impl CheckRun {
@@ -44,12 +44,12 @@ impl CheckRun {
         }
     }
 
-    /// Whether a fault of this kind is to be planted.
+    /// Returns whether the fault that breaks this promise is planted.
     pub(crate) fn breaks(&self, promise: Promise) -> bool {
         self.broken == Some(promise)
     }
 
-    /// The fault that is planted.
+    /// Returns the planted fault.
     pub(crate) fn broken(&self) -> Option<Promise> {
         self.broken
     }
@@ -58,12 +58,12 @@ impl CheckRun {
         Random::of(self.seed, part, thread)
     }
 
-    /// Whether the part under load goes on.
+    /// Returns whether the part under load continues.
     pub(crate) fn is_under_load(&self) -> bool {
         monotonic() < self.load_ends
     }
 
-    /// What is being done, for who watches.
+    /// Sets the current phase, for the progress bar.
     pub(crate) fn set_phase(&self, what: &'static str) {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }

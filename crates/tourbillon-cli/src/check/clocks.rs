@@ -1,7 +1,7 @@
 //! P8: each engine follows the clock that it was built with.
 //!
-//! What an engine's clock shows must lie between two readings of that clock of the kernel. And a timer on it completes no earlier than that
-//! clock shows its deadline. Should somebody set the wall clock meanwhile, nothing is concluded from it.
+//! What an engine's clock shows must lie between two readings of the same kernel clock, and a timer on it completes no earlier
+//! than that clock shows its deadline. If the wall clock is set meanwhile, the fires in question are not judged.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::promise::Promise;
 use crate::clock::{KernelClock, monotonic, nanos};
 use crate::text::{count, time};
 
-/// A clock of the kernel, and an engine that is to follow it.
+/// A kernel clock, and an engine that should follow it.
 struct ClockCase {
     name: &'static str,
     clock: KernelClock,
@@ -49,14 +49,16 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
         readings += seen.readings;
         fires += seen.fires;
         findings.expect(seen.wrong == 0, Promise::P8, || {
-            format!("{name}: {} of {} readings were not that clock's", count(seen.wrong), count(seen.readings))
+            format!("{name}: {} of {} readings came from another clock", count(seen.wrong), count(seen.readings))
         });
         if let Some(by) = seen.early.iter().max() {
-            let what = format!("{name}: {} fires by it were early, one by {}", seen.early.len(), time(*by));
+            let what = format!("{name}: {} fires by this clock were early, one by {}", seen.early.len(), time(*by));
             findings.complain(Promise::P8, what);
         }
         if seen.steps > 0 {
-            findings.skipped.push(format!("{name}: it was set meanwhile, and {} fires not judged", seen.steps));
+            findings
+                .skipped
+                .push(format!("{name}: the clock was set meanwhile, so {} fires were not judged", seen.steps));
         }
         findings.clocks.push(name.to_owned());
     }
@@ -69,7 +71,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
 #[cfg(target_os = "linux")]
 fn cases(check: &CheckRun) -> Vec<ClockCase> {
     use tourbillon::Clock;
-    // The fault: one clock in place of another.
+    // The planted fault: the monotonic clock instead of the wall clock.
     let wall = if check.breaks(Promise::P8) { Clock::monotonic() } else { Clock::wall() };
     let case =
         |name, clock, followed| ClockCase { name, clock, engine: engines::build(Engine::builder().clock(followed)) };
@@ -80,7 +82,7 @@ fn cases(check: &CheckRun) -> Vec<ClockCase> {
     ]
 }
 
-/// There is one clock, and nothing to mistake it for.
+/// There is only one clock.
 #[cfg(not(target_os = "linux"))]
 fn cases(_: &CheckRun) -> Vec<ClockCase> {
     let engine = engines::build(Engine::builder());
@@ -113,7 +115,7 @@ async fn follow(check: &CheckRun, case: &ClockCase, seen: &RefCell<ClockFindings
 }
 
 impl ClockCase {
-    /// By the clock itself where it shows the time of day, else by what is left.
+    /// Waits by the time of day if the clock shows it, else for the duration.
     async fn wait_until(&self, due: u64, duration: Duration) {
         #[cfg(target_os = "linux")]
         if self.clock == KernelClock::Wall {
@@ -124,10 +126,10 @@ impl ClockCase {
         self.engine.sleep(duration).await;
     }
 
-    /// How far it is from the monotonic clock. It changes in steps when the clock is set; the boot-time clock's does when the machine
-    /// is suspended.
+    /// Returns the distance to the monotonic clock. It changes in steps when the wall clock is set, and for the boot-time clock
+    /// when the machine is suspended.
     fn offset(&self) -> i64 {
-        // The largest is the one with the least time between the two readings.
+        // The largest value has the least time between its two readings.
         (0..3).map(|_| self.clock.now().wrapping_sub(monotonic()) as i64).max().unwrap_or(0)
     }
 }

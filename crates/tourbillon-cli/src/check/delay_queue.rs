@@ -1,4 +1,4 @@
-//! The surface `DelayQueue`: items that are inserted, moved, removed, and come out when they have expired, each once.
+//! The surface `DelayQueue`: items are inserted, moved and removed, and come out once when they have expired.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -15,11 +15,11 @@ use super::promise::Promise;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 
-/// Items at a time.
+/// Number of items at a time.
 const ITEMS: usize = 1_000;
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// An item that is in the queue.
+/// An item in the queue.
 struct PendingItem {
     key: Key,
     due: u64,
@@ -29,7 +29,7 @@ struct ChannelWaker(Sender<()>);
 
 impl Wake for ChannelWaker {
     fn wake(self: Arc<Self>) {
-        // Whoever is gone needs no telling.
+        // An error means that the receiver is gone.
         let _ = self.0.send(());
     }
 }
@@ -75,7 +75,7 @@ impl QueueUser {
         self.tally.armed += 1;
     }
 
-    /// An item came out of the queue.
+    /// Checks an item that came out of the queue.
     fn came(&mut self, item: usize) {
         let seen = monotonic();
         match self.items[item].take() {
@@ -83,21 +83,21 @@ impl QueueUser {
                 self.tally.check(due, seen);
                 self.tally.fired += 1;
             }
-            None => self.tally.complain(Promise::P2, "delay queue: an item came that was not in it any more"),
+            None => self.tally.complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
         }
         self.insert(item);
     }
 
-    /// Removes or moves another.
+    /// Removes or moves another item.
     fn disturb(&mut self) {
         let other = self.random.below(ITEMS as u64) as usize;
         let Some(PendingItem { key, due }) = &mut self.items[other] else { return };
         match self.random.below(8) {
             0 => {
-                // It is in the queue as far as we know, so its key must be good.
+                // As far as we know the item is in the queue, so its key must be valid.
                 match self.queue.try_remove(key) {
                     Some(_) => self.tally.cancelled += 1,
-                    None => self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be removed"),
+                    None => self.tally.complain(Promise::P2, "delay queue: a queued item cannot be removed"),
                 }
                 self.items[other] = None;
                 self.insert(other);
@@ -106,7 +106,7 @@ impl QueueUser {
                 let duration = self.random.duration(LONGEST);
                 *due = monotonic() + nanos(duration);
                 if self.queue.try_reset(key, duration).is_none() {
-                    self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be moved");
+                    self.tally.complain(Promise::P2, "delay queue: a queued item cannot be moved");
                 }
             }
             _ => {}

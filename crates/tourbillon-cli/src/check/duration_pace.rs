@@ -1,7 +1,7 @@
-//! How long sleeps are: short enough that there are some hundred thousand fires a second, and longer when the machine cannot keep up.
+//! Chooses how long sleeps are: short enough for some hundred thousand fires a second, and longer if the machine cannot keep up.
 //!
-//! The audit is of what timers promise while their driver is not overloaded (P4), on machines of any size, beside whatever else they
-//! do. So the durations grow when fires come late, and shrink again.
+//! P4 holds while the driver is not overloaded, and the check runs on machines of any size and load. So durations grow when fires
+//! are late, and shrink again.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tourbillon_tools::Random;
 
 use crate::clock::nanos;
 
-/// Of one thread.
+/// The pace of one thread.
 pub(crate) struct DurationPace {
     mean: Duration,
-    /// What the mean is multiplied by.
+    /// Factor on the mean.
     factor: u32,
-    /// The usual lateness of late, in nanoseconds.
+    /// Moving average of the lateness, in nanoseconds.
     late: u64,
     seen: u32,
 }
 
-/// Fires a second, over all threads, on a machine that can.
+/// Fires per second, over all threads, on a machine that is fast enough.
 const RATE: f64 = 400_000.0;
 const SHORTEST: Duration = Duration::from_millis(5);
 const TOO_LATE: u64 = 20_000_000;
@@ -27,13 +27,13 @@ const IN_TIME: u64 = 5_000_000;
 const MOST: u32 = 32;
 
 impl DurationPace {
-    /// For so many timers pending at a time.
+    /// Returns the pace for a number of timers pending at a time.
     pub(crate) fn new(timers: usize) -> DurationPace {
         let mean = Duration::from_secs_f64(timers as f64 / RATE).max(SHORTEST);
         DurationPace { mean, factor: 1, late: 0, seen: 0 }
     }
 
-    /// Mostly up to twice the mean; some are very short.
+    /// Returns a duration, mostly up to twice the mean, sometimes very short.
     pub(crate) fn duration(&self, random: &mut Random) -> Duration {
         if random.one_in(32) {
             return random.duration(Duration::from_micros(100));
@@ -41,7 +41,7 @@ impl DurationPace {
         random.duration(2 * self.mean * self.factor)
     }
 
-    /// A timer was so late.
+    /// Adds the lateness of a fire.
     pub(crate) fn saw(&mut self, late: u64) {
         self.late = self.late - self.late / 64 + late.min(nanos(Duration::from_secs(1))) / 64;
         self.seen += 1;

@@ -1,4 +1,4 @@
-//! Engines that are driven from outside, which is where faults of a driver are planted.
+//! Builds engines, some of them driven by a thread of the check, in which faults of a driver are planted.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,27 +10,27 @@ use super::check_run::CheckRun;
 use super::promise::Promise;
 use crate::clock::monotonic;
 
-/// Whether the driver goes on.
+/// Whether the driver continues.
 #[derive(PartialEq, Eq)]
 pub(crate) enum DriverStep {
     Continue,
     Stop,
 }
 
-/// Between two turns.
+/// Pause between two turns.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// An engine that is as it should be; unless P4 is to be broken: then its driver oversleeps once.
+/// Returns an engine. If P4 is to be broken, its driver oversleeps once.
 pub(crate) fn engine(check: &Arc<CheckRun>, builder: Builder) -> Engine {
     if check.breaks(Promise::P4) { that_oversleeps(check, builder) } else { build(builder) }
 }
 
-/// An engine with its own driver.
+/// Returns an engine with its own driver.
 pub(crate) fn build(builder: Builder) -> Engine {
     builder.build().expect("the system has a thread for the driver")
 }
 
-/// An engine that a thread of ours turns. It ends with the engine, or when `turn` says so.
+/// Returns an engine that a new thread turns until the engine is shut down or `turn` stops.
 pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> DriverStep + Send + 'static) -> Engine {
     let engine = build(builder.driver(Driver::external()));
     thread::spawn({
@@ -44,7 +44,7 @@ pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> DriverSt
     engine
 }
 
-/// Fires what is due, and comes back: under load there is always more.
+/// Fires what is due, in a bounded number of turns: under load there is always more.
 pub(crate) fn turn_all(engine: &Engine) {
     (0..64).any(|_| !engine.turn().more);
 }
@@ -55,7 +55,7 @@ fn that_oversleeps(check: &Arc<CheckRun>, builder: Builder) -> Engine {
     let mut has_slept = false;
     driven(builder, move |engine| {
         if monotonic() > starts && !std::mem::replace(&mut has_slept, true) {
-            // A little longer than would be put down to the machine.
+            // A little longer than the check attributes to the machine.
             check.reference.wait_limit().wait_for(|| false);
             thread::sleep(Duration::from_millis(300));
         }

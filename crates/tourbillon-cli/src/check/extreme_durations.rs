@@ -1,6 +1,7 @@
-//! P5: no cliffs. From zero to more than can be represented, around the powers where other timers wrap, and over a hundred years.
+//! P5: durations from zero to more than can be represented, around the powers of two where other timers wrap, up to a hundred
+//! years.
 //!
-//! In virtual time each timer is looked at a nanosecond before it is due and when it is.
+//! In virtual time, each timer is observed a nanosecond before its deadline and at its deadline.
 
 use std::pin::{Pin, pin};
 use std::sync::mpsc::channel;
@@ -30,11 +31,11 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
     let kinds = many(KINDS.len() as u64, "kind");
     let what =
         format!("{} from 0 ns to 100 years and beyond, in {kinds} of queue, to the nanosecond", count(looked_at));
-    findings.counted(Promise::P5, format!("durations looked at: {what}"));
+    findings.counted(Promise::P5, format!("durations checked: {what}"));
     findings
 }
 
-/// Durations at which something could go wrong: powers of two in nanoseconds and in milliseconds, and their neighbours.
+/// Returns durations at which a timer could fail: powers of two in nanoseconds and milliseconds, and their neighbours.
 fn durations() -> Vec<Duration> {
     let nanosecond = Duration::from_nanos(1);
     let in_nanos = (0..62).map(|power| Duration::from_nanos(1 << power));
@@ -50,7 +51,7 @@ fn durations() -> Vec<Duration> {
 fn in_virtual_time(check: &CheckRun, name: &str, engine: &Engine, findings: &mut Findings) -> u64 {
     let durations = durations();
     let given = |duration: Duration| {
-        // The fault: 32 bits of milliseconds, as other timers have.
+        // The planted fault: 32 bits of milliseconds, as some timers have.
         let bits = u128::from(u32::MAX);
         let cut = Duration::from_millis((duration.as_millis() & bits) as u64);
         if check.breaks(Promise::P5) && duration.as_millis() > bits { cut } else { duration }
@@ -72,7 +73,7 @@ fn in_virtual_time(check: &CheckRun, name: &str, engine: &Engine, findings: &mut
     durations.len() as u64
 }
 
-/// What cannot be represented is never, on every surface; in real time.
+/// Checks in real time that `Duration::MAX` means never on every surface.
 fn never(findings: &mut Findings) -> u64 {
     let engine = build(Engine::builder());
     let _entered = engine.enter();
@@ -95,14 +96,14 @@ fn never(findings: &mut Findings) -> u64 {
         ("timer", told.recv_timeout(Duration::from_millis(20)).is_err()),
     ];
     for (surface, is_pending) in pending {
-        findings.expect(is_pending, Promise::P5, || format!("{surface}: for ever is over"));
+        findings.expect(is_pending, Promise::P5, || format!("{surface}: `Duration::MAX` has ended"));
     }
     let zero = is_ready(pin!(engine.sleep(Duration::ZERO)));
-    findings.expect(zero, Promise::P5, || "sleep: no time at all is not over at once".into());
+    findings.expect(zero, Promise::P5, || "sleep: a duration of zero did not end at once".into());
     pending.len() as u64 + 1
 }
 
 fn is_ready(sleep: Pin<&mut Sleep>) -> bool {
-    // One that has ended is not polled again.
+    // A sleep that has ended is not polled again.
     sleep.is_elapsed() || sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }

@@ -1,10 +1,10 @@
-//! A histogram in letters: a line for each power of two.
+//! Draws a histogram as text, one line for each power of two.
 
 use hdrhistogram::Histogram;
 
 use crate::text::{Paint, count, time};
 
-/// One line: from the end of the one before to here.
+/// One line: the values from the end of the line before up to `up_to`.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct HistogramBucket {
     pub(crate) up_to: u64,
@@ -13,7 +13,7 @@ pub(crate) struct HistogramBucket {
 
 const WIDTH: u64 = 48;
 
-/// Powers of two of microseconds, from the first that has anything in it to the last.
+/// Returns powers of two of microseconds, from the first to the last that is not empty.
 pub(crate) fn buckets(histogram: &Histogram<u64>) -> Vec<HistogramBucket> {
     let mut buckets = Vec::new();
     let (mut from, mut up_to) = (0, 1_000);
@@ -28,12 +28,12 @@ pub(crate) fn buckets(histogram: &Histogram<u64>) -> Vec<HistogramBucket> {
     buckets
 }
 
-/// Lines, the longest with a full bar.
+/// Returns the lines; the largest bucket has a full bar.
 pub(crate) fn lines(histogram: &Histogram<u64>, paint: Paint) -> Vec<String> {
     let buckets = buckets(histogram);
     let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
     let line = |bucket: &HistogramBucket| {
-        // What is there is seen, however little it is.
+        // A bucket that is not empty has a bar of at least one character.
         let length = (bucket.count * WIDTH).div_ceil(most) as usize;
         let bar = format!("{:1$}", "#".repeat(length), WIDTH as usize);
         format!("  < {:>8}  {}  {}", time(bucket.up_to), paint.good(&bar), count(bucket.count))
@@ -41,7 +41,7 @@ pub(crate) fn lines(histogram: &Histogram<u64>, paint: Paint) -> Vec<String> {
     buckets.iter().map(line).collect()
 }
 
-/// "p50 61.0 us, p99 ..., p99.9 ..., max ...".
+/// Formats quantiles: `p50 61.0 us, p99 ..., p99.9 ..., max ...`.
 pub(crate) fn quantiles(histogram: &Histogram<u64>) -> String {
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| time(histogram.value_at_quantile(quantile)));
     format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {}", time(histogram.max()))

@@ -1,7 +1,8 @@
-//! P9: idle is free. With timers pending far ahead no thread of an engine or a runtime wakes up, and arming later ones wakes nobody.
+//! P9: idle is free. With timers pending far ahead, no thread of an engine or a runtime wakes up, and arming later timers wakes
+//! no thread.
 //!
-//! The kernel counts how often a thread has gone to sleep. A thread that is stopped and continued, as by a debugger, can look once in vain, so
-//! a wake-up or two prove nothing; a timer that ticks makes hundreds.
+//! The kernel counts how often a thread has gone to sleep. A thread that is stopped and continued, as by a debugger, may wake up
+//! once, so a wake-up or two prove nothing; a timer that ticks causes hundreds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,16 +31,16 @@ struct ThreadUsage {
     ticks: u64,
 }
 
-/// What was seen while nothing was done, and while later timers were armed.
+/// The usage while nothing was done, and while later timers were armed.
 struct IdleUsage {
     nothing: ThreadUsage,
     arming: ThreadUsage,
 }
 
-/// No more wake-ups than this.
+/// Most wake-ups that are accepted.
 const MAX_WAKE_UPS: u64 = 2;
 const ATTEMPTS: usize = 3;
-/// The kernel counts CPU time of a thread in steps of 10 ms.
+/// The kernel counts the CPU time of a thread in steps of 10 ms.
 const TICK: Duration = Duration::from_millis(10);
 const FAR: Duration = Duration::from_secs(3600);
 const LATER: usize = 10_000;
@@ -54,7 +55,7 @@ pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
     let ours = settled(&before);
     let ticking = check.breaks(Promise::P9).then(|| tick(&engine));
     let lasts = tenth(check.lasts);
-    // What wakes up by itself does so each time.
+    // A thread that wakes up by itself does so in every attempt.
     let attempt = |()| IdleUsage::watch(&engine, &ours, lasts);
     let mut idle = attempt(());
     for _ in 1..ATTEMPTS {
@@ -89,7 +90,7 @@ pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
     findings
 }
 
-/// The threads that have come since, when all of them have gone to sleep for good: on a busy machine that takes a while.
+/// Returns the threads that were started since, once all of them sleep: on a busy machine that takes a while.
 fn settled(before: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut last = None;
     let mut quiet_for = 0;
@@ -107,7 +108,7 @@ fn settled(before: &BTreeSet<u32>) -> BTreeSet<u32> {
 }
 
 impl IdleUsage {
-    /// Does nothing for a while; and then arms timers that are later than what is planned: nobody has to be told.
+    /// Measures the usage while nothing is done, and then while timers are armed that are later than the next wake-up.
     fn watch(engine: &Engine, threads: &BTreeSet<u32>, lasts: Duration) -> IdleUsage {
         let first = ThreadUsage::of(threads);
         thread::sleep(lasts);
@@ -131,14 +132,14 @@ fn armed(engine: &Engine, duration: Duration, slack: Slack) -> Pin<Box<Sleep>> {
     sleep
 }
 
-/// One with a task that waits for a far timer, if this back end works here.
+/// Returns a runtime with a task that waits for a far timer, if this back end works here.
 fn runtime(backend: Backend) -> Option<Runtime> {
     let runtime = Runtime::builder().backend(backend).workers(1).build().ok()?;
     drop(runtime.spawn(tourbillon_rt::time::sleep(FAR)));
     Some(runtime)
 }
 
-/// The fault: a wake-up each millisecond.
+/// The planted fault: a timer that ticks each millisecond.
 fn tick(engine: &Engine) -> Arc<AtomicBool> {
     let is_under_load = Arc::new(AtomicBool::new(true));
     thread::spawn({
@@ -155,14 +156,14 @@ fn tick(engine: &Engine) -> Arc<AtomicBool> {
     is_under_load
 }
 
-/// The ids of all threads of this process.
+/// Returns the ids of all threads of this process.
 fn threads() -> BTreeSet<u32> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return BTreeSet::new() };
     tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 impl ThreadUsage {
-    /// Threads that are gone count no more.
+    /// Returns the usage of the threads that still exist.
     fn of(threads: &BTreeSet<u32>) -> ThreadUsage {
         let uses = threads.iter().filter_map(|thread| {
             let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).ok();
@@ -196,7 +197,7 @@ fn wake_ups(status: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// In user and in kernel mode: the 14th and 15th field, after a name that may have anything in it.
+/// Parses the CPU time in user and in kernel mode: fields 14 and 15, after a name that may contain anything.
 fn ticks(stat: &str) -> Option<u64> {
     let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
     Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)

@@ -1,7 +1,7 @@
-//! Time limits of I/O operations, on each back end that works here: reads from peers that say something now and then.
+//! Time limits of I/O operations on each available back end: reads from peers that write from time to time.
 //!
-//! An operation ends in one of two ways: it timed out, and not early; or it read something, and then every byte that was written comes
-//! out once and in order, whatever timed out in between.
+//! A read times out, not early, or it returns bytes. Every byte that was written arrives once and in order, whatever timed out in
+//! between.
 
 use std::cell::RefCell;
 use std::io;
@@ -77,7 +77,7 @@ async fn write(check: Arc<CheckRun>, connection: usize, stream: TcpStream) -> io
     Ok(())
 }
 
-/// Reads until the peer is gone, with a limit on each read.
+/// Reads until the peer closes the connection, with a limit on each read.
 async fn read(check: Arc<CheckRun>, connection: usize, stream: TcpStream, tally: Rc<RefCell<Tally>>) -> io::Result<()> {
     let mut random = check.random("readers", connection);
     let (mut next, mut buffer) = (0_u8, [0; 16]);

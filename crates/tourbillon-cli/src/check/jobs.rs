@@ -1,4 +1,4 @@
-//! The surface `Scheduler`: jobs under keys, that run once or some times, are removed, or panic.
+//! The surface `Scheduler`: keyed jobs that run once or several times, are removed, or panic.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -18,12 +18,12 @@ use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 use crate::text::{count, many};
 
-/// Who schedules jobs that run once, and keeps the books.
+/// Schedules jobs that run once, and counts how they end.
 struct JobUser<'a> {
     scheduler: &'a Scheduler<u64>,
     log: Arc<RunLog>,
     random: Random,
-    /// Jobs of late, by age.
+    /// Recent jobs, oldest first.
     jobs: VecDeque<TrackedJob>,
     next_key: u64,
     tally: Tally,
@@ -31,12 +31,12 @@ struct JobUser<'a> {
 
 struct TrackedJob {
     key: u64,
-    /// Shared with the job's closure: as long as there is that, the job is not over.
+    /// Shared with the job's closure: the job is over when no other reference is left.
     runs: Arc<AtomicU64>,
     was_removed: bool,
 }
 
-/// What runs have to say.
+/// Counts that all runs share.
 #[derive(Default)]
 struct RunLog {
     checked: AtomicU64,
@@ -47,13 +47,13 @@ struct RunLog {
 }
 
 const LONGEST: Duration = Duration::from_millis(100);
-/// Jobs that repeat, and how often.
+/// Number of repeating jobs, and of the runs of each.
 const REPEATING: u64 = 16;
 const TIMES: u64 = 10;
-/// Of so many of the last jobs one is removed now and then.
+/// Some of the last so many jobs are removed.
 const RECENT: usize = 64;
 
-/// Runs as long as the load does; jobs that are left are stopped.
+/// Runs as long as the load does, and stops the jobs that are left.
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let mut findings = Findings::default();
     let Ok(scheduler) = Scheduler::builder().engine(engine).threads(2).build() else {
@@ -79,7 +79,7 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     findings
 }
 
-/// Jobs with a number of runs; the first run of each panics.
+/// Schedules repeating jobs; the first run of each panics.
 fn repeat(scheduler: &Scheduler<u64>, log: &Arc<RunLog>) {
     for key in 0..REPEATING {
         let interval = Duration::from_micros(500 + 100 * key);
@@ -89,16 +89,16 @@ fn repeat(scheduler: &Scheduler<u64>, log: &Arc<RunLog>) {
             log.repeats.fetch_add(1, SeqCst);
             if run.number() == 1 {
                 log.panics.fetch_add(1, SeqCst);
-                // Unlike `panic!`, without a word on the terminal.
+                // Unlike `panic!`, this prints nothing.
                 resume_unwind(Box::new("planned"));
             }
         };
-        // A job that is refused is missed below.
+        // A refused job is noticed below, where its runs are missing.
         let _ = scheduler.schedule(key, Plan::every(interval).times(TIMES), job);
     }
 }
 
-/// Each has all its runs, the panic notwithstanding.
+/// Checks that each job made all its runs despite its panic.
 fn check_repeats(check: &CheckRun, log: &RunLog, findings: &mut Findings) {
     let all = REPEATING * TIMES;
     check.reference.wait_limit().wait_for_all(all, || log.repeats.load(SeqCst));
@@ -120,7 +120,7 @@ impl<'a> JobUser<'a> {
         }
     }
 
-    /// One more, and perhaps one less.
+    /// Schedules a job, and sometimes removes one.
     fn schedule(&mut self) {
         let duration = self.random.duration(LONGEST);
         let (key, due, runs) = (self.next_key, monotonic() + nanos(duration), Arc::new(AtomicU64::new(0)));
@@ -132,7 +132,7 @@ impl<'a> JobUser<'a> {
             }
         };
         self.next_key += 1;
-        // Every fourth is a future.
+        // Every fourth job is asynchronous.
         let plan = Plan::once(duration);
         let refused = if key % 4 == 0 {
             let job = move |_: Run<u64>| {
@@ -148,7 +148,7 @@ impl<'a> JobUser<'a> {
                 self.tally.armed += 1;
                 self.jobs.push_back(TrackedJob { key, runs, was_removed: false });
             }
-            Some(why) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {why}")),
+            Some(why) => self.tally.complain(Promise::P6, format!("jobs: a job was refused: {why}")),
         }
         if self.random.one_in(4) && !self.jobs.is_empty() {
             let place = self.random.below(self.jobs.len() as u64) as usize;
@@ -157,7 +157,7 @@ impl<'a> JobUser<'a> {
         }
     }
 
-    /// Writes down the oldest jobs that are over, but for so many.
+    /// Counts the oldest jobs that are over, except for the last `keep`.
     fn count_ended(&mut self, keep: usize) {
         while self.jobs.len() > keep && Arc::strong_count(&self.jobs[0].runs) == 1 {
             let Some(job) = self.jobs.pop_front() else { return };
@@ -167,7 +167,7 @@ impl<'a> JobUser<'a> {
                 (runs, _) => {
                     self.tally.fired += 1;
                     if runs > 1 {
-                        self.tally.complain(Promise::P2, format!("jobs: one that was to run once ran {runs} times"));
+                        self.tally.complain(Promise::P2, format!("jobs: a job that runs once ran {runs} times"));
                     }
                 }
             }
@@ -175,14 +175,14 @@ impl<'a> JobUser<'a> {
     }
 
     fn finish(mut self, check: &CheckRun) -> Tally {
-        // No run begins any more, and those that have begun come to their end.
+        // No run begins any more, and the running ones end.
         self.scheduler.stop();
         check.reference.wait_limit().wait_for(|| self.scheduler.stats().running == 0);
         let left = self.scheduler.len() as u64;
         if !self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5)) {
             self.tally.complain(Promise::P2, "jobs: the scheduler did not end");
         }
-        // What is left of them is dropped outside every lock, so it may take a moment.
+        // The scheduler drops jobs outside its locks, so that may take a moment.
         let in_use = || self.jobs.iter().filter(|job| Arc::strong_count(&job.runs) > 1).count() as u64;
         check.reference.wait_limit().wait_for_all(0, in_use);
         self.count_ended(0);

@@ -14,10 +14,10 @@ use super::watchdog::WatchedPart;
 use super::{clocks, delay_queue, engines, jobs, named, timeouts, timers, waits};
 use crate::clock::{KernelClock, monotonic};
 
-/// What runs as long as the load does, and hands in what it found.
+/// A surface, which runs as long as the load does and returns its findings.
 type SurfaceRun = Box<dyn FnOnce(&Arc<CheckRun>) -> Findings + Send>;
 
-/// Starts all surfaces, and waits until each has handed in what it found.
+/// Starts all surfaces, and waits for the findings of each.
 pub(crate) fn run(check: &Arc<CheckRun>, audit: &mut Audit) {
     check.set_phase("all surfaces at once");
     let lasts = Duration::from_nanos(check.load_ends.saturating_sub(monotonic()));
@@ -46,7 +46,7 @@ pub(crate) fn run(check: &Arc<CheckRun>, audit: &mut Audit) {
     parts.into_iter().for_each(|part| audit.take(part.wait(check)));
 }
 
-/// Fewer timers, on engines with the other queues, with other slacks, and with another clock.
+/// Returns plans with fewer timers, for engines with other queues, other slacks, and another clock.
 fn other_plans(check: &CheckRun) -> Vec<SleepPlan> {
     let plan = |surface, engine, clock| SleepPlan {
         surface,

@@ -1,14 +1,14 @@
-//! A small executor for one thread: it runs some futures to their end.
+//! A small executor that runs futures on one thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Wake, Waker};
 
-/// A future that borrows from the thread that runs it.
+/// A future that may borrow from the thread that runs it.
 pub(crate) type LocalTask<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Says which task is to be polled.
+/// Sends the index of its task when it is woken.
 struct TaskWaker {
     index: usize,
     ready: Sender<usize>,
@@ -16,19 +16,19 @@ struct TaskWaker {
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        // Whoever is gone needs no telling.
+        // An error means that the executor has ended.
         let _ = self.ready.send(self.index);
     }
 }
 
-/// Runs all of them, until the last has ended.
+/// Runs all tasks until the last has ended.
 pub(crate) fn run_tasks(tasks: Vec<LocalTask<'_>>) {
     let (tell, ready) = channel();
     let waker = |index| Waker::from(Arc::new(TaskWaker { index, ready: tell.clone() }));
     let mut tasks: Vec<_> = tasks.into_iter().enumerate().map(|(index, task)| Some((task, waker(index)))).collect();
     (0..tasks.len()).for_each(|index| _ = tell.send(index));
     let mut left = tasks.len();
-    // It cannot fail: a sender is here.
+    // `recv` cannot fail, since `tell` is a sender.
     while left > 0
         && let Ok(index) = ready.recv()
     {

@@ -1,4 +1,4 @@
-//! P7: limits are kept, and memory is used again. The allocator of this program counts what this thread asks for.
+//! P7: limits are kept, and memory is reused. This program's allocator counts the allocations of this thread.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -17,9 +17,9 @@ use crate::text::count;
 const CAPACITY: usize = 1_000;
 const AT_ONCE: usize = 1_000;
 const ROUNDS: usize = 100;
-/// Until all that is made once has been made.
+/// Rounds until everything that is allocated once has been allocated.
 const WARM_UP: usize = 20;
-/// One in so many is kept, where that is the fault.
+/// As the planted fault, one timer in so many is kept.
 const KEPT: usize = 10;
 const FAR: Duration = Duration::from_secs(3600);
 
@@ -38,7 +38,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
     findings
 }
 
-/// As many as it may hold, and no more; and one more when one has gone.
+/// Checks that an engine accepts timers up to its capacity, and another one when one was dropped.
 fn capacity(findings: &mut Findings) {
     let engine = build(Engine::builder().capacity(CAPACITY));
     let mut sleeps: Vec<_> = (0..CAPACITY).map_while(|_| engine.try_sleep(FAR).ok()).collect();
@@ -46,12 +46,13 @@ fn capacity(findings: &mut Findings) {
         format!("an engine with a capacity of {CAPACITY} took {}", sleeps.len())
     });
     let refused = engine.try_sleep(FAR).err() == Some(ArmError::Full { capacity: CAPACITY });
-    findings.expect(refused, Promise::P7, || "an engine at its capacity did not say so".into());
+    findings.expect(refused, Promise::P7, || "an engine at its capacity did not return `Full`".into());
     sleeps.pop();
-    findings.expect(engine.try_sleep(FAR).is_ok(), Promise::P7, || "the room of a cancelled timer is not free".into());
+    findings
+        .expect(engine.try_sleep(FAR).is_ok(), Promise::P7, || "the place of a cancelled timer was not freed".into());
 }
 
-/// Arms, moves and cancels, again and again: how many, and whether any memory was asked for.
+/// Arms, resets and cancels timers, and checks that this allocates nothing. Returns the number of timers.
 fn steady_state(check: &CheckRun, queue: QueueKind, findings: &mut Findings) -> u64 {
     let engine = build(Engine::builder().queue(queue));
     let boxed = || Box::pin(engine.sleep(FAR));
@@ -61,7 +62,7 @@ fn steady_state(check: &CheckRun, queue: QueueKind, findings: &mut Findings) -> 
     let mut kept = Vec::with_capacity(leaks);
     let mut round = |number: usize| {
         churn(&engine, &mut sleeps, number);
-        // The fault: what was cancelled is not given back.
+        // The planted fault: cancelled timers are not released.
         for sleep in sleeps.iter_mut().step_by(KEPT) {
             if let Some(fresh) = spare.pop() {
                 kept.push(std::mem::replace(sleep, fresh));
@@ -75,10 +76,7 @@ fn steady_state(check: &CheckRun, queue: QueueKind, findings: &mut Findings) -> 
     let (asked, grown) = (counting_allocator::allocations() - before.0, counting_allocator::in_use() - before.1);
     let pending = engine.stats().pending;
     findings.expect(asked == 0, Promise::P7, || {
-        format!(
-            "{queue:?}: memory was asked for {} times in the steady state, {grown} bytes more are in use",
-            count(asked)
-        )
+        format!("{queue:?}: {} allocations in the steady state, {grown} more bytes in use", count(asked))
     });
     findings
         .expect(pending == 0, Promise::P7, || format!("{queue:?}: {} cancelled timers are pending", count(pending)));

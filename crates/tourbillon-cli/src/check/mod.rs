@@ -1,18 +1,18 @@
-//! `tourbillon check`: does this machine's Tourbillon keep its promises?
+//! `tourbillon check`: does Tourbillon keep its promises on this machine?
 //!
 //! ```text
 //!     load      all surfaces at once, for seven tenths of the time:                          P1 P2 P4 P8
 //!               sleeps  timeouts  deadlines  intervals  waits  delay queue  timers  named  jobs  I/O  queues  clocks
 //!     probes    one after the other, in virtual time or quickly:                             P3 P5 P6 P7 P10 P11
-//!     quiet     exact timers, alone; and nothing at all:                                     P4 P9
+//!     quiet     exact timers without load; and nothing at all:                               P4 P9
 //!
-//!     each part -- Findings --> Audit { a row a promise, a ledger a surface } --> report
+//!     each part -- Findings --> Audit { a row per promise, a tally per surface } --> report
 //! ```
 //!
-//! The clock that decides is the kernel's, read directly. Who judges lateness is a thread that sleeps beside the timers (`reference.rs`).
-//! Every part is watched from outside (`watch.rs`), so that a deadlock is found and not waited for.
+//! Times are compared with the kernel's clock, read directly. Lateness is judged by a reference thread that sleeps beside the
+//! timers (`reference.rs`). A watchdog observes every part (`watchdog.rs`), so that a deadlock is reported and not waited for.
 //!
-//! With `--break` one fault is planted in what the audit looks at, never in what it concludes.
+//! `--break` plants one fault in what the audit observes, never in its conclusions.
 
 mod audit;
 mod bad_input_and_panics;
@@ -66,7 +66,7 @@ use self::watchdog::WatchedPart;
 use crate::args::CheckOptions;
 use crate::machine::Usage;
 
-/// Runs the check, prints what it found, and gives the exit status.
+/// Runs the check, prints the report, and returns the exit status.
 pub(crate) fn run(options: &CheckOptions) -> u8 {
     let before = Usage::now();
     let check =
@@ -89,14 +89,14 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
 
 type Probe = fn(&Arc<CheckRun>) -> Findings;
 
-/// What needs a quiet process, or takes next to no time. With the promise that is broken if it never ends.
+/// Returns the parts that need a quiet process or take little time, each with the promise that it breaks if it never ends.
 fn probes() -> Vec<(&'static str, Promise, Probe)> {
     let mut probes: Vec<(&'static str, Promise, Probe)> = vec![
         ("order", Promise::P3, |check| order::run(check)),
         ("extreme durations", Promise::P5, |check| extreme_durations::run(check)),
         ("bad input and panics", Promise::P6, |check| bad_input_and_panics::run(check)),
         ("memory", Promise::P7, |check| memory_bounds::run(check)),
-        ("callbacks that call back", Promise::P10, |check| reentry::run(check)),
+        ("callbacks that use the engine", Promise::P10, |check| reentry::run(check)),
         ("blocked executors", Promise::P11, |check| blocked_executor::run(check)),
         ("lateness, alone", Promise::P4, |check| quiet_lateness::run(check, &engines::build(Engine::builder()))),
     ];

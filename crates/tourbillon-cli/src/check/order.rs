@@ -1,6 +1,6 @@
-//! P3: within one shard timers fire in the order of their deadlines, and equal ones in the order in which they were armed.
+//! P3: within one shard, timers fire in the order of their deadlines, and equal ones in the order in which they were armed.
 //!
-//! In virtual time, so that nothing else decides; for each kind of queue.
+//! It runs in virtual time, so that the order depends on nothing else, and for each kind of queue.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use super::engines::build;
 use super::promise::Promise;
 use crate::text::count;
 
-/// Every kind, with a name.
+/// Every kind of queue, with its name.
 pub(crate) const KINDS: [(&str, QueueKind); 4] = [
     ("wheel", QueueKind::Wheel),
     ("heap", QueueKind::Heap),
@@ -27,7 +27,7 @@ pub(crate) const KINDS: [(&str, QueueKind); 4] = [
 
 const TIMERS: usize = 10_000;
 
-/// Writes its number down when it fires.
+/// A waker that logs its number.
 struct OrderWaker {
     number: usize,
     log: Arc<Mutex<Vec<usize>>>,
@@ -55,7 +55,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
             );
         }
         findings.expect(fired.len() == expected.len(), Promise::P3, || {
-            format!("{name}: {} fired of {}", fired.len(), expected.len())
+            format!("{name}: {} of {} timers fired", fired.len(), expected.len())
         });
     }
     findings.counted(Promise::P3, format!("{} fires in {} kinds of queue, all in order", count(fires), KINDS.len()));
@@ -65,7 +65,8 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
     findings
 }
 
-/// Arms timers with few different deadlines, cancels some, and lets time pass: who fired, and who should have.
+/// Arms timers with few different deadlines, cancels some, and lets time pass. Returns the timers that fired, and the expected
+/// ones.
 fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<usize>, Vec<usize>) {
     let log = Arc::new(Mutex::new(Vec::with_capacity(TIMERS)));
     let mut durations: Vec<Duration> = (0..TIMERS).map(|_| duration(random)).collect();
@@ -87,7 +88,7 @@ fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<
             *sleep = None;
         }
     }
-    // Stable: equal ones stay as they were armed.
+    // The sort is stable: equal deadlines keep the order of arming.
     expected.sort_by_key(|number| told[*number]);
     while engine.stats().pending > 0 {
         engine.advance(random.duration(Duration::from_millis(200)));
@@ -96,7 +97,7 @@ fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<
     (fired, expected)
 }
 
-/// Often equal, sometimes close together, sometimes far.
+/// Returns a duration that is often equal to others, sometimes close, sometimes far.
 fn duration(random: &mut Random) -> Duration {
     match random.below(3) {
         0 => Duration::from_millis(1 + random.below(50)),

@@ -1,4 +1,4 @@
-//! How far the check is: a bar on the terminal, and nothing where there is none.
+//! A progress bar, which is hidden if standard error is not a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::check_run::CheckRun;
 use crate::clock::{monotonic, nanos};
 
-/// Takes the bar away when it is dropped. The stage must be over by then.
+/// Removes the bar when it is dropped. The run must be over by then.
 pub(crate) struct ProgressGuard(Option<JoinHandle<()>>);
 
 const STEPS: u64 = 1_000;
 
-/// Moves with time until the stage is over. The check ends when it ends, so the bar waits just before its own end.
+/// Shows a bar that moves with time until the run is over. It stops just before its end if the check takes longer.
 pub(crate) fn show(check: &Arc<CheckRun>, wanted: bool) -> ProgressGuard {
     if !wanted || !std::io::stderr().is_terminal() {
         return ProgressGuard(None);
@@ -40,7 +40,7 @@ pub(crate) fn show(check: &Arc<CheckRun>, wanted: bool) -> ProgressGuard {
 impl Drop for ProgressGuard {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // It has nothing to say.
+            // The thread returns nothing, and a panic of it does not matter.
             let _ = thread.join();
         }
     }

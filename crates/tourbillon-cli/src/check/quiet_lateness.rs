@@ -1,4 +1,4 @@
-//! P4, alone: how late exact timers are on this machine when the engine has nothing else to do.
+//! P4 without load: how late exact timers are when the engine has nothing else to do.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -12,17 +12,17 @@ use super::check_run::CheckRun;
 use super::tally::{Tally, histogram};
 use crate::clock::{monotonic, nanos};
 
-/// Reads the clock when it is called.
+/// A waker that sends the time of its call.
 struct Stamp(Sender<u64>);
 
 impl Wake for Stamp {
     fn wake(self: Arc<Self>) {
-        // Whoever is gone needs no telling.
+        // An error means that the receiver is gone.
         let _ = self.0.send(monotonic());
     }
 }
 
-/// One sleep after the other.
+/// Runs one sleep after the other.
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let mut random = check.random("quiet", 0);
     let (mut tally, mut late) = (Tally::new("sleeps, alone"), histogram());

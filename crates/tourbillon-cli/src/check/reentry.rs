@@ -1,7 +1,7 @@
-//! P10: callbacks, wakers and destructors may do whatever they like, and are not called inside the call that arms.
+//! P10: callbacks, wakers and destructors may call the engine, and none is called inside a call that arms.
 //!
-//! All of them arm, cancel, count and set timers of the same engine from where they are called. Under a lock of the engine's that would
-//! never come back, and the watch that is kept on every part of the check would say so.
+//! All of them arm, cancel, count and set timers of the same engine. If the engine called one of them under a lock, that would
+//! deadlock, and the watchdog of this part would report it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,20 +17,20 @@ use super::engines::{DriverStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
-/// What the user's code does, wherever it is called.
+/// What the callbacks, wakers and destructors do.
 struct ReentrantUser {
     engine: Engine,
     timer: Timer,
     named: NamedTimers,
-    /// The fault: a lock that is held while callbacks are called, and taken to arm.
+    /// The planted fault: a lock that is held during callbacks, and taken to arm.
     gate: Option<Arc<Mutex<()>>>,
     called: AtomicU64,
     dropped: AtomicU64,
-    /// Called while this thread was arming.
+    /// Calls that came while this thread was arming.
     inside: AtomicU64,
 }
 
-/// Meddles when it is woken, and when it is dropped.
+/// Calls the engine when it is woken and when it is dropped.
 struct ReentrantWaker(Arc<ReentrantUser>);
 
 thread_local! {
@@ -89,7 +89,7 @@ impl ReentrantUser {
         Arc::new(ReentrantUser { engine, timer, named, gate, called, dropped, inside })
     }
 
-    /// Arms something: nothing of the user's is to be called in it.
+    /// Arms a timer, and marks that no user code may be called meanwhile.
     fn arming<T>(&self, arm: impl FnOnce() -> T) -> T {
         let _held = self.gate.as_ref().map(|gate| gate.lock().unwrap_or_else(PoisonError::into_inner));
         let before = IS_ARMING.replace(true);
@@ -105,7 +105,7 @@ impl ReentrantUser {
         self.use_engine();
     }
 
-    /// Arms, sets, starts, counts and cancels.
+    /// Arms, sets, starts, counts and cancels timers.
     fn use_engine(&self) {
         let mut sleep = Box::pin(self.engine.sleep(FAR));
         let _ = self.arming(|| sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())));
@@ -124,7 +124,7 @@ impl ReentrantUser {
         findings.expect(all, Promise::P10, || format!("only {} of {} were called", count(called), count(3 * EACH)));
         findings.expect(inside == 0, Promise::P10, || format!("{} were called inside a call that arms", count(inside)));
         let what = format!(
-            "{} callbacks and wakers and {} destructors armed, cancelled and counted from inside, none stuck",
+            "{} callbacks and wakers and {} destructors armed, cancelled and counted timers, none stuck",
             count(called),
             count(dropped)
         );

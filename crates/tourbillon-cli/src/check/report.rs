@@ -1,4 +1,4 @@
-//! What is printed at the end: a table for people, or one JSON object for programs.
+//! The report: a table for people, or one JSON object for programs.
 
 use hdrhistogram::Histogram;
 
@@ -18,13 +18,13 @@ pub(crate) struct CheckReport<'a> {
     pub(crate) used: Usage,
 }
 
-/// So many complaints of a promise are printed; all of them are counted.
+/// Most complaints of a promise that are printed; all of them are counted.
 const SHOWN: usize = 4;
 
 impl CheckReport<'_> {
     pub(crate) fn print(&self) {
         let text = if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) };
-        // Whoever has closed the pipe does not want to read it.
+        // An error means that the reader has closed the pipe.
         use std::io::Write;
         let _ = writeln!(std::io::stdout(), "{text}");
     }
@@ -41,7 +41,7 @@ impl CheckReport<'_> {
         lines.join("\n")
     }
 
-    /// The ledger of each surface.
+    /// Formats the tally of each surface.
     fn surfaces(&self, paint: Paint) -> Vec<String> {
         let head = format!("{:28}{:>13}{:>13}{:>13}{:>11}", "surface", "armed", "fired", "cancelled", "stopped");
         let line = |tally: &Tally| {
@@ -62,9 +62,10 @@ impl CheckReport<'_> {
             vec![paint.strong("lateness under load (adaptive slack), from the deadline to the call of the waker")];
         lines.extend(histogram_text::lines(&total.lateness, paint));
         lines.push(format!("  {}", histogram_text::quantiles(&total.lateness)));
-        lines.push(format!("alone, exact: {}", histogram_text::quantiles(&self.audit.quiet)));
+        lines.push(format!("without load, exact: {}", histogram_text::quantiles(&self.audit.quiet)));
         let floor = self.check.reference.oversleep();
-        lines.push(format!("a thread that just sleeps, meanwhile: {}", histogram_text::quantiles(&floor)));
+        lines
+            .push(format!("a thread that only sleeps in the kernel, meanwhile: {}", histogram_text::quantiles(&floor)));
         lines.push(String::new());
         lines
     }
@@ -91,16 +92,16 @@ impl CheckReport<'_> {
             lines.push(paint.good("All promises kept."));
         } else {
             lines.push(paint.bad("A promise is broken."));
-            lines.push(format!("The same plan again: {}", self.command()));
+            lines.push(format!("To repeat the plan: {}", self.command()));
             lines.push(
-                "(The seed decides what is armed, when and by which thread; when threads run is up to the machine.)"
+                "(The seed decides what is armed, when and by which thread; the machine decides when threads run.)"
                     .into(),
             );
         }
         lines
     }
 
-    /// What to type to have the same plan again.
+    /// Returns the command that repeats the plan.
     fn command(&self) -> String {
         let check = self.check;
         let broken = check.broken().map_or(String::new(), |promise| format!(" --break {promise}"));

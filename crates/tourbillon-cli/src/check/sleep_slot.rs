@@ -1,8 +1,8 @@
-//! One sleep of a thread that has many, and who is told when it fires.
+//! One of the many sleeps of a thread, and the record of its wake-up.
 //!
-//! The waker reads the clock on the thread that drives, at the moment of the call. So a timer that fires early is seen to do so, however long
-//! it takes until the thread that armed it looks. That reading belongs to *this* timer only if no wake-up of an earlier one in the
-//! same slot can still be on its way. Hence a slot takes a new note after a timer whose wake-up it has not seen.
+//! The waker reads the clock on the driver's thread at the moment of the call, so an early fire is noticed however late the
+//! arming thread looks. The reading belongs to *this* timer only if no wake-up of an earlier timer in the same slot can still be
+//! under way. So a slot takes a new record after a timer whose wake-up it has not seen.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use tourbillon::time::Sleep;
 
 use crate::clock::KernelClock;
 
-/// A place for one sleep after the other.
+/// A slot for one sleep after the other.
 pub(crate) struct SleepSlot {
     pub(crate) sleep: Pin<Box<Sleep>>,
-    /// Not to complete before this: counted from a reading before it was made.
+    /// The sleep must not complete before this, which is counted from a reading before its creation.
     pub(crate) due: u64,
-    /// The engine's own deadline is not later than this: counted from a reading after it was armed. Between the two the thread may have
-    /// lost its core.
+    /// The engine's deadline is not later than this, which is counted from a reading after arming. The thread may have been
+    /// preempted between the two.
     pub(crate) due_by: u64,
-    /// How late it may be on purpose.
+    /// The slack of the sleep, in nanoseconds.
     pub(crate) slack: u64,
-    /// Whether it is one of those whose lateness is in the histogram.
+    /// Whether its lateness goes into the histogram.
     pub(crate) is_adaptive: bool,
     pub(crate) is_armed: bool,
-    /// Its deadline was moved: the reading of the waker may be that of the old one.
+    /// Whether its deadline was moved, so that the waker may have been called for the old one.
     pub(crate) was_moved: bool,
     record: Arc<WakeRecord>,
     waker: Waker,
 }
 
-/// Remembers when the waker was called, and says which slot it was.
+/// The waker's record: when it was called, and for which slot.
 struct WakeRecord {
     index: u32,
     clock: KernelClock,
-    /// Zero: it was not.
+    /// Zero if it was not called.
     woken_at: AtomicU64,
     ready: Sender<u32>,
 }
 
 impl SleepSlot {
-    /// With a sleep that is not armed.
+    /// Returns a slot with a sleep that is not armed.
     pub(crate) fn new(index: u32, clock: KernelClock, ready: Sender<u32>, sleep: Sleep) -> SleepSlot {
         let record = Arc::new(WakeRecord { index, clock, woken_at: AtomicU64::new(0), ready });
         SleepSlot {
@@ -63,13 +63,13 @@ impl SleepSlot {
         self.sleep.as_mut().poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// When its waker was called, if that is known for sure to have been for this timer.
+    /// Returns when its waker was called, if that was certainly for this timer.
     pub(crate) fn woken_at(&self) -> Option<u64> {
         let woken_at = self.record.woken_at.load(Ordering::Acquire);
         (woken_at != 0 && !self.was_moved).then_some(woken_at)
     }
 
-    /// Makes it ready for the next sleep.
+    /// Prepares the slot for the next sleep.
     pub(crate) fn clear(&mut self) {
         if self.woken_at().is_some() {
             self.record.woken_at.store(0, Ordering::Release);
@@ -89,7 +89,7 @@ impl Wake for WakeRecord {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken_at.store(self.clock.now(), Ordering::Release);
-        // Whoever is gone needs no telling.
+        // An error means that the thread has ended.
         let _ = self.ready.send(self.index);
     }
 }

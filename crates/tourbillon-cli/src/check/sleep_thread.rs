@@ -1,8 +1,8 @@
-//! One thread with many sleeps: it arms, moves, cancels and hands over, and settles what has fired.
+//! One thread with many sleeps: it arms, moves, cancels and hands them over, and checks those that have fired.
 //!
-//! A sleep that fires is compared with the independent clock: `now` is read before the timer is made, so the engine's own deadline
-//! is at least `now + duration`; and read again in the waker, after the engine has fired it. A timer that is on time is never
-//! found early, and one that is early by more than those few instructions is found.
+//! A fire is compared with the independent clock. `now` is read before the timer is created, so the engine's deadline is at least
+//! `now + duration`; and again in the waker, after the engine has fired the timer. So a punctual timer is never found early, and
+//! a timer that is early by more than those few instructions is found.
 
 use std::pin::Pin;
 use std::sync::Barrier;
@@ -25,7 +25,7 @@ use super::stall_detector::StallDetector;
 use super::tally::Tally;
 use crate::clock::nanos;
 
-/// One thread.
+/// One thread and its sleeps.
 pub(crate) struct SleepThread<'a> {
     pub(super) check: &'a CheckRun,
     pub(super) plan: &'a SleepPlan,
@@ -34,16 +34,16 @@ pub(crate) struct SleepThread<'a> {
     overdue: StallDetector,
     pub(super) slots: Vec<SleepSlot>,
     ready: Receiver<u32>,
-    /// Sleeps that others give to this thread, and where it gives its own.
+    /// Sleeps that another thread hands to this one, and the channel to the next thread.
     inbox: Receiver<Pin<Box<Sleep>>>,
     pub(super) neighbour: Sender<Pin<Box<Sleep>>>,
     pub(super) tally: Tally,
     pub(super) moves: u64,
 }
 
-/// How often a thread looks for what has fired.
+/// How often a thread looks for sleeps that have fired.
 const LOOK: Duration = Duration::from_millis(1);
-/// The adaptive slack, and what is added to it by reading the clock.
+/// The adaptive slack, and the error of reading the clock.
 const ADAPTIVE: Duration = Duration::from_millis(2);
 const COARSE: Duration = Duration::from_millis(1);
 
@@ -73,7 +73,7 @@ impl<'a> SleepThread<'a> {
         }
     }
 
-    /// What it counted, and how often it moved a deadline.
+    /// Runs the thread. Returns its tally, and how often it moved a deadline.
     pub(crate) fn run(mut self, meeting: &Barrier) -> (Tally, u64) {
         for index in 0..self.slots.len() {
             if !self.check.is_under_load() {
@@ -89,7 +89,7 @@ impl<'a> SleepThread<'a> {
             self.inbox.try_iter().enumerate().for_each(|(place, sleep)| drop_elsewhere(place, sleep));
         }
         self.drain();
-        // Nobody hands anything over any more, so what is in the inbox is all.
+        // No thread hands over sleeps any more, so the inbox is complete.
         meeting.wait();
         self.inbox.try_iter().for_each(drop);
         if meeting.wait().is_leader() {
@@ -100,10 +100,10 @@ impl<'a> SleepThread<'a> {
         (self.tally, self.moves)
     }
 
-    /// Settles what has fired. `then` is what comes after. If nothing has, it lets some time pass: were it to wait for the channel, every
-    /// waker would have to wake this thread, on the driver's time, which costs more than all else that a driver does.
+    /// Checks the sleeps that have fired, and calls `then` for each. If none has, it sleeps for a while: if it waited for the
+    /// channel instead, every waker would have to wake this thread, at a high cost for the driver.
     fn look(&mut self, mut then: impl FnMut(&mut Self, usize)) {
-        // So many at most before somebody looks at the time again.
+        // A bound on the sleeps before the caller reads the clock again.
         for looked_at in 0..1024 {
             let Ok(index) = self.ready.try_recv() else {
                 if looked_at == 0 {
@@ -119,13 +119,13 @@ impl<'a> SleepThread<'a> {
         }
     }
 
-    /// Arms the sleep of a slot anew.
+    /// Arms the sleep of a slot again.
     pub(super) fn arm(&mut self, index: usize) {
         let (slack, late, is_adaptive) = self.slack();
-        // One that is over before it is armed is not armed, so it takes another: longer, should the machine be slow.
+        // A sleep that is over before its first poll was never armed. Then a longer one is tried.
         for attempt in 0..16 {
             let duration = self.pace.duration(&mut self.random) + Duration::from_micros((1 << attempt) - 1);
-            // The fault: the audit is told of more.
+            // The planted fault: the audit expects a longer duration.
             let is_short = self.check.breaks(Promise::P1) && self.random.one_in(100);
             let told = if is_short { duration + Duration::from_secs(1) } else { duration };
             let before = self.plan.clock.now();
@@ -147,7 +147,7 @@ impl<'a> SleepThread<'a> {
         }
     }
 
-    /// What is said of a timer. Exact and precise ones cost a wake-up each, so they are few.
+    /// Returns a random slack. Exact and precise timers cost a wake-up each, so they are few.
     fn slack(&mut self) -> (Slack, Duration, bool) {
         let kind = if self.plan.slacks == Slacks::Mixed { self.random.below(32) } else { 31 };
         match kind {
@@ -158,7 +158,7 @@ impl<'a> SleepThread<'a> {
         }
     }
 
-    /// A sleep has ended: how, and was it on time?
+    /// Counts a sleep that has ended, and checks its time.
     pub(super) fn settle(&mut self, index: usize) {
         let (slot, tally) = (&mut self.slots[index], &mut self.tally);
         let outcome = slot.sleep.outcome().unwrap_or(Outcome::Fired);
@@ -168,7 +168,7 @@ impl<'a> SleepThread<'a> {
         if outcome == Outcome::Fired {
             tally.check(slot.due, seen);
         }
-        // When nobody knows when the waker was called, or whether for this, nobody knows how late it was.
+        // Lateness is known only if the waker was called for this timer at a known time.
         if let Some(woken_at) = woken_at {
             let latest = slot.due_by.saturating_add(slot.slack);
             if self.overdue.is_stall(&self.check.reference, latest, woken_at) {
@@ -186,7 +186,7 @@ impl<'a> SleepThread<'a> {
         slot.clear();
     }
 
-    /// Waits until nothing is overdue that was due when the load ended, as long as anything fires.
+    /// Waits until no sleep is overdue that was due when the load ended, as long as any fires.
     fn drain(&mut self) {
         let now = self.plan.clock.now();
         let is_overdue = |slot: &SleepSlot| slot.is_armed && slot.due + slot.slack < now;
@@ -204,7 +204,7 @@ impl<'a> SleepThread<'a> {
         }
     }
 
-    /// After the shutdown each must have ended.
+    /// Checks after the shutdown that every sleep has ended.
     fn finish(&mut self) {
         for index in 0..self.slots.len() {
             if !self.slots[index].is_armed {

@@ -1,23 +1,23 @@
-//! Whether a timer that was late was *stalled*, or its driver had too much to do.
+//! Decides whether a late timer was *stalled*, or its driver was overloaded.
 //!
-//! A driver with more to do than it has time for is late, and P4 says nothing of it. But it goes on: it fires one timer after the other, in order. So
-//! a timer that is overdue for a second was stalled if, for that second,
+//! P4 does not cover an overloaded driver. But such a driver still fires one timer after the other, in order. So a timer that is
+//! overdue for a second was stalled if, for that second,
 //!
-//! - nothing fired at all in its shard, and meanwhile the [reference](super::reference) woke up again and again: the driver overslept; or
-//! - timers with later deadlines had fired in its shard already: it was forgotten. That is so on any machine, however busy.
+//! - no timer fired in its shard, and the [reference](super::reference) woke up again and again: the driver overslept; or
+//! - timers with later deadlines had already fired in its shard: the timer was forgotten, however busy the machine was.
 
 use std::collections::VecDeque;
 
 use super::reference::{Reference, STALL};
 
-/// What has fired so far of the timers of one thread, which are all in one shard.
+/// What has fired so far of the timers of one thread, which all belong to one shard.
 #[derive(Default)]
 pub(crate) struct StallDetector {
     /// When the last waker was called.
     last: u64,
-    /// The latest deadline of all that have fired.
+    /// The latest deadline of all timers that have fired.
     reached: u64,
-    /// What was reached when, now and then, for some seconds.
+    /// Values of `reached` over the last seconds.
     samples: VecDeque<Sample>,
 }
 
@@ -31,7 +31,7 @@ const EVERY: u64 = STALL / 10;
 const KEPT: usize = 600;
 
 impl StallDetector {
-    /// A timer has fired, and its waker was called then.
+    /// Notes that a timer fired, and when its waker was called.
     #[inline]
     pub(crate) fn fired(&mut self, due: u64, at: u64) {
         self.last = self.last.max(at);
@@ -44,8 +44,8 @@ impl StallDetector {
         }
     }
 
-    /// Whether a timer that was to fire at `due` at the latest, and did so only at `at`, was stalled. To be asked before it is said to
-    /// have [`fired`](Overdue::fired).
+    /// Returns whether a timer that should have fired by `due` and fired at `at` was stalled. Must be called before
+    /// [`fired`](StallDetector::fired) for that timer.
     #[inline]
     pub(crate) fn is_stall(&self, reference: &Reference, due: u64, at: u64) -> bool {
         at.saturating_sub(due) >= STALL && self.is_driver_to_blame(reference, due, at)
@@ -69,14 +69,14 @@ mod tests {
     fn p4_a_driver_that_is_busy_is_no_stall_and_one_that_sleeps_is() {
         let reference = Reference::that_woke_at((0..5_000).map(|n| 2 * n * MS));
         let mut overdue = StallDetector::default();
-        // More and more behind, but at it all the time.
+        // A driver that is further and further behind, but busy all the time.
         (0..4_000).for_each(|n| overdue.fired(n * MS / 2, n * MS));
         assert!(!overdue.is_stall(&reference, 2_000 * MS, 4_000 * MS));
-        // And then nothing.
+        // From then on nothing fires.
         assert!(!overdue.is_stall(&reference, 2_000 * MS, 4_900 * MS));
         assert!(overdue.is_stall(&reference, 2_000 * MS, 5_100 * MS));
-        let nobody_ran = Reference::that_woke_at([0, 6_000 * MS].into_iter());
-        assert!(!overdue.is_stall(&nobody_ran, 2_000 * MS, 5_100 * MS));
+        let nothing_ran = Reference::that_woke_at([0, 6_000 * MS].into_iter());
+        assert!(!overdue.is_stall(&nothing_ran, 2_000 * MS, 5_100 * MS));
     }
 
     #[test]

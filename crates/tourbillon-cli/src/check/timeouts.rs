@@ -1,4 +1,4 @@
-//! The surfaces `timeout`, `Deadline` and `interval`: tasks that wait for what never comes, or comes first.
+//! The surfaces `timeout`, `Deadline` and `interval`: tasks that wait for a future that is never ready, or ready first.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -15,10 +15,10 @@ use super::local_executor::{LocalTask, run_tasks};
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 
-/// Tasks of each of the three.
+/// Number of tasks of each surface.
 const TASKS: usize = 16;
 const LONGEST: Duration = Duration::from_millis(20);
-/// Longer than a run: it is cancelled.
+/// Longer than a run, so that the timer is cancelled.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 const MISSED: [MissedTickBehavior; 3] =
     [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip];
@@ -55,7 +55,7 @@ async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ran
                 fired(tally, before + nanos(duration));
             }
             1 => {
-                // What comes first: the timeout is cancelled.
+                // The sleep ends first, which cancels the timeout.
                 if timeout(FAR, sleep(duration)).await.is_ok() {
                     fired(tally, before + nanos(duration));
                     ended(tally, Outcome::Cancelled);
@@ -75,7 +75,7 @@ async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ran
                 fired(tally, before + nanos(duration));
             }
             _ => {
-                // Dropped before its time.
+                // The timeout is dropped before its deadline.
                 if try_timeout(FAR, sleep(duration)).is_ok() {
                     ended(tally, Outcome::Cancelled);
                 }
@@ -88,7 +88,7 @@ async fn with_deadlines(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ra
     while check.is_under_load() {
         let [outer, inner] = [(); 2].map(|()| random.duration(LONGEST));
         let before = monotonic();
-        // The inner one never outlives the outer one, whatever it asks for.
+        // The inner scope never outlives the outer one, whatever its duration.
         let nested = async { Deadline::after(inner).scope(pending::<()>()).await };
         let _ = Deadline::after(outer).scope(nested).await;
         fired(tally, before + nanos(outer.min(inner)));
@@ -101,12 +101,12 @@ async fn with_intervals(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ra
         let before = monotonic();
         let mut interval = interval(period);
         interval.set_missed_tick_behavior(missed);
-        // The n-th tick is not before n periods have passed, whatever was missed.
+        // The n-th tick comes no earlier than n periods after the start, whatever was missed.
         for tick in 0..8 {
             interval.tick().await;
             fired(tally, before + tick * nanos(period));
         }
-        // One more is waited for by nobody.
+        // No task waits for the next tick.
         interval.reset_after(FAR);
     }
 }

@@ -1,4 +1,5 @@
-//! Waits for a `Timer` or a named timer, as a future and with the thread blocked. Whoever cancels one knows what it is told.
+//! Waits for a `Timer` or a named timer, as futures and on a blocked thread. The thread that cancels a wait knows its expected
+//! outcome.
 
 use std::cell::RefCell;
 use std::thread;
@@ -29,9 +30,9 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
             tasks.push(Box::pin(for_named(check, &named, &tally, check.random("named waits", task))));
         }
         run_tasks(tasks);
-        // Nothing is left under any name.
+        // No timer is left under any name.
         if !named.is_empty() {
-            tally.borrow_mut().complain(Promise::P2, format!("waits: {} named timers are left over", named.len()));
+            tally.borrow_mut().complain(Promise::P2, format!("waits: {} named timers are left", named.len()));
         }
         [Some(tally.into_inner()), blocking.join().ok()]
     });
@@ -48,7 +49,7 @@ async fn for_timers(check: &CheckRun, engine: &Engine, tally: &RefCell<Tally>, m
         let due = monotonic() + nanos(duration);
         timer.expires_after(duration);
         let wait = timer.wait();
-        // One wait was begun, so a cancel that is not too late counts one.
+        // There is one wait, so a cancel that is not too late returns one.
         let cancelled = if random.one_in(4) { timer.cancel() } else { 0 };
         let outcome = wait.await;
         ended(&mut tally.borrow_mut(), due, cancelled, outcome);
@@ -70,7 +71,7 @@ async fn for_named(check: &CheckRun, timers: &NamedTimers, tally: &RefCell<Tally
     }
 }
 
-/// The same, one after the other, on a thread that waits.
+/// Makes one wait after the other on a blocked thread.
 fn blocked(check: &CheckRun, engine: &Engine) -> Tally {
     let mut random = check.random("blocking waits", 0);
     let mut tally = Tally::new("waits");
@@ -84,7 +85,7 @@ fn blocked(check: &CheckRun, engine: &Engine) -> Tally {
     tally
 }
 
-/// The outcome is what the cancel said it would be.
+/// Checks that the outcome agrees with what the cancel returned.
 fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
     let seen = monotonic();
     tally.armed += 1;
@@ -94,6 +95,6 @@ fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
     }
     let expected = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
     if outcome != expected || cancelled > 1 {
-        tally.complain(Promise::P2, format!("waits: a cancel said {cancelled}, and the wait was told {outcome:?}"));
+        tally.complain(Promise::P2, format!("waits: a cancel returned {cancelled}, and the wait ended as {outcome:?}"));
     }
 }

@@ -1,6 +1,6 @@
-//! Runs a part of the check on a thread of its own, and gives it up if it does not come to an end.
+//! Runs a part of the check on a thread of its own, and abandons it if it does not end.
 //!
-//! A deadlock cannot be seen from inside. Whoever is stuck is left where it is: the process ends anyway, after the report.
+//! A deadlock cannot be noticed from inside. A stuck thread is left alone: the process exits after the report anyway.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -16,17 +16,17 @@ use crate::text;
 pub(crate) struct WatchedPart {
     name: &'static str,
     findings: Receiver<Findings>,
-    /// What it means if it is stuck.
+    /// The promise that it breaks if it is stuck.
     promise: Promise,
-    /// How long it takes by itself.
+    /// How long it usually takes.
     lasts: Duration,
 }
 
-/// So much more time it has than it takes, and as much again as the reference shows that the machine needs.
+/// Extra time for a part, which the reference extends on a slow machine.
 const GRACE: Duration = Duration::from_secs(30);
 
 impl WatchedPart {
-    /// Starts it. Should it be stuck, `promise` is what it breaks.
+    /// Starts a part. If it is stuck, it breaks `promise`.
     pub(crate) fn start(
         check: &Arc<CheckRun>,
         name: &'static str,
@@ -37,15 +37,15 @@ impl WatchedPart {
         let (send, findings) = channel();
         let check = Arc::clone(check);
         thread::spawn(move || {
-            // Whoever has given it up does not listen.
+            // An error means that the part was abandoned.
             let _ = send.send(run(&check));
         });
         WatchedPart { name, findings, promise, lasts }
     }
 
-    /// Its findings, or that it is stuck.
+    /// Waits for the findings; reports a stuck part.
     pub(crate) fn wait(self, check: &CheckRun) -> Findings {
-        // Where a deadlock is planted, nobody needs to be so patient.
+        // A planted deadlock need not be given extra time.
         let is_planted = check.breaks(Promise::P10) && self.promise == Promise::P10;
         let grace = if is_planted { Duration::ZERO } else { GRACE };
         let mut found = self.findings.recv_timeout(self.lasts + grace);

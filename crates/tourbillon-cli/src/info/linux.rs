@@ -1,4 +1,4 @@
-//! What Linux tells.
+//! What Linux reports about itself.
 
 use std::fs::read_to_string;
 
@@ -11,14 +11,14 @@ use crate::text::time;
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0";
 const FORBIDDEN: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// The kernel.
+/// Returns the kernel's name and version.
 pub(super) fn system() -> Vec<Fact> {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     vec![Fact::said("kernel", "kernel", format!("{} {}", text(name.sysname()), text(name.release())))]
 }
 
-/// What timers use of it. `read` is what a clock read takes, in nanoseconds.
+/// Returns the facilities that timers use. `read` is the cost of a clock read in nanoseconds.
 pub(super) fn facilities(read: u64) -> Vec<Fact> {
     let call = cost_of(|| _ = rustix::process::getppid());
     let is_fast = read < call / 2;
@@ -55,11 +55,11 @@ fn io_uring() -> Fact {
     }
 }
 
-/// What the administrator says of it.
+/// Returns what the administrator has configured for io_uring.
 fn forbidden() -> &'static str {
     match read_to_string(FORBIDDEN).ok().as_deref().map(str::trim) {
         Some("1") => " (kernel.io_uring_disabled is 1: for privileged processes only)",
-        Some("2") => " (kernel.io_uring_disabled is 2: for nobody)",
+        Some("2") => " (kernel.io_uring_disabled is 2: for no process)",
         Some("0") => " (kernel.io_uring_disabled is 0: a sandbox forbids it, or a limit does)",
         _ => "",
     }
