@@ -1,5 +1,5 @@
-//! Every scenario, one after the other, each in a process of its own: none finds what another has left, and none hides that
-//! another has failed.
+//! Runs every scenario one after the other, each in a process of its own: no scenario inherits memory or threads from another,
+//! and a failure of one does not stop the others.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use crate::virtual_time;
 pub(crate) struct AllOptions {
     #[command(flatten)]
     common: Common,
-    /// Also write figures, tables, plots and the machine's description to this folder.
+    /// Also writes figures, tables, plots and a description of the machine to this folder.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// In this order.
+/// All scenarios, in the order in which they run.
 pub(crate) const SCENARIOS: [&str; 11] =
     ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", VIRTUAL];
 
-/// The one that not every build has.
+/// The scenario that only some builds have.
 const VIRTUAL: &str = "virtual";
 
-/// Runs all. An error says what failed; what did not is reported nevertheless.
+/// Runs all scenarios. An error lists those that failed; the others are reported nevertheless.
 pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     let start = Instant::now();
     let (mut lines, mut failed) = (Vec::new(), Vec::new());
@@ -57,14 +57,14 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// This program again, with one scenario.
+/// Returns the command that runs one scenario in this program.
 fn command(scenario: &str, common: &Common) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
     command.args([scenario, "--json"]).args(common.quick.then_some("--quick"));
     command
 }
 
-/// What a scenario found, and how it ended. Its progress and its errors are seen.
+/// Runs a scenario. Returns its figures and how it ended; its progress and its errors go to standard error.
 fn run_one(scenario: &str, mut command: Command, json: bool) -> (Vec<FigureLine>, Result<(), String>) {
     let mut lines = Vec::new();
     command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -1,4 +1,5 @@
-//! A process that measures, or is measured, apart from this one: it is asked by a line, and answers with a line of numbers.
+//! A child process that measures, or is measured: a line on its standard input asks for a round, and it answers with a line of
+//! numbers.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -6,18 +7,18 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, exit};
 
 use crate::process_usage::ProcessUsage;
 
-/// Ends when it is dropped.
+/// A child process, which ends when this is dropped.
 pub(crate) struct ChildProcess {
-    /// What it is for, if it has to be said that it failed.
+    /// Its name in error messages.
     name: String,
     child: Child,
-    /// It ends with this.
+    /// The child ends when this is closed.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl ChildProcess {
-    /// Starts a program. Its errors are seen.
+    /// Starts a program. Its errors go to standard error.
     pub(crate) fn start(name: &str, mut command: Command) -> ChildProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| fail(name, &error.to_string()));
@@ -26,22 +27,22 @@ impl ChildProcess {
         ChildProcess { name: name.to_owned(), child, questions, answers }
     }
 
-    /// Starts this program again, with other arguments.
+    /// Starts this program again with other arguments.
     pub(crate) fn again<A: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = A>) -> ChildProcess {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-        // The back end of our runtime is in the name of the system.
+        // The name of the system selects the back end of our runtime.
         command.args(arguments).env_remove("TOURBILLON_BACKEND");
         ChildProcess::start(name, command)
     }
 
-    /// Asks it, and returns the numbers of its answer.
+    /// Asks for a round, and returns the numbers of the answer.
     pub(crate) fn ask(&mut self) -> Vec<f64> {
-        // If it does not take the question, it has ended, and does not answer.
+        // If the child has ended, reading the answer fails.
         let _ = self.questions.as_mut().map(|questions| questions.write_all(b"\n"));
         self.answer()
     }
 
-    /// The numbers in its next line.
+    /// Returns the numbers of its next line.
     pub(crate) fn answer(&mut self) -> Vec<f64> {
         let mut line = String::new();
         match self.answers.read_line(&mut line) {
@@ -50,12 +51,12 @@ impl ChildProcess {
         }
     }
 
-    /// What it has used so far.
+    /// Returns the resources that it has used so far.
     pub(crate) fn usage(&self) -> ProcessUsage {
         ProcessUsage::at(self.child.id())
     }
 
-    /// Ends this program, which cannot measure what it was asked to.
+    /// Exits this program with an error about the child.
     pub(crate) fn fail(&self, why: &str) -> ! {
         fail(&self.name, why)
     }

@@ -1,7 +1,7 @@
 //! Scenario `churn`: one thread creates, polls once and drops sleeps, beside others that are pending.
 //!
-//! A sleep is dropped at once, or when so many others have been created after it. The runtime's driver has gone round since the
-//! others were armed, or it has not: some systems tell their driver of every new sleep until it has.
+//! A sleep is dropped at once, or after a window of later ones has been created. The runtime's driver has turned since the
+//! pending sleeps were armed, or it has not: some systems notify their driver of every new sleep until it has.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingor
 pub(crate) struct ChurnOptions {
     #[command(flatten)]
     pub(crate) pending: PendingOptions,
-    /// Only these numbers of sleeps that live at a time, in the cases where a sleep is not dropped at once.
+    /// Only these numbers of live sleeps, in the cases where a sleep is not dropped at once.
     #[arg(long, value_delimiter = ',')]
     window: Vec<usize>,
 }
@@ -54,10 +54,10 @@ const CPU: &str = "cpu_ns_per_op";
 
 const WINDOW: &[usize] = &[1_000];
 
-/// The pending timers of the cases with a window.
+/// Pending timers in the cases with a window.
 const WINDOW_PENDING: usize = 100_000;
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &ChurnOptions, report: &mut BenchReport) {
         let work = ChurnWork { pending, window: 0, driver: DriverState::Fresh, durations: durations.clone() };
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
-        // Those that are pending are armed anew for each round.
+        // The pending sleeps are armed again for each round.
         measure(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
     }
     let turned = pending.iter().map(|&pending| (0, pending));
@@ -110,23 +110,23 @@ fn native(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
     })
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
 struct ChurnWork {
-    /// So many others are pending.
+    /// Number of other sleeps that are pending.
     pending: usize,
-    /// A sleep is dropped when so many others have been created after it; 0: at once.
+    /// A sleep is dropped when so many others have been created after it; 0 drops it at once.
     window: usize,
     driver: DriverState,
     durations: Arc<[Duration]>,
 }
 
-/// What the runtime has done before a round is timed.
+/// What the driver has done before a round is timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DriverState {
-    /// It is new, and has done nothing but arm those that are to be pending.
+    /// It is new, and has only armed the pending sleeps.
     Fresh,
-    /// It has gone round since they were armed, as in a server that has run for a while.
+    /// It has turned since they were armed, as in a server that has run for a while.
     Turned,
 }
 
@@ -140,7 +140,7 @@ impl ChurnWork {
     }
 }
 
-/// The sleeps that are pending; none before the first round.
+/// The pending sleeps; none before the first round.
 type Held<F> = Vec<Pin<Box<F>>>;
 
 fn entry<F, R, T>(
@@ -183,15 +183,15 @@ async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: ChurnWork, mut he
         window => arm_and_cancel_oldest(&sleep, &work.durations, window),
     });
     let nanos = nanos.await;
-    // With what it has left to a thread in the background.
+    // The CPU time includes work on background threads.
     wait_until_quiet();
     let cpu = per_operation(own_cpu_time() - before, work.durations.len());
     (vec![(WALL, nanos), (CPU, cpu)], held)
 }
 
-/// The timed part: nanoseconds an operation. Each sleep is dropped at once.
+/// Runs the timed part, in which each sleep is dropped at once. Returns nanoseconds per operation.
 ///
-/// With a waker that does nothing: what it costs to clone a task's own waker and to drop it is the executor's, not the timer's.
+/// The waker does nothing: the cost of cloning and dropping a task's waker belongs to the executor, not to the timer.
 pub(crate) fn arm_and_cancel<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration]) -> f64 {
     let cx = &mut Context::from_waker(Waker::noop());
     let start = Instant::now();
@@ -202,7 +202,7 @@ pub(crate) fn arm_and_cancel<F: Future>(sleep: &impl Fn(Duration) -> F, duration
     per_operation(start.elapsed(), durations.len())
 }
 
-/// The same, but the oldest of some is dropped, whose place the new one takes.
+/// Runs the timed part with a window: each new sleep replaces the oldest one.
 fn arm_and_cancel_oldest<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration], window: usize) -> f64 {
     let cx = &mut Context::from_waker(Waker::noop());
     let mut replace = |mut place: Pin<&mut Option<F>>, duration| {

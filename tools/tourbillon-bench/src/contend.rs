@@ -60,24 +60,24 @@ fn entries(work: &ContendWork) -> Vec<BenchEntry> {
     ]
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
 struct ContendWork {
-    /// So many others are pending.
+    /// Number of other sleeps that are pending.
     pending: usize,
     /// The durations of every thread's sleeps.
     lists: Vec<Arc<[Duration]>>,
 }
 
-/// What a task is to do.
+/// The work of a task.
 enum ContendTask {
-    /// Before the rounds: arm those that are to be pending.
+    /// Arms the pending sleeps before the rounds.
     Arm(usize),
     /// One thread's share of a round.
     Churn { durations: Arc<[Duration]>, barrier: Arc<Barrier> },
 }
 
-/// What came of it.
+/// The result of a task.
 enum ContendResult<F> {
     Armed(Vec<Pin<Box<F>>>),
     Churned(Instant, Instant),
@@ -132,7 +132,7 @@ async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: ContendTask) -> Con
         }
         ContendTask::Churn { durations, barrier } => {
             in_poll(|_| {
-                // Blocks this thread until all have a task.
+                // Blocks this thread until every thread has a task.
                 barrier.wait();
                 let start = Instant::now();
                 arm_and_cancel(&sleep, &durations);

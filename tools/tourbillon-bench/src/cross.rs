@@ -19,9 +19,9 @@ use crate::systems::{TaskRunner, async_io, futures_timer, pingora, tokio};
 
 const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
 
-/// Sleeps that are handed over at once.
+/// Number of sleeps in a batch.
 const BATCH: usize = 256;
-/// Batches that are on their way at most.
+/// Most batches in the channels.
 const BATCHES: usize = 8;
 
 const PENDING: &[usize] = &[0, 100_000];
@@ -53,19 +53,19 @@ fn entries(work: &CrossWork) -> Vec<BenchEntry> {
     ]
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
 struct CrossWork {
-    /// So many others are pending.
+    /// Number of other sleeps that are pending.
     pending: usize,
     durations: Arc<[Duration]>,
 }
 
 type Batch<F> = Vec<Pin<Box<F>>>;
 
-/// What a task is to do. Full batches go from the one that arms to the one that drops, empty ones come back.
+/// The work of a task. Full batches go from the arming thread to the dropping one, and empty ones come back.
 enum CrossTask<F> {
-    /// Before the rounds: arm those that are to be pending.
+    /// Arms the pending sleeps before the rounds.
     Hold(usize),
     Arm {
         barrier: Arc<Barrier>,
@@ -80,13 +80,13 @@ enum CrossTask<F> {
     },
 }
 
-/// What came of it.
+/// The result of a task.
 enum CrossResult<F> {
     Held(Vec<Pin<Box<F>>>),
     Crossed(Instant, Instant),
 }
 
-/// The two jobs of a round.
+/// Returns the two tasks of a round.
 fn jobs<F>(durations: &Arc<[Duration]>) -> [CrossTask<F>; THREADS] {
     let barrier = Arc::new(Barrier::new(THREADS));
     let (to_drop, full) = sync_channel(BATCHES);
@@ -144,7 +144,7 @@ async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: CrossTask<F>) -> Cr
     }
 }
 
-/// Blocks its thread until the other is there too, then does its share.
+/// Blocks the thread until the other one arrives, then does its share.
 async fn crossing<F>(barrier: &Barrier, share: impl FnOnce()) -> CrossResult<F> {
     in_poll(|_| {
         barrier.wait();
@@ -155,7 +155,7 @@ async fn crossing<F>(barrier: &Barrier, share: impl FnOnce()) -> CrossResult<F> 
     .await
 }
 
-/// With a waker that does nothing, as in `churn`.
+/// Arms sleeps with a waker that does nothing, as in `churn`.
 fn arm<F: Future>(
     sleep: &impl Fn(Duration) -> F,
     durations: &[Duration],
@@ -177,7 +177,7 @@ fn arm<F: Future>(
 fn drop_all<F>(full: &Receiver<Batch<F>>, empty: &SyncSender<Batch<F>>) {
     for mut batch in full {
         batch.clear();
-        // At the end nobody wants it back.
+        // At the end the arming thread has gone.
         let _ = empty.send(batch);
     }
 }

@@ -1,4 +1,4 @@
-//! A figure as a line of JSON: what `--json` prints, and what plots and tables are made of.
+//! A figure as a line of JSON: the output of `--json`, and the input of plots and tables.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct FigureLine {
     pub(crate) scenario: String,
     pub(crate) system: String,
-    /// A comma list of `name` or `name=value`.
+    /// A comma-separated list of `name` or `name=value`.
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) value: f64,
 }
 
 impl FigureLine {
-    /// Without the end of the line.
+    /// Formats the figure as JSON, without a newline.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and a number can be written")
     }
 
-    /// Of a line that [`FigureLine::to_json`] has made.
+    /// Parses a line of [`FigureLine::to_json`].
     pub(crate) fn from_json(text: &str) -> Result<FigureLine, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// What the case says of a name: `Some("1000")` for `pending` of `fifo,pending=1000`.
+    /// Returns the value of a setting in the case: `Some("1000")` for `pending` in `fifo,pending=1000`.
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         self.case.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
-/// All lines of a text.
+/// Parses all lines of a text.
 pub(crate) fn lines(text: &str) -> Result<Vec<FigureLine>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let parse = |(number, line): (usize, &str)| {

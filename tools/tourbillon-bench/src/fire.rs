@@ -1,4 +1,4 @@
-//! Scenario `fire`: a million sleeps come due over two seconds: what the process spends on it.
+//! Scenario `fire`: the CPU time of a process while a million sleeps come due over two seconds.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -33,16 +33,16 @@ const SYSTEMS: &[&str] = &[
 
 const PENDING: &[usize] = &[1_000_000];
 
-/// All are due within this time.
+/// All sleeps are due within this time.
 const SPREAD: Duration = Duration::from_secs(2);
-/// From when arming begins until the first is due, unless it turns out to be too short.
+/// Time from the start of arming until the first sleep is due. It is doubled if it turns out to be too short.
 const LEAD: Duration = Duration::from_secs(1);
 
-/// Before the rounds: a few sleeps that come due over a short time.
+/// Warm-up before the rounds: fewer sleeps over a shorter time.
 const WARM_UP: usize = 10_000;
 const WARM_UP_SPREAD: Duration = Duration::from_millis(50);
 
-/// Threads of the runtimes that have more than one.
+/// Threads of the multi-threaded runtimes.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
@@ -85,9 +85,9 @@ fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
     })
 }
 
-/// What a round is to do.
+/// The work of a round.
 struct FireRound {
-    /// When each is due, counted from when the first may be.
+    /// When each sleep is due, from the earliest possible deadline on.
     offsets: Arc<[Duration]>,
     lead: Duration,
 }
@@ -125,7 +125,7 @@ fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
     (0..count).map(|_| Duration::from_nanos(random.any() % spread.as_nanos() as u64)).collect()
 }
 
-/// Arms all, and waits for the last. The CPU time from when all are armed; `None` if the first was due before that.
+/// Arms all sleeps, and waits for the last. Returns the CPU time since all were armed; `None` if the first was due before that.
 async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
     let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
     let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
@@ -148,14 +148,14 @@ fn arm_all<F: Future>(sleep: &impl Fn(Duration) -> F, job: &FireRound, waker: Wa
     (Instant::now() < base).then_some(sleeps)
 }
 
-/// Every sleep that fires counts one down; the last wakes the task that waits.
+/// Counts the sleeps that have not fired; the last one wakes the waiting task.
 struct Countdown {
     left: AtomicUsize,
     task: Mutex<Option<Waker>>,
 }
 
 impl Countdown {
-    /// Whether all have fired.
+    /// Returns ready when all have fired.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         if self.left.load(Ordering::Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }

@@ -39,10 +39,10 @@ const SYSTEMS: &[&str] = &[
 
 const TASKS: &[usize] = &[1, 1_000];
 
-/// A round begins with a time that does not count.
+/// Time at the start of a round that is not counted.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Threads of the runtimes that have more than one.
+/// Threads of the multi-threaded runtimes.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &LatenessOptions, report: &mut BenchReport) {
     }
 }
 
-/// How many tasks sleep, and for how long they go on.
+/// Number of sleeping tasks, and the time that is counted.
 #[derive(Clone, Copy)]
 struct LatenessSize {
     tasks: usize,
@@ -64,7 +64,7 @@ struct LatenessSize {
 }
 
 impl LatenessSize {
-    /// The shortest and the longest sleep, in nanoseconds.
+    /// Returns the shortest and the longest sleep, in nanoseconds.
     fn sleeps(self) -> (u64, u64) {
         if self.tasks == 1 { (100_000, 5_000_000) } else { (1_000_000, 50_000_000) }
     }
@@ -92,7 +92,7 @@ fn entries(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     entries
 }
 
-/// Ours with every slack and every driver, in the runtimes that Tokio itself is measured in.
+/// Returns Tourbillon with every slack and every driver, in the runtimes in which Tokio is measured.
 fn ours(size: LatenessSize) -> Vec<BenchEntry> {
     type Flavour = (&'static str, fn() -> Tokio);
     let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
@@ -113,12 +113,12 @@ fn ours(size: LatenessSize) -> Vec<BenchEntry> {
     entries
 }
 
-/// The slacks for so many tasks. The precise one has somebody spin before every fire: for a few timers, not for a thousand.
+/// Returns the slacks for a number of tasks. The precise one spins before every fire, which suits a few timers, not a thousand.
 fn slacks(size: LatenessSize) -> impl Iterator<Item = tourbillon::NamedSlack> {
     tourbillon::SLACKS.into_iter().filter(move |(name, _)| *name != tourbillon::PRECISE || size.tasks == 1)
 }
 
-/// Ours on its own runtime, whose worker turns the timers.
+/// Returns Tourbillon on its own runtime, whose worker turns the timers.
 fn on_our_runtime(size: LatenessSize) -> Vec<BenchEntry> {
     let entries = slacks(size).map(|(name, slack)| {
         entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move |_| {
@@ -128,7 +128,7 @@ fn on_our_runtime(size: LatenessSize) -> Vec<BenchEntry> {
     entries.collect()
 }
 
-/// The programs in C and C++; libevent with each of its clocks.
+/// Returns the programs in C and C++; libevent with each of its clocks.
 fn native(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let (shortest, longest) = size.sleeps();
     let times = [shortest as usize, longest as usize, WARM_UP.as_nanos() as usize, size.time.as_nanos() as usize];
@@ -146,7 +146,7 @@ fn native(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     all
 }
 
-/// What one of the tasks is to do: sleep until `end` or a little longer; what is due from `begin` until then counts.
+/// The work of a task: sleeps until `end` or a little longer, of which those that are due from `begin` to `end` count.
 #[derive(Clone, Copy)]
 struct SleepTask {
     seed: u64,
@@ -182,11 +182,11 @@ where
     BenchEntry { system, case: size.case(&variant), start: Box::new(start) }
 }
 
-/// Sleeps again and again, and returns by how many nanoseconds each was late; one that was early, by a negative number.
+/// Sleeps again and again. Returns by how many nanoseconds each sleep was late; negative if early.
 async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: SleepTask) -> Vec<i64> {
     let mut random = Random::new(job.seed);
     let (shortest, longest) = job.sleeps;
-    // Enough for all: nothing is allocated on the way.
+    // Large enough for all values, so that the loop allocates nothing.
     let mut lateness = Vec::with_capacity((job.end - job.begin).as_nanos() as usize / shortest as usize + 1);
     while Instant::now() < job.end {
         let deadline = Instant::now() + Duration::from_nanos(shortest + random.any() % (longest - shortest));
@@ -200,7 +200,7 @@ async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: SleepTask) -> 
     lateness
 }
 
-/// The bare system call, on a thread of its own.
+/// Returns the bare system call, on a thread of its own.
 fn floor(size: LatenessSize) -> BenchEntry {
     let round = move || {
         let begin = clock_nanosleep::now() + WARM_UP.as_nanos() as u64;
@@ -216,7 +216,7 @@ fn floor(size: LatenessSize) -> BenchEntry {
     BenchEntry { system: clock_nanosleep::NAME, case, start: Box::new(move || Box::new(round)) }
 }
 
-/// What [`task`] does, with a thread that blocks.
+/// Does the work of [`task`] on a blocking thread.
 fn sleep_on_thread(begin: u64, end: u64, size: LatenessSize) -> Vec<i64> {
     clock_nanosleep::without_slack();
     let (shortest, longest) = size.sleeps();
@@ -232,7 +232,7 @@ fn sleep_on_thread(begin: u64, end: u64, size: LatenessSize) -> Vec<i64> {
     lateness
 }
 
-/// Runs something, and returns the CPU time that the process used between two instants.
+/// Runs a function, and also returns the CPU time that the process used between two instants.
 fn with_cpu<T>(begin: Instant, end: Instant, run: impl FnOnce() -> T) -> (T, Duration) {
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| own_cpu_time_between(begin, end));
@@ -240,7 +240,7 @@ fn with_cpu<T>(begin: Instant, end: Instant, run: impl FnOnce() -> T) -> (T, Dur
     })
 }
 
-/// Those that are early count as on time in the percentiles.
+/// Computes the metrics. Early fires count as on time in the percentiles.
 fn figures(lateness: impl IntoIterator<Item = i64>, cpu: Duration) -> Metrics {
     let (mut early, mut late) = (0, Vec::new());
     for nanos in lateness {

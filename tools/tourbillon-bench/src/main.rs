@@ -1,7 +1,7 @@
-//! Tourbillon measured against other timers.
+//! Measures Tourbillon against other timers.
 //!
-//! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line; `all` runs every scenario. What
-//! each scenario does, and which systems take part, is in this crate's README.
+//! `cargo run --release -p tourbillon-bench -- queue` prints a table, `--json` prints one object per line, and `all` runs every
+//! scenario. The README of this crate describes the scenarios and the systems.
 
 mod all_scenarios;
 mod child_process;
@@ -45,9 +45,9 @@ struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Scenario {
-    /// Every scenario, one after the other; with `--out` also as a folder with figures, tables and plots.
+    /// Runs every scenario; with `--out`, also writes figures, tables and plots to a folder.
     All(all_scenarios::AllOptions),
-    /// The timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending.
+    /// Timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending timers.
     Queue(queue::QueueOptions),
     /// One thread arms and cancels sleeps, with up to a million others pending.
     Churn(churn::ChurnOptions),
@@ -57,39 +57,39 @@ enum Scenario {
     Cross(PendingOptions),
     /// The deadline of a pending sleep is pushed later.
     Reset(PendingOptions),
-    /// CPU time a fire, when a million sleeps come due over two seconds.
+    /// CPU time per fire, when a million sleeps come due over two seconds.
     Fire(PendingOptions),
-    /// How late tasks run after their sleeps, and CPU time a fire.
+    /// How late tasks run after their sleeps, and the CPU time per fire.
     Lateness(lateness::LatenessOptions),
-    /// Servers on loopback: what timeouts cost them, how late their replies are, whether they are idle when they can be.
+    /// Servers on loopback: the cost of timeouts, the lateness of replies, and wake-ups while idle.
     Io(io::IoOptions),
-    /// What the scenario `io` runs in a process of its own.
+    /// Runs a server of the scenario `io`, in a process of its own.
     #[command(hide = true)]
     IoOf(io::IoServerArgs),
-    /// Keyed jobs that repeat: what they cost to schedule, to keep and to run.
+    /// Keyed jobs that repeat: the cost to schedule, to keep and to run them.
     Jobs(jobs::JobsOptions),
-    /// What the scenario `jobs` runs in a process of its own.
+    /// Measures one system of the case `memory` of `jobs`, in a process of its own.
     #[command(hide = true)]
     JobsMemoryOf(jobs::JobsMemoryArgs),
-    /// Resident bytes a pending sleep.
+    /// Resident bytes per pending sleep.
     Memory(PendingOptions),
-    /// What the scenario `memory` runs in a process of its own.
+    /// Measures one system of the scenario `memory`, in a process of its own.
     #[command(hide = true)]
     MemoryOf(memory::MemoryArgs),
-    /// How soon sleeps end in paused time. Needs the feature `virtual`.
+    /// How fast sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
     VirtualTime(virtual_time::VirtualOptions),
-    /// Plots of figures that `--json` has printed, or `all --out` has written.
+    /// Plots the figures that `--json` has printed or `all --out` has written.
     Plot(plot::PlotOptions),
 }
 
-/// What every scenario understands.
+/// The options of every scenario.
 #[derive(Args, Clone)]
 struct Common {
-    /// Print one JSON object a line instead of a table.
+    /// Prints one JSON object per line instead of tables.
     #[arg(long)]
     json: bool,
-    /// Fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute a scenario.
+    /// Runs fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute per scenario.
     #[arg(long)]
     quick: bool,
 }
@@ -134,7 +134,7 @@ fn run(scenario: Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a scenario and prints what it found.
+/// Runs a scenario and prints its figures.
 fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut BenchReport)) {
     let mut report = BenchReport::new(scenario, common.json);
     run(&mut report);

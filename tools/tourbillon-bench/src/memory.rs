@@ -1,7 +1,7 @@
-//! Scenario `memory`: what a pending sleep takes.
+//! Scenario `memory`: the resident bytes of a pending sleep.
 //!
-//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`, or a peer's
-//! program in C or C++: no system finds memory that another has left.
+//! Every figure comes from a process of its own, so that no system reuses memory of another: this program with the subcommand
+//! `memory-of`, or a peer's program in C or C++.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingora, tokio};
 
-/// For the process that is measured.
+/// The arguments of the measured process.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
     system: String,
@@ -39,10 +39,10 @@ const SYSTEMS: &[&str] = &[
 
 const PENDING: &[usize] = &[1_000_000];
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
-/// Time for threads in the background to take over what was armed.
+/// Time for background threads to take over what was armed.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the scenario.
@@ -68,14 +68,14 @@ fn entry(system: &'static str, pending: usize) -> BenchEntry {
 
 fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let (case, arguments) = (format!("pending={pending}"), vec![FAR.as_nanos() as usize, pending]);
-    let work = native::NativeWork { scenario: "memory", case, arguments, process: native::ProcessLife::RoundFn };
+    let work = native::NativeWork { scenario: "memory", case, arguments, process: native::ProcessLife::Round };
     native::entries(choice, &work, move |answer| match answer[..] {
         [grown, size] => vec![("resident_bytes", grown / pending as f64), ("size_of_sleep", size)],
         _ => Vec::new(),
     })
 }
 
-/// Runs this program again, with other arguments, and returns the numbers that it prints.
+/// Runs this program again with other arguments, and returns the numbers that it prints.
 pub(crate) fn run_in_own_process<const N: usize>(arguments: &[&str]) -> [f64; N] {
     let mut process = ChildProcess::again(&arguments.join(" "), arguments);
     let numbers = process.answer();
@@ -99,10 +99,10 @@ pub(crate) fn run_one(of: &MemoryArgs) {
     println!("{resident} {size}");
 }
 
-/// Resident bytes for each of so many pending sleeps, and the size of one.
+/// Returns the resident bytes per pending sleep, and the size of a sleep.
 async fn grow<F: Future>(sleep: impl Fn(Duration) -> F, pending: usize) -> (f64, usize) {
     let durations = far_durations(pending, &mut Random::new(1));
-    // What starts with the first sleep is there already.
+    // Everything that the first sleep starts is running before the measurement.
     drop(arm(&sleep, &durations[..durations.len().min(1)]).await);
     sleep(SETTLE).await;
     let before = own_resident();

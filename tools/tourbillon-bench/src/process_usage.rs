@@ -1,23 +1,23 @@
-//! What a process has used, seen from outside, so that looking does not wake it.
+//! The resources of a process, read from outside, so that reading does not wake it.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a process has used since it was started, and has now.
+/// The resources that a process has used since its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessUsage {
     /// CPU time of its threads.
     pub(crate) cpu: Duration,
     /// How often its threads have gone to sleep.
     pub(crate) sleeps: u64,
-    /// Bytes in memory.
+    /// Resident bytes.
     pub(crate) resident: usize,
 }
 
 impl ProcessUsage {
-    /// At a process. What it does just now may be missing; what it has done before it went to sleep is not.
+    /// Reads the usage of a process. Work in progress may be missing; work before its last sleep is not.
     pub(crate) fn at(process: u32) -> ProcessUsage {
         let mut usage = ProcessUsage { cpu: Duration::ZERO, sleeps: 0, resident: resident(process) };
         for thread in fs::read_dir(format!("/proc/{process}/task")).expect("the process lives").flatten() {
@@ -30,18 +30,18 @@ impl ProcessUsage {
     }
 }
 
-/// The bytes of this process that are in memory.
+/// Returns the resident bytes of this process.
 pub(crate) fn own_resident() -> usize {
     resident(std::process::id())
 }
 
-/// The CPU time that this process has used.
+/// Returns the CPU time of this process.
 pub(crate) fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The CPU time that this process uses between two instants. Blocks the thread until the second.
+/// Returns the CPU time that this process uses between two instants. Blocks the thread until the second.
 pub(crate) fn own_cpu_time_between(begin: Instant, end: Instant) -> Duration {
     let wait = |until: Instant| std::thread::sleep(until.saturating_duration_since(Instant::now()));
     wait(begin);
@@ -50,7 +50,7 @@ pub(crate) fn own_cpu_time_between(begin: Instant, end: Instant) -> Duration {
     own_cpu_time() - before
 }
 
-/// From the first number of `schedstat`.
+/// Parses the first number of `schedstat`.
 fn cpu(schedstat: &str) -> Duration {
     let nanos = schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))

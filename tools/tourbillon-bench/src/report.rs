@@ -1,4 +1,4 @@
-//! What a scenario found: printed as JSON lines as it comes, or as tables at the end.
+//! The report of a scenario: JSON lines as they come, or tables at the end.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub(crate) struct BenchReport {
 /// One measured number.
 pub(crate) struct Figure {
     pub(crate) system: &'static str,
-    /// A comma list of `name` or `name=value`.
+    /// A comma-separated list of `name` or `name=value`.
     pub(crate) case: String,
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
@@ -26,7 +26,7 @@ impl BenchReport {
         BenchReport { scenario, json, lines: Vec::new() }
     }
 
-    /// To two digits after the point.
+    /// Adds a figure, rounded to two decimals.
     pub(crate) fn add(&mut self, figure: Figure) {
         let line = FigureLine {
             scenario: self.scenario.to_owned(),
@@ -41,7 +41,7 @@ impl BenchReport {
         self.lines.push(line);
     }
 
-    /// Adds how one figure stands to another of the same metric, in percent, if both are there. Each is that of a system in a case.
+    /// Adds the ratio of two figures of one metric in percent, if both exist. Each is given by its system and case.
     pub(crate) fn add_percent(
         &mut self,
         name: &'static str,
@@ -54,7 +54,7 @@ impl BenchReport {
         }
     }
 
-    /// Adds how many times as much as another of the same metric a figure is, if both are there.
+    /// Adds the ratio of two figures of one metric, if both exist.
     #[cfg(any(test, feature = "virtual"))]
     pub(crate) fn add_times(
         &mut self,
@@ -77,7 +77,7 @@ impl BenchReport {
         (base > 0.0).then(|| value / base)
     }
 
-    /// Prints the tables, unless the lines are out already.
+    /// Prints the tables, unless lines were printed.
     pub(crate) fn finish(self) {
         if !self.json {
             print(&tables(&self.lines));
@@ -85,7 +85,7 @@ impl BenchReport {
     }
 }
 
-/// Prints to the standard output. When nobody reads it any more, there is nothing left to do.
+/// Prints to standard output. Exits if the reader has closed it.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -93,20 +93,20 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// The median of some measurements.
+/// Returns the median of some measurements.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Between which two of some measurements their median lies, with a probability of 95 %, whatever their distribution. Of fewer than
-/// six no two are as sure: then it is the least and the greatest.
+/// Returns the two measurements between which the median lies with a probability of 95 %, whatever the distribution. Fewer than
+/// six measurements cannot give that; then they are the least and the greatest.
 #[cfg(any(test, feature = "virtual"))]
 pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let count = values.len();
-    // The true median is above exactly k of n values with the probability C(n, k) / 2^n. Ranks are left out from both ends as
+    // The true median lies above exactly k of n values with the probability C(n, k) / 2^n. Ranks are left out at both ends as
     // long as that loses no more than 2.5 % at each.
     let (mut left_out, mut probability) = (0, 0.5_f64.powi(count as i32));
     let mut lost = probability;
@@ -115,7 +115,7 @@ pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
         probability *= (count - left_out + 1) as f64 / left_out as f64;
         lost += probability;
     }
-    // The rank up to which no more than 2.5 % are lost begins the interval.
+    // The interval begins at the rank up to which no more than 2.5 % are lost.
     let first = left_out.saturating_sub(1);
     (values[first], values[count - 1 - first])
 }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_interval_of_a_median_has_the_ranks_of_the_binomial_distribution() {
         let interval = |count: usize| interval_of_median((1..=count).rev().map(|rank| rank as f64).collect());
-        // From tables of the sign test, at 5 % for both sides.
+        // From tables of the two-sided sign test at 5 %.
         for (count, first) in [(1, 1), (2, 1), (5, 1), (6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (21, 6), (25, 8)] {
             assert_eq!(interval(count), (first as f64, (count + 1 - first) as f64), "{count} values");
         }

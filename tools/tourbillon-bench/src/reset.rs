@@ -20,10 +20,10 @@ const SYSTEMS: &[&str] =
 
 const PENDING: &[usize] = &[0, 100_000];
 
-/// By how much a deadline is later than the one before.
+/// By how much each deadline is later than the one before.
 const STEP: Duration = Duration::from_micros(1);
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
@@ -65,12 +65,12 @@ fn case(pending: usize) -> String {
     format!("pending={pending}")
 }
 
-/// What a round is to do. `I` is an instant as the system has it.
+/// The work of a round. `I` is the system's type for an instant.
 struct ResetRound<F, I> {
-    /// So many others are pending.
+    /// Number of other sleeps that are pending.
     pending: usize,
     deadlines: Vec<I>,
-    /// First the one that is reset, then those that are pending beside it; none before the first round.
+    /// The sleep that is reset, then the other pending ones; empty before the first round.
     held: Vec<Pin<Box<F>>>,
 }
 
@@ -90,7 +90,7 @@ where
     let start = move || {
         let mut runtime = runtime();
         let mut job = Some(ResetRound { pending, deadlines: Vec::with_capacity(operations), held: Vec::new() });
-        // Later than the longest of those that are pending.
+        // Later than the longest pending sleep.
         let mut deadline = Instant::now() + 3 * FAR;
         Box::new(move || {
             let mut next = job.take().expect("every round gives it back");

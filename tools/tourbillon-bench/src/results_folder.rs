@@ -1,4 +1,4 @@
-//! A run on disk: figures, plots, and a page with the machine and the tables.
+//! Writes a run to a folder: figures, plots, and a page with the machine and the tables.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use crate::figure_line::FigureLine;
 use crate::table::{in_order, tables};
 use crate::{machine, plot};
 
-/// The figures, as JSON lines.
+/// File name of the figures, as JSON lines.
 const FIGURES: &str = "figures.jsonl";
 
-/// The page, which a browser of repositories shows with the folder.
+/// File name of the page, which repository browsers show with the folder.
 const PAGE: &str = "README.md";
 
 /// Writes a run to a folder.

@@ -1,17 +1,17 @@
-//! Figures as text: a table for each metric, one row a case and one column a system.
+//! Formats figures as tables: one table per metric, one row per case, one column per system.
 
 use std::collections::BTreeMap;
 
 use crate::figure_line::FigureLine;
 use crate::percentiles::is_detail;
 
-/// The tables of some figures of one scenario.
+/// Formats the figures of one scenario.
 pub(crate) fn tables(lines: &[FigureLine]) -> String {
     let metrics = in_order(lines.iter().map(|line| &*line.metric).filter(|metric| !is_detail(metric)));
     metrics.into_iter().map(|metric| table(metric, lines)).collect()
 }
 
-/// What there is, each once, in the order in which it came.
+/// Returns the distinct strings in the order of their first occurrence.
 pub(crate) fn in_order<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for one in all {

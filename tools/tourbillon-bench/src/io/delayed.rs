@@ -1,4 +1,4 @@
-//! `delayed`: each connection sends a message and gets its reply some time later; the server waits for all of them at once.
+//! Case `delayed`: each connection sends a message and gets its reply some time later; the server waits for all of them at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,25 +13,25 @@ use crate::harness::{BenchEntry, Metrics, SystemChoice, WarmUp, measure, per_ope
 use crate::report::BenchReport;
 use crate::systems::{clock_nanosleep, tokio};
 
-/// What a round does.
+/// The work of a round.
 #[derive(Clone, Copy)]
 struct DelayedWork {
     connections: usize,
-    /// From a message to its reply. Within this time, too, all messages are sent, each at a random one.
+    /// Time from a message to its reply. The messages are sent at random times within the same time.
     delay: Duration,
 }
 
 const CONNECTIONS: u32 = 10_000;
 const DELAY: Duration = Duration::from_secs(1);
 
-/// The same number a second.
+/// The same rate as in a full run.
 const QUICK_CONNECTIONS: u32 = 2_500;
 const QUICK_DELAY: Duration = Duration::from_millis(250);
 
-/// So many connections may wait to be accepted.
+/// Most connections that wait to be accepted.
 const BATCH: usize = 64;
 
-/// Replies are late, but hardly by more than this, in nanoseconds.
+/// An upper bound for the usual lateness of replies, in nanoseconds.
 const GRACE: u64 = 50_000_000;
 
 const P99: &str = "p99_us";
@@ -60,7 +60,7 @@ impl DelayedWork {
         format!("delayed,connections={}", self.connections)
     }
 
-    /// When each connection sends its message, in order, in nanoseconds.
+    /// Returns when each connection sends its message, in order, in nanoseconds.
     fn times(self) -> Vec<u64> {
         let (mut random, spread) = (Random::new(3), self.delay.as_nanos() as u64);
         let mut times: Vec<u64> = (0..self.connections).map(|_| random.any() % spread).collect();
@@ -74,7 +74,7 @@ fn entry(system: &'static str, work: DelayedWork) -> BenchEntry {
     BenchEntry { system, case: work.case(), start: Box::new(move || Box::new(round)) }
 }
 
-/// With a server of its own: its memory is as it was at its start.
+/// Runs a round with a new server, whose memory is as at its start.
 fn round(system: &'static str, work: DelayedWork) -> Metrics {
     let mut server = ServerClient::start(system, IoService::Delayed);
     cores::take_the_loads();
@@ -89,7 +89,7 @@ fn round(system: &'static str, work: DelayedWork) -> Metrics {
         send(connection, work.delay);
     }
     let waiting = server.usage();
-    // Not before all replies are there: a server would pay for waking us.
+    // The load sleeps until all replies have arrived, so that no server pays for waking it.
     clock_nanosleep::sleep_until(start + 2 * work.delay.as_nanos() as u64 + GRACE);
     connections.iter_mut().for_each(receive);
     let after = server.usage();
@@ -106,7 +106,7 @@ fn round(system: &'static str, work: DelayedWork) -> Metrics {
     ]
 }
 
-/// Connects, and waits now and then until the server has accepted what there is.
+/// Opens connections, and waits after each batch until the server has accepted it.
 fn connect(server: &ServerClient, count: usize) -> Vec<TcpStream> {
     let mut connections = Vec::with_capacity(count);
     while connections.len() < count {
@@ -120,7 +120,7 @@ fn connect(server: &ServerClient, count: usize) -> Vec<TcpStream> {
     connections
 }
 
-/// A message says after how many microseconds its reply is due.
+/// Sends a message, which contains the microseconds until its reply is due.
 fn send(connection: &mut TcpStream, delay: Duration) {
     connection.write_all(&(delay.as_micros() as u64).to_le_bytes()).expect("the server takes a message");
 }

@@ -1,4 +1,4 @@
-//! `echo`: messages of 64 bytes on 100 connections, each sent when the last one's echo is there.
+//! Case `echo`: messages of 64 bytes on 100 connections, each sent when the echo of the last one has arrived.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ const MESSAGE: [u8; 64] = [7; 64];
 const RATE: &str = "requests_per_s";
 const CPU: &str = "cpu_ns_per_request";
 
-/// The cases, and what is served in them.
+/// The cases and their services.
 const PLAIN: (&str, IoService) = ("echo,timeout=none", IoService::Echo);
 const TIMED: (&str, IoService) = ("echo,timeout=30s", IoService::EchoTimed);
 
@@ -52,10 +52,10 @@ fn entry(system: &'static str, (case, service): (&'static str, IoService), time:
     BenchEntry { system, case: case.to_owned(), start: Box::new(start) }
 }
 
-/// Keeps every connection busy for so long. How many echoes there were, and in what time.
+/// Keeps every connection busy for `time`. Returns the number of echoes, and the time that they took.
 ///
-/// One thread, which takes the connections in turn, and waits for the echo on each before it sends the next message there: the
-/// least that a load can cost, and in the order in which a server answers.
+/// One thread takes the connections in turn, and waits for the echo on each before it sends the next message there. This is the
+/// cheapest load, and it follows the order in which a server answers.
 fn load(connections: &mut [TcpStream], time: Duration) -> (usize, Duration) {
     cores::take_the_loads();
     let start = Instant::now();

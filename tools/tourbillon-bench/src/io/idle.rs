@@ -1,4 +1,4 @@
-//! `idle`: 100,000 timers are pending, none is due, and nothing else happens.
+//! Case `idle`: 100,000 timers are pending, none is due, and nothing else happens.
 
 use std::future::pending;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::systems::{TaskRunner, monoio, smol, tokio, tourbillon};
 
 const PENDING: usize = 100_000;
 
-/// Time for threads in the background to take over what was armed, and to go to sleep.
+/// Time for background threads to take over what was armed, and to go to sleep.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// All processes at the same time: they have nothing to do.
+/// Runs all processes at the same time, since they have nothing to do.
 pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut BenchReport) {
     let time = Duration::from_secs(if choice.common.quick { 3 } else { 10 });
     let servers: Vec<_> =
@@ -38,7 +38,7 @@ pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut 
     }
 }
 
-/// Has timers pending in that system, and says so.
+/// Arms the timers in a system, and then prints a line.
 pub(super) fn serve(system: &str) {
     match system {
         ours if OURS.contains(&ours) => TourbillonRt::named(ours).run_one(wait(tourbillon::sleep)),

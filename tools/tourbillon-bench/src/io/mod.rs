@@ -1,8 +1,7 @@
-//! Scenario `io`: servers on loopback, each in its own runtime, and what their timers cost them.
+//! Scenario `io`: servers on loopback, each in its own runtime, and the cost of their timers.
 //!
-//! A server is a process of its own, which is this program again with the subcommand `io-of`: its CPU time, its memory and its
-//! wake-ups are looked at from outside, and it has a core for itself. The load comes from this process, on another core, and
-//! is the same for all.
+//! A server is a process of its own (this program with the subcommand `io-of`) on a core of its own; its CPU time, memory and
+//! wake-ups are read from outside. The load comes from this process, on another core, and is the same for all.
 
 mod cores;
 mod delayed;
@@ -27,18 +26,18 @@ pub(crate) struct IoOptions {
     /// Only these cases.
     #[arg(long, value_delimiter = ',')]
     case: Vec<IoCase>,
-    /// So many connections in the case `delayed`.
+    /// Number of connections in the case `delayed`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
 enum IoCase {
-    /// How many messages a second a server echoes, without and with a timeout on every read.
+    /// Echoed messages per second, without and with a timeout on every read.
     Echo,
-    /// How late replies are that are due some time after their request.
+    /// Lateness of replies that are due some time after their request.
     Delayed,
-    /// What a runtime does that has nothing to do but has timers pending.
+    /// Wake-ups and CPU time of a runtime with pending timers and nothing to do.
     Idle,
 }
 
@@ -46,7 +45,7 @@ const CASES: &[IoCase] = &[IoCase::Echo, IoCase::Delayed, IoCase::Idle];
 
 const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL, tokio::CURRENT, monoio::NAME, smol::NAME];
 
-/// Ours among them.
+/// The systems of Tourbillon.
 const OURS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL];
 
 /// Runs the scenario.
@@ -64,7 +63,7 @@ pub(crate) fn run(options: &IoOptions, report: &mut BenchReport) {
     }
 }
 
-/// The systems that were asked for and that this machine lets run.
+/// Returns the selected systems that can run on this machine.
 fn systems_here(choice: &SystemChoice) -> Vec<&'static str> {
     let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.wants(system)).collect();
     if let Err(refused) = tourbillon_rt::try_uring() {

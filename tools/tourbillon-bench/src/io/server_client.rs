@@ -1,4 +1,4 @@
-//! A server's process, as its load sees it.
+//! A server's process, as the load uses it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -22,12 +22,12 @@ impl ServerClient {
         ServerClient { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
     }
 
-    /// What it has used so far.
+    /// Returns the resources that it has used so far.
     pub(super) fn usage(&self) -> ProcessUsage {
         self.process.usage()
     }
 
-    /// A connection to it. Closed, it is gone at once, and does not keep its port for a minute.
+    /// Connects to the server. A closed connection frees its port at once.
     pub(super) fn connect(&self) -> TcpStream {
         let connect = || {
             let stream = TcpStream::connect(self.address)?;
@@ -37,7 +37,7 @@ impl ServerClient {
         connect().unwrap_or_else(|error| self.process.fail(&error.to_string()))
     }
 
-    /// The median and the 99th percentile of how late its replies were, in microseconds.
+    /// Returns the median and the 99th percentile of the lateness of its replies, in microseconds.
     pub(super) fn lateness(&mut self) -> (f64, f64) {
         match self.process.ask()[..] {
             [p50, p99] => (p50, p99),

@@ -1,7 +1,7 @@
-//! The process of a server: what it serves, and how it is told to.
+//! The process of a server.
 //!
-//! It says on its standard output where it listens. Asked by a line on its standard input, it says how late its replies were; when
-//! that input ends, it does, too: it does not outlive who started it.
+//! It prints the port that it listens on. For each line on its standard input, it prints how late its replies were; when that
+//! input ends, the process exits, so that it does not outlive its parent.
 
 use std::io::{BufRead, stdin};
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{cores, idle, lateness, limits, systems};
 
-/// For the process of a server.
+/// The arguments of a server's process.
 #[derive(clap::Args)]
 pub(crate) struct IoServerArgs {
     pub(super) system: String,
@@ -18,24 +18,24 @@ pub(crate) struct IoServerArgs {
     pub(super) service: IoService,
 }
 
-/// What a server does.
+/// The service of a server.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IoService {
-    /// Sends back what it gets.
+    /// Sends back what it receives.
     Echo,
-    /// The same, with a timeout on every read.
+    /// Sends back what it receives, with a timeout on every read.
     EchoTimed,
-    /// Sends a message back some time later: the message says when.
+    /// Sends each message back after the delay that the message contains.
     Delayed,
-    /// Has timers pending, and nothing else.
+    /// Has pending timers, and nothing else.
     Idle,
 }
 
-/// Nobody is silent for so long.
+/// Longer than any client is silent.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl IoService {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             IoService::Echo => "echo",
@@ -45,7 +45,7 @@ impl IoService {
         }
     }
 
-    /// How long a server that echoes waits for a message.
+    /// Returns how long an echo server waits for a message.
     pub(super) fn timeout(self) -> Option<Duration> {
         (self == IoService::EchoTimed).then_some(TIMEOUT)
     }
@@ -65,7 +65,7 @@ pub(crate) fn run_one(args: &IoServerArgs) {
     systems::serve(&args.system, listener, args.service);
 }
 
-/// Answers what is asked on the standard input, until it ends.
+/// Answers each line of the standard input, until that ends.
 fn answer_questions() {
     for _question in stdin().lock().lines().map_while(Result::ok) {
         let (p50, p99) = lateness::percentiles();

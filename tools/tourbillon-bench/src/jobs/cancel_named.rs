@@ -1,4 +1,4 @@
-//! Case `cancel-named`: all timers of one name are cancelled, until the last of their callbacks has run.
+//! Case `cancel-named`: all timers of one name are cancelled, and the last of their callbacks has run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::systems::tourbillon::{NAME, Slack, on_thread};
 
 const TIMERS: &[usize] = &[100_000, 1_000_000];
 
-/// Of all the timers.
+/// The name of all timers.
 const ONE_NAME: &str = "session";
 
 /// Runs the case.
@@ -36,7 +36,7 @@ fn entry(timers: usize) -> BenchEntry {
     BenchEntry { system: NAME, case: format!("cancel-named={timers}"), start: Box::new(start) }
 }
 
-/// Starts so many timers, and cancels them. Cancels a second, with their callbacks.
+/// Starts timers and cancels them. Returns cancels per second, callbacks included.
 fn round(named: &NamedTimers, timers: usize) -> f64 {
     let callbacks = Arc::new(Callbacks::new(timers));
     for _ in 0..timers {
@@ -54,7 +54,7 @@ fn round(named: &NamedTimers, timers: usize) -> f64 {
 /// The callbacks that have not run, and the thread that waits for them.
 struct Callbacks {
     left: AtomicUsize,
-    /// Those that were told something else.
+    /// Callbacks with another outcome.
     not_cancelled: AtomicUsize,
     waiting: Thread,
 }

@@ -1,4 +1,4 @@
-//! Case `live`: what it costs to schedule one more job and to remove it, beside many that are live.
+//! Case `live`: the cost to schedule and remove a job beside many live ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::{TaskRunner, tourbillon};
 
-/// How often two operations that are to be compared take turns in a round.
+/// How often the two compared operations take turns in a round.
 const SLICES: usize = 10;
 
 /// Runs the case.
@@ -28,7 +28,7 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     measure_pending(entries, choice, choice.rounds(9, 3), WarmUp::Yes, report);
 }
 
-/// Ours, together with the bare operation of the engine: what arming and cancelling costs, of which a scheduler is made.
+/// Returns Tourbillon's entry, which also measures arming and cancelling a sleep, the operation that scheduling is built on.
 fn ours(jobs: usize, operations: usize) -> BenchEntry {
     let start = move || {
         let mut live = LiveJobs::<Tourbillon>::new(jobs, operations);
@@ -42,7 +42,7 @@ fn ours(jobs: usize, operations: usize) -> BenchEntry {
     BenchEntry { system: Tourbillon::NAME, case: format!("live={jobs}"), start: Box::new(start) }
 }
 
-/// Nanoseconds to schedule and remove a job, and to create, poll and drop a sleep. They take turns.
+/// Returns the nanoseconds to schedule and remove a job, and to create, poll and drop a sleep. The two take turns.
 fn beside_churn(live: &mut LiveJobs<Tourbillon>) -> (f64, f64) {
     let (mut scheduling, mut churn, mut slices) = (0.0, 0.0, 0.0);
     for periods in live.periods.chunks(live.periods.len().div_ceil(SLICES)) {
@@ -61,10 +61,10 @@ fn entry<S: JobSystem>(jobs: usize, operations: usize) -> BenchEntry {
     BenchEntry { system: S::NAME, case: format!("live={jobs}"), start: Box::new(start) }
 }
 
-/// A system with many jobs, none of which is meant to run.
+/// A system with many jobs, none of which should run.
 struct LiveJobs<S> {
     system: S,
-    /// Of the jobs that are scheduled and removed.
+    /// Periods of the jobs that are scheduled and removed.
     periods: Vec<Duration>,
     tally: &'static RunTally,
 }
@@ -81,7 +81,7 @@ impl<S: JobSystem> LiveJobs<S> {
     }
 }
 
-/// One for each period, which is also the time until its first run.
+/// Returns a plan for each period, which is also the time until its first run.
 fn plans(periods: &[Duration]) -> Arc<[JobPlan]> {
     periods.iter().map(|&period| JobPlan::every(period)).collect()
 }

@@ -1,4 +1,4 @@
-//! Case `memory`: what a job takes that waits for its next run, in a process of its own for each system.
+//! Case `memory`: the resident bytes of a job that waits for its next run, in a process of its own for each system.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::memory::run_in_own_process;
 use crate::process_usage::own_resident;
 use crate::report::BenchReport;
 
-/// For the process that is measured.
+/// The arguments of the measured process.
 #[derive(clap::Args)]
 pub(crate) struct JobsMemoryArgs {
     system: String,
     jobs: usize,
 }
 
-/// Time for threads in the background to take over what was scheduled.
+/// Time for background threads to take over what was scheduled.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the case.
@@ -52,18 +52,18 @@ pub(crate) fn run_one(of: &JobsMemoryArgs) {
     println!("{resident} {the_users}");
 }
 
-/// Resident bytes for each of so many jobs, and those of them that are the user's.
+/// Returns the resident bytes per job, and those of them that hold the user's key and closure.
 fn grow<S: JobSystem>(jobs: usize) -> (f64, usize) {
     let (mut system, tally) = (S::new(0), RunTally::for_idle_jobs());
     let plans: Arc<[JobPlan]> = far_durations(jobs, &mut Random::new(1)).into_iter().map(JobPlan::every).collect();
-    // What starts with the first job is there already.
+    // Everything that the first job starts is running before the measurement.
     system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);
     let before = own_resident();
     let the_users = system.schedule_all(&plans, tally);
     std::thread::sleep(SETTLE);
     let grown = own_resident().saturating_sub(before);
-    // They were there before, and are still.
+    // The plans were allocated before the measurement began, and must live until it ends.
     drop(plans);
     (grown as f64 / jobs as f64, the_users)
 }

@@ -1,6 +1,6 @@
-//! Scenario `jobs`: keyed jobs that repeat, many of them; and timers by name.
+//! Scenario `jobs`: many keyed jobs that repeat, and timers by name.
 //!
-//! Every system is behind [`JobSystem`], and every case is written once, generic over it.
+//! Every system implements [`JobSystem`], and every case is written once, generic over it.
 
 mod cancel_named;
 mod live;
@@ -31,7 +31,7 @@ pub(crate) struct JobsOptions {
     jobs: Vec<usize>,
 }
 
-/// What is measured. The README defines each of them.
+/// The cases, which the README defines.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum JobsCase {
     LiveJobs,
@@ -56,24 +56,24 @@ pub(crate) fn run(options: &JobsOptions, report: &mut BenchReport) {
     }
 }
 
-/// Jobs that are live and do not run.
+/// Numbers of live jobs that do not run.
 const LIVE: &[usize] = &[1_000_000];
 
-/// The same in a quick run, for a system that takes seconds to get so far.
+/// The same in a quick run, for a system that takes seconds to schedule a million.
 const LIVE_QUICK: &[usize] = &[100_000];
 
 impl JobsOptions {
-    /// How many jobs that are live and do not run.
+    /// Returns the numbers of live jobs that do not run.
     fn live(&self) -> impl Iterator<Item = usize> {
         self.jobs(LIVE)
     }
 
-    /// The same for a system that is slow to schedule them.
+    /// Returns the same numbers for a system that schedules slowly.
     fn live_if_slow(&self) -> impl Iterator<Item = usize> {
         self.jobs(if self.choice.common.quick { LIVE_QUICK } else { LIVE })
     }
 
-    /// How many jobs: as asked for, or by default.
+    /// Returns the numbers of jobs: the selected ones, or the default.
     fn jobs<'a>(&'a self, default: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
         let jobs = if self.jobs.is_empty() { default } else { &self.jobs };
         jobs.iter().copied().filter(|&jobs| jobs > 0)

@@ -1,4 +1,4 @@
-//! What every job does when it runs: it reads the clock, and notes by how much it is late.
+//! What every job does when it runs: it reads the clock, and records its lateness.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,36 +7,36 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
-/// Counts the runs of a certain time, and how late they were.
+/// Counts the runs of a period of time, and their lateness.
 ///
-/// Every thread has counts of its own, whose lock nobody else wants before the end.
+/// Every thread has its own counts, whose lock is not contended before the end.
 pub(super) struct RunTally {
     time: Range<Instant>,
     threads: [ThreadTally; SHARDS],
 }
 
-/// Nobody shares its cache lines.
+/// Aligned so that threads share no cache line.
 #[repr(align(128))]
 struct ThreadTally(Mutex<ThreadCounts>);
 
 struct ThreadCounts {
-    /// Of the runs that were due in the time, in nanoseconds.
+    /// Lateness of the runs that were due in the period, in nanoseconds.
     lateness: Histogram<u64>,
-    /// Runs that happened in the time, whenever they were due.
+    /// Runs that happened in the period, whenever they were due.
     happened: u64,
 }
 
-/// Threads that have counts to themselves. With more, some share them.
+/// Number of separate counts. More threads share them.
 const SHARDS: usize = 8;
 
-/// Of every figure. The histograms stay small, so that the jobs' own work is.
+/// Precision of the histograms. They stay small, so that recording is cheap.
 const DIGITS: u8 = 2;
 
-/// The most that can be noted: what is later counts as this late.
+/// Most lateness that is recorded; more counts as this.
 const LATEST: u64 = 100_000_000_000;
 
 impl RunTally {
-    /// A tally of the runs of a certain time. It is never freed: jobs, which may outlive the case, have it by reference.
+    /// Returns a tally for a period. It is leaked, since jobs that refer to it may outlive the case.
     pub(super) fn of(time: Range<Instant>) -> &'static RunTally {
         Box::leak(Box::new(RunTally {
             time,
@@ -44,18 +44,18 @@ impl RunTally {
         }))
     }
 
-    /// Of jobs that are not meant to run.
+    /// Returns a tally for jobs that should not run.
     pub(super) fn for_idle_jobs() -> &'static RunTally {
         let now = Instant::now();
         RunTally::of(now..now)
     }
 
-    /// A job runs that was due at an instant.
+    /// Records a run that happens now.
     pub(super) fn ran(&self, due: Instant) {
         self.ran_at(due, Instant::now());
     }
 
-    /// Notes a run that was due at one instant and happens at another.
+    /// Records a run that was due at one instant and happens at another.
     fn ran_at(&self, due: Instant, now: Instant) {
         let mut counts = self.threads[this_thread() % SHARDS].lock();
         if self.time.contains(&due) {
@@ -66,17 +66,17 @@ impl RunTally {
         }
     }
 
-    /// How many have run so far that were due in the time.
+    /// Returns the number of runs that were due in the period.
     pub(super) fn runs(&self) -> u64 {
         self.threads.iter().map(|thread| thread.lock().lateness.len()).sum()
     }
 
-    /// How many have run in the time, whenever they were due.
+    /// Returns the number of runs that happened in the period.
     pub(super) fn happened(&self) -> u64 {
         self.threads.iter().map(|thread| thread.lock().happened).sum()
     }
 
-    /// How late those were that were due in the time, in nanoseconds.
+    /// Returns the lateness of the runs that were due in the period, in nanoseconds.
     pub(super) fn lateness(&self) -> Histogram<u64> {
         let mut all = ThreadCounts::new().lateness;
         for thread in &self.threads {
@@ -99,7 +99,7 @@ impl ThreadTally {
     }
 }
 
-/// A number for each thread, from 0 on.
+/// Returns a number for each thread, from 0 on.
 fn this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static THIS: usize = NEXT.fetch_add(1, Ordering::Relaxed));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_what_was_due_in_the_time_counts_whichever_thread_it_ran_on() {
-        // A second ahead: the instant just before `begin` exists even on a machine that has just been started.
+        // A second ahead, since an instant before `begin` must exist even just after the machine has started.
         let begin = Instant::now() + Duration::from_secs(1);
         let tally = RunTally::of(begin..begin + Duration::from_secs(1));
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Case `spread`: jobs of one second, spread over it. Whether all of them run, how late, and what that costs.
+//! Case `spread`: jobs with a period of one second, spread over it: whether all of them run, how late, and at what cost.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 const JOBS: &[usize] = &[100_000];
 
-/// Time that does not count, from when the first job is due. After it every job has run, also those of a system that rounds
-/// their first run up to a whole second.
+/// Time after the first job is due that is not counted. After it every job has run, also in a system that rounds the first run up
+/// to a whole second.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// For so long a system may bring nothing before what is missing is given up.
+/// If no run happens for so long, missing runs are given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the case.
@@ -32,7 +32,7 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     }
 }
 
-/// How many jobs there are, and for how long what they do counts.
+/// Number of jobs, and the seconds that are counted.
 #[derive(Clone, Copy)]
 struct SpreadSize {
     jobs: usize,
@@ -75,7 +75,7 @@ fn round<S: JobSystem>(size: SpreadSize, lead: Duration) -> Option<Metrics> {
     Some(figures::<S>(tally, due, cpu, end - begin))
 }
 
-/// Waits until so many runs have happened, or until no more come.
+/// Waits until `due` runs have happened, or no more come.
 fn wait_for(due: u64, tally: &RunTally) {
     let (mut runs, mut since) = (tally.runs(), Instant::now());
     while runs < due && since.elapsed() < PATIENCE {

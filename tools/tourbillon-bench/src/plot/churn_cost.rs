@@ -1,11 +1,11 @@
-//! What it costs to arm a timer and to cancel it, against how many others are pending.
+//! The cost to arm and cancel a timer, against the number of other pending timers.
 
 use super::canvas::short;
 use super::curves::{Curve, CurvePlot};
 use crate::figure_line::FigureLine;
 use crate::table::in_order;
 
-/// Whether a figure is in this plot: of runtimes that have run for a while, as servers have.
+/// Returns whether a figure is in this plot: only those of drivers that have turned, as in servers.
 pub(super) fn counts(line: &FigureLine) -> bool {
     line.scenario == "churn"
         && line.metric == "ns_per_op"
@@ -19,7 +19,7 @@ pub(super) fn plot(lines: &[FigureLine]) -> super::Drawn {
     let mut all: Vec<u64> = lines.iter().filter_map(|line| pending(line)).collect();
     all.sort_unstable();
     all.dedup();
-    // On a scale of logarithms there is no place for none: it has one before the first.
+    // A logarithmic axis has no zero, so zero gets a position before the first mark.
     let none = all.iter().find(|pending| **pending > 0).map_or(1.0, |least| *least as f64 / 10.0);
     let place = |pending: u64| if pending == 0 { none } else { pending as f64 };
     let curve = |system: &str| {

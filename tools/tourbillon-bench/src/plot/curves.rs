@@ -1,20 +1,20 @@
-//! Curves over an axis whose marks are given. Both axes are on a scale of logarithms.
+//! Curves over an axis with given marks. Both axes are logarithmic.
 
 use plotters::prelude::*;
 
 use super::canvas::{Axis, INK, LEGEND, SIZE, chart, is_ours, legend, page, shade};
 
-/// What a plot shows.
+/// A plot with several curves.
 pub(super) struct CurvePlot {
     pub(super) title: String,
     pub(super) across: &'static str,
     pub(super) up: &'static str,
-    /// The marks of the axis, from left to right: where each is, and what it says.
+    /// The marks of the axis from left to right: positions and labels.
     pub(super) marks: Vec<(f64, String)>,
     pub(super) curves: Vec<Curve>,
 }
 
-/// One of a plot's curves.
+/// One curve of a plot.
 pub(super) struct Curve {
     name: String,
     system: String,
@@ -35,7 +35,7 @@ impl CurvePlot {
             let before = self.curves[..curve].iter().filter(|other| other.system == *system).count();
             self.curves[curve].colour = shade(system, before);
         }
-        // In the legend as they are at the right: the highest first.
+        // The legend lists the curves in the order of their right ends, highest first.
         let end = |curve: &Curve| curve.points.last().map_or(0.0, |(_, y)| *y);
         self.curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
         page(|area| {
@@ -56,7 +56,7 @@ impl CurvePlot {
         })
     }
 
-    /// Where the axis begins and ends: a little beyond the marks.
+    /// Returns the ends of the axis, a little beyond the marks.
     fn ends(&self) -> (f64, f64) {
         let (first, last) =
             (self.marks.first().map_or(1.0, |(at, _)| *at), self.marks.last().map_or(10.0, |(at, _)| *at));

@@ -1,4 +1,4 @@
-//! Precision against CPU: how late a system's timers are, and what one costs. Down and to the left is better.
+//! Lateness against CPU time: how late a system's timers are, and what a fire costs. Down and to the left is better.
 
 use plotters::prelude::*;
 
@@ -7,23 +7,23 @@ use super::lateness_distribution::sleepers;
 use crate::figure_line::FigureLine;
 use crate::table::in_order;
 
-/// A way in which a system was measured.
+/// A variant in which a system was measured.
 #[derive(Clone, PartialEq)]
 pub(super) struct MeasuredVariant {
-    /// With what makes it different from others of the same system.
+    /// Includes what distinguishes it from other variants of the same system.
     pub(super) name: String,
     pub(super) slack: Option<String>,
     pub(super) driver: Option<String>,
 }
 
-/// That of a line. Ours was measured in two of Tokio's runtimes: plots show only the larger one.
+/// Returns the variant of a line. Tourbillon was measured in two of Tokio's runtimes; plots show only the multi-threaded one.
 pub(super) fn variant(line: &FigureLine) -> Option<MeasuredVariant> {
     if line.setting("rt").is_some_and(|rt| rt != "multi") {
         return None;
     }
     let setting = |name| line.setting(name).map(str::to_owned);
     let (slack, driver) = (setting("slack"), setting("driver"));
-    // A driver thread is what one has if one says nothing.
+    // A driver thread is the default, and not named.
     let parts = [
         slack.clone(),
         driver.clone().filter(|driver| driver != "thread").map(|it| format!("on {it}")),
@@ -33,22 +33,22 @@ pub(super) fn variant(line: &FigureLine) -> Option<MeasuredVariant> {
     Some(MeasuredVariant { name, slack, driver })
 }
 
-/// What is drawn of one.
+/// A point of the plot.
 struct LatenessPoint<'a> {
     system: &'a str,
-    /// Without the system's name where the colour says it.
+    /// Without the system's name if the colour shows it.
     label: String,
     cpu: f64,
     late: f64,
 }
 
-/// The height of labels, in pixels.
+/// Height of labels, in pixels.
 const LABEL: u32 = 12;
 
-/// Less is drawn as this much: on a scale of logarithms there is no place for none.
+/// Smaller values are drawn as this, since a logarithmic axis has no zero.
 const LEAST: f64 = 1.0;
 
-/// Of the figures of one number of tasks.
+/// Plots the figures of one number of tasks.
 pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
     let points = points(lines);
     page(|area| {
@@ -95,7 +95,7 @@ fn points(lines: &[FigureLine]) -> Vec<LatenessPoint<'_>> {
     .collect()
 }
 
-/// A part of the page that is taken.
+/// An occupied part of the page.
 #[derive(Clone, Copy, Debug)]
 struct LabelBox {
     x: i32,
@@ -105,14 +105,14 @@ struct LabelBox {
 }
 
 impl LabelBox {
-    /// Around a point.
+    /// Returns the box around a point.
     fn around((x, y): (i32, i32)) -> LabelBox {
         LabelBox { x: x - 6, y: y - 6, width: 12, height: 12 }
     }
 
-    /// Of a text beside a point, where nothing else is if there is such a place near.
+    /// Returns the box of a label beside a point, in a free place if there is one near.
     fn beside((x, y): (i32, i32), text: &str, taken: &[LabelBox]) -> LabelBox {
-        // About what a letter takes.
+        // Approximate width of a character.
         let (width, height) = (text.chars().count() as i32 * LABEL as i32 / 2, LABEL as i32 + 1);
         let at = |x, y| LabelBox { x, y, width, height };
         let near = (0..8).flat_map(|step| {
@@ -130,7 +130,7 @@ impl LabelBox {
         near.into_iter().find(is_free).unwrap_or(at(x + 9, y - height / 2))
     }
 
-    /// Its point that is nearest to another.
+    /// Returns the point of the box that is nearest to another point.
     fn nearest(self, (x, y): (i32, i32)) -> (i32, i32) {
         (x.clamp(self.x, self.x + self.width), y.clamp(self.y, self.y + self.height))
     }
@@ -143,7 +143,7 @@ impl LabelBox {
         !apart
     }
 
-    /// Right of the axis, above it, and not in the legend.
+    /// Returns whether the box is right of the axis, above it, and not in the legend.
     fn is_in_plot(self) -> bool {
         let (right, bottom) = ((SIZE.0 - LEGEND) as i32, SIZE.1 as i32 - 60);
         self.x > 80 && self.x + self.width < right && self.y > 44 && self.y + self.height < bottom

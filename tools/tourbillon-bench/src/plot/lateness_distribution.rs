@@ -1,4 +1,4 @@
-//! How late timers are: a curve of percentiles for each system.
+//! The lateness of timers: a curve of percentiles for each system.
 
 use super::curves::{Curve, CurvePlot};
 use super::lateness_against_cpu::{MeasuredVariant, variant};
@@ -6,16 +6,16 @@ use crate::figure_line::FigureLine;
 use crate::percentiles::quantile;
 use crate::table::in_order;
 
-/// The marks of the axis, on which every nine takes the same room.
+/// The marks of the axis, on which every further nine takes the same width.
 const MARKS: [(f64, &str); 5] = [(0.1, "10%"), (0.5, "50%"), (0.9, "90%"), (0.99, "99%"), (0.999, "99.9%")];
 
-/// Less is drawn as this much, in microseconds: on a scale of logarithms there is no place for none.
+/// Smaller values are drawn as this, in microseconds, since a logarithmic axis has no zero.
 const LEAST: f64 = 1.0;
 
-/// Of ours, the slacks that are drawn; the plane has all.
+/// The slacks of Tourbillon that are drawn; the plot of lateness against CPU time has all.
 const SLACKS: [&str; 2] = ["adaptive", "exact"];
 
-/// Of the figures of one number of tasks.
+/// Plots the figures of one number of tasks.
 pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
     let known: Vec<(MeasuredVariant, f64, &FigureLine)> = lines
         .iter()
@@ -42,12 +42,12 @@ pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
     curves.plot()
 }
 
-/// Who waits for them.
+/// Returns the end of a title: which tasks wait for the timers.
 pub(super) fn sleepers(tasks: &str) -> String {
     if tasks == "1" { "one task waits for".into() } else { format!("{tasks} tasks wait for") }
 }
 
-/// Where a quantile is: 0.9 at 10, 0.99 at 100, 0.999 at 1000.
+/// Returns the position of a quantile: 10 for 0.9, 100 for 0.99, 1000 for 0.999.
 fn nines(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }

@@ -1,4 +1,4 @@
-//! Figures as SVG plots, on white, so that they can be read whatever is around them.
+//! Draws figures as SVG plots on a white background.
 
 mod canvas;
 mod churn_cost;
@@ -15,17 +15,17 @@ use crate::table::in_order;
 
 #[derive(clap::Args)]
 pub(crate) struct PlotOptions {
-    /// JSON lines.
+    /// A file with JSON lines.
     file: PathBuf,
     /// The folder for the plots.
     #[arg(long, default_value = ".")]
     to: PathBuf,
 }
 
-/// The text of a plot.
+/// The SVG text of a plot.
 type Drawn = Result<String, Box<dyn Error>>;
 
-/// Makes the plots of a file.
+/// Draws the plots of a file.
 pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
     let said = |error: &dyn Error| format!("{}: {error}", options.file.display());
     let text = fs::read_to_string(&options.file).map_err(|error| said(&error))?;
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the plots that the figures are enough for, and returns their names.
+/// Writes the plots that have figures, and returns their file names.
 pub(crate) fn write(folder: &Path, lines: &[FigureLine]) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, plot) in plots(lines).map_err(|error| io::Error::other(error.to_string()))? {
@@ -49,7 +49,7 @@ pub(crate) fn write(folder: &Path, lines: &[FigureLine]) -> io::Result<Vec<Strin
     Ok(names)
 }
 
-/// The plots by the names of their files.
+/// Returns the plots by their file names.
 fn plots(lines: &[FigureLine]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
     let mut plots = Vec::new();
     if lines.iter().any(churn_cost::counts) {
@@ -69,7 +69,7 @@ fn plots(lines: &[FigureLine]) -> Result<Vec<(String, String)>, Box<dyn Error>> 
 mod tests {
     use super::*;
 
-    /// A few systems, with the figures that a run would have.
+    /// Returns figures of a few systems, as in a run.
     fn fixture() -> Vec<FigureLine> {
         let mut text = String::new();
         let mut add = |scenario: &str, system: &str, case: &str, metric: &str, value: f64| {

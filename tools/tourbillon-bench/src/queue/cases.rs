@@ -7,15 +7,15 @@ use tourbillon_tools::Random;
 
 use super::{QueueCase, QueueSystem};
 
-/// Timeouts of up to a minute.
+/// Longest timeout, a minute.
 const FAR: u64 = 60_000_000_000;
-/// What a timeout of the case `fifo` is.
+/// The timeout in the case `fifo`.
 const DELAY: u64 = 30_000_000_000;
-/// How much time passes between two operations of the case `fifo`.
+/// Time between two operations of the case `fifo`.
 const GAP: u64 = 1_000;
 /// All timers of the case `pop` are due within this time.
 const SPREAD: u64 = 2_000_000_000;
-/// Time moves on by a millisecond.
+/// Time advances in steps of a millisecond.
 pub(super) const STEP: u64 = 1_000_000;
 
 /// A system that can be measured.
@@ -25,17 +25,17 @@ pub(super) trait Contestant {
     /// Sets up a case with `pending` timers.
     fn prepare(&self, case: QueueCase, pending: usize) -> Box<dyn PreparedCase>;
 
-    /// Arms `pending` timers, `repeat` times, and measures how long they take to expire: nanoseconds a timer.
+    /// Arms `pending` timers, `repeat` times, and measures how long they take to expire. Returns nanoseconds per timer.
     fn pop(&self, pending: usize, repeat: usize, round: u64) -> f64;
 }
 
 /// A case that is set up.
 pub(super) trait PreparedCase {
-    /// Does some operations and returns nanoseconds an operation.
+    /// Performs operations, and returns nanoseconds per operation.
     fn round(&mut self, operations: usize) -> f64;
 }
 
-/// Stands for the system `S`.
+/// A contestant for the system `S`.
 pub(super) struct ContestantOf<S>(pub(super) std::marker::PhantomData<S>);
 
 impl<S: QueueSystem + 'static> Contestant for ContestantOf<S> {
@@ -66,10 +66,10 @@ fn per_operation(start: Instant, operations: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// A system with some timers in it, and random numbers for more.
+/// A system with pending timers, and random numbers for more.
 struct FilledQueue<S: QueueSystem> {
     system: S,
-    /// `None` only while one is being replaced.
+    /// `None` only while a timer is being replaced.
     handles: Vec<Option<S::Handle>>,
     random: Random,
 }
@@ -86,7 +86,7 @@ impl<S: QueueSystem> FilledQueue<S> {
         FilledQueue { system, handles, random }
     }
 
-    /// So many random deadlines.
+    /// Returns random deadlines.
     fn draw(&mut self, count: usize) -> Vec<S::Deadline> {
         (0..count).map(|_| self.system.deadline(1 + self.random.any() % FAR)).collect()
     }
@@ -102,7 +102,7 @@ fn dispose<S: QueueSystem>(system: &mut S, handles: &mut Vec<Option<S::Handle>>)
     handles.drain(..).flatten().for_each(|handle| system.dispose(handle));
 }
 
-/// Arm a timer and cancel it, beside others that are pending.
+/// Arms a timer and cancels it, beside others that are pending.
 struct InsertRemove<S: QueueSystem>(FilledQueue<S>);
 
 impl<S: QueueSystem> InsertRemove<S> {
@@ -124,7 +124,7 @@ impl<S: QueueSystem> PreparedCase for InsertRemove<S> {
     }
 }
 
-/// Give a random one of the pending timers another deadline.
+/// Gives a random pending timer another deadline.
 struct Reschedule<S: QueueSystem>(FilledQueue<S>);
 
 impl<S: QueueSystem> Reschedule<S> {
@@ -147,10 +147,10 @@ impl<S: QueueSystem> PreparedCase for Reschedule<S> {
     }
 }
 
-/// All timers have the same timeout; each is cancelled when so many others have been armed after it. Time goes on.
+/// All timers have the same timeout; each is cancelled when so many others have been armed after it. Time advances.
 struct Fifo<S: QueueSystem> {
     system: S,
-    /// A ring of the pending ones, or of one if there are none.
+    /// A ring of the pending timers.
     handles: Vec<Option<S::Handle>>,
     oldest: usize,
     now: u64,
@@ -200,8 +200,8 @@ impl<S: QueueSystem> PreparedCase for Fifo<S> {
     }
 }
 
-/// Arms random timers; then time goes on in steps of a millisecond until all have expired. Nanoseconds a timer, not
-/// counting the arming.
+/// Arms random timers, then advances time in steps of a millisecond until all have expired. Returns nanoseconds per timer,
+/// without the arming.
 fn pop_once<S: QueueSystem>(pending: usize, random: &mut Random) -> f64 {
     let mut system = S::new(pending);
     let handles = (0..pending as u64).map(|value| {

@@ -1,7 +1,7 @@
 //! Scenario `queue`: timer queues on one thread, without a clock.
 //!
-//! Every system is behind [`QueueSystem`], and every case is written once, generic over it. The rounds of the systems are
-//! interleaved, so that what disturbs the machine for a while disturbs all of them, and the median of the rounds counts.
+//! Every system implements [`QueueSystem`], and every case is written once, generic over it. The rounds of the systems are
+//! interleaved, so that a disturbance of the machine affects all of them, and the median of the rounds is reported.
 
 mod cases;
 mod systems;
@@ -28,12 +28,12 @@ pub(crate) struct QueueOptions {
     /// Only these numbers of pending timers.
     #[arg(long, value_delimiter = ',')]
     pending: Vec<usize>,
-    /// Rounds a case; the median counts.
+    /// Number of rounds per case; the median is reported.
     #[arg(long)]
     rounds: Option<usize>,
 }
 
-/// What is measured. The README defines each of them.
+/// The cases, which the README defines.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueCase {
     #[value(name = "insert_remove")]
@@ -113,7 +113,7 @@ fn run_case(
             progress.inc(contestants.len() as u64);
             return;
         }
-        // A round uses the queue up, so each begins with a new one. Small ones are repeated: a round is long enough to
+        // A round empties the queue, so each begins with a new one. Small queues are repeated, so that a round is long enough to
         // be timed.
         for round in 0..rounds {
             for (contestant, figures) in contestants.iter().zip(&mut figures) {

@@ -1,5 +1,5 @@
-//! monoio: a wheel a thread, ticks of a millisecond, no lock and no atomics: nothing of it can leave its thread. Its
-//! driver is io_uring, or epoll where that is refused.
+//! monoio: one wheel per thread, ticks of a millisecond, no lock and no atomics; a timer cannot leave its thread. Its driver is
+//! io_uring, or epoll if that is refused.
 
 use std::time::Instant;
 

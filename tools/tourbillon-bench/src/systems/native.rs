@@ -1,7 +1,8 @@
-//! Asio, libuv and libevent: a C or C++ program each, compiled when it is first needed, that does the same work as the others.
+//! Asio, libuv and libevent: a C or C++ program each, compiled when it is first needed, that does the same work as the other
+//! systems.
 //!
-//! A program runs as a process of its own and is asked for one round at a time, so that its rounds take turns with those of all
-//! other systems. Where there is no compiler or no library, the system is left out, with a sentence that says what to install.
+//! A program runs as a process of its own and is asked for one round at a time, so that its rounds are interleaved with those of
+//! all other systems. Without a compiler or the library, the system is left out, with a note on what to install.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -18,11 +19,11 @@ pub(crate) const LIBEVENT: &str = "libevent";
 
 pub(crate) const NAMES: [&str; 3] = [ASIO, LIBUV, LIBEVENT];
 
-/// What a program is to do.
+/// The work of a program.
 pub(crate) struct NativeWork {
     pub(crate) scenario: &'static str,
     pub(crate) case: String,
-    /// As `common.h` says.
+    /// The arguments, which `common.h` describes.
     pub(crate) arguments: Vec<usize>,
     pub(crate) process: ProcessLife,
 }
@@ -30,10 +31,10 @@ pub(crate) struct NativeWork {
 /// How long a program's process lives.
 #[derive(Clone, Copy)]
 pub(crate) enum ProcessLife {
-    /// For all rounds of a case: it sets the case up before the first.
+    /// For all rounds of a case: it sets up the case before the first.
     Case,
-    /// For one round: nothing is left of the last.
-    RoundFn,
+    /// For one round, so that nothing is left of the last.
+    Round,
 }
 
 /// A library, and how its program is compiled.
@@ -41,12 +42,12 @@ struct NativePeer {
     name: &'static str,
     source: &'static str,
     language: Language,
-    /// Without which there is nothing to compile.
+    /// The header that the program needs.
     header: &'static str,
     link: &'static [&'static str],
     /// The Debian package with the header.
     package: &'static str,
-    /// The program, or `None` where it cannot be had.
+    /// The program, or `None` if it is not available.
     program: OnceLock<Option<PathBuf>>,
 }
 
@@ -86,11 +87,11 @@ static PEERS: [NativePeer; 3] = [
     },
 ];
 
-/// What all programs include.
+/// The header that all programs include.
 const COMMON: (&str, &str) = ("common.h", include_str!("../../native/common.h"));
 
-/// The entries of one case: of those of the three that were asked for and can be had here. `read` makes the metrics of what a
-/// round answers.
+/// Returns the entries of one case, for those of the three systems that are selected and available. `read` converts the answer of
+/// a round to metrics.
 pub(crate) fn entries(
     choice: &SystemChoice,
     work: &NativeWork,
@@ -111,14 +112,14 @@ pub(crate) fn entries(
                 let mut process = process();
                 Box::new(move || read(process.ask()))
             }),
-            ProcessLife::RoundFn => Box::new(move || Box::new(move || read(process().ask()))),
+            ProcessLife::Round => Box::new(move || Box::new(move || read(process().ask()))),
         };
         Some(BenchEntry { system: peer.name, case: work.case.clone(), start })
     };
     wanted.filter_map(entry).collect()
 }
 
-/// The name and the version of each library that is here.
+/// Returns the name and version of each available library.
 pub(crate) fn versions() -> Vec<String> {
     let version = |peer: &'static NativePeer| Command::new(peer.program()?).arg("version").output().ok();
     let versions = PEERS.iter().filter_map(version);
@@ -126,7 +127,7 @@ pub(crate) fn versions() -> Vec<String> {
 }
 
 impl NativePeer {
-    /// Compiled the first time. Where that is not possible, it is said once.
+    /// Returns the program, compiled at the first call. If that is not possible, prints a note once.
     fn program(&'static self) -> Option<&'static Path> {
         let program = self.program.get_or_init(|| match self.compile() {
             Ok(program) => Some(program),
@@ -147,7 +148,7 @@ impl NativePeer {
         program.as_deref()
     }
 
-    /// One that was compiled from the same source before is used again.
+    /// Compiles the program, or reuses one that was compiled from the same source.
     fn compile(&self) -> Result<PathBuf, CompileError> {
         let (compiler, suffix, standard, package) = match self.language {
             Language::C => ("cc", "c", "-std=gnu11", "gcc"),
@@ -167,7 +168,7 @@ impl NativePeer {
         let source = folder.join(format!("{}.{suffix}", self.name));
         std::fs::write(&source, self.source)?;
         std::fs::write(folder.join(COMMON.0), COMMON.1)?;
-        // Under a name of its own until it is whole: others may do the same now.
+        // The program is renamed when it is complete, since other processes may compile it at the same time.
         let unfinished = folder.join(format!("{}-{}", self.name, std::process::id()));
         let mut command = Command::new(compiler);
         command.args([standard, "-O2", "-DNDEBUG", "-pthread", "-o"]).arg(&unfinished).arg(&source).args(self.link);
@@ -188,10 +189,10 @@ impl NativePeer {
 
 /// Why there is no program.
 enum CompileError {
-    /// Its name, and the Debian package that has it.
+    /// The compiler is missing: its name, and the Debian package that has it.
     Compiler(&'static str, &'static str),
     Header,
-    /// Something else, which is a fault.
+    /// Any other reason, which is a fault.
     Reason(String),
 }
 
@@ -201,7 +202,7 @@ impl From<io::Error> for CompileError {
     }
 }
 
-/// Beside this program, in the target folder; where nothing can be written there, in the one for temporary files.
+/// Returns a folder beside this program, or a temporary one if that is not writable.
 fn folder() -> io::Result<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("native")));
     if let Some(folder) = beside
@@ -214,13 +215,13 @@ fn folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Lets a compiler read some text, and nothing more.
+/// Runs only the preprocessor on some text.
 fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
     let language = if suffix == "c" { "c" } else { "c++" };
     let mut command = Command::new(compiler);
     command.args(["-E", "-x", language, "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
-    // It reads all of it before it ends.
+    // The compiler reads all its input before it exits.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     child.wait_with_output()
 }
@@ -229,8 +230,8 @@ fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
 mod tests {
     use super::*;
 
-    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one. (Who is not let run for as long as
-    /// a round of `lateness` takes has no number for it.)
+    /// The arguments of a small round of each scenario, and the least number of values that it answers with. (A round of
+    /// `lateness` has no values if the machine does not run the process for as long as it takes.)
     const SCENARIOS: [(&str, usize, &[&str]); 7] = [
         ("churn", 2, &["60000000000", "10", "100", "0", "0"]),
         ("churn", 2, &["60000000000", "10", "100", "5", "1"]),

@@ -1,4 +1,4 @@
-//! The cases, and the systems that take part.
+//! The cases and systems of the scenario `virtual`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const TIMES: &str = "times_tokio";
 pub(super) fn run(choice: &SystemChoice, report: &mut BenchReport) {
     choice.check(SYSTEMS);
     let size = if choice.common.quick { 10 } else { 1 };
-    // The last case takes a few milliseconds a round, so it gets more of them: its median is then as steady as the others'.
+    // The last case takes a few milliseconds per round, so it gets more rounds, which makes its median as steady as the others.
     for (work, rounds) in [(in_turn(2_000), 21), (at_once(100_000 / size), 21), (tasks(50, 50), 201)] {
         let entries = vec![
             entry(tourbillon::NAME, &work, |work| in_runtime(Tokio::paused(), tourbillon::sleep, work)),
@@ -42,19 +42,19 @@ pub(super) fn run(choice: &SystemChoice, report: &mut BenchReport) {
     }
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
 pub(super) struct VirtualWork {
     case: String,
-    /// What each task sleeps.
+    /// The sleeps of each task.
     pub(super) tasks: Arc<[TaskSleeps]>,
 }
 
-/// What a task sleeps.
+/// The sleeps of a task.
 #[derive(Clone)]
 pub(super) struct TaskSleeps {
     pub(super) order: SleepOrder,
-    /// In whole milliseconds, to which Tokio rounds.
+    /// Whole milliseconds, since Tokio rounds to them.
     pub(super) durations: Arc<[Duration]>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct TaskSleeps {
 pub(super) enum SleepOrder {
     /// Each begins when the last one has ended.
     InTurn,
-    /// All are armed, each in a box of its own, and then waited for.
+    /// All are armed in boxes, and then awaited.
     AtOnce,
 }
 
@@ -75,7 +75,7 @@ impl VirtualWork {
         self.tasks.iter().map(|task| task.durations.len()).sum()
     }
 
-    /// The virtual time that passes at least.
+    /// Returns the least virtual time that passes.
     fn takes(&self) -> Duration {
         self.tasks.iter().map(TaskSleeps::takes).max().unwrap_or_default()
     }
@@ -110,12 +110,12 @@ fn tasks(tasks: usize, each: usize) -> VirtualWork {
     VirtualWork::new(format!("tasks={tasks},sleeps={each}"), (0..tasks).map(sleeps).collect())
 }
 
-/// So many durations of 1 ms to `longest` ms.
+/// Returns durations of 1 ms to `longest` ms.
 fn millis(count: usize, longest: u64, random: &mut Random) -> Arc<[Duration]> {
     (0..count).map(|_| Duration::from_millis(1 + random.below(longest))).collect()
 }
 
-/// The function sets up, takes the time for the work alone, and cleans up.
+/// Returns an entry. `round` sets up, measures the work alone, and cleans up.
 fn entry(system: &'static str, work: &VirtualWork, round: fn(&VirtualWork) -> Duration) -> BenchEntry {
     let (case, work) = (work.case.clone(), work.clone());
     let start = move || {
@@ -130,7 +130,7 @@ fn entry(system: &'static str, work: &VirtualWork, round: fn(&VirtualWork) -> Du
 
 type VirtualTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// In a new runtime, whose timers have been used once.
+/// Runs the work in a runtime after its timers have been used once.
 fn in_runtime<F, S>(mut runtime: impl TaskRunner<VirtualTask>, sleep: S, work: &VirtualWork) -> Duration
 where
     F: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! An engine on a manual clock, turned and advanced by a loop that polls the tasks itself: no runtime, no thread.
+//! An engine on a manual clock, turned and advanced by a loop that polls the tasks itself, without a runtime or a thread.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::systems::tourbillon::sleep_on;
 
 pub(super) const NAME: &str = "tourbillon-by-hand";
 
-/// How long the work takes.
+/// Returns how long the work takes.
 pub(super) fn run(work: &VirtualWork) -> Duration {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(1).build();
     let engine = engine.expect("an engine can be built");
@@ -59,7 +59,7 @@ impl ManualTask {
         ManualTask { future: Box::pin(future), waker: woken.clone().into(), woken }
     }
 
-    /// Polls it if it has been woken, and returns whether it is over.
+    /// Polls the task if it has been woken. Returns whether it has ended.
     fn run(&mut self) -> bool {
         self.woken.0.swap(false, Ordering::Acquire)
             && self.future.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready()

@@ -1,7 +1,7 @@
-//! Scenario `virtual`: how soon sleeps end in paused time.
+//! Scenario `virtual`: how fast sleeps end in paused time.
 //!
-//! It needs the feature `virtual`, as `test-util` of `tourbillon` makes every timer look for the clock that it follows: the other
-//! scenarios are to be measured without it.
+//! It needs the feature `virtual`, which enables `test-util` of `tourbillon`. That makes every timer look for the clock that it
+//! follows, so the other scenarios are measured without it.
 
 #[cfg(feature = "virtual")]
 mod cases;
@@ -19,10 +19,10 @@ pub(crate) struct VirtualOptions {
     pub(crate) choice: SystemChoice,
 }
 
-/// Whether this program was built with the scenario.
+/// Whether this build has the scenario.
 pub(crate) const IS_BUILT: bool = cfg!(feature = "virtual");
 
-/// Runs the scenario, or says how to build it.
+/// Runs the scenario, or prints how to build it.
 pub(crate) fn run(options: &VirtualOptions, report: &mut BenchReport) {
     #[cfg(feature = "virtual")]
     cases::run(&options.choice, report);
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &VirtualOptions, report: &mut BenchReport) {
     }
 }
 
-/// Says how to build the scenario: among the tables, or beside the JSON lines.
+/// Prints how to build the scenario: to standard output, or to standard error if that has JSON lines.
 pub(crate) fn say_how_to_build(json: bool) {
     let how = "virtual: not in this build; cargo run --release -p tourbillon-bench --features virtual -- virtual\n";
     if json { eprint!("{how}") } else { print(how) }

@@ -1,5 +1,5 @@
-//! `tourbillon::time` on Tokio's multi-thread runtime, whose time Tokio cannot pause: a task that sleeps by itself advances it,
-//! or, beside several tasks, the thread that waits for them.
+//! `tourbillon::time` on Tokio's multi-threaded runtime, whose time Tokio cannot pause. A single task that sleeps advances time
+//! itself; with several tasks, the waiting thread does.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "tourbillon-multi";
 
 const WORKERS: usize = 2;
 
-/// How long the work takes.
+/// Returns how long the work takes.
 pub(super) fn run(work: &VirtualWork) -> Duration {
     let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = runtime.expect("a Tokio runtime can be built");
@@ -30,8 +30,8 @@ pub(super) fn run(work: &VirtualWork) -> Duration {
                 for sleeps in tasks {
                     handles.push(spawn(task(sleep, sleeps.clone())));
                 }
-                // A step of the length to which the durations are rounded. A task may find that more time has passed than it has
-                // slept: nothing waits for it.
+                // The step is the unit of the durations. A task may find that more time has passed than it has slept, which does
+                // no harm.
                 while handles.iter().any(|handle| !handle.is_finished()) {
                     advance(Duration::from_millis(1)).await;
                 }
@@ -64,7 +64,7 @@ async fn advance_and_sleep(sleeps: TaskSleeps) {
     }
 }
 
-/// Without a budget: it would let only the first 128 polls of a task reach the timer.
+/// With a budget, only the first 128 polls of a task would reach the timer.
 fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(tokio::task::coop::unconstrained(task))
 }

@@ -1,4 +1,4 @@
-//! monoio: a buffer is the kernel's while it is read into; a timeout is a future around the read, and takes the buffer with it.
+//! monoio: the kernel owns a buffer while it reads into it. A timeout is a future around the read, and drops the buffer.
 
 use std::io;
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ pub(super) fn serve(listener: TcpListener, service: IoService) -> io::Result<()>
     })
 }
 
-/// Until the connection is closed.
+/// Sends back what it receives, until the connection is closed.
 async fn echo(mut stream: TcpStream, service: IoService) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER);
     loop {

@@ -1,4 +1,4 @@
-//! Ours, with one worker: a timeout is a property of the read.
+//! Tourbillon's runtime with one worker: a timeout is a property of the read.
 
 use std::io;
 use std::net::TcpListener;

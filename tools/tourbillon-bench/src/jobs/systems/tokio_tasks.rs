@@ -1,7 +1,7 @@
-//! A Tokio task for each job, which loops on an interval: what one writes without a scheduler.
+//! A Tokio task per job, which loops on an interval: the usual code without a scheduler.
 //!
-//! There are no keys. To remove a job by its key one would keep the tasks' handles in a map; here whoever has spawned a
-//! task has its handle, and those that stay are let go.
+//! There are no keys. To remove a job by key, a program would keep the tasks' handles in a map; here the code that spawned a task
+//! keeps its handle, and the tasks of live jobs are detached.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl JobSystem for TokioTasks {
             let start = Instant::now();
             for &plan in &*plans {
                 let task = tokio::spawn(job(plan, tally));
-                // The new task comes first, and begins to wait.
+                // The new task runs first, and begins to wait.
                 tokio::task::yield_now().await;
                 task.abort();
                 assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job goes on until it is removed");

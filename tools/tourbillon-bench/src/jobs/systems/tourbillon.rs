@@ -1,4 +1,4 @@
-//! Tourbillon's `Scheduler`: jobs under keys, on threads of its own, behind one timer of an engine.
+//! Tourbillon's `Scheduler`: keyed jobs on its own threads, with one timer of an engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

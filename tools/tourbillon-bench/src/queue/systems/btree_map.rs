@@ -1,4 +1,4 @@
-//! A `BTreeMap` of the standard library, by deadline and sequence number: exact order.
+//! A standard `BTreeMap` by deadline and sequence number: exact order.
 
 use std::collections::BTreeMap;
 

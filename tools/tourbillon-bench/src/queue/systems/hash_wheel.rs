@@ -1,5 +1,5 @@
-//! `hierarchical_hash_wheel_timer`: four wheels of 256 slots and ticks of a millisecond, in its cancellable form. Order
-//! within a tick is its own. A cancelled timer leaves an entry in its slot until the slot comes due.
+//! `hierarchical_hash_wheel_timer`: four wheels of 256 slots and ticks of a millisecond, in its cancellable form; the order
+//! within a tick is unspecified. A cancelled timer leaves an entry in its slot until the slot is due.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ type BenchEntry = IdOnlyTimerEntry<u64>;
 pub(super) struct HashWheel {
     wheel: QuadWheelWithOverflow<BenchEntry>,
     now: u64,
-    /// It wants ids that are unique; the values of the cases are not.
+    /// The wheel needs unique ids; the values of the cases are not unique.
     next_id: u64,
 }
 
@@ -34,7 +34,7 @@ impl QueueSystem for HashWheel {
 
     #[inline(always)]
     fn insert(&mut self, deadline: u64, _: u64) -> u64 {
-        // It takes delays, of at least a tick. Rounded up: never early.
+        // It takes delays of at least a tick. Rounding up keeps timers from being early.
         let delay = Duration::from_millis(deadline.saturating_sub(self.now).div_ceil(STEP).max(1));
         let id = self.next_id;
         self.next_id += 1;

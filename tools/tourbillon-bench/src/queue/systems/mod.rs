@@ -10,18 +10,18 @@ use std::marker::PhantomData;
 
 use super::cases::{Contestant, ContestantOf};
 
-/// A timer queue, as all systems can be used. Times are nanoseconds since the queue was made.
+/// The common interface of the timer queues. Times are nanoseconds since the queue was created.
 pub(super) trait QueueSystem: Sized {
-    /// As in the tables and in JSON.
+    /// Name in tables and in JSON.
     const NAME: &'static str;
 
-    /// A time in the system's own terms. Converting to it is not measured.
+    /// A time in the system's own type. The conversion is not measured.
     type Deadline: Copy;
 
-    /// What a timer is cancelled by.
+    /// Identifies a timer to cancel.
     type Handle;
 
-    /// An empty queue that will hold about so many timers.
+    /// Returns an empty queue that will hold about `timers` timers.
     fn new(timers: usize) -> Self;
 
     fn deadline(&self, nanos: u64) -> Self::Deadline;
@@ -35,16 +35,16 @@ pub(super) trait QueueSystem: Sized {
     /// Gives a timer another deadline.
     fn reschedule(&mut self, handle: Self::Handle, deadline: Self::Deadline) -> Self::Handle;
 
-    /// Moves time on to `now`, a whole number of milliseconds, and takes out what is due.
+    /// Advances time to `now`, a whole number of milliseconds, and removes what is due.
     fn expire(&mut self, now: u64, sink: impl FnMut(u64));
 
-    /// Lets go of a handle whose timer may have expired. Not measured.
+    /// Releases a handle whose timer may have expired. Not measured.
     fn dispose(&mut self, handle: Self::Handle) {
         drop(handle);
     }
 }
 
-/// All systems, ours first.
+/// Returns all systems, Tourbillon's first.
 pub(super) fn all() -> Vec<Box<dyn Contestant>> {
     vec![
         of::<tourbillon_queue::Wheel<u64>>(),
@@ -62,7 +62,7 @@ fn of<S: QueueSystem + 'static>() -> Box<dyn Contestant> {
     Box::new(ContestantOf::<S>(PhantomData))
 }
 
-/// Bytes that a timer with a `u64` takes in each of our queues, by their own account.
+/// Returns the bytes per timer with a `u64` that each of Tourbillon's queues declares.
 pub(super) fn bytes_per_timer() -> [(&'static str, usize); 4] {
     use tourbillon_queue::{Heap, ListTree, Rounds, Wheel};
     [

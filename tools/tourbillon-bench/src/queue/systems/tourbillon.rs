@@ -4,7 +4,7 @@ use tourbillon_queue::{Key, Keyed, RawHeap, RawListTree, RawQueue, RawRounds, Ra
 
 use super::QueueSystem;
 
-/// A structure of ours by its name in the tables.
+/// Name of a queue in the tables.
 pub(crate) trait QueueName {
     const NAME: &'static str;
 }
