@@ -51,7 +51,7 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     eprintln!("all: {:.0} s", start.elapsed().as_secs_f64());
     if let Some(folder) = &options.out {
         results_folder::write(folder, &lines)
-            .map_err(|error| format!("{} could not be written: {error}", folder.display()))?;
+            .map_err(|error| format!("could not write to {}: {error}", folder.display()))?;
         eprintln!("written to {}", folder.display());
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
@@ -80,13 +80,13 @@ fn run_one(scenario: &str, mut command: Command, json: bool) -> (Vec<FigureLine>
         }
         match FigureLine::from_json(&text) {
             Ok(line) => lines.push(line),
-            Err(error) => bad_line = Some(format!("{scenario} printed what is no figure: {error}")),
+            Err(error) => bad_line = Some(format!("{scenario} printed a line that is not a figure: {error}")),
         }
     }
     let ended = match child.wait() {
         Ok(status) if !status.success() => Err(format!("{scenario} failed: {status}")),
         Err(error) => Err(format!("{scenario} failed: {error}")),
-        Ok(_) if lines.is_empty() => Err(format!("{scenario} found nothing")),
+        Ok(_) if lines.is_empty() => Err(format!("{scenario} printed no figures")),
         Ok(_) => bad_line.map_or(Ok(()), Err),
     };
     (lines, ended)

@@ -102,7 +102,7 @@ where
     let start = move || {
         let mut runtime = runtime();
         let ContendResult::Armed(held) = runtime.run_one(task(ContendTask::Arm(pending))) else {
-            unreachable!("it was to arm")
+            unreachable!("the task arms the pending sleeps")
         };
         Box::new(move || {
             let _held_until_the_last_round = &held;

@@ -92,7 +92,7 @@ fn jobs<F>(durations: &Arc<[Duration]>) -> [CrossTask<F>; THREADS] {
     let (to_drop, full) = sync_channel(BATCHES);
     let (give_back, empty) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
-        give_back.send(Vec::with_capacity(BATCH)).expect("there is room for all batches");
+        give_back.send(Vec::with_capacity(BATCH)).expect("the channel has room for all batches");
     }
     [
         CrossTask::Arm { barrier: barrier.clone(), durations: durations.clone(), empty, full: to_drop },
@@ -115,7 +115,7 @@ where
     let start = move || {
         let mut runtime = runtime();
         let CrossResult::Held(held) = runtime.run_one(task(CrossTask::Hold(pending))) else {
-            unreachable!("it was to hold")
+            unreachable!("the task holds the pending sleeps")
         };
         Box::new(move || {
             let _held_until_the_last_round = &held;
@@ -164,13 +164,13 @@ fn arm<F: Future>(
 ) {
     let cx = &mut Context::from_waker(Waker::noop());
     for durations in durations.chunks(BATCH) {
-        let mut batch = empty.recv().expect("the other thread is there until it has got all");
+        let mut batch = empty.recv().expect("the other thread runs until it has received all batches");
         for &duration in durations {
             let mut sleep = Box::pin(sleep(duration));
             assert!(sleep.as_mut().poll(cx).is_pending());
             batch.push(sleep);
         }
-        full.send(batch).expect("the other thread is there until it has got all");
+        full.send(batch).expect("the other thread runs until it has received all batches");
     }
 }
 

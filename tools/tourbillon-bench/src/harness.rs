@@ -99,7 +99,7 @@ pub(crate) fn measure_pending(
     let start = Instant::now();
     measure(entries, choice, rounds, warm_up, report);
     if start.elapsed() > FAR {
-        eprintln!("warning: this took so long that pending timers may have fired; fewer --rounds would do");
+        eprintln!("warning: this took so long that pending timers may have fired; use fewer --rounds");
     }
 }
 
@@ -233,7 +233,7 @@ pub(crate) async fn arm<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[
     in_poll(|cx| {
         for &duration in durations {
             let mut new = Box::pin(sleep(duration));
-            assert!(new.as_mut().poll(cx).is_pending(), "a sleep of {duration:?} is over at once");
+            assert!(new.as_mut().poll(cx).is_pending(), "a sleep of {duration:?} ended at once");
             sleeps.push(new);
         }
     })

@@ -79,7 +79,7 @@ fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
 pub(crate) fn run_in_own_process<const N: usize>(arguments: &[&str]) -> [f64; N] {
     let mut process = ChildProcess::again(&arguments.join(" "), arguments);
     let numbers = process.answer();
-    numbers.try_into().unwrap_or_else(|_| process.fail("it printed something else"))
+    numbers.try_into().unwrap_or_else(|_| process.fail("it printed unexpected output"))
 }
 
 /// Measures one system in this process, and prints the two numbers.

@@ -20,7 +20,7 @@ impl ProcessUsage {
     /// Reads the usage of a process. Work in progress may be missing; work before its last sleep is not.
     pub(crate) fn at(process: u32) -> ProcessUsage {
         let mut usage = ProcessUsage { cpu: Duration::ZERO, sleeps: 0, resident: resident(process) };
-        for thread in fs::read_dir(format!("/proc/{process}/task")).expect("the process lives").flatten() {
+        for thread in fs::read_dir(format!("/proc/{process}/task")).expect("the process exists").flatten() {
             // A thread that ends meanwhile does not count.
             let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
             usage.cpu += cpu(&read("schedstat"));
@@ -62,8 +62,7 @@ fn sleeps(status: &str) -> u64 {
 }
 
 fn resident(process: u32) -> usize {
-    let statm =
-        fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux tells how much memory a process has");
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).expect("Linux reports the memory of a process");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number");
     pages * rustix::param::page_size()
 }

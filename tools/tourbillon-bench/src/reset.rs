@@ -93,7 +93,7 @@ where
         // Later than the longest pending sleep.
         let mut deadline = Instant::now() + 3 * FAR;
         Box::new(move || {
-            let mut next = job.take().expect("every round gives it back");
+            let mut next = job.take().expect("every round returns it");
             next.deadlines.clear();
             for _ in 0..operations {
                 deadline += STEP;

@@ -43,7 +43,7 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &S
     let asked = connections.unwrap_or(default) as usize;
     let connections = limits::affordable(asked);
     if connections < asked {
-        eprintln!("warning: {connections} connections instead of {asked}: there are no more file descriptors");
+        eprintln!("warning: {connections} connections instead of {asked}: the limit on file descriptors is too low");
     }
     let work = DelayedWork { connections, delay };
     let entries = systems.iter().map(|system| entry(system, work)).collect();

@@ -41,7 +41,7 @@ impl ServerClient {
     pub(super) fn lateness(&mut self) -> (f64, f64) {
         match self.process.ask()[..] {
             [p50, p99] => (p50, p99),
-            _ => self.process.fail("it does not say how late it was"),
+            _ => self.process.fail("it did not report its lateness"),
         }
     }
 }

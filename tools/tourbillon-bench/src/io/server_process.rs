@@ -60,7 +60,7 @@ pub(crate) fn run_one(args: &IoServerArgs) {
         return idle::serve(&args.system);
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a server can listen on loopback");
-    listener.set_nonblocking(true).expect("a listener can be told not to block");
+    listener.set_nonblocking(true).expect("a listener can be set to non-blocking");
     println!("{}", listener.local_addr().expect("it has an address").port());
     systems::serve(&args.system, listener, args.service);
 }

@@ -47,7 +47,7 @@ fn round(named: &NamedTimers, timers: usize) -> f64 {
     assert_eq!(named.cancel(ONE_NAME), timers, "none has fired");
     callbacks.wait();
     let time = start.elapsed();
-    assert_eq!(callbacks.not_cancelled.load(Ordering::Relaxed), 0, "each callback is told");
+    assert_eq!(callbacks.not_cancelled.load(Ordering::Relaxed), 0, "every callback is called with Cancelled");
     timers as f64 / time.as_secs_f64()
 }
 

@@ -130,7 +130,7 @@ mod tests {
         });
         assert_eq!((tally.runs(), tally.lateness().len()), (6, 6));
         assert!(tally.lateness().min() > 8_000_000_000);
-        assert_eq!(tally.happened(), 0, "all have run after the time");
+        assert_eq!(tally.happened(), 0, "all have run after the period");
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn figures<S: JobSystem>(tally: &RunTally, due: u64, cpu: Duration, time: Durati
     let lateness = tally.lateness();
     let runs = lateness.len();
     if runs != due {
-        eprintln!("warning: {} has run {runs} times, and {due} runs were due", S::NAME);
+        eprintln!("warning: {} made {runs} runs, and {due} were due", S::NAME);
     }
     vec![
         ("runs", runs as f64),

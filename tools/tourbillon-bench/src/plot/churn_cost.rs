@@ -29,7 +29,7 @@ pub(super) fn plot(lines: &[FigureLine]) -> super::Drawn {
         Curve::new(system, system, points)
     };
     let curves = CurvePlot {
-        title: "To arm a timer and cancel it, beside others that are pending".into(),
+        title: "Cost to arm and cancel a timer, by the number of other pending timers".into(),
         across: "pending timers",
         up: "nanoseconds",
         marks: all.iter().map(|&pending| (place(pending), short(pending as f64))).collect(),

@@ -55,8 +55,8 @@ pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
         let (left, right) = area.split_horizontally(SIZE.0 - LEGEND);
         let systems = in_order(points.iter().map(|point| point.system));
         legend(&right, &systems.iter().map(|system| ((*system).to_owned(), colour(system))).collect::<Vec<_>>())?;
-        let title = format!("Precision against CPU, of timers that {}", sleepers(tasks));
-        let across = Axis::of("CPU nanoseconds a fire", points.iter().map(|point| point.cpu));
+        let title = format!("Lateness against CPU time, for timers that {}", sleepers(tasks));
+        let across = Axis::of("CPU nanoseconds per fire", points.iter().map(|point| point.cpu));
         let up = Axis::of("median lateness, microseconds", points.iter().map(|point| point.late));
         let mut chart = chart(&left, &title, across, up)?;
         chart.draw_series(points.iter().map(|point| {

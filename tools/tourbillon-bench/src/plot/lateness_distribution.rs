@@ -33,7 +33,7 @@ pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
     let most = known.iter().map(|(_, at, _)| *at).fold(0.5, f64::max);
     let marks = MARKS.into_iter().filter(|(at, _)| *at <= most);
     let curves = CurvePlot {
-        title: format!("How late timers are that {}", sleepers(tasks)),
+        title: format!("Lateness of timers that {}", sleepers(tasks)),
         across: "percentile of the fires",
         up: "microseconds after the deadline",
         marks: marks.map(|(at, said)| (nines(at), said.to_owned())).collect(),

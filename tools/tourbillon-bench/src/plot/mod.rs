@@ -33,7 +33,7 @@ pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
     fs::create_dir_all(&options.to).map_err(|error| said(&error))?;
     let plots = write(&options.to, &lines).map_err(|error| said(&error))?;
     if plots.is_empty() {
-        return Err(format!("{}: there are no figures of `churn` or `lateness` in it", options.file.display()));
+        return Err(format!("{}: the file has no figures of `churn` or `lateness`", options.file.display()));
     }
     plots.iter().for_each(|plot| println!("{}", options.to.join(plot).display()));
     Ok(())

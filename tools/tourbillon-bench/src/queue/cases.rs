@@ -48,7 +48,7 @@ impl<S: QueueSystem + 'static> Contestant for ContestantOf<S> {
             QueueCase::InsertRemove => Box::new(InsertRemove::<S>::new(pending)),
             QueueCase::Fifo => Box::new(Fifo::<S>::new(pending)),
             QueueCase::Reschedule => Box::new(Reschedule::<S>::new(pending)),
-            QueueCase::Pop => unreachable!("is not set up in advance"),
+            QueueCase::Pop => unreachable!("`pop` is not prepared"),
         }
     }
 

@@ -258,6 +258,6 @@ mod tests {
             }
         }
         let here = PEERS.iter().filter(|peer| peer.program().is_some()).count();
-        assert_eq!(versions().len(), here, "each that is here tells its version");
+        assert_eq!(versions().len(), here, "each available peer reports its version");
     }
 }

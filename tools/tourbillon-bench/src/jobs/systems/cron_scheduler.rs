@@ -55,7 +55,7 @@ impl JobSystem for CronScheduler {
     }
 
     fn start(&mut self) {
-        self.runtime.block_on(self.scheduler.start()).expect("it starts once");
+        self.runtime.block_on(self.scheduler.start()).expect("the scheduler starts once");
     }
 
     fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
@@ -100,7 +100,7 @@ struct Seconds {
 
 impl Seconds {
     fn now() -> Seconds {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("the wall clock is later than 1970");
         Seconds { instant: Instant::now(), since_epoch }
     }
 

@@ -38,7 +38,7 @@ impl JobSystem for TokioTasks {
                 // The new task runs first, and begins to wait.
                 tokio::task::yield_now().await;
                 task.abort();
-                assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job goes on until it is removed");
+                assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job runs until it is removed");
             }
             start.elapsed()
         };
