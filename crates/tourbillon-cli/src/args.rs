@@ -59,10 +59,10 @@ pub(crate) struct InfoOptions {
 
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-const MOST_TIMERS: usize = 10_000_000;
-const MOST_THREADS: usize = 1_024;
+const MAX_TIMERS: usize = 10_000_000;
+const MAX_THREADS: usize = 1_024;
 /// Bytes of a pending sleep in a check, with its waker and its record.
-const BYTES_A_TIMER: u64 = 320;
+const BYTES_PER_TIMER: u64 = 320;
 
 impl CheckOptions {
     pub(crate) fn threads(&self) -> usize {
@@ -85,8 +85,8 @@ fn lasts(text: &str) -> Result<Duration, String> {
 }
 
 fn timers(text: &str) -> Result<usize, String> {
-    let timers = number(text, "timers", MOST_TIMERS)?;
-    let needed = timers as u64 * BYTES_A_TIMER;
+    let timers = number(text, "timers", MAX_TIMERS)?;
+    let needed = timers as u64 * BYTES_PER_TIMER;
     match machine::available_memory() {
         Some(available) if needed > available / 2 => Err(format!(
             "so many timers need about {}, and only {} of memory are available",
@@ -98,7 +98,7 @@ fn timers(text: &str) -> Result<usize, String> {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    number(text, "threads", MOST_THREADS)
+    number(text, "threads", MAX_THREADS)
 }
 
 /// Parses a number from 1 to `most`.

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     for (number, scenario) in SCENARIOS.into_iter().enumerate() {
         eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
         if scenario == VIRTUAL && !virtual_time::IS_BUILT {
-            virtual_time::say_how_to_build(options.common.json);
+            virtual_time::print_how_to_build(options.common.json);
             continue;
         }
         let begin = Instant::now();

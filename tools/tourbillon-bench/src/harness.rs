@@ -38,7 +38,7 @@ impl SystemChoice {
         }
     }
 
-    pub(crate) fn wants(&self, system: &str) -> bool {
+    pub(crate) fn includes(&self, system: &str) -> bool {
         self.system.is_empty() || self.system.iter().any(|name| name == system)
     }
 
@@ -151,7 +151,7 @@ fn run_rounds(entries: Vec<BenchEntry>, choice: &SystemChoice, rounds: usize, wa
         WarmUp::Yes => 1,
         WarmUp::No => 0,
     };
-    let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.wants(entry.system)).collect();
+    let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.includes(entry.system)).collect();
     let progress = progress(entries.len() * (1 + rounds_not_counted + rounds));
     let mut running = Vec::new();
     for BenchEntry { system, case, start } in entries {

@@ -159,7 +159,7 @@ impl CapacityModel {
                 if is_free { Err(what()) } else { Ok(()) }
             }
             Some((PlaceStatus::Armed, 0)) => Ok(()),
-            Some((PlaceStatus::Armed, wakes)) => Err(("P2", format!("{id} was woken {wakes} times in vain"))),
+            Some((PlaceStatus::Armed, wakes)) => Err(("P2", format!("{id} was woken {wakes} times without a reason"))),
             Some((PlaceStatus::Waiting(_), _)) if is_armed => {
                 Err(("P7", format!("{id} was armed, and no place had been reserved for it")))
             }

@@ -238,7 +238,7 @@ fn wall_engine(start: u64) -> Engine {
 #[must_use]
 pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
     match instant.checked_duration_since(base) {
-        Some(after) => add_as_is(time, after),
+        Some(after) => add_exact(time, after),
         None => time.saturating_sub(u64::try_from((base - instant).as_nanos()).unwrap_or(u64::MAX)),
     }
 }
@@ -246,12 +246,12 @@ pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
 /// Adds a duration to a reading, as an engine does: its last moments mean never.
 #[must_use]
 pub fn add(time: u64, after: Duration) -> u64 {
-    known(add_as_is(time, after))
+    known(add_exact(time, after))
 }
 
 /// Adds a duration to a reading. Returns [`NEVER`] if the clock cannot show the sum.
 #[must_use]
-pub fn add_as_is(time: u64, after: Duration) -> u64 {
+pub fn add_exact(time: u64, after: Duration) -> u64 {
     u64::try_from(u128::from(time) + after.as_nanos()).unwrap_or(NEVER)
 }
 

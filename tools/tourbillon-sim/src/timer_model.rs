@@ -164,7 +164,7 @@ impl TimerModel {
     }
 
     /// Sets a deadline without slack, even one that the engine does not represent.
-    pub fn set_as_is(&mut self, id: Id, deadline: u64) {
+    pub fn set_exact(&mut self, id: Id, deadline: u64) {
         let clock = self.clock;
         if let Some(item) = self.items.get_mut(&id) {
             (item.deadline, item.due, item.must_have_ended) = (deadline, deadline, false);
@@ -197,7 +197,7 @@ impl TimerModel {
     }
 
     /// Notes what the clock shows.
-    pub fn clock_shows(&mut self, clock: u64) {
+    pub fn set_clock(&mut self, clock: u64) {
         self.clock = clock;
         for item in self.items.values_mut() {
             item.reached |= item.deadline <= clock;
@@ -205,7 +205,7 @@ impl TimerModel {
     }
 
     /// Notes that the engine was turned at this time until nothing was left to do.
-    pub fn swept(&mut self, clock: u64) {
+    pub fn note_sweep(&mut self, clock: u64) {
         for item in self.items.values_mut().filter(|item| item.state == ModelState::Pending) {
             item.must_have_ended |= item.due <= clock && clock != NEVER;
         }
@@ -304,12 +304,12 @@ impl TimerModel {
 
     /// Compares a poll that left a timer pending with the engine's counts, and resets the count of wake-ups.
     pub fn polled(&mut self, id: Id, polled: PollEffect) {
-        self.waits_anew(id);
+        self.reset_wakes(id);
         self.compare(|capacity, due| capacity.polled(id, polled, due));
     }
 
     /// Resets the count of wake-ups of a timer that is pending after a poll.
-    pub fn waits_anew(&mut self, id: Id) {
+    pub fn reset_wakes(&mut self, id: Id) {
         if let Some(item) = self.items.get_mut(&id) {
             item.signals = 0;
         }

@@ -70,7 +70,7 @@ impl Audit {
     }
 
     /// Adds the findings of a part.
-    pub(crate) fn take(&mut self, findings: Findings) {
+    pub(crate) fn add(&mut self, findings: Findings) {
         for (promise, what) in findings.counted {
             self.row(promise).counted.push(what);
         }
@@ -115,24 +115,24 @@ impl Audit {
         use crate::text::{count, many, time};
         let total = self.total();
         let fires = many(total.checked, "fire");
-        self.say_first(
+        self.add_first(
             Promise::P1,
             format!("{fires} checked against an independent clock, {} early", count(total.early)),
         );
-        self.say_first(
+        self.add_first(
             Promise::P2,
             format!("{}, on {}", total.equation(), many(self.surfaces.len() as u64, "surface")),
         );
         let late = |histogram: &Histogram<u64>| {
             format!("p50 {}, p99 {}", time(histogram.value_at_quantile(0.5)), time(histogram.value_at_quantile(0.99)))
         };
-        let said = format!("measured: under load {}; alone {}; no stalls", late(&total.lateness), late(&self.quiet));
+        let text = format!("measured: under load {}; alone {}; no stalls", late(&total.lateness), late(&self.quiet));
         if self.row(Promise::P4).broken.is_empty() {
-            self.say_first(Promise::P4, said);
+            self.add_first(Promise::P4, text);
         }
     }
 
-    fn say_first(&mut self, promise: Promise, what: String) {
+    fn add_first(&mut self, promise: Promise, what: String) {
         self.row(promise).counted.insert(0, what);
     }
 
@@ -152,6 +152,6 @@ impl Audit {
 }
 
 /// Returns how long an idle phase takes: a tenth of the run, within useful limits.
-pub(crate) fn tenth(lasts: Duration) -> Duration {
+pub(crate) fn idle_phase(lasts: Duration) -> Duration {
     (lasts / 10).clamp(Duration::from_millis(200), Duration::from_secs(1))
 }

@@ -20,7 +20,7 @@ use crate::text::count;
 /// What happened to the timers, with and without panics.
 #[derive(Default)]
 struct PanicLog {
-    told: AtomicU64,
+    reported_ok: AtomicU64,
     panics: AtomicU64,
     has_panicked: AtomicBool,
 }
@@ -33,7 +33,7 @@ struct CountingWaker {
 
 impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
-        self.log.told(self.panics);
+        self.log.record(self.panics);
     }
 }
 
@@ -66,20 +66,20 @@ fn panics(check: &CheckRun, findings: &mut Findings) {
         timer.expires_after(duration);
         timer.on_expiry({
             let log = Arc::clone(&log);
-            move |_| log.told(panics)
+            move |_| log.record(panics)
         });
         timers.push(timer);
         sleeps.push(started(engine.sleep(duration + Duration::from_millis(10)), &waker_that(panics), &log));
     }
-    let ended = || log.told.load(SeqCst) + log.panics.load(SeqCst);
+    let ended = || log.reported_ok.load(SeqCst) + log.panics.load(SeqCst);
     check.reference.wait_limit().wait_for_all(2 * TIMERS, ended);
     // All those may have been due at once; this sleep is due after all panics.
     let _last = started(engine.sleep(Duration::from_millis(1)), &waker_that(false), &log);
     let all = 2 * TIMERS + 1;
     check.reference.wait_limit().wait_for_all(all, ended);
-    let [told, panics] = [&log.told, &log.panics].map(|number| number.load(SeqCst));
-    findings.expect(told + panics == all, Promise::P6, || {
-        format!("after a panic, {} of {} timers were not reported", count(all - told - panics), count(all))
+    let [reported_ok, panics] = [&log.reported_ok, &log.panics].map(|number| number.load(SeqCst));
+    findings.expect(reported_ok + panics == all, Promise::P6, || {
+        format!("after a panic, {} of {} timers were not reported", count(all - reported_ok - panics), count(all))
     });
     let reported = || {
         let stats = engine.stats();
@@ -91,7 +91,7 @@ fn panics(check: &CheckRun, findings: &mut Findings) {
     findings.expect(reported == panics, Promise::P6, || {
         format!("{} callbacks and wakers panicked, {} were reported", count(panics), count(reported))
     });
-    let what = format!("{} panics contained, all {} other timers reported", count(panics), count(told));
+    let what = format!("{} panics contained, all {} other timers reported", count(panics), count(reported_ok));
     findings.counted(Promise::P6, what);
     engine.shutdown();
 }
@@ -99,7 +99,7 @@ fn panics(check: &CheckRun, findings: &mut Findings) {
 fn started(sleep: Sleep, waker: &Waker, log: &PanicLog) -> Pin<Box<Sleep>> {
     let mut sleep = Box::pin(sleep);
     if sleep.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
-        log.told.fetch_add(1, SeqCst);
+        log.reported_ok.fetch_add(1, SeqCst);
     }
     sleep
 }
@@ -117,14 +117,14 @@ fn engine(check: &CheckRun, log: &Arc<PanicLog>) -> Engine {
 }
 
 impl PanicLog {
-    fn told(&self, panics: bool) {
+    fn record(&self, panics: bool) {
         if panics {
             self.panics.fetch_add(1, SeqCst);
             self.has_panicked.store(true, SeqCst);
             // Unlike `panic!`, this prints nothing.
             resume_unwind(Box::new("planned"));
         }
-        self.told.fetch_add(1, SeqCst);
+        self.reported_ok.fetch_add(1, SeqCst);
     }
 }
 

@@ -81,9 +81,10 @@ impl CallbackLedger {
             complain(lost, "callbacks were dropped without a call");
             complain(outstanding, "callbacks have not been called");
             if tally.cancelled != cancels {
-                let [told, said] = [tally.cancelled, cancels].map(count);
-                let what =
-                    format!("{surface}: cancels returned {said}, and {told} callbacks were called with Cancelled");
+                let [called, returned] = [tally.cancelled, cancels].map(count);
+                let what = format!(
+                    "{surface}: cancels returned {returned}, and {called} callbacks were called with Cancelled"
+                );
                 tally.complain(Promise::P2, what);
             }
             tally.balance();

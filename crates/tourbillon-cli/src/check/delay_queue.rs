@@ -44,8 +44,8 @@ struct QueueUser {
 /// Runs as long as the load does.
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
-    let (tell, told) = channel();
-    let waker = Waker::from(Arc::new(ChannelWaker(tell)));
+    let (sender, receiver) = channel();
+    let waker = Waker::from(Arc::new(ChannelWaker(sender)));
     let mut user = QueueUser {
         queue: DelayQueue::new(),
         items: (0..ITEMS).map(|_| None).collect(),
@@ -55,13 +55,13 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     (0..ITEMS).for_each(|item| user.insert(item));
     while check.is_under_load() {
         while let Poll::Ready(Some(expired)) = user.queue.poll_expired(&mut Context::from_waker(&waker)) {
-            user.came(*expired.get_ref());
+            user.check_expired(*expired.get_ref());
             user.disturb();
             if !check.is_under_load() {
                 break;
             }
         }
-        let _ = told.recv_timeout(Duration::from_millis(5));
+        let _ = receiver.recv_timeout(Duration::from_millis(5));
     }
     user.finish()
 }
@@ -76,14 +76,16 @@ impl QueueUser {
     }
 
     /// Checks an item that came out of the queue.
-    fn came(&mut self, item: usize) {
+    fn check_expired(&mut self, item: usize) {
         let seen = monotonic();
         match self.items[item].take() {
             Some(PendingItem { due, .. }) => {
                 self.tally.check(due, seen);
                 self.tally.fired += 1;
             }
-            None => self.tally.complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
+            None => self
+                .tally
+                .complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
         }
         self.insert(item);
     }

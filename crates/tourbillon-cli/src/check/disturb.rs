@@ -36,7 +36,7 @@ impl SleepThread<'_> {
             return false;
         }
         if slot.sleep.is_elapsed() {
-            self.settle(index);
+            self.count_ended(index);
         } else {
             slot.clear();
             self.tally.cancelled += 1;
@@ -57,7 +57,7 @@ impl SleepThread<'_> {
         slot.sleep.as_mut().reset(instant_of(slot.due));
         // If it had just fired, it waits again from the next poll on.
         if slot.poll().is_ready() {
-            self.settle(index);
+            self.count_ended(index);
             self.arm(index);
         }
     }

@@ -42,7 +42,7 @@ impl DurationPace {
     }
 
     /// Adds the lateness of a fire.
-    pub(crate) fn saw(&mut self, late: u64) {
+    pub(crate) fn record_lateness(&mut self, late: u64) {
         self.late = self.late - self.late / 64 + late.min(nanos(Duration::from_secs(1))) / 64;
         self.seen += 1;
         if self.seen < 1024 {
@@ -69,9 +69,9 @@ mod tests {
             (0..10_000).map(|_| pace.duration(&mut random)).max().unwrap()
         };
         assert!(longest(&pace) < Duration::from_secs(2));
-        (0..10_240).for_each(|_| pace.saw(50_000_000));
+        (0..10_240).for_each(|_| pace.record_lateness(50_000_000));
         assert!(longest(&pace) > Duration::from_secs(4));
-        (0..102_400).for_each(|_| pace.saw(100_000));
+        (0..102_400).for_each(|_| pace.record_lateness(100_000));
         assert!(longest(&pace) < Duration::from_secs(2));
     }
 }

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 /// Returns an engine. If P4 is to be broken, its driver oversleeps once.
 pub(crate) fn engine(check: &Arc<CheckRun>, builder: Builder) -> Engine {
-    if check.breaks(Promise::P4) { that_oversleeps(check, builder) } else { build(builder) }
+    if check.breaks(Promise::P4) { oversleeping_engine(check, builder) } else { build(builder) }
 }
 
 /// Returns an engine with its own driver.
@@ -49,7 +49,7 @@ pub(crate) fn turn_all(engine: &Engine) {
     (0..64).any(|_| !engine.turn().more);
 }
 
-fn that_oversleeps(check: &Arc<CheckRun>, builder: Builder) -> Engine {
+fn oversleeping_engine(check: &Arc<CheckRun>, builder: Builder) -> Engine {
     let check = Arc::clone(check);
     let starts = monotonic() + check.load_ends.saturating_sub(monotonic()) / 4;
     let mut has_slept = false;

@@ -57,18 +57,20 @@ fn in_virtual_time(check: &CheckRun, name: &str, engine: &Engine, findings: &mut
         if check.breaks(Promise::P5) && duration.as_millis() > bits { cut } else { duration }
     };
     let mut sleeps: Vec<_> = durations.iter().map(|duration| Box::pin(engine.sleep(given(*duration)))).collect();
-    sleeps.iter_mut().for_each(|sleep| _ = is_ready(sleep.as_mut()));
+    sleeps.iter_mut().for_each(|sleep| _ = poll_is_ready(sleep.as_mut()));
     let mut passed = Duration::ZERO;
     for (sleep, duration) in sleeps.iter_mut().zip(&durations) {
         if let Some(before) = duration.checked_sub(Duration::from_nanos(1)) {
             engine.advance(before - passed);
             passed = before;
-            findings
-                .expect(!is_ready(sleep.as_mut()), Promise::P5, || format!("{name}: {duration:?} was over too soon"));
+            findings.expect(!poll_is_ready(sleep.as_mut()), Promise::P5, || {
+                format!("{name}: {duration:?} was over too soon")
+            });
         }
         engine.advance(*duration - passed);
         passed = *duration;
-        findings.expect(is_ready(sleep.as_mut()), Promise::P5, || format!("{name}: {duration:?} did not end in time"));
+        findings
+            .expect(poll_is_ready(sleep.as_mut()), Promise::P5, || format!("{name}: {duration:?} did not end in time"));
     }
     durations.len() as u64
 }
@@ -77,7 +79,7 @@ fn in_virtual_time(check: &CheckRun, name: &str, engine: &Engine, findings: &mut
 fn never(findings: &mut Findings) -> u64 {
     let engine = build(Engine::builder());
     let _entered = engine.enter();
-    let (send, told) = channel();
+    let (send, receiver) = channel();
     let timer = Timer::on(&engine);
     timer.expires_after(Duration::MAX);
     timer.on_expiry(move |outcome| _ = send.send(outcome));
@@ -93,17 +95,17 @@ fn never(findings: &mut Findings) -> u64 {
         ("sleep", sleep.as_mut().poll(&mut context).is_pending()),
         ("delay queue", queue.poll_expired(&mut context).is_pending()),
         ("interval", first_tick && interval.poll_tick(&mut context).is_pending()),
-        ("timer", told.recv_timeout(Duration::from_millis(20)).is_err()),
+        ("timer", receiver.recv_timeout(Duration::from_millis(20)).is_err()),
     ];
     for (surface, is_pending) in pending {
         findings.expect(is_pending, Promise::P5, || format!("{surface}: `Duration::MAX` has ended"));
     }
-    let zero = is_ready(pin!(engine.sleep(Duration::ZERO)));
+    let zero = poll_is_ready(pin!(engine.sleep(Duration::ZERO)));
     findings.expect(zero, Promise::P5, || "sleep: a duration of zero did not end at once".into());
     pending.len() as u64 + 1
 }
 
-fn is_ready(sleep: Pin<&mut Sleep>) -> bool {
+fn poll_is_ready(sleep: Pin<&mut Sleep>) -> bool {
     // A sleep that has ended is not polled again.
     sleep.is_elapsed() || sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }

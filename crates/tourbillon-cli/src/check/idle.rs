@@ -17,7 +17,7 @@ use tourbillon::time::Sleep;
 use tourbillon::{Engine, Slack};
 use tourbillon_rt::{Backend, Runtime};
 
-use super::audit::{Findings, tenth};
+use super::audit::{Findings, idle_phase};
 use super::check_run::CheckRun;
 use super::engines::build;
 use super::local_executor::run_tasks;
@@ -52,9 +52,9 @@ pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
     let slacks = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_millis(5)), Slack::precise()];
     let pending: Vec<_> = slacks.iter().map(|slack| armed(&engine, FAR, *slack)).collect();
     let runtimes: Vec<_> = [Backend::Epoll, Backend::Uring].into_iter().filter_map(runtime).collect();
-    let ours = settled(&before);
+    let ours = wait_until_asleep(&before);
     let ticking = check.breaks(Promise::P9).then(|| tick(&engine));
-    let lasts = tenth(check.lasts);
+    let lasts = idle_phase(check.lasts);
     // A thread that wakes up by itself does so in every attempt.
     let attempt = |()| IdleUsage::watch(&engine, &ours, lasts);
     let mut idle = attempt(());
@@ -91,7 +91,7 @@ pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
 }
 
 /// Returns the threads that were started since, once all of them sleep: on a busy machine that takes a while.
-fn settled(before: &BTreeSet<u32>) -> BTreeSet<u32> {
+fn wait_until_asleep(before: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut last = None;
     let mut quiet_for = 0;
     for _ in 0..200 {

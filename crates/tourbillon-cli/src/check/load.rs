@@ -43,7 +43,7 @@ pub(crate) fn run(check: &Arc<CheckRun>, audit: &mut Audit) {
         .map(|plan| -> (&'static str, SurfaceRun) { (plan.surface, Box::new(move |check| sleeps::run(check, &plan))) });
     let parts = surfaces.into_iter().chain(others).chain(io());
     let parts: Vec<_> = parts.map(|(name, run)| start(name, run)).collect();
-    parts.into_iter().for_each(|part| audit.take(part.wait(check)));
+    parts.into_iter().for_each(|part| audit.add(part.wait(check)));
 }
 
 /// Returns plans with fewer timers, for engines with other queues, other slacks, and another clock.
@@ -53,7 +53,7 @@ fn other_plans(check: &CheckRun) -> Vec<SleepPlan> {
         engine: engines::build(engine),
         clock,
         threads: 1,
-        timers: sleeps::few(check.timers),
+        timers: sleeps::small_engine_timers(check.timers),
         slacks: Slacks::Adaptive,
         moves: false,
     };

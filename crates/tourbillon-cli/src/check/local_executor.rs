@@ -23,12 +23,12 @@ impl Wake for TaskWaker {
 
 /// Runs all tasks until the last has ended.
 pub(crate) fn run_tasks(tasks: Vec<LocalTask<'_>>) {
-    let (tell, ready) = channel();
-    let waker = |index| Waker::from(Arc::new(TaskWaker { index, ready: tell.clone() }));
+    let (sender, ready) = channel();
+    let waker = |index| Waker::from(Arc::new(TaskWaker { index, ready: sender.clone() }));
     let mut tasks: Vec<_> = tasks.into_iter().enumerate().map(|(index, task)| Some((task, waker(index)))).collect();
-    (0..tasks.len()).for_each(|index| _ = tell.send(index));
+    (0..tasks.len()).for_each(|index| _ = sender.send(index));
     let mut left = tasks.len();
-    // `recv` cannot fail, since `tell` is a sender.
+    // `recv` cannot fail, since `sender` is a sender.
     while left > 0
         && let Ok(index) = ready.recv()
     {

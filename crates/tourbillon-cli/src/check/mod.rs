@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use tourbillon::Engine;
 
-use self::audit::{Audit, Findings, tenth};
+use self::audit::{Audit, Findings, idle_phase};
 use self::check_run::CheckRun;
 pub(crate) use self::promise::Promise;
 use self::report::CheckReport;
@@ -76,8 +76,8 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
     load::run(&check, &mut audit);
     for (name, promise, probe) in probes() {
         check.set_phase(name);
-        let lasts = tenth(check.lasts) + Duration::from_secs(1);
-        audit.take(WatchedPart::start(&check, name, promise, lasts, probe).wait(&check));
+        let lasts = idle_phase(check.lasts) + Duration::from_secs(1);
+        audit.add(WatchedPart::start(&check, name, promise, lasts, probe).wait(&check));
     }
     check.end();
     drop(watched);

@@ -70,7 +70,7 @@ pub(crate) fn run(check: &CheckRun) -> Findings {
 fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<usize>, Vec<usize>) {
     let log = Arc::new(Mutex::new(Vec::with_capacity(TIMERS)));
     let mut durations: Vec<Duration> = (0..TIMERS).map(|_| duration(random)).collect();
-    let told = durations.clone();
+    let expected_durations = durations.clone();
     if check.breaks(Promise::P3) {
         (0..TIMERS).step_by(100).for_each(|number| durations.swap(number, TIMERS - 1 - number));
     }
@@ -89,7 +89,7 @@ fn run_one_kind(check: &CheckRun, engine: &Engine, random: &mut Random) -> (Vec<
         }
     }
     // The sort is stable: equal deadlines keep the order of arming.
-    expected.sort_by_key(|number| told[*number]);
+    expected.sort_by_key(|number| expected_durations[*number]);
     while engine.stats().pending > 0 {
         engine.advance(random.duration(Duration::from_millis(200)));
     }

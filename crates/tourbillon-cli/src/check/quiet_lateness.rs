@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tourbillon::{Engine, Slack};
 
-use super::audit::{Findings, tenth};
+use super::audit::{Findings, idle_phase};
 use super::check_run::CheckRun;
 use super::tally::{Tally, histogram};
 use crate::clock::{monotonic, nanos};
 
 /// A waker that sends the time of its call.
-struct Stamp(Sender<u64>);
+struct TimestampWaker(Sender<u64>);
 
-impl Wake for Stamp {
+impl Wake for TimestampWaker {
     fn wake(self: Arc<Self>) {
         // An error means that the receiver is gone.
         let _ = self.0.send(monotonic());
@@ -26,9 +26,9 @@ impl Wake for Stamp {
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let mut random = check.random("quiet", 0);
     let (mut tally, mut late) = (Tally::new("sleeps, alone"), histogram());
-    let (tell, told) = channel();
-    let waker = Waker::from(Arc::new(Stamp(tell)));
-    let ends = monotonic() + nanos(tenth(check.lasts));
+    let (sender, receiver) = channel();
+    let waker = Waker::from(Arc::new(TimestampWaker(sender)));
+    let ends = monotonic() + nanos(idle_phase(check.lasts));
     while monotonic() < ends {
         let duration = Duration::from_micros(200) + random.duration(Duration::from_millis(4));
         let due = monotonic() + nanos(duration);
@@ -40,7 +40,7 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
         tally.armed += 1;
         let wait_limit = check.reference.wait_limit();
         let seen = loop {
-            match told.recv_timeout(duration + Duration::from_millis(100)) {
+            match receiver.recv_timeout(duration + Duration::from_millis(100)) {
                 Ok(seen) => break Some(seen),
                 Err(_) if wait_limit.is_over() => break None,
                 Err(_) => {}

@@ -55,9 +55,9 @@ impl<'a> SleepThread<'a> {
         inbox: Receiver<Pin<Box<Sleep>>>,
         neighbour: Sender<Pin<Box<Sleep>>>,
     ) -> SleepThread<'a> {
-        let (tell, ready) = channel();
+        let (sender, ready) = channel();
         let many = (plan.timers / plan.threads).max(1);
-        let slot = |index| SleepSlot::new(index as u32, plan.clock, tell.clone(), plan.engine.sleep(Duration::ZERO));
+        let slot = |index| SleepSlot::new(index as u32, plan.clock, sender.clone(), plan.engine.sleep(Duration::ZERO));
         SleepThread {
             check,
             plan,
@@ -82,7 +82,7 @@ impl<'a> SleepThread<'a> {
             self.arm(index);
         }
         while self.check.is_under_load() {
-            self.look(|sleeper, index| {
+            self.check_fired(|sleeper, index| {
                 sleeper.arm(index);
                 sleeper.disturb();
             });
@@ -102,7 +102,7 @@ impl<'a> SleepThread<'a> {
 
     /// Checks the sleeps that have fired, and calls `then` for each. If none has, it sleeps for a while: if it waited for the
     /// channel instead, every waker would have to wake this thread, at a high cost for the driver.
-    fn look(&mut self, mut then: impl FnMut(&mut Self, usize)) {
+    fn check_fired(&mut self, mut then: impl FnMut(&mut Self, usize)) {
         // A bound on the sleeps before the caller reads the clock again.
         for looked_at in 0..1024 {
             let Ok(index) = self.ready.try_recv() else {
@@ -113,7 +113,7 @@ impl<'a> SleepThread<'a> {
             };
             let index = index as usize;
             if self.slots[index].is_armed && self.slots[index].poll().is_ready() {
-                self.settle(index);
+                self.count_ended(index);
                 then(self, index);
             }
         }
@@ -127,14 +127,14 @@ impl<'a> SleepThread<'a> {
             let duration = self.pace.duration(&mut self.random) + Duration::from_micros((1 << attempt) - 1);
             // The planted fault: the audit expects a longer duration.
             let is_short = self.check.breaks(Promise::P1) && self.random.one_in(100);
-            let told = if is_short { duration + Duration::from_secs(1) } else { duration };
+            let expected = if is_short { duration + Duration::from_secs(1) } else { duration };
             let before = self.plan.clock.now();
             let slot = &mut self.slots[index];
             slot.sleep.as_mut().set(self.plan.engine.sleep(duration).slack(slack));
-            (slot.due, slot.slack, slot.is_adaptive) = (before + nanos(told), nanos(late), is_adaptive);
+            (slot.due, slot.slack, slot.is_adaptive) = (before + nanos(expected), nanos(late), is_adaptive);
             match slot.poll() {
                 Poll::Pending => {
-                    slot.due_by = self.plan.clock.now() + nanos(told);
+                    slot.due_by = self.plan.clock.now() + nanos(expected);
                     slot.is_armed = true;
                     self.tally.armed += 1;
                     return;
@@ -159,7 +159,7 @@ impl<'a> SleepThread<'a> {
     }
 
     /// Counts a sleep that has ended, and checks its time.
-    pub(super) fn settle(&mut self, index: usize) {
+    pub(super) fn count_ended(&mut self, index: usize) {
         let (slot, tally) = (&mut self.slots[index], &mut self.tally);
         let outcome = slot.sleep.outcome().unwrap_or(Outcome::Fired);
         let woken_at = slot.woken_at();
@@ -180,7 +180,7 @@ impl<'a> SleepThread<'a> {
             if outcome == Outcome::Fired && slot.is_adaptive {
                 let late = woken_at.saturating_sub(slot.due_by);
                 tally.lateness.saturating_record(late);
-                self.pace.saw(late);
+                self.pace.record_lateness(late);
             }
         }
         slot.clear();
@@ -193,7 +193,7 @@ impl<'a> SleepThread<'a> {
         let mut wait_limit = self.check.reference.wait_limit();
         let mut before = usize::MAX;
         loop {
-            self.look(|_, _| {});
+            self.check_fired(|_, _| {});
             let overdue = self.slots.iter().filter(|slot| is_overdue(slot)).count();
             if overdue == 0 || (overdue == before && wait_limit.is_over()) {
                 return;
@@ -211,7 +211,7 @@ impl<'a> SleepThread<'a> {
                 continue;
             }
             match self.slots[index].poll() {
-                Poll::Ready(()) => self.settle(index),
+                Poll::Ready(()) => self.count_ended(index),
                 Poll::Pending => {
                     let what = format!("{}: a sleep is pending after the shutdown of its engine", self.plan.surface);
                     self.tally.complain(Promise::P2, what);

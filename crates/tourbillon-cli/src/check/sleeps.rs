@@ -86,7 +86,7 @@ fn compare(total: &mut Tally, plan: &SleepPlan, moves: u64) {
 }
 
 /// Returns the number of timers for an engine that is not the main one.
-pub(crate) fn few(timers: usize) -> usize {
+pub(crate) fn small_engine_timers(timers: usize) -> usize {
     (timers / 100).clamp(1, 2_000)
 }
 

@@ -15,7 +15,7 @@ const FORBIDDEN: &str = "/proc/sys/kernel/io_uring_disabled";
 pub(super) fn system() -> Vec<Fact> {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-    vec![Fact::said("kernel", "kernel", format!("{} {}", text(name.sysname()), text(name.release())))]
+    vec![Fact::text_only("kernel", "kernel", format!("{} {}", text(name.sysname()), text(name.release())))]
 }
 
 /// Returns the facilities that timers use. `read` is the cost of a clock read in nanoseconds.
@@ -32,7 +32,7 @@ fn clock_source() -> Fact {
     let (key, label) = ("clock_source", "clock source");
     match (read("current_clocksource"), read("available_clocksource")) {
         (Some(current), Some(all)) => Fact::new(key, label, format!("{current} (of {all})"), current),
-        (Some(current), None) => Fact::said(key, label, current),
+        (Some(current), None) => Fact::text_only(key, label, current),
         _ => Fact::new(key, label, "not known", None::<u64>),
     }
 }
@@ -48,10 +48,10 @@ fn slack() -> Fact {
 fn io_uring() -> Fact {
     let (key, label) = ("io_uring", "io_uring");
     match Runtime::builder().backend(Backend::Uring).workers(0).build() {
-        Ok(runtime) if runtime.backend() == Backend::Uring => Fact::said(key, label, "available"),
-        Ok(runtime) => Fact::said(key, label, format!("not tried: TOURBILLON_BACKEND says {}", runtime.backend())),
-        Err(BuildError::Refused { why, .. }) => Fact::said(key, label, format!("refused: {why}{}", forbidden())),
-        Err(error) => Fact::said(key, label, error.to_string()),
+        Ok(runtime) if runtime.backend() == Backend::Uring => Fact::text_only(key, label, "available"),
+        Ok(runtime) => Fact::text_only(key, label, format!("not tried: TOURBILLON_BACKEND says {}", runtime.backend())),
+        Err(BuildError::Refused { why, .. }) => Fact::text_only(key, label, format!("refused: {why}{}", forbidden())),
+        Err(error) => Fact::text_only(key, label, error.to_string()),
     }
 }
 
@@ -68,8 +68,8 @@ fn forbidden() -> &'static str {
 fn auto() -> Fact {
     let (key, label) = ("back_end", "back end by default");
     match Runtime::builder().backend(Backend::Auto).workers(0).build() {
-        Ok(runtime) => Fact::said(key, label, runtime.backend().to_string()),
-        Err(error) => Fact::said(key, label, format!("none: {error}")),
+        Ok(runtime) => Fact::text_only(key, label, runtime.backend().to_string()),
+        Err(error) => Fact::text_only(key, label, format!("none: {error}")),
     }
 }
 

@@ -27,7 +27,7 @@ impl Fact {
     }
 
     /// Returns a fact whose JSON value is its text.
-    pub(crate) fn said(key: &'static str, label: &'static str, text: impl Into<String>) -> Fact {
+    pub(crate) fn text_only(key: &'static str, label: &'static str, text: impl Into<String>) -> Fact {
         let text = text.into();
         Fact { key, label, json: text.as_str().into(), text }
     }
@@ -51,8 +51,8 @@ fn facts() -> Vec<Fact> {
     #[cfg(target_os = "linux")]
     facts.extend(linux::system());
     #[cfg(not(target_os = "linux"))]
-    facts.push(Fact::said("system", "system", std::env::consts::OS));
-    facts.push(Fact::said("architecture", "architecture", std::env::consts::ARCH));
+    facts.push(Fact::text_only("system", "system", std::env::consts::OS));
+    facts.push(Fact::text_only("architecture", "architecture", std::env::consts::ARCH));
     facts.push(Fact::new("cores", "cores", machine::cores().to_string(), machine::cores()));
     let memory = machine::whole_memory();
     facts.push(Fact::new("memory_bytes", "memory", memory.map_or_else(unknown, bytes), memory));
@@ -61,7 +61,7 @@ fn facts() -> Vec<Fact> {
     #[cfg(target_os = "linux")]
     facts.extend(linux::facilities(read));
     #[cfg(not(target_os = "linux"))]
-    facts.push(Fact::said(
+    facts.push(Fact::text_only(
         "note",
         "note",
         "clock source, timer slack, io_uring and membarrier are Linux's: not known here",

@@ -3,17 +3,17 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Pins the calling thread, and the threads that it starts, to the server's core.
-pub(super) fn take_the_servers() {
-    take(0);
+pub(super) fn pin_to_server_core() {
+    pin(0);
 }
 
 /// Pins the calling thread to the core of the load.
-pub(super) fn take_the_loads() {
-    take(1);
+pub(super) fn pin_to_load_core() {
+    pin(1);
 }
 
 /// Pins the calling thread to the `number`-th available core. With fewer than two cores, server and load share one.
-fn take(number: usize) {
+fn pin(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let Some(core) = cores.nth(number) else { return };

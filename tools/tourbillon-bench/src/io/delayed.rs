@@ -77,7 +77,7 @@ fn entry(system: &'static str, work: DelayedWork) -> BenchEntry {
 /// Runs a round with a new server, whose memory is as at its start.
 fn round(system: &'static str, work: DelayedWork) -> Metrics {
     let mut server = ServerClient::start(system, IoService::Delayed);
-    cores::take_the_loads();
+    cores::pin_to_load_core();
     clock_nanosleep::without_slack();
     let first = connect(&server, 1);
     let fresh = server.usage();

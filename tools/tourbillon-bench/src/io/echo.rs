@@ -57,7 +57,7 @@ fn entry(system: &'static str, (case, service): (&'static str, IoService), time:
 /// One thread takes the connections in turn, and waits for the echo on each before it sends the next message there. This is the
 /// cheapest load, and it follows the order in which a server answers.
 fn load(connections: &mut [TcpStream], time: Duration) -> (usize, Duration) {
-    cores::take_the_loads();
+    cores::pin_to_load_core();
     let start = Instant::now();
     let mut requests = 0;
     connections.iter_mut().for_each(send);

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &IoOptions, report: &mut BenchReport) {
 
 /// Returns the selected systems that can run on this machine.
 fn systems_here(choice: &SystemChoice) -> Vec<&'static str> {
-    let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.wants(system)).collect();
+    let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.includes(system)).collect();
     if let Err(refused) = tourbillon_rt::try_uring() {
         eprintln!("warning: without {}: {refused}", tourbillon_rt::URING);
         systems.retain(|system| *system != tourbillon_rt::URING);

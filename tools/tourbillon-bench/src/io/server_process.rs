@@ -53,7 +53,7 @@ impl IoService {
 
 /// Serves until the standard input ends.
 pub(crate) fn run_one(args: &IoServerArgs) {
-    cores::take_the_servers();
+    cores::pin_to_server_core();
     limits::raise();
     std::thread::spawn(answer_questions);
     if args.service == IoService::Idle {

@@ -41,7 +41,7 @@ fn round(named: &NamedTimers, timers: usize) -> f64 {
     let callbacks = Arc::new(Callbacks::new(timers));
     for _ in 0..timers {
         let callbacks = callbacks.clone();
-        named.start(ONE_NAME, FAR, move |outcome| callbacks.one_has_run(outcome)).expect("a timer can be started");
+        named.start(ONE_NAME, FAR, move |outcome| callbacks.count_one(outcome)).expect("a timer can be started");
     }
     let start = Instant::now();
     assert_eq!(named.cancel(ONE_NAME), timers, "none has fired");
@@ -64,7 +64,7 @@ impl Callbacks {
         Callbacks { left: AtomicUsize::new(count), not_cancelled: AtomicUsize::new(0), waiting: std::thread::current() }
     }
 
-    fn one_has_run(&self, outcome: Outcome) {
+    fn count_one(&self, outcome: Outcome) {
         if outcome != Outcome::Cancelled {
             self.not_cancelled.fetch_add(1, Ordering::Relaxed);
         }

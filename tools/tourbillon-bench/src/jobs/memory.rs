@@ -35,21 +35,21 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
 
 fn entry<S: JobSystem>(jobs: usize) -> BenchEntry {
     let round = move || {
-        let [resident, the_users] = run_in_own_process(&["jobs-memory-of", S::NAME, &jobs.to_string()]);
-        vec![("resident_bytes", resident), ("bytes_beyond_key_and_closure", resident - the_users)]
+        let [resident, user_bytes] = run_in_own_process(&["jobs-memory-of", S::NAME, &jobs.to_string()]);
+        vec![("resident_bytes", resident), ("bytes_beyond_key_and_closure", resident - user_bytes)]
     };
     BenchEntry { system: S::NAME, case: format!("memory={jobs}"), start: Box::new(move || Box::new(round)) }
 }
 
 /// Measures one system in this process, and prints the two numbers.
 pub(crate) fn run_one(of: &JobsMemoryArgs) {
-    let (resident, the_users) = match of.system.as_str() {
+    let (resident, user_bytes) = match of.system.as_str() {
         Tourbillon::NAME => grow::<Tourbillon>(of.jobs),
         TokioTasks::NAME => grow::<TokioTasks>(of.jobs),
         CronScheduler::NAME => grow::<CronScheduler>(of.jobs),
         _ => return,
     };
-    println!("{resident} {the_users}");
+    println!("{resident} {user_bytes}");
 }
 
 /// Returns the resident bytes per job, and those of them that hold the user's key and closure.
@@ -60,10 +60,10 @@ fn grow<S: JobSystem>(jobs: usize) -> (f64, usize) {
     system.schedule_and_remove(&plans[..1].into(), tally);
     std::thread::sleep(SETTLE);
     let before = own_resident();
-    let the_users = system.schedule_all(&plans, tally);
+    let user_bytes = system.schedule_all(&plans, tally);
     std::thread::sleep(SETTLE);
     let grown = own_resident().saturating_sub(before);
     // The plans were allocated before the measurement began, and must live until it ends.
     drop(plans);
-    (grown as f64 / jobs as f64, the_users)
+    (grown as f64 / jobs as f64, user_bytes)
 }

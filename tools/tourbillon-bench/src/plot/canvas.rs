@@ -82,14 +82,14 @@ pub(super) struct Axis<'a> {
     /// Positions of the marks.
     pub(super) marks: Vec<f64>,
     /// Formats the label of a mark.
-    pub(super) say: &'a dyn Fn(f64) -> String,
+    pub(super) label: &'a dyn Fn(f64) -> String,
 }
 
 impl<'a> Axis<'a> {
     /// Returns an axis with round numbers as marks.
     pub(super) fn of(description: &'a str, values: impl IntoIterator<Item = f64>) -> Axis<'a> {
         let range = log_range(values);
-        Axis { description, marks: round_numbers(&range), range, say: &short }
+        Axis { description, marks: round_numbers(&range), range, label: &short }
     }
 }
 
@@ -123,8 +123,8 @@ pub(super) fn chart<'a, 'b>(
         .label_style(text(TEXT))
         .x_labels(x_labels)
         .y_labels(y_labels)
-        .x_label_formatter(&|value| (across.say)(*value))
-        .y_label_formatter(&|value| (up.say)(*value))
+        .x_label_formatter(&|value| (across.label)(*value))
+        .y_label_formatter(&|value| (up.label)(*value))
         .x_desc(across.description)
         .y_desc(up.description)
         .draw()?;

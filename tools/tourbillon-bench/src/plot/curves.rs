@@ -44,7 +44,7 @@ impl CurvePlot {
             legend(&right, &names)?;
             let (first, last) = self.ends();
             let marks = self.marks.iter().map(|(at, _)| *at).collect();
-            let across = Axis { description: self.across, range: first..last, marks, say: &|at| self.mark(at) };
+            let across = Axis { description: self.across, range: first..last, marks, label: &|at| self.mark(at) };
             let heights = self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
             let mut chart = chart(&left, &self.title, across, Axis::of(self.up, heights))?;
             for curve in &self.curves {
@@ -66,6 +66,6 @@ impl CurvePlot {
 
     fn mark(&self, at: f64) -> String {
         let near = |(mark, _): &&(f64, String)| (mark / at - 1.0).abs() < 1e-6;
-        self.marks.iter().find(near).map_or(String::new(), |(_, said)| said.clone())
+        self.marks.iter().find(near).map_or(String::new(), |(_, label)| label.clone())
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
         title: format!("Lateness of timers that {}", sleepers(tasks)),
         across: "percentile of the fires",
         up: "microseconds after the deadline",
-        marks: marks.map(|(at, said)| (nines(at), said.to_owned())).collect(),
+        marks: marks.map(|(at, label)| (nines(at), label.to_owned())).collect(),
         curves: in_order(known.iter().map(|(variant, ..)| &*variant.name)).into_iter().map(curve).collect(),
     };
     curves.plot()

@@ -27,11 +27,11 @@ type Drawn = Result<String, Box<dyn Error>>;
 
 /// Draws the plots of a file.
 pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
-    let said = |error: &dyn Error| format!("{}: {error}", options.file.display());
-    let text = fs::read_to_string(&options.file).map_err(|error| said(&error))?;
+    let describe = |error: &dyn Error| format!("{}: {error}", options.file.display());
+    let text = fs::read_to_string(&options.file).map_err(|error| describe(&error))?;
     let lines = lines(&text).map_err(|error| format!("{}: {error}", options.file.display()))?;
-    fs::create_dir_all(&options.to).map_err(|error| said(&error))?;
-    let plots = write(&options.to, &lines).map_err(|error| said(&error))?;
+    fs::create_dir_all(&options.to).map_err(|error| describe(&error))?;
+    let plots = write(&options.to, &lines).map_err(|error| describe(&error))?;
     if plots.is_empty() {
         return Err(format!("{}: the file has no figures of `churn` or `lateness`", options.file.display()));
     }

@@ -97,7 +97,7 @@ pub(crate) fn entries(
     work: &NativeWork,
     read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static,
 ) -> Vec<BenchEntry> {
-    let wanted = PEERS.iter().filter(|peer| choice.wants(peer.name));
+    let wanted = PEERS.iter().filter(|peer| choice.includes(peer.name));
     let entry = |peer: &'static NativePeer| {
         let program = peer.program()?;
         let arguments: Vec<String> = work.arguments.iter().map(ToString::to_string).collect();

@@ -29,12 +29,12 @@ pub(crate) fn run(options: &VirtualOptions, report: &mut BenchReport) {
     #[cfg(not(feature = "virtual"))]
     {
         let _ = report;
-        say_how_to_build(options.choice.common.json);
+        print_how_to_build(options.choice.common.json);
     }
 }
 
 /// Prints how to build the scenario: to standard output, or to standard error if that has JSON lines.
-pub(crate) fn say_how_to_build(json: bool) {
+pub(crate) fn print_how_to_build(json: bool) {
     let how = "virtual: not in this build; cargo run --release -p tourbillon-bench --features virtual -- virtual\n";
     if json { eprint!("{how}") } else { print(how) }
 }

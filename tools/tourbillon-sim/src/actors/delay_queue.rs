@@ -7,7 +7,7 @@ use tourbillon::Outcome;
 use tourbillon::delay_queue::{DelayQueue, Key};
 
 use super::{MOST, TaskActor};
-use crate::context::{SimContext, add_as_is};
+use crate::context::{SimContext, add_exact};
 use crate::plan::{SimSetup, after};
 use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, DropCounter, Id};
@@ -112,7 +112,7 @@ pub fn step(actors: &mut Vec<DelayQueueActor>, sim: &mut SimContext, op: DelayQu
         DelayQueueOp::Poll { .. } => poll(actor, sim, thread),
         DelayQueueOp::Clear { .. } => {
             sim.threads.on(thread, || actor.queue.clear());
-            let_go(actor, sim);
+            drop_items(actor, sim);
         }
         DelayQueueOp::Drop { .. } => {
             let actor = actors.swap_remove(index);
@@ -127,15 +127,15 @@ fn insert(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, afte
         return;
     }
     // An item can be due at any time that the clock can show, also at the last ones, which an engine takes for never.
-    let deadline = add_as_is(sim.now(), after);
+    let deadline = add_exact(sim.now(), after);
     let live = sim.recorder.drop_counter(Behavior::Normal);
     let key = sim.threads.on(thread, || actor.queue.insert(live, after));
     let id = sim.model.add("item", ObservedBy::Asking);
-    sim.model.set_as_is(id, deadline);
+    sim.model.set_exact(id, deadline);
     sim.model.set_pending(id, None);
     actor.numbers += 1;
     actor.items.push(QueuedItem { id, key, deadline, number: actor.numbers });
-    expects(actor, sim);
+    note_first_deadline(actor, sim);
 }
 
 fn remove(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, item: usize) {
@@ -150,19 +150,19 @@ fn remove(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, item
     sim.model.cancelled(item.id);
     sim.model.forget(item.id);
     actor.stale = Some(item.key);
-    expects(actor, sim);
+    note_first_deadline(actor, sim);
 }
 
 fn reset(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize, item: usize, after: Duration) {
-    let deadline = add_as_is(sim.now(), after);
+    let deadline = add_exact(sim.now(), after);
     let Some(index) = item.checked_rem(actor.items.len()) else { return };
     actor.numbers += 1;
     let item = &mut actor.items[index];
     let found = sim.threads.on(thread, || actor.queue.try_reset(&item.key, after).is_some());
     sim.model.expect_eq("P2", "an item of the queue was found", found, true);
     (item.deadline, item.number) = (deadline, actor.numbers);
-    sim.model.set_as_is(item.id, deadline);
-    expects(actor, sim);
+    sim.model.set_exact(item.id, deadline);
+    note_first_deadline(actor, sim);
 }
 
 fn poll(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize) {
@@ -195,7 +195,7 @@ fn poll(actor: &mut DelayQueueActor, sim: &mut SimContext, thread: usize) {
                     sim.model.violate("P6", "a queue waits after the shutdown".into());
                 }
                 sim.model.set_pending(actor.id, None);
-                expects(actor, sim);
+                note_first_deadline(actor, sim);
                 return check_late(actor, sim);
             }
         }
@@ -213,7 +213,7 @@ fn check_late(actor: &DelayQueueActor, sim: &mut SimContext) {
 }
 
 /// Notes that the task waits for the first item.
-fn expects(actor: &DelayQueueActor, sim: &mut SimContext) {
+fn note_first_deadline(actor: &DelayQueueActor, sim: &mut SimContext) {
     let first = actor.items.iter().map(|item| item.deadline).min().unwrap_or(NEVER);
     sim.model.set(actor.id, first, sim.setup.slack.grid());
 }
@@ -227,19 +227,19 @@ fn observe(actor: &mut DelayQueueActor, sim: &mut SimContext) {
     }
 }
 
-fn let_go(actor: &mut DelayQueueActor, sim: &mut SimContext) {
+fn drop_items(actor: &mut DelayQueueActor, sim: &mut SimContext) {
     for item in actor.items.drain(..) {
         sim.model.cancelled(item.id);
         sim.model.forget(item.id);
         actor.stale = Some(item.key);
     }
     if sim.model.get(actor.id).is_some_and(|item| item.state == ModelState::Pending) {
-        expects(actor, sim);
+        note_first_deadline(actor, sim);
     }
 }
 
 fn drop_one(mut actor: DelayQueueActor, sim: &mut SimContext, thread: usize) {
-    let_go(&mut actor, sim);
+    drop_items(&mut actor, sim);
     sim.ready.remove(&actor.id);
     sim.model.forget(actor.id);
     sim.threads.on(thread, || drop(actor.queue));

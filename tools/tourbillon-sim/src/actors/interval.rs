@@ -145,12 +145,12 @@ pub fn step(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, op: IntervalO
         IntervalOp::Poll { .. } => IntervalActor::poll(actors, sim, index, thread),
         IntervalOp::ResetAfter { after, .. } => {
             sim.threads.on(thread, || actor.interval.reset_after(after));
-            changed(actor, sim, thread, after);
+            note_next_tick(actor, sim, thread, after);
         }
         IntervalOp::Reset { .. } => {
             let period = actor.interval.period();
             sim.threads.on(thread, || actor.interval.reset());
-            changed(actor, sim, thread, period);
+            note_next_tick(actor, sim, thread, period);
         }
         IntervalOp::Missed { missed, .. } => actor.interval.set_missed_tick_behavior(missed),
         IntervalOp::Drop { .. } => {
@@ -195,7 +195,7 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
 }
 
 /// Notes that the next tick is `after` from now.
-fn changed(actor: &mut IntervalActor, sim: &mut SimContext, thread: usize, after: Duration) {
+fn note_next_tick(actor: &mut IntervalActor, sim: &mut SimContext, thread: usize, after: Duration) {
     let id = actor.id;
     actor.next = sim.due_after(after);
     sim.reset(id, thread, actor.next, sim.setup.slack.grid());

@@ -79,7 +79,7 @@ impl TaskActor for ScopeActor {
             Poll::Pending => {
                 sim.model.still_pending(id);
                 // The task may have been woken for a place.
-                sim.model.waits_anew(id);
+                sim.model.reset_wakes(id);
                 if before == Some(ModelState::Idle) {
                     sim.model.set_pending(id, None);
                     let deadline = sim.model.get(id).map_or(NEVER, |item| item.deadline);

@@ -130,13 +130,13 @@ pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
         SleepOp::Disarm { thread, .. } => {
             sim.threads.on(thread, || actor.sleep.as_mut().disarm());
             actor.is_held = true;
-            changed(actor, sim, thread, NEVER);
+            note_deadline(actor, sim, thread, NEVER);
         }
         SleepOp::Arm { thread, .. } => {
             sim.threads.on(thread, || actor.sleep.as_mut().arm());
             // A deadline of never is the same whether it is disarmed or not.
             if std::mem::take(&mut actor.is_held) && actor.deadline != NEVER {
-                changed(actor, sim, thread, actor.deadline);
+                note_deadline(actor, sim, thread, actor.deadline);
             }
         }
         SleepOp::Drop { thread, .. } => {
@@ -275,11 +275,11 @@ fn reset(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, deadline: 
     let instant = sim.instant_of(shortened);
     sim.threads.on(thread, || actor.sleep.as_mut().reset(instant));
     (actor.deadline, actor.is_held) = (deadline, false);
-    changed(actor, sim, thread, deadline);
+    note_deadline(actor, sim, thread, deadline);
 }
 
 /// Notes that the sleep has another deadline.
-fn changed(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, deadline: u64) {
+fn note_deadline(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, deadline: u64) {
     sim.reset(actor.id, thread, deadline, actor.slack.grid());
     if sim.model.get(actor.id).is_some_and(|item| matches!(item.state, ModelState::Ended(_))) {
         sim.model.set_idle(actor.id);

@@ -151,13 +151,13 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
             let deadline = sim.due_after(after);
             let instant = sim.instant_of(sim.due_after(PlantedFault::shorten(sim.planted, after)));
             sim.threads.on(thread, || actor.timeout.as_mut().reset(instant));
-            changed(actor, sim, thread, deadline);
+            note_deadline(actor, sim, thread, deadline);
         }
         TimeoutOp::Extend { by, .. } => {
             sim.threads.on(thread, || actor.timeout.as_mut().extend(by));
             if !actor.is_disarmed {
                 let deadline = add(actor.deadline, by);
-                changed(actor, sim, thread, deadline);
+                note_deadline(actor, sim, thread, deadline);
             }
         }
         TimeoutOp::Disarm { .. } => {
@@ -170,13 +170,13 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
             actor.leave(sim, thread);
         }
     }
-    let told = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
-    if let Some((Some(told), deadline, false)) = told
+    let reported = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
+    if let Some((Some(reported), deadline, false)) = reported
         && deadline != crate::timer_model::NEVER
         && sim.planted != Some(PlantedFault::P5)
     {
-        let told = sim.time_of(told);
-        sim.model.expect_eq("P1", "the deadline of a timeout", told, deadline);
+        let reported = sim.time_of(reported);
+        sim.model.expect_eq("P1", "the deadline of a timeout", reported, deadline);
     }
 }
 
@@ -211,7 +211,7 @@ fn create(
 }
 
 /// Notes that the timeout has another deadline.
-fn changed(actor: &mut TimeoutActor, sim: &mut SimContext, thread: usize, deadline: u64) {
+fn note_deadline(actor: &mut TimeoutActor, sim: &mut SimContext, thread: usize, deadline: u64) {
     let id = actor.id;
     sim.reset(id, thread, deadline, sim.setup.slack.grid());
     // A timeout that has ended, known to its user or not, is armed again by its next poll.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon::scheduler::Overlap;
 use tourbillon::time::MissedTickBehavior;
 
-use crate::context::add_as_is;
+use crate::context::add_exact;
 use crate::cron_reference::CronReference;
 use crate::recorder::Id;
 use crate::timer_model::NEVER;
@@ -169,7 +169,7 @@ impl JobTiming {
     #[must_use]
     pub fn after(&self, due: u64) -> u64 {
         match self {
-            JobTiming::Every(interval) => add_as_is(due, Duration::from_nanos(*interval)),
+            JobTiming::Every(interval) => add_exact(due, Duration::from_nanos(*interval)),
             JobTiming::Cron(reference) => reference.borrow_mut().next(due),
         }
     }

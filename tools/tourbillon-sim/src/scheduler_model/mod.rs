@@ -41,7 +41,7 @@ pub struct SchedulerModel {
     until: Option<SimClocks>,
     /// Counts of what has happened.
     pub counts: RunCounts,
-    /// Whether a job by the wall clock was ever asked for, even in vain.
+    /// Whether a job by the wall clock was ever asked for, even if it was refused.
     has_read_wall: bool,
     /// Whether the last run since the queue was last reconciled follows the wall clock.
     last_ran: Option<bool>,

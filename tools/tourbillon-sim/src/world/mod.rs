@@ -198,7 +198,7 @@ impl World {
 
     fn set_clock(&mut self, now: u64) {
         self.sim.engine.clock().set(Time::from_nanos(now));
-        self.sim.model.clock_shows(now);
+        self.sim.model.set_clock(now);
     }
 
     fn advance(&mut self, by: u64) {
@@ -206,7 +206,7 @@ impl World {
         self.sim.totals.simulated += u128::from(by);
         self.sim.threads.drive(|engine| engine.advance(Duration::from_nanos(by)));
         self.process_events();
-        self.sim.model.clock_shows(self.sim.now());
+        self.sim.model.set_clock(self.sim.now());
         // Callbacks, and threads with their own shards, may still have work.
         self.sweep();
     }

@@ -20,7 +20,7 @@ impl World {
         for event in events {
             self.trace.event(event);
             if event.clock > self.sim.model.clock {
-                self.sim.model.clock_shows(event.clock);
+                self.sim.model.set_clock(event.clock);
             }
             match event.what {
                 EventKind::Woken => {
@@ -60,9 +60,9 @@ impl World {
         }
         let now = self.sim.now();
         self.trace.number(now);
-        self.sim.model.clock_shows(now);
+        self.sim.model.set_clock(now);
         if self.is_swept {
-            self.sim.model.swept(now);
+            self.sim.model.note_sweep(now);
         }
         sleep::observe(&mut self.sleeps, &mut self.sim);
         timer::observe(&mut self.timers, &mut self.sim);

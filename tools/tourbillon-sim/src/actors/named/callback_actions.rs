@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tourbillon::Outcome;
 
-use super::{NAMES, NamedActor, NamedEntry, NamedWaitKind, SharedNamedTimers, cancelled, is_started, is_there};
+use super::{NAMES, NamedActor, NamedEntry, NamedWaitKind, SharedNamedTimers, cancelled, is_counted, is_started};
 use crate::context::{SimContext, add};
 use crate::random_source::RandomSource;
 use crate::recorder::{self, Behavior, Id, NO_TIMER, RecordedEvent, lock};
@@ -88,7 +88,7 @@ pub fn on_action(actors: &mut [NamedActor], sim: &mut SimContext, event: Recorde
     let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&event.id)) else { return false };
     let Some(PlannedNamedAction { action, other, seen }) = actor.actions.remove(&event.id) else { return false };
     sim.totals.fault("callbacks that use their own timer", 1);
-    let there = looked(actor, sim, seen.get().copied().unwrap_or_default());
+    let there = counted_before(actor, sim, seen.get().copied().unwrap_or_default());
     let expected = match action {
         NamedAction::Begin { name, after } => {
             let is_refused = actor.is_stopped || sim.model.closed;
@@ -116,8 +116,8 @@ pub fn on_action(actors: &mut [NamedActor], sim: &mut SimContext, event: Recorde
 
 /// Returns the timers that existed when a callback counted `len` of them: all except those with the first deadlines, which have
 /// ended.
-fn looked(actor: &NamedActor, sim: &mut SimContext, len: usize) -> Vec<usize> {
-    let there: Vec<usize> = (0..actor.list.len()).filter(|index| is_there(&actor.list[*index], sim)).collect();
+fn counted_before(actor: &NamedActor, sim: &mut SimContext, len: usize) -> Vec<usize> {
+    let there: Vec<usize> = (0..actor.list.len()).filter(|index| is_counted(&actor.list[*index], sim)).collect();
     let is_started = |index: &usize| is_started(&actor.list[*index]);
     let mut started: Vec<usize> = there.iter().copied().filter(is_started).collect();
     started.sort_by_key(|index| {

@@ -158,7 +158,7 @@ pub fn observe(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
             }
             !(is_called && matches!(one.way, NamedWaitKind::Call))
         });
-        let all = actor.list.iter().filter(|one| is_there(one, sim)).count();
+        let all = actor.list.iter().filter(|one| is_counted(one, sim)).count();
         if timers.len() == all {
             continue;
         }
@@ -167,7 +167,7 @@ pub fn observe(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
         let ended: Vec<Id> = actor
             .list
             .iter()
-            .filter(|one| is_there(one, sim) && is_started(one) && due(one.id))
+            .filter(|one| is_counted(one, sim) && is_started(one) && due(one.id))
             .map(|one| one.id)
             .collect();
         sim.model.expect_eq("P2", "named timers", timers.len(), all - ended.len());
@@ -253,7 +253,7 @@ fn start(
 fn cancel(actor: &mut NamedActor, sim: &mut SimContext, timers: &NamedTimers, op: (usize, usize, usize)) {
     let (thread, name, most) = op;
     let there: Vec<usize> = (0..actor.list.len())
-        .filter(|index| actor.list[*index].name == name && is_there(&actor.list[*index], sim))
+        .filter(|index| actor.list[*index].name == name && is_counted(&actor.list[*index], sim))
         .collect();
     let seen = timers.count(NAMES[name]);
     sim.model.expect_eq("P2", "timers of a name", seen, there.len());
@@ -288,7 +288,7 @@ fn drop_one(actor: &mut NamedActor, sim: &mut SimContext, thread: usize, which: 
 
 fn stop(actors: &mut Vec<NamedActor>, sim: &mut SimContext, timers: NamedTimers, thread: usize) {
     let actor = &mut actors[0];
-    let pending = actor.list.iter().filter(|one| is_there(one, sim) && is_started(one)).count();
+    let pending = actor.list.iter().filter(|one| is_counted(one, sim) && is_started(one)).count();
     let count = sim.threads.on(thread, || timers.stop());
     drop(timers);
     let expected = if actor.is_stopped || sim.model.closed { 0 } else { pending };
@@ -299,7 +299,7 @@ fn stop(actors: &mut Vec<NamedActor>, sim: &mut SimContext, timers: NamedTimers,
     }
     actor.is_stopped = true;
     let stopped: Vec<Id> =
-        actor.list.iter().filter(|one| is_there(one, sim) && is_started(one)).map(|one| one.id).collect();
+        actor.list.iter().filter(|one| is_counted(one, sim) && is_started(one)).map(|one| one.id).collect();
     stopped.into_iter().for_each(|id| sim.model.stopped_by_user(id));
 }
 
@@ -321,7 +321,7 @@ fn poll(actor: &mut NamedActor, sim: &mut SimContext, index: usize, thread: usiz
 }
 
 /// Returns whether the group counts the timer.
-fn is_there(one: &NamedEntry, sim: &SimContext) -> bool {
+fn is_counted(one: &NamedEntry, sim: &SimContext) -> bool {
     match &one.way {
         NamedWaitKind::Created { is_cancelled, .. } => !is_cancelled,
         _ => sim.model.get(one.id).is_some_and(|item| item.state == ModelState::Pending && item.signals == 0),
@@ -337,7 +337,7 @@ fn end_group(actor: NamedActor, sim: &mut SimContext, thread: usize) {
     let timers = lock(&actor.slot).take();
     let NamedActor { list, is_stopped, .. } = actor;
     for one in &list {
-        if is_there(one, sim) && is_started(one) && !is_stopped && !sim.model.closed {
+        if is_counted(one, sim) && is_started(one) && !is_stopped && !sim.model.closed {
             sim.model.cancelled(one.id);
         }
     }

@@ -129,7 +129,7 @@ impl JobContext {
     pub(super) fn call(&self, run: &Run<u32>) -> Result<(), PlannedFailure> {
         self.begin(run);
         self.done(run.number(), self.behavior.end);
-        self.behavior.end.give()
+        self.behavior.end.finish()
     }
 
     /// Begins an asynchronous run.
@@ -140,7 +140,7 @@ impl JobContext {
         self.begin(run);
         if self.behavior.end == RunEnd::PanicsAtOnce {
             self.done(run.number(), RunEnd::PanicsAtOnce);
-            let _never = RunEnd::PanicsAtOnce.give();
+            let _never = RunEnd::PanicsAtOnce.finish();
         }
         let polls = if let Some(AsyncCourse::Yields(polls)) = self.behavior.course { polls } else { 0 };
         AsyncJobRun { context: self.clone(), number: run.number(), polls, is_done: false }
@@ -163,7 +163,7 @@ impl JobContext {
 }
 
 impl RunEnd {
-    fn give(self) -> Result<(), PlannedFailure> {
+    fn finish(self) -> Result<(), PlannedFailure> {
         match self {
             RunEnd::Well => Ok(()),
             RunEnd::Fails => Err(PlannedFailure),
@@ -183,13 +183,14 @@ impl Future for AsyncJobRun {
             return Poll::Pending;
         }
         let run = (self.context.id, self.number);
-        if self.context.behavior.course == Some(AsyncCourse::Waits) && !self.context.gates.is_open(run, context.waker())
+        if self.context.behavior.course == Some(AsyncCourse::Waits)
+            && !self.context.gates.poll_open(run, context.waker())
         {
             return Poll::Pending;
         }
         self.is_done = true;
         self.context.done(self.number, self.context.behavior.end);
-        Poll::Ready(self.context.behavior.end.give())
+        Poll::Ready(self.context.behavior.end.finish())
     }
 }
 
@@ -214,7 +215,7 @@ impl RunGates {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn is_open(&self, run: (Id, u64), waker: &Waker) -> bool {
+    fn poll_open(&self, run: (Id, u64), waker: &Waker) -> bool {
         let waker = waker.clone();
         let (is_open, before) = self.with(|gates| {
             let gate = gates.entry(run).or_default();

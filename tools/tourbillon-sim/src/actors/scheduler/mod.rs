@@ -18,7 +18,7 @@ use tourbillon::{Cron, Time};
 
 use self::job_runs::{JobBehavior, JobContext, RunGates};
 use self::run_actions::SchedulerAction;
-use crate::context::{SimContext, add_as_is};
+use crate::context::{SimContext, add_exact};
 use crate::cron_reference::{CronLine, CronReference};
 use crate::plan::{SimSetup, SimWallClock};
 use crate::random_source::RandomSource;
@@ -154,7 +154,7 @@ impl JobTerms {
                 let due = timing.after(now.wall);
                 (timing, due)
             }
-            None => (JobTiming::Every(self.interval), add_as_is(now.engine, Duration::from_nanos(self.interval))),
+            None => (JobTiming::Every(self.interval), add_exact(now.engine, Duration::from_nanos(self.interval))),
         }
     }
 }

@@ -118,7 +118,7 @@ pub fn on_action(actors: &mut [TimerActor], sim: &mut SimContext, event: Recorde
     let Some(actor) = actors.iter_mut().find(|actor| actor.actions.contains_key(&event.id)) else { return false };
     let Some(PlannedTimerAction { action, again, seen }) = actor.actions.remove(&event.id) else { return false };
     sim.totals.fault("callbacks that use their own timer", 1);
-    let pending = looked(actor, sim, seen.get().map_or(&[], Vec::as_slice));
+    let pending = pending_before(actor, sim, seen.get().map_or(&[], Vec::as_slice));
     let most = match action {
         TimerAction::CancelSelf | TimerAction::Again => 0,
         TimerAction::CancelOne => 1,
@@ -140,7 +140,7 @@ pub fn on_action(actors: &mut [TimerActor], sim: &mut SimContext, event: Recorde
 
 /// Returns the waits that were pending before an action, oldest first. The callback asked those with callbacks; a future that has
 /// ended was woken.
-fn looked(actor: &TimerActor, sim: &mut SimContext, seen: &[Id]) -> Vec<Id> {
+fn pending_before(actor: &TimerActor, sim: &mut SimContext, seen: &[Id]) -> Vec<Id> {
     let mut pending = Vec::new();
     for wait in &actor.waits {
         let (id, is_expected) = (wait.id, is_pending(wait, sim));
