@@ -246,7 +246,7 @@ pub fn time_of((base, time): (Instant, u64), instant: Instant) -> u64 {
 /// Adds a duration to a reading, as an engine does: its last moments mean never.
 #[must_use]
 pub fn add(time: u64, after: Duration) -> u64 {
-    known(add_exact(time, after))
+    engine_time(add_exact(time, after))
 }
 
 /// Adds a duration to a reading. Returns [`NEVER`] if the clock cannot show the sum.
@@ -257,6 +257,6 @@ pub fn add_exact(time: u64, after: Duration) -> u64 {
 
 /// Returns a reading as an engine represents it: its last moments mean never.
 #[must_use]
-pub fn known(time: u64) -> u64 {
+pub fn engine_time(time: u64) -> u64 {
     if time < LAST { time } else { NEVER }
 }

@@ -83,9 +83,7 @@ impl QueueUser {
                 self.tally.check(due, seen);
                 self.tally.fired += 1;
             }
-            None => self
-                .tally
-                .complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
+            None => self.tally.complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
         }
         self.insert(item);
     }

@@ -70,7 +70,7 @@ fn per_operation(start: Instant, operations: usize) -> f64 {
 struct FilledQueue<S: QueueSystem> {
     system: S,
     /// `None` only while a timer is being replaced.
-    handles: Vec<Option<S::Handle>>,
+    handles: Vec<Option<S::SystemHandle>>,
     random: Random,
 }
 
@@ -87,7 +87,7 @@ impl<S: QueueSystem> FilledQueue<S> {
     }
 
     /// Returns random deadlines.
-    fn draw(&mut self, count: usize) -> Vec<S::Deadline> {
+    fn draw(&mut self, count: usize) -> Vec<S::SystemDeadline> {
         (0..count).map(|_| self.system.deadline(1 + self.random.any() % FAR)).collect()
     }
 }
@@ -98,7 +98,7 @@ impl<S: QueueSystem> Drop for FilledQueue<S> {
     }
 }
 
-fn dispose<S: QueueSystem>(system: &mut S, handles: &mut Vec<Option<S::Handle>>) {
+fn dispose<S: QueueSystem>(system: &mut S, handles: &mut Vec<Option<S::SystemHandle>>) {
     handles.drain(..).flatten().for_each(|handle| system.dispose(handle));
 }
 
@@ -151,7 +151,7 @@ impl<S: QueueSystem> PreparedCase for Reschedule<S> {
 struct Fifo<S: QueueSystem> {
     system: S,
     /// A ring of the pending timers.
-    handles: Vec<Option<S::Handle>>,
+    handles: Vec<Option<S::SystemHandle>>,
     oldest: usize,
     now: u64,
 }

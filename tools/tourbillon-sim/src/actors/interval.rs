@@ -7,7 +7,7 @@ use tourbillon::Outcome;
 use tourbillon::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::{MOST, TaskActor};
-use crate::context::{SimContext, add, known};
+use crate::context::{SimContext, add, engine_time};
 use crate::plan::{SimSetup, after};
 use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
@@ -188,7 +188,7 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
         MissedTickBehavior::Skip if is_late => {
             let (tick, now, period) = (u128::from(tick), u128::from(now), period.as_nanos());
             let next = tick + ((now - tick) / period + 1) * period;
-            known(u64::try_from(next).unwrap_or(NEVER))
+            engine_time(u64::try_from(next).unwrap_or(NEVER))
         }
         _ => add(tick, period),
     }

@@ -12,7 +12,7 @@ use tourbillon::time::error::Elapsed;
 
 use super::gate::Gate;
 use super::{MOST, TaskActor};
-use crate::context::{SimContext, known};
+use crate::context::{SimContext, engine_time};
 use crate::plan::{SimSetup, after};
 use crate::random_source::RandomSource;
 use crate::recorder::{Behavior, Id};
@@ -84,7 +84,8 @@ impl TaskActor for ScopeActor {
                     sim.model.set_pending(id, None);
                     let deadline = sim.model.get(id).map_or(NEVER, |item| item.deadline);
                     let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| known(sim.time_of(instant)));
+                    let seen =
+                        seen.and_then(Deadline::instant).map_or(NEVER, |instant| engine_time(sim.time_of(instant)));
                     sim.model.expect_eq("P1", "the deadline in force within a scope", seen, deadline);
                 }
                 return;

@@ -10,7 +10,7 @@ use tourbillon::time::Sleep;
 use tourbillon::{ArmError, Outcome};
 
 use super::{MOST, TaskActor, waker_behavior};
-use crate::context::{SimContext, known};
+use crate::context::{SimContext, engine_time};
 use crate::plan::{SimSetup, SlackChoice, after};
 use crate::planted_fault::PlantedFault;
 use crate::random_source::RandomSource;
@@ -124,7 +124,7 @@ pub fn step(actors: &mut Vec<SleepActor>, sim: &mut SimContext, op: SleepOp) {
             reset(actor, sim, thread, deadline, shortened);
         }
         SleepOp::ResetBack { thread, before, .. } => {
-            let deadline = known(sim.now().saturating_sub(before));
+            let deadline = engine_time(sim.now().saturating_sub(before));
             reset(actor, sim, thread, deadline, deadline);
         }
         SleepOp::Disarm { thread, .. } => {

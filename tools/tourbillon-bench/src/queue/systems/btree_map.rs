@@ -12,8 +12,8 @@ pub(super) struct Tree {
 
 impl QueueSystem for Tree {
     const NAME: &'static str = "btreemap";
-    type Deadline = u64;
-    type Handle = (u64, u64);
+    type SystemDeadline = u64;
+    type SystemHandle = (u64, u64);
 
     fn new(_: usize) -> Tree {
         Tree::default()

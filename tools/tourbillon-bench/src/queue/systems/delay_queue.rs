@@ -29,8 +29,8 @@ fn runtime() -> &'static Runtime {
 
 impl QueueSystem for Delay {
     const NAME: &'static str = "delay-queue";
-    type Deadline = Instant;
-    type Handle = Key;
+    type SystemDeadline = Instant;
+    type SystemHandle = Key;
 
     fn new(_: usize) -> Delay {
         thread_local!(static ENTERED: () = std::mem::forget(runtime().enter()));

@@ -21,8 +21,8 @@ pub(super) struct HashWheel {
 
 impl QueueSystem for HashWheel {
     const NAME: &'static str = "hash-wheel";
-    type Deadline = u64;
-    type Handle = u64;
+    type SystemDeadline = u64;
+    type SystemHandle = u64;
 
     fn new(_: usize) -> HashWheel {
         HashWheel { wheel: QuadWheelWithOverflow::new(), now: 0, next_id: 0 }

@@ -16,30 +16,30 @@ pub(super) trait QueueSystem: Sized {
     const NAME: &'static str;
 
     /// A time in the system's own type. The conversion is not measured.
-    type Deadline: Copy;
+    type SystemDeadline: Copy;
 
     /// Identifies a timer to cancel.
-    type Handle;
+    type SystemHandle;
 
     /// Returns an empty queue that will hold about `timers` timers.
     fn new(timers: usize) -> Self;
 
-    fn deadline(&self, nanos: u64) -> Self::Deadline;
+    fn deadline(&self, nanos: u64) -> Self::SystemDeadline;
 
     /// Arms a timer.
-    fn insert(&mut self, deadline: Self::Deadline, value: u64) -> Self::Handle;
+    fn insert(&mut self, deadline: Self::SystemDeadline, value: u64) -> Self::SystemHandle;
 
     /// Cancels a timer and returns its value.
-    fn remove(&mut self, handle: Self::Handle) -> Option<u64>;
+    fn remove(&mut self, handle: Self::SystemHandle) -> Option<u64>;
 
     /// Gives a timer another deadline.
-    fn reschedule(&mut self, handle: Self::Handle, deadline: Self::Deadline) -> Self::Handle;
+    fn reschedule(&mut self, handle: Self::SystemHandle, deadline: Self::SystemDeadline) -> Self::SystemHandle;
 
     /// Advances time to `now`, a whole number of milliseconds, and removes what is due.
     fn expire(&mut self, now: u64, sink: impl FnMut(u64));
 
     /// Releases a handle whose timer may have expired. Not measured.
-    fn dispose(&mut self, handle: Self::Handle) {
+    fn dispose(&mut self, handle: Self::SystemHandle) {
         drop(handle);
     }
 }

@@ -17,8 +17,8 @@ const CHUNK: usize = 4096;
 
 impl QueueSystem for Nexus {
     const NAME: &'static str = "nexus-timer";
-    type Deadline = Instant;
-    type Handle = TimerHandle<u64>;
+    type SystemDeadline = Instant;
+    type SystemHandle = TimerHandle<u64>;
 
     fn new(timers: usize) -> Nexus {
         let start = Instant::now();

@@ -27,8 +27,8 @@ impl<Id> QueueName for RawRounds<Id> {
 
 impl<R: RawQueue<Timer<u64>> + Default + QueueName> QueueSystem for Keyed<u64, R> {
     const NAME: &'static str = R::NAME;
-    type Deadline = Time;
-    type Handle = Key;
+    type SystemDeadline = Time;
+    type SystemHandle = Key;
 
     fn new(_: usize) -> Self {
         Keyed::new()
