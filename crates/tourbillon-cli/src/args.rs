@@ -1,4 +1,4 @@
-//! What can be said on the command line, and what is said of what cannot be.
+//! The command line: its options, their limits, and the errors for bad values.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::text;
 /// Timers that keep their promises, checked on your own machine.
 #[derive(Parser)]
 #[command(name = "tourbillon", version, args_conflicts_with_subcommands = true)]
-pub(crate) struct Cli {
+pub(crate) struct TourbillonArgs {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
@@ -22,54 +22,54 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Arms timers of every kind, and counts whether they keep their promises. This is what runs if nothing is said.
+    /// Arms timers of every kind, and counts whether they keep their promises. This is the default command.
     Check(CheckOptions),
-    /// What this machine offers to timers.
+    /// Shows what this machine offers to timers.
     Info(InfoOptions),
 }
 
 #[derive(Args, Clone)]
 pub(crate) struct CheckOptions {
-    /// How long to check.
+    /// How long to check: 200ms to 24h.
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = lasts)]
     pub(crate) lasts: Duration,
-    /// Sleeps pending at a time.
+    /// Number of sleeps pending at a time.
     #[arg(long, value_name = "N", default_value = "100000", value_parser = timers)]
     pub(crate) timers: usize,
-    /// Threads that arm sleeps; one for each core by default, and at least two.
+    /// Number of threads that arm sleeps; one per core by default, and at least two.
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
-    /// Decides what is armed, when, and by which thread. A new one each time by default.
+    /// Decides what is armed, when, and by which thread; a new one each time by default.
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
-    /// Plant a fault that breaks this promise, P1 to P11, to see that it is found.
+    /// Plants a fault that breaks this promise, P1 to P11, to show that the check finds it.
     #[arg(long = "break", value_name = "PROMISE", value_parser = str::parse::<Promise>)]
     pub(crate) broken: Option<Promise>,
-    /// Print one JSON object.
+    /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct InfoOptions {
-    /// Print one JSON object.
+    /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-const MOST_TIMERS: usize = 10_000_000;
-const MOST_THREADS: usize = 1_024;
-/// What a pending sleep takes here, with its waker and what is noted of it.
-const BYTES_A_TIMER: u64 = 320;
+const MAX_TIMERS: usize = 10_000_000;
+const MAX_THREADS: usize = 1_024;
+/// Bytes of a pending sleep in a check, with its waker and its record.
+const BYTES_PER_TIMER: u64 = 320;
 
 impl CheckOptions {
     pub(crate) fn threads(&self) -> usize {
         self.threads.unwrap_or_else(|| machine::cores().max(2))
     }
 
-    /// Not the same twice if nobody chose it.
+    /// Returns the seed; a new one each time by default.
     pub(crate) fn seed(&self) -> u64 {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.seed.unwrap_or_else(|| nanos(now()) % 1_000_000_000)
@@ -85,11 +85,11 @@ fn lasts(text: &str) -> Result<Duration, String> {
 }
 
 fn timers(text: &str) -> Result<usize, String> {
-    let timers = number(text, "timers", MOST_TIMERS)?;
-    let needed = timers as u64 * BYTES_A_TIMER;
+    let timers = number(text, "timers", MAX_TIMERS)?;
+    let needed = timers as u64 * BYTES_PER_TIMER;
     match machine::available_memory() {
         Some(available) if needed > available / 2 => Err(format!(
-            "so many take some {}, and this machine has {} to give",
+            "so many timers need about {}, and only {} of memory are available",
             text::bytes(needed),
             text::bytes(available)
         )),
@@ -98,10 +98,10 @@ fn timers(text: &str) -> Result<usize, String> {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    number(text, "threads", MOST_THREADS)
+    number(text, "threads", MAX_THREADS)
 }
 
-/// From one up.
+/// Parses a number from 1 to `most`.
 fn number(text: &str, what: &str, most: usize) -> Result<usize, String> {
     let limits = || format!("there must be 1 to {} {what}", text::count(most as u64));
     let number: usize = text.replace(['_', ','], "").parse().map_err(|_| limits())?;
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             lasts("10"),
             duration("10").map_err(|error| error.to_string()),
-            "who types no unit is told which there are"
+            "an error for a missing unit lists the units"
         );
     }
 
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn nothing_said_is_check_and_flags_need_no_subcommand() {
-        let cli =
-            Cli::try_parse_from(["tourbillon", "--for", "2s", "--seed", "7"]).unwrap_or_else(|error| panic!("{error}"));
+        let cli = TourbillonArgs::try_parse_from(["tourbillon", "--for", "2s", "--seed", "7"])
+            .unwrap_or_else(|error| panic!("{error}"));
         assert!(cli.command.is_none() && cli.check.lasts == Duration::from_secs(2) && cli.check.seed() == 7);
     }
 }

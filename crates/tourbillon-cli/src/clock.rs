@@ -1,4 +1,4 @@
-//! The independent clock: the kernel's, read directly and never through the engine that is checked.
+//! The independent clocks: those of the kernel, read directly and never through the engine under test.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant as StdInstant};
@@ -7,7 +7,7 @@ use tourbillon::time::Instant;
 
 /// A clock of the kernel. Readings are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub(crate) enum KernelClock {
     Monotonic,
     #[cfg(target_os = "linux")]
     Boot,
@@ -15,29 +15,30 @@ pub(crate) enum Source {
     Wall,
 }
 
-/// One moment, as the standard library calls it and as the independent clock does. The standard library does not tell its number, so
-/// the moment is known to lie between two readings. Where it is needed, the side is taken that makes no timer look early that is not.
-struct Anchor {
+/// One moment as a standard `Instant` and as a reading of the monotonic clock. The standard library does not expose its number,
+/// so the moment is only known to lie between two readings; the anchor keeps the earlier one, so that no punctual timer seems
+/// early.
+struct InstantAnchor {
     std: StdInstant,
     /// The reading just before.
     floor: u64,
 }
 
-impl Source {
+impl KernelClock {
     #[cfg(target_os = "linux")]
     #[inline(always)]
     pub(crate) fn now(self) -> u64 {
         use rustix::time::{ClockId, clock_gettime};
         let time = clock_gettime(match self {
-            Source::Monotonic => ClockId::Monotonic,
-            Source::Boot => ClockId::Boottime,
-            Source::Wall => ClockId::Realtime,
+            KernelClock::Monotonic => ClockId::Monotonic,
+            KernelClock::Boot => ClockId::Boottime,
+            KernelClock::Wall => ClockId::Realtime,
         });
-        // None of them is negative on a machine whose clock was set after 1970.
+        // A reading is negative only if the clock was set to before 1970.
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    /// On other systems there is the standard library's.
+    /// Other systems have only the standard library's clock.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn now(self) -> u64 {
         static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
@@ -45,30 +46,31 @@ impl Source {
     }
 }
 
-impl Anchor {
-    /// The closest of some attempts.
-    fn get() -> &'static Anchor {
-        static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+impl InstantAnchor {
+    /// Returns the closest pair of a hundred attempts.
+    fn get() -> &'static InstantAnchor {
+        static ANCHOR: OnceLock<InstantAnchor> = OnceLock::new();
         ANCHOR.get_or_init(|| {
             let attempt = |_| {
                 let (floor, std) = (monotonic(), StdInstant::now());
-                (monotonic() - floor, Anchor { std, floor })
+                (monotonic() - floor, InstantAnchor { std, floor })
             };
             let closest = (0..100).map(attempt).min_by_key(|(gap, _)| *gap);
-            closest.map_or_else(|| Anchor { std: StdInstant::now(), floor: 0 }, |(_, anchor)| anchor)
+            closest.map_or_else(|| InstantAnchor { std: StdInstant::now(), floor: 0 }, |(_, anchor)| anchor)
         })
     }
 }
 
-/// A reading of the monotonic clock.
+/// Returns a reading of the monotonic clock.
 #[inline(always)]
 pub(crate) fn monotonic() -> u64 {
-    Source::Monotonic.now()
+    KernelClock::Monotonic.now()
 }
 
-/// The instant of a reading of the monotonic clock, or some ten nanoseconds later: what is due then must not fire before the reading.
+/// Returns the instant of a reading of the monotonic clock, or up to some ten nanoseconds later: a timer that is due then must
+/// not fire before the reading.
 pub(crate) fn instant_of(reading: u64) -> Instant {
-    let anchor = Anchor::get();
+    let anchor = InstantAnchor::get();
     let std = if reading >= anchor.floor {
         anchor.std + Duration::from_nanos(reading - anchor.floor)
     } else {
@@ -77,7 +79,7 @@ pub(crate) fn instant_of(reading: u64) -> Instant {
     Instant::from_std(std)
 }
 
-/// The nanoseconds of a duration; those of a very long one are as many as there can be.
+/// Returns the nanoseconds of a duration, `u64::MAX` at most.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

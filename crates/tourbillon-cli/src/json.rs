@@ -1,8 +1,8 @@
-//! Enough of JSON to write one object.
+//! A minimal JSON writer.
 
 use std::fmt::Write;
 
-/// A value.
+/// A JSON value.
 #[derive(Clone, Debug)]
 pub(crate) enum Json {
     Null,
@@ -10,12 +10,12 @@ pub(crate) enum Json {
     Number(u64),
     Text(String),
     List(Vec<Json>),
-    /// In the order in which it was written.
+    /// Fields in the order in which they are written.
     Object(Vec<(&'static str, Json)>),
 }
 
 impl Json {
-    /// On one line.
+    /// Formats the value on one line.
     pub(crate) fn line(&self) -> String {
         let mut line = String::new();
         self.write(&mut line);

@@ -1,15 +1,15 @@
-//! What this process has used, and what the machine has.
+//! What this process uses, and what the machine has.
 
 use std::time::Duration;
 
 use crate::clock::monotonic;
 
-/// CPU time, time and memory.
+/// CPU time, elapsed time and memory of this process.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
-    /// The most that was resident so far, in bytes.
+    /// Peak resident memory in bytes.
     pub(crate) memory: u64,
 }
 
@@ -28,17 +28,17 @@ impl Usage {
     }
 }
 
-/// How many threads can run at once.
+/// Returns how many threads can run in parallel.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Bytes that new programs can have; `None` where that is not known.
+/// Returns the bytes of memory available to new programs; `None` if that is not known.
 pub(crate) fn available_memory() -> Option<u64> {
     kibibytes_of("/proc/meminfo", "MemAvailable:")
 }
 
-/// Bytes that there are.
+/// Returns the bytes of memory of the machine.
 pub(crate) fn whole_memory() -> Option<u64> {
     kibibytes_of("/proc/meminfo", "MemTotal:")
 }
@@ -58,7 +58,7 @@ fn memory() -> u64 {
     kibibytes_of("/proc/self/status", "VmHWM:").unwrap_or(0)
 }
 
-/// A line "Name:   123 kB" of a file of the kernel's.
+/// Parses a line `Name:   123 kB` of a kernel file.
 fn kibibytes_of(file: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;

@@ -1,24 +1,24 @@
-//! The command `tourbillon`: see the README of this crate.
+//! The command `tourbillon`; the README of this crate describes it.
 
 mod args;
 mod check;
 mod clock;
+mod counting_allocator;
 mod info;
 mod json;
+mod kernel_sleep;
 mod machine;
-mod memory;
-mod nap;
 mod text;
 
 use std::process::exit;
 
 use clap::Parser;
 
-use crate::args::{Cli, Command};
+use crate::args::{Command, TourbillonArgs};
 
-/// Ends the process by itself: threads that are stuck, which a check may have found, are not waited for.
+/// Exits without waiting for stuck threads, which a check may have found.
 fn main() {
-    let cli = Cli::parse();
+    let cli = TourbillonArgs::parse();
     let status = match cli.command {
         None => check::run(&cli.check),
         Some(Command::Check(options)) => check::run(&options),

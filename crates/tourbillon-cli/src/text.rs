@@ -1,4 +1,4 @@
-//! Numbers and durations as people read them, and colour where there is a terminal.
+//! Formats numbers and durations for people, with colour on a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Paint {
     }
 }
 
-/// 3412870 as 3,412,870.
+/// Formats 3412870 as `3,412,870`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -52,7 +52,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A duration in its natural unit, three digits.
+/// Formats nanoseconds in a suitable unit, with three digits.
 pub(crate) fn time(nanos: u64) -> String {
     const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
     let (unit, size) = UNITS.iter().find(|(_, size)| nanos >= *size).unwrap_or(&("ns", 1));
@@ -67,17 +67,17 @@ pub(crate) fn time(nanos: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// The same for a [`Duration`].
+/// Formats a [`Duration`] in the same way.
 pub(crate) fn duration(duration: Duration) -> String {
     time(crate::clock::nanos(duration))
 }
 
-/// Bytes in mebibytes.
+/// Formats bytes in mebibytes.
 pub(crate) fn bytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }
 
-/// "1 timer", "2 timers".
+/// Formats a number with its noun: `1 timer`, `2 timers`.
 pub(crate) fn many(number: u64, what: &str) -> String {
     format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }

@@ -1,10 +1,10 @@
-//! The command as a user types it: a plain run keeps every promise, and every fault that can be planted is found, by the right row.
+//! Tests the command as a user types it: a plain run keeps every promise, and every planted fault breaks exactly its own row.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Small, so that a test of each promise is a matter of seconds.
+/// A small check, so that each test takes seconds.
 const SMALL: [&str; 5] = ["check", "--for=500ms", "--timers=2000", "--threads=2", "--json"];
 
 fn tourbillon(arguments: &[&str]) -> Output {
@@ -16,14 +16,14 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The ids of the promises that a run found broken.
+/// Returns the ids of the promises that a run found broken.
 fn broken(report: &Value) -> Vec<&str> {
     let rows = report["promises"].as_array().expect("a list of promises");
     let broken = rows.iter().filter(|row| row["kept"] == false);
     broken.map(|row| row["id"].as_str().expect("an id")).collect()
 }
 
-/// A run with a fault exits with 1, and its row alone says so.
+/// Asserts that a run with a fault exits with 1, and that only its row is broken.
 fn assert_found(promise: &str) {
     let output = tourbillon(&[&SMALL[..], &["--break", promise, "--seed=7"]].concat());
     let report = json(&output);

@@ -1,10 +1,9 @@
-// Asio, without Boost: a binary heap an io_context behind its lock, exact to the nanosecond (a timerfd), handlers.
+// Asio, without Boost: a binary heap per io_context behind its lock, exact to the nanosecond (a timerfd), handlers.
 //
-// A `steady_timer` is constructed once, and given an expiry, waited for and cancelled again and again. Whatever is cancelled
-// ends in its handler, which is told `operation_aborted`: that is how Asio works, and part of the operation. So operations run
-// in handlers of the io_context, as in a server, 64 of them at a time; then the io_context runs the handlers of what they have
-// cancelled, and so on. With 0 pending every new expiry is the earliest, and sets the timerfd. The io_context is told that it
-// has one thread.
+// A `steady_timer` is constructed once, and then set, waited for and cancelled again and again. A cancelled wait ends in its
+// handler with `operation_aborted`, which is part of the operation. So operations run in handlers of the io_context, as in a
+// server, 64 of them at a time; then the io_context runs the handlers of the waits that they cancelled, and so on. With 0
+// pending every new expiry is the earliest, and sets the timerfd. The io_context is constructed for one thread.
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
@@ -21,12 +20,12 @@ using asio::steady_timer;
 using std::chrono::nanoseconds;
 using Error = asio::error_code;
 
-/// Operations in one handler.
+/// Number of operations in one handler.
 constexpr size_t AT_A_TIME = 64;
 
 static steady_timer::time_point at(uint64_t nanos) { return steady_timer::time_point(nanoseconds(nanos)); }
 
-/// Timers that are pending, each allocated by itself.
+/// Pending timers, each in its own allocation.
 using Held = std::vector<std::unique_ptr<steady_timer>>;
 
 static Held hold(asio::io_context &io, size_t count, const uint64_t *durations) {
@@ -39,19 +38,19 @@ static Held hold(asio::io_context &io, size_t count, const uint64_t *durations) 
     return held;
 }
 
-/// Lets the io_context go round once.
+/// Lets the io_context turn once.
 static void settle(asio::io_context &io) {
     io.restart();
     io.poll();
 }
 
-/// Does operations in handlers of an io_context until all are done, with the handlers of what they have cancelled.
+/// Runs operations in handlers of an io_context until all are done, with the handlers of the cancelled waits.
 template <class Operation> class Work {
   public:
     Work(asio::io_context &io, size_t operations, Operation operation)
         : io(io), operations(operations), operation(operation) {}
 
-    /// Wall and CPU time.
+    /// Returns wall and CPU time.
     void run() {
         io.restart();
         asio::post(io, [this] { some(); });
@@ -65,7 +64,7 @@ template <class Operation> class Work {
         return [this](const Error &error) { aborted += error == asio::error::operation_aborted; };
     }
 
-    /// How many waits it has cancelled.
+    /// Number of waits that it has cancelled.
     size_t cancelled = 0;
 
   private:
@@ -102,7 +101,7 @@ static void churn_timed(asio::io_context &io, std::vector<steady_timer> &ring, s
     }
     size_t oldest = 0;
     auto replace = [&](auto &work, size_t i) {
-        // Which cancels what waits there.
+        // A new expiry cancels the wait of the timer.
         work.cancelled += ring[oldest].expires_after(nanoseconds(durations[i]));
         ring[oldest].async_wait(work.handler());
         oldest = oldest + 1 == window ? 0 : oldest + 1;
@@ -111,7 +110,7 @@ static void churn_timed(asio::io_context &io, std::vector<steady_timer> &ring, s
     for (size_t i = 0; i < window; i++)
         replace(work, i % operations);
     work.run();
-    // Their handlers belong to this round.
+    // The handlers of these waits belong to this round.
     for (auto &timer : ring)
         timer.cancel();
     settle(io);
@@ -140,7 +139,7 @@ static int churn(arguments arguments) {
     return 0;
 }
 
-/// A new expiry cancels the wait, so that it has to be begun again.
+/// A new expiry cancels the wait, so a new one must be begun.
 static int reset(arguments arguments) {
     uint64_t far = arguments.at[0], step = arguments.at[3], later = now() + 3 * far;
     size_t pending = arguments.at[1], operations = arguments.at[2];
@@ -151,7 +150,7 @@ static int reset(arguments arguments) {
             work.cancelled += held[0]->expires_at(at(later += step));
             held[0]->async_wait(work.handler());
         });
-        // From here on every wait that is cancelled is one of this round's.
+        // From here on every cancelled wait belongs to this round.
         held[0]->expires_at(at(later));
         held[0]->async_wait(work.handler());
         settle(io);
@@ -163,7 +162,7 @@ static int reset(arguments arguments) {
     return 0;
 }
 
-/// CPU time from when all are armed until the last has fired; 0 if the first was due before that.
+/// Returns the CPU time from when all are armed until the last has fired; 0 if the first was due before that.
 static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     uint64_t *offsets = random_numbers(count, count, 0, spread), base = now() + lead, spent = 0;
     size_t left = count;
@@ -187,7 +186,7 @@ static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     return spent;
 }
 
-/// One of those that sleep again and again.
+/// A task that sleeps again and again.
 class Task {
   public:
     Task(asio::io_context &io, uint64_t seed, const arguments &arguments, struct lateness &late)

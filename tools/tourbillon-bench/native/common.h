@@ -1,4 +1,4 @@
-/* What the programs of this folder have in common: numbers, clocks, and how they are asked.
+/* What the programs of this folder share: random numbers, clocks, and the protocol.
  *
  *     PROGRAM version                                            prints the version of the library
  *     PROGRAM churn    FAR PENDING OPERATIONS WINDOW TURNED      wall and CPU ns of all operations
@@ -8,7 +8,7 @@
  *     PROGRAM memory   FAR PENDING                               bytes by which memory grew, and the size of a timer
  *
  * Times are nanoseconds. For every line on its standard input a program runs one round and prints one line of numbers;
- * it ends with that input. What is to be done is defined in the README; each program does it its library's way.
+ * it exits when that input ends. The README defines the work; each program does it in the way of its library.
  */
 #ifndef TOURBILLON_BENCH_COMMON_H
 #define TOURBILLON_BENCH_COMMON_H
@@ -38,7 +38,7 @@ static inline void *allocate(size_t count, size_t size) {
     return memory;
 }
 
-/* So many numbers from `least` on, less than `least` + `spread`. */
+/* Returns random numbers from `least` to less than `least` + `spread`. */
 static inline uint64_t *random_numbers(size_t count, uint64_t seed, uint64_t least, uint64_t spread) {
     uint64_t *numbers = (uint64_t *)allocate(count, sizeof *numbers);
     for (size_t i = 0; i < count; i++)
@@ -46,7 +46,7 @@ static inline uint64_t *random_numbers(size_t count, uint64_t seed, uint64_t lea
     return numbers;
 }
 
-/* Of timers that are not meant to fire. */
+/* Returns durations of timers that should not fire. */
 static inline uint64_t *far_durations(size_t count, uint64_t seed, uint64_t far) {
     return random_numbers(count, seed, far, far);
 }
@@ -59,7 +59,7 @@ static inline uint64_t read_clock(clockid_t clock) {
 
 static inline uint64_t now(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* Of all threads. */
+/* Returns the CPU time of all threads. */
 static inline uint64_t cpu(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
 static inline void sleep_until(uint64_t nanos) {
@@ -68,7 +68,7 @@ static inline void sleep_until(uint64_t nanos) {
         ;
 }
 
-/* Bytes of this process that are in memory. */
+/* Returns the resident bytes of this process. */
 static inline uint64_t resident(void) {
     unsigned long size = 0, pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -78,7 +78,7 @@ static inline uint64_t resident(void) {
     return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The CPU time between two times, taken by a thread that sleeps meanwhile. */
+/* Measures the CPU time between two times, on a thread that sleeps meanwhile. */
 struct watch {
     uint64_t begin, end, cpu;
     pthread_t thread;
@@ -103,7 +103,7 @@ static inline uint64_t watch_finish(struct watch *watch) {
     return watch->cpu;
 }
 
-/* How late the fires of a round were. There is room for all: nothing is allocated on the way. */
+/* The lateness of the fires of a round. The array is large enough for all, so that the round allocates nothing. */
 struct lateness {
     uint64_t begin, end;
     size_t count, room;
@@ -128,7 +128,7 @@ static inline void lateness_print(const struct lateness *late, uint64_t cpu_nano
     putchar('\n');
 }
 
-/* Whether another round is asked for. What was printed before is seen. */
+/* Flushes the output, and returns whether another round is asked for. */
 static inline int asked(void) {
     fflush(stdout);
     for (int c = getchar(); c != EOF; c = getchar())
@@ -141,7 +141,7 @@ static inline void print_numbers(uint64_t a, uint64_t b) {
     printf("%llu %llu\n", (unsigned long long)a, (unsigned long long)b);
 }
 
-/* The arguments after the scenario's name; 0 for what is not there. */
+/* The arguments after the scenario's name; 0 for those that are missing. */
 struct arguments {
     uint64_t at[8];
 };
@@ -158,18 +158,18 @@ static inline int fail(const char *what) {
     return 1;
 }
 
-/* What a program can do. */
+/* The scenarios of a program. */
 struct program {
     const char *version;
     int (*churn)(struct arguments);
     int (*reset)(struct arguments);
-    /* CPU time of so many fires within a time, from when all are armed; 0 if the first was due before that. */
+    /* Returns the CPU time of the fires from when all are armed; 0 if the first was due before that. */
     uint64_t (*fire)(size_t count, uint64_t spread, uint64_t lead);
     int (*lateness)(struct arguments);
     int (*memory)(struct arguments);
 };
 
-/* As in fire.rs: a small round first, and more time to arm all if it was too short. */
+/* Runs a small round first, and repeats a round with more time if arming took too long, as fire.rs does. */
 static inline int fire_rounds(const struct program *program, struct arguments arguments) {
     uint64_t spent, lead = arguments.at[2];
     program->fire(10000, 50000000, 50000000);
@@ -181,7 +181,7 @@ static inline int fire_rounds(const struct program *program, struct arguments ar
     return 0;
 }
 
-/* What `main` returns. */
+/* Runs the selected scenario, and returns the exit status. */
 static inline int run_program(const struct program *program, int argc, char **argv) {
     const char *scenario = argc > 1 ? argv[1] : "";
     struct arguments arguments = arguments_of(argc, argv);

@@ -1,12 +1,12 @@
-/* libevent: a binary heap a base, timeouts in microseconds, callbacks. No locks, as threads are not enabled: all of it
+/* libevent: a binary heap per base, timeouts in microseconds, callbacks. No locks, since threads are not enabled: everything
  * belongs to the base's thread.
  *
- * An event is the user's: it is assigned once, then added and deleted again and again, which allocates nothing. All of it
- * happens in a callback of the base, where the time is the one that the loop has read last: in `churn` and `reset` no clock is
- * read. Outside of callbacks (`fire`) it is read for each; in `lateness` `event_base_update_cache_time` reads it first. That
- * clock is by default the coarse one, which is behind by up to a tick of the kernel, and a wait is of whole milliseconds; with
- * `EVENT_BASE_FLAG_PRECISE_TIMER` it is the exact one, and a wait is a timerfd's. Common timeouts (a queue for each of a few
- * fixed durations, instead of the heap) do not apply to durations that are random.
+ * The program owns an event: it is assigned once, then added and deleted again and again, which allocates nothing. This
+ * happens in a callback of the base, where the time is the loop's last reading, so `churn` and `reset` read no clock. Outside
+ * of callbacks (`fire`) libevent reads the clock for each event; in `lateness` `event_base_update_cache_time` reads it first.
+ * By default that is the coarse clock, which lags by up to a kernel tick, and waits are of whole milliseconds; with
+ * `EVENT_BASE_FLAG_PRECISE_TIMER` it is the exact clock, and a timerfd waits. Common timeouts (a queue for each of a few fixed
+ * durations, instead of the heap) do not apply to random durations.
  */
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -39,7 +39,7 @@ static struct event_base *base_new(int flags) {
 
 static void never(evutil_socket_t fd, short what, void *argument) { (void)fd, (void)what, (void)argument; }
 
-/* Calls something in a callback of the base. */
+/* Calls a function in a callback of the base. */
 static void in_callback(struct event_base *base, event_callback_fn callback, void *argument) {
     struct event event;
     evtimer_assign(&event, base, callback, argument);
@@ -47,7 +47,7 @@ static void in_callback(struct event_base *base, event_callback_fn callback, voi
     event_base_loop(base, EVLOOP_NONBLOCK);
 }
 
-/* Some events that are pending, each allocated by itself. */
+/* Pending events, each in its own allocation. */
 struct held {
     size_t count;
     struct event **events;
@@ -72,7 +72,7 @@ static void let_go(struct held held) {
     free(held.events);
 }
 
-/* What a round of `churn` is to do. */
+/* The work of a round of `churn`. */
 struct churn {
     struct event *ring;
     size_t window, operations;
@@ -135,14 +135,14 @@ static int churn(struct arguments arguments) {
     return 0;
 }
 
-/* What a round of `reset` is to do. */
+/* The work of a round of `reset`. */
 struct reset {
     struct event *event;
     size_t operations;
     const struct timeval *times;
 };
 
-/* Adding an event that is pending moves it. */
+/* Adding a pending event moves it. */
 static void reset_timed(evutil_socket_t fd, short what, void *argument) {
     (void)fd, (void)what;
     const struct reset *work = (const struct reset *)argument;
@@ -178,7 +178,7 @@ static void count_down(evutil_socket_t fd, short what, void *argument) {
     left--;
 }
 
-/* CPU time from when all are armed until the last has fired; 0 if the first was due before that. */
+/* Returns the CPU time from when all are armed until the last has fired; 0 if the first was due before that. */
 static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     uint64_t *offsets = random_numbers(count, count, 0, spread), start = now() + lead, spent = 0;
     struct event *events = (struct event *)allocate(count, sizeof *events);

@@ -1,9 +1,9 @@
-/* libuv: a binary heap a loop, ticks of a millisecond, callbacks. No locks: all of it belongs to the loop's thread.
+/* libuv: a binary heap per loop, ticks of a millisecond, callbacks. No locks: everything belongs to the loop's thread.
  *
- * A timer's handle is the user's: it is initialised once, then started and stopped again and again, which allocates
- * nothing. `uv_timer_start` counts from the loop's own time, which is read once a turn of the loop, and not when a timer is
- * started: in `churn` and `reset` no clock is read. Where it matters when a timer fires (`fire`, `lateness`), `uv_update_time`
- * reads it first. Durations are rounded up to milliseconds.
+ * The program owns a timer's handle: it is initialised once, then started and stopped again and again, which allocates
+ * nothing. `uv_timer_start` counts from the loop's own time, which the loop reads once per turn, so `churn` and `reset` read
+ * no clock. Where it matters when a timer fires (`fire`, `lateness`), `uv_update_time` reads the clock first. Durations are
+ * rounded up to milliseconds.
  */
 #include <uv.h>
 
@@ -13,7 +13,7 @@ static uint64_t millis(uint64_t nanos) { return (nanos + 999999) / 1000000; }
 
 static void never(uv_timer_t *timer) { (void)timer; }
 
-/* Some timers that are pending, each allocated by itself. */
+/* Pending timers, each in its own allocation. */
 struct held {
     size_t count;
     uv_timer_t **timers;
@@ -89,7 +89,7 @@ static int churn(struct arguments arguments) {
     return 0;
 }
 
-/* Starting a timer that is pending moves it. */
+/* Starting a pending timer moves it. */
 static int reset(struct arguments arguments) {
     uint64_t far = arguments.at[0], step = arguments.at[3], later = 3 * far;
     size_t pending = arguments.at[1], operations = arguments.at[2];
@@ -118,7 +118,7 @@ static void count_down(uv_timer_t *timer) {
     left--;
 }
 
-/* CPU time from when all are armed until the last has fired; 0 if the first was due before that. */
+/* Returns the CPU time from when all are armed until the last has fired; 0 if the first was due before that. */
 static uint64_t fire_once(size_t count, uint64_t spread, uint64_t lead) {
     uint64_t *offsets = random_numbers(count, count, 0, spread), base = now() + lead, spent = 0;
     uv_timer_t *timers = (uv_timer_t *)allocate(count, sizeof *timers);

@@ -1,7 +1,7 @@
 //! Scenario `churn`: one thread creates, polls once and drops sleeps, beside others that are pending.
 //!
-//! A sleep is dropped at once, or when so many others have been created after it. The runtime's driver has gone round since the
-//! others were armed, or it has not: some systems tell their driver of every new sleep until it has.
+//! A sleep is dropped at once, or after a window of later ones has been created. The runtime's driver has turned since the
+//! pending sleeps were armed, or it has not: some systems notify their driver of every new sleep until it has.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    Choice, Entry, FAR, Metrics, Pending, WarmUp, arm, far_durations, in_poll, measure, measure_pending, per_operation,
-    settle, wait_until_quiet,
+    BenchEntry, FAR, Metrics, PendingOptions, SystemChoice, WarmUp, arm, far_durations, in_poll, measure,
+    measure_pending, per_operation, settle, wait_until_quiet,
 };
-use crate::look::own_cpu;
-use crate::report::Report;
+use crate::process_usage::own_cpu_time;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, native, pingora, tokio, tourbillon_rt};
+use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingora, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ChurnOptions {
     #[command(flatten)]
-    pub(crate) pending: Pending,
-    /// Only these numbers of sleeps that live at a time, in the cases where a sleep is not dropped at once.
+    pub(crate) pending: PendingOptions,
+    /// Only these numbers of live sleeps, in the cases where a sleep is not dropped at once.
     #[arg(long, value_delimiter = ',')]
     window: Vec<usize>,
 }
@@ -54,14 +54,14 @@ const CPU: &str = "cpu_ns_per_op";
 
 const WINDOW: &[usize] = &[1_000];
 
-/// The pending timers of the cases with a window.
+/// Pending timers in the cases with a window.
 const WINDOW_PENDING: usize = 100_000;
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &ChurnOptions, report: &mut BenchReport) {
     let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
@@ -69,21 +69,21 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
     let pending = options.pending.numbers(if choice.common.quick { PENDING_QUICK } else { PENDING });
     let window = if options.window.is_empty() { WINDOW } else { &options.window };
     for &pending in pending {
-        let work = Work { pending, window: 0, driver: Driver::Fresh, durations: durations.clone() };
+        let work = ChurnWork { pending, window: 0, driver: DriverState::Fresh, durations: durations.clone() };
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
-        // Those that are pending are armed anew for each round.
+        // The pending sleeps are armed again for each round.
         measure(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
     }
     let turned = pending.iter().map(|&pending| (0, pending));
     let windows = window.iter().map(|&window| (window, WINDOW_PENDING));
     for (window, pending) in turned.chain(windows) {
-        let work = Work { pending, window, driver: Driver::Turned, durations: durations.clone() };
+        let work = ChurnWork { pending, window, driver: DriverState::Turned, durations: durations.clone() };
         measure_pending(entries(&work, choice), choice, choice.rounds(9, 3), WarmUp::Yes, report);
     }
 }
 
-fn entries(work: &Work, choice: &Choice) -> Vec<Entry> {
+fn entries(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
@@ -99,58 +99,59 @@ fn entries(work: &Work, choice: &Choice) -> Vec<Entry> {
     entries
 }
 
-fn native(work: &Work, choice: &Choice) -> Vec<Entry> {
-    let (operations, turned) = (work.durations.len(), usize::from(work.driver == Driver::Turned));
+fn native(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
+    let (operations, turned) = (work.durations.len(), usize::from(work.driver == DriverState::Turned));
     let arguments = vec![FAR.as_nanos() as usize, work.pending, operations, work.window, turned];
-    let work = native::Work { scenario: "churn", case: work.case(), arguments, process: native::Life::Case };
+    let work =
+        native::NativeWork { scenario: "churn", case: work.case(), arguments, process: native::ProcessLife::Case };
     native::entries(choice, &work, move |answer| {
         let metrics = [WALL, CPU].into_iter().zip(answer);
         metrics.map(|(metric, nanos)| (metric, nanos / operations as f64)).collect()
     })
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
-struct Work {
-    /// So many others are pending.
+struct ChurnWork {
+    /// Number of other sleeps that are pending.
     pending: usize,
-    /// A sleep is dropped when so many others have been created after it; 0: at once.
+    /// A sleep is dropped when so many others have been created after it; 0 drops it at once.
     window: usize,
-    driver: Driver,
+    driver: DriverState,
     durations: Arc<[Duration]>,
 }
 
-/// What the runtime has done before a round is timed.
+/// What the driver has done before a round is timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Driver {
-    /// It is new, and has done nothing but arm those that are to be pending.
+enum DriverState {
+    /// It is new, and has only armed the pending sleeps.
     Fresh,
-    /// It has gone round since they were armed, as in a server that has run for a while.
+    /// It has turned since they were armed, as in a server that has run for a while.
     Turned,
 }
 
-impl Work {
+impl ChurnWork {
     fn case(&self) -> String {
         match (self.driver, self.window) {
-            (Driver::Fresh, _) => format!("pending={}", self.pending),
-            (Driver::Turned, 0) => format!("pending={},driver=turned", self.pending),
-            (Driver::Turned, window) => format!("pending={},driver=turned,window={window}", self.pending),
+            (DriverState::Fresh, _) => format!("pending={}", self.pending),
+            (DriverState::Turned, 0) => format!("pending={},driver=turned", self.pending),
+            (DriverState::Turned, window) => format!("pending={},driver=turned,window={window}", self.pending),
         }
     }
 }
 
-/// The sleeps that are pending; none before the first round.
+/// The pending sleeps; none before the first round.
 type Held<F> = Vec<Pin<Box<F>>>;
 
 fn entry<F, R, T>(
     system: &'static str,
     runtime: impl Fn() -> R + 'static,
-    work: &Work,
-    round: impl Fn(Work, Held<F>) -> T + 'static,
-) -> Entry
+    work: &ChurnWork,
+    round: impl Fn(ChurnWork, Held<F>) -> T + 'static,
+) -> BenchEntry
 where
     F: Future + 'static,
-    R: Runtime<T> + 'static,
+    R: TaskRunner<T> + 'static,
     T: Future<Output = (Metrics, Held<F>)>,
 {
     let work = work.clone();
@@ -160,37 +161,37 @@ where
         Box::new(move || {
             let mut runtime = kept.take().unwrap_or_else(&runtime);
             let (metrics, still_held) = runtime.run_one(round(work.clone(), std::mem::take(&mut held)));
-            if work.driver == Driver::Turned {
+            if work.driver == DriverState::Turned {
                 (held, kept) = (still_held, Some(runtime));
             }
             metrics
         }) as _
     };
-    Entry { system, case, start: Box::new(start) }
+    BenchEntry { system, case, start: Box::new(start) }
 }
 
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: Work, mut held: Held<F>) -> (Metrics, Held<F>) {
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, work: ChurnWork, mut held: Held<F>) -> (Metrics, Held<F>) {
     if held.len() < work.pending {
         held = arm(&sleep, &far_durations(work.pending, &mut Random::new(1))).await;
     }
-    if work.driver == Driver::Turned {
+    if work.driver == DriverState::Turned {
         settle(&sleep).await;
     }
-    let before = own_cpu();
+    let before = own_cpu_time();
     let nanos = in_poll(|_| match work.window {
         0 => arm_and_cancel(&sleep, &work.durations),
         window => arm_and_cancel_oldest(&sleep, &work.durations, window),
     });
     let nanos = nanos.await;
-    // With what it has left to a thread in the background.
+    // The CPU time includes work on background threads.
     wait_until_quiet();
-    let cpu = per_operation(own_cpu() - before, work.durations.len());
+    let cpu = per_operation(own_cpu_time() - before, work.durations.len());
     (vec![(WALL, nanos), (CPU, cpu)], held)
 }
 
-/// The timed part: nanoseconds an operation. Each sleep is dropped at once.
+/// Runs the timed part, in which each sleep is dropped at once. Returns nanoseconds per operation.
 ///
-/// With a waker that does nothing: what it costs to clone a task's own waker and to drop it is the executor's, not the timer's.
+/// The waker does nothing: the cost of cloning and dropping a task's waker belongs to the executor, not to the timer.
 pub(crate) fn arm_and_cancel<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration]) -> f64 {
     let cx = &mut Context::from_waker(Waker::noop());
     let start = Instant::now();
@@ -201,7 +202,7 @@ pub(crate) fn arm_and_cancel<F: Future>(sleep: &impl Fn(Duration) -> F, duration
     per_operation(start.elapsed(), durations.len())
 }
 
-/// The same, but the oldest of some is dropped, whose place the new one takes.
+/// Runs the timed part with a window: each new sleep replaces the oldest one.
 fn arm_and_cancel_oldest<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration], window: usize) -> f64 {
     let cx = &mut Context::from_waker(Waker::noop());
     let mut replace = |mut place: Pin<&mut Option<F>>, duration| {

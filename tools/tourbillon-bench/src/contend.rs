@@ -8,18 +8,18 @@ use tourbillon_tools::Random;
 
 use crate::churn::arm_and_cancel;
 use crate::harness::{
-    Entry, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    BenchEntry, PendingOptions, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
+use crate::systems::{TaskRunner, async_io, futures_timer, pingora, tokio};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ContendOptions {
     #[command(flatten)]
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingOptions,
     /// Only these numbers of threads.
     #[arg(long, value_delimiter = ',')]
     threads: Vec<usize>,
@@ -32,7 +32,7 @@ const THREADS: &[usize] = &[2, 4];
 const PENDING: &[usize] = &[0, 100_000];
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &ContendOptions, report: &mut BenchReport) {
     let choice = &options.pending.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 50_000 } else { 200_000 };
@@ -42,13 +42,13 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
         let lists = (0..threads).map(|thread| far_durations(operations, &mut Random::new(thread as u64)).into());
         let lists: Vec<_> = lists.collect();
         for &pending in pending {
-            let work = Work { pending, lists: lists.clone() };
+            let work = ContendWork { pending, lists: lists.clone() };
             measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
         }
     }
 }
 
-fn entries(work: &Work) -> Vec<Entry> {
+fn entries(work: &ContendWork) -> Vec<BenchEntry> {
     let threads = work.lists.len();
     let multi = move || Tokio::multi_thread(threads);
     vec![
@@ -60,25 +60,25 @@ fn entries(work: &Work) -> Vec<Entry> {
     ]
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
-struct Work {
-    /// So many others are pending.
+struct ContendWork {
+    /// Number of other sleeps that are pending.
     pending: usize,
     /// The durations of every thread's sleeps.
     lists: Vec<Arc<[Duration]>>,
 }
 
-/// What a task is to do.
-enum Job {
-    /// Before the rounds: arm those that are to be pending.
+/// The work of a task.
+enum ContendTask {
+    /// Arms the pending sleeps before the rounds.
     Arm(usize),
     /// One thread's share of a round.
     Churn { durations: Arc<[Duration]>, barrier: Arc<Barrier> },
 }
 
-/// What came of it.
-enum Done<F> {
+/// The result of a task.
+enum ContendResult<F> {
     Armed(Vec<Pin<Box<F>>>),
     Churned(Instant, Instant),
 }
@@ -86,53 +86,57 @@ enum Done<F> {
 fn entry<F, R, T>(
     system: &'static str,
     runtime: impl FnOnce() -> R + 'static,
-    work: &Work,
-    task: impl Fn(Job) -> T + 'static,
-) -> Entry
+    work: &ContendWork,
+    task: impl Fn(ContendTask) -> T + 'static,
+) -> BenchEntry
 where
     F: Future + 'static,
-    R: Runtime<T> + 'static,
-    T: Future<Output = Done<F>>,
+    R: TaskRunner<T> + 'static,
+    T: Future<Output = ContendResult<F>>,
 {
-    let Work { pending, lists } = work.clone();
+    let ContendWork { pending, lists } = work.clone();
     let case = match pending {
         0 => format!("threads={}", lists.len()),
         _ => format!("threads={},pending={pending}", lists.len()),
     };
     let start = move || {
         let mut runtime = runtime();
-        let Done::Armed(held) = runtime.run_one(task(Job::Arm(pending))) else { unreachable!("it was to arm") };
+        let ContendResult::Armed(held) = runtime.run_one(task(ContendTask::Arm(pending))) else {
+            unreachable!("the task arms the pending sleeps")
+        };
         Box::new(move || {
             let _held_until_the_last_round = &held;
             let barrier = Arc::new(Barrier::new(lists.len()));
-            let job =
-                |durations: &Arc<[Duration]>| Job::Churn { durations: durations.clone(), barrier: barrier.clone() };
+            let job = |durations: &Arc<[Duration]>| ContendTask::Churn {
+                durations: durations.clone(),
+                barrier: barrier.clone(),
+            };
             let done = runtime.run(lists.iter().map(|durations| task(job(durations))).collect());
             let times = done.into_iter().filter_map(|done| match done {
-                Done::Armed(_) => None,
-                Done::Churned(start, end) => Some((start, end)),
+                ContendResult::Armed(_) => None,
+                ContendResult::Churned(start, end) => Some((start, end)),
             });
             let operations = lists.iter().map(|durations| durations.len()).sum();
             vec![("ns_per_op", per_operation(span(times), operations))]
         }) as _
     };
-    Entry { system, case, start: Box::new(start) }
+    BenchEntry { system, case, start: Box::new(start) }
 }
 
-async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Done<F> {
+async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: ContendTask) -> ContendResult<F> {
     match job {
-        Job::Arm(pending) => {
+        ContendTask::Arm(pending) => {
             let held = arm(&sleep, &far_durations(pending, &mut Random::new(pending as u64))).await;
             settle(&sleep).await;
-            Done::Armed(held)
+            ContendResult::Armed(held)
         }
-        Job::Churn { durations, barrier } => {
+        ContendTask::Churn { durations, barrier } => {
             in_poll(|_| {
-                // Blocks this thread until all have a task.
+                // Blocks this thread until every thread has a task.
                 barrier.wait();
                 let start = Instant::now();
                 arm_and_cancel(&sleep, &durations);
-                Done::Churned(start, Instant::now())
+                ContendResult::Churned(start, Instant::now())
             })
             .await
         }

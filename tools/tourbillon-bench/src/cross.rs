@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    self, Entry, Pending, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    self, BenchEntry, PendingOptions, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
 };
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, futures_timer, pingora, tokio};
+use crate::systems::{TaskRunner, async_io, futures_timer, pingora, tokio};
 
 const SYSTEMS: &[&str] = &[tourbillon::NAME, tokio::MULTI, async_io::NAME, futures_timer::NAME, pingora::NAME];
 
-/// Sleeps that are handed over at once.
+/// Number of sleeps in a batch.
 const BATCH: usize = 256;
-/// Batches that are on their way at most.
+/// Most batches in the channels.
 const BATCHES: usize = 8;
 
 const PENDING: &[usize] = &[0, 100_000];
@@ -30,19 +30,19 @@ const PENDING: &[usize] = &[0, 100_000];
 const THREADS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Pending, report: &mut Report) {
+pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 200 * BATCH } else { 1_000 * BATCH };
     let durations: Arc<[Duration]> = far_durations(operations, &mut Random::new(0)).into();
     let pending = options.numbers(PENDING);
     for &pending in pending {
-        let work = Work { pending, durations: durations.clone() };
+        let work = CrossWork { pending, durations: durations.clone() };
         measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
     }
 }
 
-fn entries(work: &Work) -> Vec<Entry> {
+fn entries(work: &CrossWork) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(THREADS);
     vec![
         entry(tourbillon::NAME, multi, work, |job| task(tourbillon::sleep, job)),
@@ -53,19 +53,19 @@ fn entries(work: &Work) -> Vec<Entry> {
     ]
 }
 
-/// What a round is to do.
+/// The work of a round.
 #[derive(Clone)]
-struct Work {
-    /// So many others are pending.
+struct CrossWork {
+    /// Number of other sleeps that are pending.
     pending: usize,
     durations: Arc<[Duration]>,
 }
 
 type Batch<F> = Vec<Pin<Box<F>>>;
 
-/// What a task is to do. Full batches go from the one that arms to the one that drops, empty ones come back.
-enum Job<F> {
-    /// Before the rounds: arm those that are to be pending.
+/// The work of a task. Full batches go from the arming thread to the dropping one, and empty ones come back.
+enum CrossTask<F> {
+    /// Arms the pending sleeps before the rounds.
     Hold(usize),
     Arm {
         barrier: Arc<Barrier>,
@@ -80,80 +80,82 @@ enum Job<F> {
     },
 }
 
-/// What came of it.
-enum Done<F> {
+/// The result of a task.
+enum CrossResult<F> {
     Held(Vec<Pin<Box<F>>>),
     Crossed(Instant, Instant),
 }
 
-/// The two jobs of a round.
-fn jobs<F>(durations: &Arc<[Duration]>) -> [Job<F>; THREADS] {
+/// Returns the two tasks of a round.
+fn jobs<F>(durations: &Arc<[Duration]>) -> [CrossTask<F>; THREADS] {
     let barrier = Arc::new(Barrier::new(THREADS));
     let (to_drop, full) = sync_channel(BATCHES);
     let (give_back, empty) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
-        give_back.send(Vec::with_capacity(BATCH)).expect("there is room for all batches");
+        give_back.send(Vec::with_capacity(BATCH)).expect("the channel has room for all batches");
     }
     [
-        Job::Arm { barrier: barrier.clone(), durations: durations.clone(), empty, full: to_drop },
-        Job::Drop { barrier, full, empty: give_back },
+        CrossTask::Arm { barrier: barrier.clone(), durations: durations.clone(), empty, full: to_drop },
+        CrossTask::Drop { barrier, full, empty: give_back },
     ]
 }
 
 fn entry<F, R, T>(
     system: &'static str,
     runtime: impl FnOnce() -> R + 'static,
-    work: &Work,
-    task: impl Fn(Job<F>) -> T + 'static,
-) -> Entry
+    work: &CrossWork,
+    task: impl Fn(CrossTask<F>) -> T + 'static,
+) -> BenchEntry
 where
     F: Future + 'static,
-    R: Runtime<T> + 'static,
-    T: Future<Output = Done<F>>,
+    R: TaskRunner<T> + 'static,
+    T: Future<Output = CrossResult<F>>,
 {
-    let Work { pending, durations } = work.clone();
+    let CrossWork { pending, durations } = work.clone();
     let start = move || {
         let mut runtime = runtime();
-        let Done::Held(held) = runtime.run_one(task(Job::Hold(pending))) else { unreachable!("it was to hold") };
+        let CrossResult::Held(held) = runtime.run_one(task(CrossTask::Hold(pending))) else {
+            unreachable!("the task holds the pending sleeps")
+        };
         Box::new(move || {
             let _held_until_the_last_round = &held;
             let done = runtime.run(jobs(&durations).into_iter().map(&task).collect());
             let times = done.into_iter().filter_map(|done| match done {
-                Done::Held(_) => None,
-                Done::Crossed(start, end) => Some((start, end)),
+                CrossResult::Held(_) => None,
+                CrossResult::Crossed(start, end) => Some((start, end)),
             });
             vec![("ns_per_op", per_operation(span(times), durations.len()))]
         }) as _
     };
-    Entry { system, case: format!("pending={pending}"), start: Box::new(start) }
+    BenchEntry { system, case: format!("pending={pending}"), start: Box::new(start) }
 }
 
-async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: Job<F>) -> Done<F> {
+async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: CrossTask<F>) -> CrossResult<F> {
     match job {
-        Job::Hold(pending) => {
+        CrossTask::Hold(pending) => {
             let held = harness::arm(&sleep, &far_durations(pending, &mut Random::new(1))).await;
             settle(&sleep).await;
-            Done::Held(held)
+            CrossResult::Held(held)
         }
-        Job::Arm { barrier, durations, empty, full } => {
+        CrossTask::Arm { barrier, durations, empty, full } => {
             crossing(&barrier, move || arm(&sleep, &durations, &empty, &full)).await
         }
-        Job::Drop { barrier, full, empty } => crossing(&barrier, move || drop_all(&full, &empty)).await,
+        CrossTask::Drop { barrier, full, empty } => crossing(&barrier, move || drop_all(&full, &empty)).await,
     }
 }
 
-/// Blocks its thread until the other is there too, then does its share.
-async fn crossing<F>(barrier: &Barrier, share: impl FnOnce()) -> Done<F> {
+/// Blocks the thread until the other one arrives, then does its share.
+async fn crossing<F>(barrier: &Barrier, share: impl FnOnce()) -> CrossResult<F> {
     in_poll(|_| {
         barrier.wait();
         let start = Instant::now();
         share();
-        Done::Crossed(start, Instant::now())
+        CrossResult::Crossed(start, Instant::now())
     })
     .await
 }
 
-/// With a waker that does nothing, as in `churn`.
+/// Arms sleeps with a waker that does nothing, as in `churn`.
 fn arm<F: Future>(
     sleep: &impl Fn(Duration) -> F,
     durations: &[Duration],
@@ -162,20 +164,20 @@ fn arm<F: Future>(
 ) {
     let cx = &mut Context::from_waker(Waker::noop());
     for durations in durations.chunks(BATCH) {
-        let mut batch = empty.recv().expect("the other thread is there until it has got all");
+        let mut batch = empty.recv().expect("the other thread runs until it has received all batches");
         for &duration in durations {
             let mut sleep = Box::pin(sleep(duration));
             assert!(sleep.as_mut().poll(cx).is_pending());
             batch.push(sleep);
         }
-        full.send(batch).expect("the other thread is there until it has got all");
+        full.send(batch).expect("the other thread runs until it has received all batches");
     }
 }
 
 fn drop_all<F>(full: &Receiver<Batch<F>>, empty: &SyncSender<Batch<F>>) {
     for mut batch in full {
         batch.clear();
-        // At the end nobody wants it back.
+        // At the end the arming thread has gone.
         let _ = empty.send(batch);
     }
 }

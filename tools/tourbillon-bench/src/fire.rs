@@ -1,4 +1,4 @@
-//! Scenario `fire`: a million sleeps come due over two seconds: what the process spends on it.
+//! Scenario `fire`: the CPU time of a process while a million sleeps come due over two seconds.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use tourbillon_tools::Random;
 
-use crate::harness::{Choice, Entry, Pending, WarmUp, measure, per_operation};
-use crate::look::own_cpu;
-use crate::report::Report;
+use crate::harness::{BenchEntry, PendingOptions, SystemChoice, WarmUp, measure, per_operation};
+use crate::process_usage::own_cpu_time;
+use crate::report::BenchReport;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, monoio, native, smol, tokio, tourbillon_rt};
+use crate::systems::{TaskRunner, monoio, native, smol, tokio, tourbillon_rt};
 
 const SYSTEMS: &[&str] = &[
     tourbillon::NAME,
@@ -33,20 +33,20 @@ const SYSTEMS: &[&str] = &[
 
 const PENDING: &[usize] = &[1_000_000];
 
-/// All are due within this time.
+/// All sleeps are due within this time.
 const SPREAD: Duration = Duration::from_secs(2);
-/// From when arming begins until the first is due, unless it turns out to be too short.
+/// Time from the start of arming until the first sleep is due. It is doubled if it turns out to be too short.
 const LEAD: Duration = Duration::from_secs(1);
 
-/// Before the rounds: a few sleeps that come due over a short time.
+/// Warm-up before the rounds: fewer sleeps over a shorter time.
 const WARM_UP: usize = 10_000;
 const WARM_UP_SPREAD: Duration = Duration::from_millis(50);
 
-/// Threads of the runtimes that have more than one.
+/// Threads of the multi-threaded runtimes.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Pending, report: &mut Report) {
+pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let pending = options.numbers(PENDING);
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Pending, report: &mut Report) {
     }
 }
 
-fn entries(pending: usize) -> Vec<Entry> {
+fn entries(pending: usize) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
         entry(tourbillon::NAME, ",driver=thread", pending, multi, |_| {
@@ -76,18 +76,18 @@ fn entries(pending: usize) -> Vec<Entry> {
     ]
 }
 
-fn native(pending: usize, choice: &Choice) -> Vec<Entry> {
+fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let arguments = vec![pending, SPREAD.as_nanos() as usize, LEAD.as_nanos() as usize];
     let case = format!("pending={pending}");
-    let work = native::Work { scenario: "fire", case, arguments, process: native::Life::Case };
+    let work = native::NativeWork { scenario: "fire", case, arguments, process: native::ProcessLife::Case };
     native::entries(choice, &work, move |answer| {
         answer.first().map(|nanos| ("cpu_ns_per_fire", nanos / pending as f64)).into_iter().collect()
     })
 }
 
-/// What a round is to do.
-struct Job {
-    /// When each is due, counted from when the first may be.
+/// The work of a round.
+struct FireRound {
+    /// When each sleep is due, from the earliest possible deadline on.
     offsets: Arc<[Duration]>,
     lead: Duration,
 }
@@ -98,17 +98,17 @@ fn entry<R, J, T>(
     pending: usize,
     runtime: impl FnOnce() -> R + 'static,
     round: impl FnOnce(&R) -> J + 'static,
-) -> Entry
+) -> BenchEntry
 where
-    R: Runtime<T> + 'static,
-    J: Fn(Job) -> T + 'static,
+    R: TaskRunner<T> + 'static,
+    J: Fn(FireRound) -> T + 'static,
     T: Future<Output = Option<Duration>>,
 {
     let start = move || {
         let mut runtime = runtime();
         let round = round(&runtime);
         let mut fire = move |offsets: &Arc<[Duration]>, lead: &mut Duration| loop {
-            if let Some(cpu) = runtime.run_one(round(Job { offsets: offsets.clone(), lead: *lead })) {
+            if let Some(cpu) = runtime.run_one(round(FireRound { offsets: offsets.clone(), lead: *lead })) {
                 break cpu;
             }
             *lead *= 2;
@@ -117,7 +117,7 @@ where
         let (offsets, mut lead) = (offsets(pending, SPREAD), LEAD);
         Box::new(move || vec![("cpu_ns_per_fire", per_operation(fire(&offsets, &mut lead), offsets.len()))]) as _
     };
-    Entry { system, case: format!("pending={pending}{variant}"), start: Box::new(start) }
+    BenchEntry { system, case: format!("pending={pending}{variant}"), start: Box::new(start) }
 }
 
 fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
@@ -125,18 +125,18 @@ fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
     (0..count).map(|_| Duration::from_nanos(random.any() % spread.as_nanos() as u64)).collect()
 }
 
-/// Arms all, and waits for the last. The CPU time from when all are armed; `None` if the first was due before that.
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: Job) -> Option<Duration> {
+/// Arms all sleeps, and waits for the last. Returns the CPU time since all were armed; `None` if the first was due before that.
+async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
     let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
     let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
-    let before = own_cpu();
+    let before = own_cpu_time();
     poll_fn(|cx| countdown.poll(cx)).await;
-    let cpu = own_cpu() - before;
+    let cpu = own_cpu_time() - before;
     drop(sleeps);
     Some(cpu)
 }
 
-fn arm_all<F: Future>(sleep: &impl Fn(Duration) -> F, job: &Job, waker: Waker) -> Option<Vec<Pin<Box<F>>>> {
+fn arm_all<F: Future>(sleep: &impl Fn(Duration) -> F, job: &FireRound, waker: Waker) -> Option<Vec<Pin<Box<F>>>> {
     let mut cx = Context::from_waker(&waker);
     let mut sleeps = Vec::with_capacity(job.offsets.len());
     let base = Instant::now() + job.lead;
@@ -148,14 +148,14 @@ fn arm_all<F: Future>(sleep: &impl Fn(Duration) -> F, job: &Job, waker: Waker) -
     (Instant::now() < base).then_some(sleeps)
 }
 
-/// Every sleep that fires counts one down; the last wakes the task that waits.
+/// Counts the sleeps that have not fired; the last one wakes the waiting task.
 struct Countdown {
     left: AtomicUsize,
     task: Mutex<Option<Waker>>,
 }
 
 impl Countdown {
-    /// Whether all have fired.
+    /// Returns ready when all have fired.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         if self.left.load(Ordering::Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }

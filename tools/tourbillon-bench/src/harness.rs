@@ -1,8 +1,8 @@
-//! How the scenarios with a clock are run: every system in a runtime that suits it, round by round.
+//! Runs the scenarios with a clock: every system in a suitable runtime, round by round.
 //!
-//! The rounds of the systems are interleaved, so that what disturbs the machine for a while disturbs all of them, and
-//! the median of the rounds counts. Before a round begins the process is quiet: no system pays for work that another
-//! has left to a thread in the background.
+//! The rounds of the systems are interleaved, so that a disturbance of the machine affects all of them, and the median of the
+//! rounds is reported. Before each round the process is quiet: no system pays for work that another one left to a background
+//! thread.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::Common;
-use crate::look::own_cpu;
+use crate::process_usage::own_cpu_time;
 use crate::progress::progress;
-use crate::report::{Figure, Report, median};
+use crate::report::{BenchReport, Figure, median};
 
-/// What every scenario with a clock understands.
+/// The options of every scenario with a clock.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Choice {
+pub(crate) struct SystemChoice {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Only these systems.
     #[arg(long, value_delimiter = ',')]
     system: Vec<String>,
-    /// Rounds a case; the median counts.
+    /// Number of rounds per case; the median is reported.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 }
 
-impl Choice {
-    /// Leaves when a system was asked for that does not take part.
+impl SystemChoice {
+    /// Exits with an error if a selected system does not take part.
     pub(crate) fn check(&self, systems: &[&str]) {
         if let Some(name) = self.system.iter().find(|name| !systems.contains(&name.as_str())) {
             eprintln!("error: there is no system {name:?} in this scenario; there are {}", systems.join(", "));
@@ -38,73 +38,79 @@ impl Choice {
         }
     }
 
-    pub(crate) fn wants(&self, system: &str) -> bool {
+    pub(crate) fn includes(&self, system: &str) -> bool {
         self.system.is_empty() || self.system.iter().any(|name| name == system)
     }
 
-    /// How many rounds: as asked for, or one of the defaults.
+    /// Returns the number of rounds: the selected one, or a default.
     pub(crate) fn rounds(&self, full: usize, quick: usize) -> usize {
         let default = if self.common.quick { quick } else { full };
         self.rounds.map_or(default, |rounds| rounds as usize)
     }
 }
 
-/// What a scenario understands that has timers pending.
+/// The options of a scenario with pending timers.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Pending {
+pub(crate) struct PendingOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these numbers of pending timers.
     #[arg(long, value_delimiter = ',')]
     pending: Vec<usize>,
 }
 
-impl Pending {
-    /// How many are pending: as asked for, or by default.
+impl PendingOptions {
+    /// Returns the numbers of pending timers: the selected ones, or the default.
     pub(crate) fn numbers<'a>(&'a self, default: &'a [usize]) -> &'a [usize] {
         if self.pending.is_empty() { default } else { &self.pending }
     }
 }
 
 /// A system in a case of a scenario.
-pub(crate) struct Entry {
+pub(crate) struct BenchEntry {
     pub(crate) system: &'static str,
     pub(crate) case: String,
-    /// Sets the case up.
-    pub(crate) start: Box<dyn FnOnce() -> Round>,
+    /// Sets up the case.
+    pub(crate) start: Box<dyn FnOnce() -> RoundFn>,
 }
 
-/// Measures once.
-pub(crate) type Round = Box<dyn FnMut() -> Metrics>;
+/// Measures one round.
+pub(crate) type RoundFn = Box<dyn FnMut() -> Metrics>;
 
-/// What a round found: the metrics and their values.
+/// The metrics of a round and their values.
 pub(crate) type Metrics = Vec<(&'static str, f64)>;
 
-/// Whether a round is run first that does not count.
+/// Whether the first round is not counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WarmUp {
     Yes,
-    /// The scenario does so by itself.
+    /// The scenario warms up by itself.
     No,
 }
 
-/// Runs entries beside which timers are pending, and says so when it took so long that those have fired.
+/// Runs entries with pending timers, and warns if it took so long that those have fired.
 pub(crate) fn measure_pending(
-    entries: Vec<Entry>,
-    choice: &Choice,
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
     rounds: usize,
     warm_up: WarmUp,
-    report: &mut Report,
+    report: &mut BenchReport,
 ) {
     let start = Instant::now();
     measure(entries, choice, rounds, warm_up, report);
     if start.elapsed() > FAR {
-        eprintln!("warning: this took so long that pending timers may have fired; fewer --rounds would do");
+        eprintln!("warning: this took so long that pending timers may have fired; use fewer --rounds");
     }
 }
 
-/// Runs some entries side by side. Those that nobody asked for are left out.
-pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp, report: &mut Report) {
+/// Runs the selected entries, with their rounds interleaved.
+pub(crate) fn measure(
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
+    rounds: usize,
+    warm_up: WarmUp,
+    report: &mut BenchReport,
+) {
     for entry in run_rounds(entries, choice, rounds, warm_up) {
         for (metric, values) in entry.figures {
             report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
@@ -112,23 +118,23 @@ pub(crate) fn measure(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_
     }
 }
 
-/// The metrics between which the median lies, with a probability of 95 % if the rounds are independent.
+/// The metrics of the interval that contains the median with a probability of 95 % if the rounds are independent.
 #[cfg(feature = "virtual")]
 #[derive(Clone, Copy)]
-pub(crate) struct Interval {
+pub(crate) struct IntervalMetrics {
     pub(crate) low: &'static str,
     pub(crate) high: &'static str,
 }
 
-/// Runs entries with one metric side by side, as [`measure`] does, and also reports how sure its median is.
+/// Runs entries as [`measure`] does, and also reports the confidence interval of each median.
 #[cfg(feature = "virtual")]
 pub(crate) fn measure_with_interval(
-    entries: Vec<Entry>,
-    choice: &Choice,
+    entries: Vec<BenchEntry>,
+    choice: &SystemChoice,
     rounds: usize,
     warm_up: WarmUp,
-    interval: Interval,
-    report: &mut Report,
+    interval: IntervalMetrics,
+    report: &mut BenchReport,
 ) {
     for entry in run_rounds(entries, choice, rounds, warm_up) {
         for (metric, values) in entry.figures {
@@ -140,17 +146,17 @@ pub(crate) fn measure_with_interval(
     }
 }
 
-fn run_rounds(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: WarmUp) -> Vec<Running> {
+fn run_rounds(entries: Vec<BenchEntry>, choice: &SystemChoice, rounds: usize, warm_up: WarmUp) -> Vec<RunningEntry> {
     let rounds_not_counted = match warm_up {
         WarmUp::Yes => 1,
         WarmUp::No => 0,
     };
-    let entries: Vec<Entry> = entries.into_iter().filter(|entry| choice.wants(entry.system)).collect();
+    let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.includes(entry.system)).collect();
     let progress = progress(entries.len() * (1 + rounds_not_counted + rounds));
     let mut running = Vec::new();
-    for Entry { system, case, start } in entries {
+    for BenchEntry { system, case, start } in entries {
         progress.set_message(format!("{system}, {case}: setting up"));
-        running.push(Running { system, case, round: start(), figures: Vec::new() });
+        running.push(RunningEntry { system, case, round: start(), figures: Vec::new() });
         progress.inc(1);
     }
     for round in 0..rounds_not_counted + rounds {
@@ -169,15 +175,15 @@ fn run_rounds(entries: Vec<Entry>, choice: &Choice, rounds: usize, warm_up: Warm
 }
 
 /// An entry that is set up.
-struct Running {
+struct RunningEntry {
     system: &'static str,
     case: String,
-    round: Round,
-    /// What the rounds so far gave, by metric.
+    round: RoundFn,
+    /// The values of the rounds so far, by metric.
     figures: Vec<(&'static str, Vec<f64>)>,
 }
 
-impl Running {
+impl RunningEntry {
     fn keep(&mut self, figures: Metrics) {
         for (metric, value) in figures {
             match self.figures.iter_mut().find(|(name, _)| *name == metric) {
@@ -188,46 +194,46 @@ impl Running {
     }
 }
 
-/// Waits until no thread of this process has anything to do, or for a while.
+/// Waits until no thread of this process is busy, or for a limited time.
 pub(crate) fn wait_until_quiet() {
     const LOOK: Duration = Duration::from_millis(5);
     const QUIET: Duration = Duration::from_micros(500);
     for _ in 0..400 {
-        let before = own_cpu();
+        let before = own_cpu_time();
         std::thread::sleep(LOOK);
-        if own_cpu() - before < QUIET {
+        if own_cpu_time() - before < QUIET {
             break;
         }
     }
 }
 
-/// Nanoseconds an operation.
+/// Returns nanoseconds per operation.
 pub(crate) fn per_operation(time: Duration, operations: usize) -> f64 {
     time.as_nanos() as f64 / operations as f64
 }
 
-/// The nearest deadline of a sleep that is not meant to fire: later than its case ends.
+/// The shortest duration of a sleep that should not fire: longer than its case takes.
 pub(crate) const FAR: Duration = Duration::from_secs(60);
 
-/// So many durations of sleeps that are not meant to fire: one to two minutes.
+/// Returns durations of one to two minutes, for sleeps that should not fire.
 pub(crate) fn far_durations(count: usize, random: &mut Random) -> Vec<Duration> {
     let spread = FAR.as_nanos() as u64;
     (0..count).map(|_| FAR + Duration::from_nanos(random.any() % spread)).collect()
 }
 
-/// Calls `body` inside a poll of the task that awaits this.
+/// Calls `body` inside a poll of the awaiting task.
 pub(crate) async fn in_poll<T>(body: impl FnOnce(&mut Context<'_>) -> T) -> T {
     let mut body = Some(body);
     poll_fn(|cx| body.take().map_or(Poll::Pending, |body| Poll::Ready(body(cx)))).await
 }
 
-/// Creates sleeps, each in a box of its own, and polls each once.
+/// Creates boxed sleeps, and polls each once.
 pub(crate) async fn arm<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[Duration]) -> Vec<Pin<Box<F>>> {
     let mut sleeps = Vec::with_capacity(durations.len());
     in_poll(|cx| {
         for &duration in durations {
             let mut new = Box::pin(sleep(duration));
-            assert!(new.as_mut().poll(cx).is_pending(), "a sleep of {duration:?} is over at once");
+            assert!(new.as_mut().poll(cx).is_pending(), "a sleep of {duration:?} ended at once");
             sleeps.push(new);
         }
     })
@@ -235,12 +241,12 @@ pub(crate) async fn arm<F: Future>(sleep: &impl Fn(Duration) -> F, durations: &[
     sleeps
 }
 
-/// Lets the runtime go round once, so that its driver knows of all that is armed.
+/// Lets the runtime turn once, so that its driver has seen all armed sleeps.
 pub(crate) async fn settle<F: Future>(sleep: &impl Fn(Duration) -> F) {
     sleep(Duration::from_millis(2)).await;
 }
 
-/// From the first start to the last end.
+/// Returns the time from the first start to the last end.
 pub(crate) fn span(times: impl IntoIterator<Item = (Instant, Instant)>) -> Duration {
     let whole = times.into_iter().reduce(|(start, end), (s, e)| (start.min(s), end.max(e)));
     whole.map_or(Duration::ZERO, |(start, end)| end - start)

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use tourbillon_tools::Random;
 
-use crate::harness::{Choice, Entry, Metrics, WarmUp, measure, per_operation};
-use crate::look::own_cpu_between;
+use crate::harness::{BenchEntry, Metrics, SystemChoice, WarmUp, measure, per_operation};
 use crate::percentiles::{self, histogram, micros};
-use crate::report::Report;
+use crate::process_usage::own_cpu_time_between;
+use crate::report::BenchReport;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, clock_nanosleep, monoio, native, smol, tokio, tourbillon_rt};
+use crate::systems::{TaskRunner, clock_nanosleep, monoio, native, smol, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct LatenessOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these numbers of tasks.
     #[arg(long, value_delimiter = ',')]
     tasks: Vec<usize>,
@@ -39,32 +39,32 @@ const SYSTEMS: &[&str] = &[
 
 const TASKS: &[usize] = &[1, 1_000];
 
-/// A round begins with a time that does not count.
+/// Time at the start of a round that is not counted.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Threads of the runtimes that have more than one.
+/// Threads of the multi-threaded runtimes.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &LatenessOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let time = Duration::from_millis(if choice.common.quick { 150 } else { 800 });
     let tasks = if options.tasks.is_empty() { TASKS } else { &options.tasks };
     for &tasks in tasks.iter().filter(|&&tasks| tasks > 0) {
-        measure(entries(Size { tasks, time }, choice), choice, choice.rounds(3, 3), WarmUp::No, report);
+        measure(entries(LatenessSize { tasks, time }, choice), choice, choice.rounds(3, 3), WarmUp::No, report);
     }
 }
 
-/// How many tasks sleep, and for how long they go on.
+/// Number of sleeping tasks, and the time that is counted.
 #[derive(Clone, Copy)]
-struct Size {
+struct LatenessSize {
     tasks: usize,
     time: Duration,
 }
 
-impl Size {
-    /// The shortest and the longest sleep, in nanoseconds.
+impl LatenessSize {
+    /// Returns the shortest and the longest sleep, in nanoseconds.
     fn sleeps(self) -> (u64, u64) {
         if self.tasks == 1 { (100_000, 5_000_000) } else { (1_000_000, 50_000_000) }
     }
@@ -74,7 +74,7 @@ impl Size {
     }
 }
 
-fn entries(size: Size, choice: &Choice) -> Vec<Entry> {
+fn entries(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = Vec::new();
     entries.extend(ours(size));
@@ -92,8 +92,8 @@ fn entries(size: Size, choice: &Choice) -> Vec<Entry> {
     entries
 }
 
-/// Ours with every slack and every driver, in the runtimes that Tokio itself is measured in.
-fn ours(size: Size) -> Vec<Entry> {
+/// Returns Tourbillon with every slack and every driver, in the runtimes in which Tokio is measured.
+fn ours(size: LatenessSize) -> Vec<BenchEntry> {
     type Flavour = (&'static str, fn() -> Tokio);
     let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
     let mut entries = Vec::new();
@@ -113,13 +113,13 @@ fn ours(size: Size) -> Vec<Entry> {
     entries
 }
 
-/// The slacks for so many tasks. The precise one has somebody spin before every fire: for a few timers, not for a thousand.
-fn slacks(size: Size) -> impl Iterator<Item = tourbillon::Named> {
+/// Returns the slacks for a number of tasks. The precise one spins before every fire, which suits a few timers, not a thousand.
+fn slacks(size: LatenessSize) -> impl Iterator<Item = tourbillon::NamedSlack> {
     tourbillon::SLACKS.into_iter().filter(move |(name, _)| *name != tourbillon::PRECISE || size.tasks == 1)
 }
 
-/// Ours on its own runtime, whose worker turns the timers.
-fn on_our_runtime(size: Size) -> Vec<Entry> {
+/// Returns Tourbillon on its own runtime, whose worker turns the timers.
+fn on_our_runtime(size: LatenessSize) -> Vec<BenchEntry> {
     let entries = slacks(size).map(|(name, slack)| {
         entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move |_| {
             move |job| task(tourbillon::sleep_until_with(slack()), job)
@@ -128,14 +128,14 @@ fn on_our_runtime(size: Size) -> Vec<Entry> {
     entries.collect()
 }
 
-/// The programs in C and C++; libevent with each of its clocks.
-fn native(size: Size, choice: &Choice) -> Vec<Entry> {
+/// Returns the programs in C and C++; libevent with each of its clocks.
+fn native(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let (shortest, longest) = size.sleeps();
     let times = [shortest as usize, longest as usize, WARM_UP.as_nanos() as usize, size.time.as_nanos() as usize];
     let entries = |variant: &str, precise: usize| {
         let arguments = [&[size.tasks], &times[..], &[precise]].concat();
         let case = size.case(variant);
-        let work = native::Work { scenario: "lateness", case, arguments, process: native::Life::Case };
+        let work = native::NativeWork { scenario: "lateness", case, arguments, process: native::ProcessLife::Case };
         native::entries(choice, &work, |answer| {
             let Some((cpu, lateness)) = answer.split_first() else { return Vec::new() };
             figures(lateness.iter().map(|nanos| *nanos as i64), Duration::from_nanos(*cpu as u64))
@@ -146,9 +146,9 @@ fn native(size: Size, choice: &Choice) -> Vec<Entry> {
     all
 }
 
-/// What one of the tasks is to do: sleep until `end` or a little longer; what is due from `begin` until then counts.
+/// The work of a task: sleeps until `end` or a little longer, of which those that are due from `begin` to `end` count.
 #[derive(Clone, Copy)]
-struct Job {
+struct SleepTask {
     seed: u64,
     sleeps: (u64, u64),
     begin: Instant,
@@ -158,13 +158,13 @@ struct Job {
 fn entry<R, J, T>(
     system: &'static str,
     variant: String,
-    size: Size,
+    size: LatenessSize,
     runtime: impl FnOnce() -> R + 'static,
     task: impl FnOnce(&R) -> J + 'static,
-) -> Entry
+) -> BenchEntry
 where
-    R: Runtime<T> + 'static,
-    J: Fn(Job) -> T + 'static,
+    R: TaskRunner<T> + 'static,
+    J: Fn(SleepTask) -> T + 'static,
     T: Future<Output = Vec<i64>>,
 {
     let start = move || {
@@ -173,20 +173,20 @@ where
         Box::new(move || {
             let begin = Instant::now() + WARM_UP;
             let end = begin + size.time;
-            let job = |seed| Job { seed, sleeps: size.sleeps(), begin, end };
+            let job = |seed| SleepTask { seed, sleeps: size.sleeps(), begin, end };
             let tasks = (0..size.tasks as u64).map(|seed| task(job(seed))).collect();
             let (lateness, cpu) = with_cpu(begin, end, || runtime.run(tasks));
             figures(lateness.into_iter().flatten(), cpu)
         }) as _
     };
-    Entry { system, case: size.case(&variant), start: Box::new(start) }
+    BenchEntry { system, case: size.case(&variant), start: Box::new(start) }
 }
 
-/// Sleeps again and again, and returns by how many nanoseconds each was late; one that was early, by a negative number.
-async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<i64> {
+/// Sleeps again and again. Returns by how many nanoseconds each sleep was late; negative if early.
+async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: SleepTask) -> Vec<i64> {
     let mut random = Random::new(job.seed);
     let (shortest, longest) = job.sleeps;
-    // Enough for all: nothing is allocated on the way.
+    // Large enough for all values, so that the loop allocates nothing.
     let mut lateness = Vec::with_capacity((job.end - job.begin).as_nanos() as usize / shortest as usize + 1);
     while Instant::now() < job.end {
         let deadline = Instant::now() + Duration::from_nanos(shortest + random.any() % (longest - shortest));
@@ -200,8 +200,8 @@ async fn task<F: Future>(sleep_until: impl Fn(Instant) -> F, job: Job) -> Vec<i6
     lateness
 }
 
-/// The bare system call, on a thread of its own.
-fn floor(size: Size) -> Entry {
+/// Returns the bare system call, on a thread of its own.
+fn floor(size: LatenessSize) -> BenchEntry {
     let round = move || {
         let begin = clock_nanosleep::now() + WARM_UP.as_nanos() as u64;
         let end = begin + size.time.as_nanos() as u64;
@@ -213,11 +213,11 @@ fn floor(size: Size) -> Entry {
         figures(lateness, cpu)
     };
     let case = size.case("");
-    Entry { system: clock_nanosleep::NAME, case, start: Box::new(move || Box::new(round)) }
+    BenchEntry { system: clock_nanosleep::NAME, case, start: Box::new(move || Box::new(round)) }
 }
 
-/// What [`task`] does, with a thread that blocks.
-fn sleep_on_thread(begin: u64, end: u64, size: Size) -> Vec<i64> {
+/// Does the work of [`task`] on a blocking thread.
+fn sleep_on_thread(begin: u64, end: u64, size: LatenessSize) -> Vec<i64> {
     clock_nanosleep::without_slack();
     let (shortest, longest) = size.sleeps();
     let (mut random, mut lateness) = (Random::new(0), Vec::with_capacity(((end - begin) / shortest) as usize + 1));
@@ -232,15 +232,15 @@ fn sleep_on_thread(begin: u64, end: u64, size: Size) -> Vec<i64> {
     lateness
 }
 
-/// Runs something, and returns the CPU time that the process used between two instants.
+/// Runs a function, and also returns the CPU time that the process used between two instants.
 fn with_cpu<T>(begin: Instant, end: Instant, run: impl FnOnce() -> T) -> (T, Duration) {
     std::thread::scope(|scope| {
-        let watch = scope.spawn(|| own_cpu_between(begin, end));
+        let watch = scope.spawn(|| own_cpu_time_between(begin, end));
         (run(), watch.join().expect("the thread does not panic"))
     })
 }
 
-/// Those that are early count as on time in the percentiles.
+/// Computes the metrics. Early fires count as on time in the percentiles.
 fn figures(lateness: impl IntoIterator<Item = i64>, cpu: Duration) -> Metrics {
     let (mut early, mut late) = (0, Vec::new());
     for nanos in lateness {

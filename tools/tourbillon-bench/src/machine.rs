@@ -1,11 +1,11 @@
-//! Where, when and with what a run was made.
+//! Describes where, when and with which versions a run was made.
 
 use std::fs;
 use std::process::Command;
 
 use crate::systems::native;
 
-/// The peers whose versions matter, as the registry names them.
+/// Names of the peers in the registry.
 const PEERS: [&str; 10] = [
     "async-io",
     "futures-timer",
@@ -19,10 +19,10 @@ const PEERS: [&str; 10] = [
     "tokio-util",
 ];
 
-/// What this program was built with.
+/// The lock file that this program was built with.
 const LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// What is known, by name. What cannot be found out is "unknown".
+/// Returns what is known of the machine, by name; "unknown" for what is not.
 pub(crate) fn describe() -> Vec<(&'static str, String)> {
     let or_unknown = |value: Option<String>| value.unwrap_or_else(|| "unknown".into());
     let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -45,13 +45,13 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// As one types it from the repository.
+/// Returns the command as typed in the repository.
 fn command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("cargo run --release -p tourbillon-bench -- {}", arguments.join(" "))
 }
 
-/// With a word if there are changes that are not in it.
+/// Returns the commit, and whether there were uncommitted changes.
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| output("git", &[&["-C", env!("CARGO_MANIFEST_DIR")], arguments].concat());
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
@@ -64,15 +64,15 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     let value = |line: &str| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim().to_owned());
     text.lines().find_map(value)
 }
 
-/// How the kernel schedules this process. A run under `chrt` does not compare with one without.
+/// Returns how the kernel schedules this process. A run under `chrt` cannot be compared with one without.
 fn policy(stat: &str) -> Option<&'static str> {
-    // The name of the program comes second, in brackets, and may have spaces; the policy is number 41.
+    // The second field is the program's name in brackets, which may contain spaces; the policy is field 41.
     let (_, after_name) = stat.rsplit_once(')')?;
     Some(match after_name.split_whitespace().nth(41 - 3)? {
         "0" => "normal",
@@ -82,7 +82,7 @@ fn policy(stat: &str) -> Option<&'static str> {
     })
 }
 
-/// The version of a package in a lock file.
+/// Returns the version of a package in a lock file.
 fn version<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
     let (_, after) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
     after.split('"').next()

@@ -1,29 +1,29 @@
-//! Tourbillon measured against other timers.
+//! Measures Tourbillon against other timers.
 //!
-//! `cargo run --release -p tourbillon-bench -- queue` prints a table; `--json` one object a line; `all` runs every scenario. What
-//! each scenario does, and which systems take part, is in this crate's README.
+//! `cargo run --release -p tourbillon-bench -- queue` prints a table, `--json` prints one object per line, and `all` runs every
+//! scenario. The README of this crate describes the scenarios and the systems.
 
-mod all;
+mod all_scenarios;
+mod child_process;
 mod churn;
 mod contend;
 mod cross;
+mod figure_line;
 mod fire;
 mod harness;
 mod io;
 mod jobs;
 mod lateness;
-mod line;
-mod look;
 mod machine;
 mod memory;
 mod percentiles;
 mod plot;
-mod process;
+mod process_usage;
 mod progress;
 mod queue;
 mod report;
 mod reset;
-mod results;
+mod results_folder;
 mod systems;
 mod table;
 mod virtual_time;
@@ -32,64 +32,64 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::harness::Pending;
-use crate::report::Report;
+use crate::harness::PendingOptions;
+use crate::report::BenchReport;
 
 /// Measures Tourbillon against other timers.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
+struct BenchArgs {
     #[command(subcommand)]
     scenario: Scenario,
 }
 
 #[derive(Subcommand)]
 enum Scenario {
-    /// Every scenario, one after the other; with `--out` also as a folder with figures, tables and plots.
-    All(all::Options),
-    /// The timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending.
-    Queue(queue::Options),
+    /// Runs every scenario; with `--out`, also writes figures, tables and plots to a folder.
+    All(all_scenarios::AllOptions),
+    /// Timer queues alone: arm, cancel, reschedule and expire, with up to ten million pending timers.
+    Queue(queue::QueueOptions),
     /// One thread arms and cancels sleeps, with up to a million others pending.
-    Churn(churn::Options),
+    Churn(churn::ChurnOptions),
     /// Several threads of a runtime arm and cancel sleeps at the same time.
-    Contend(contend::Options),
+    Contend(contend::ContendOptions),
     /// One thread arms sleeps, another drops them.
-    Cross(Pending),
+    Cross(PendingOptions),
     /// The deadline of a pending sleep is pushed later.
-    Reset(Pending),
-    /// CPU time a fire, when a million sleeps come due over two seconds.
-    Fire(Pending),
-    /// How late tasks run after their sleeps, and CPU time a fire.
-    Lateness(lateness::Options),
-    /// Servers on loopback: what timeouts cost them, how late their replies are, whether they are idle when they can be.
-    Io(io::Options),
-    /// What the scenario `io` runs in a process of its own.
+    Reset(PendingOptions),
+    /// CPU time per fire, when a million sleeps come due over two seconds.
+    Fire(PendingOptions),
+    /// How late tasks run after their sleeps, and the CPU time per fire.
+    Lateness(lateness::LatenessOptions),
+    /// Servers on loopback: the cost of timeouts, the lateness of replies, and wake-ups while idle.
+    Io(io::IoOptions),
+    /// Runs a server of the scenario `io`, in a process of its own.
     #[command(hide = true)]
-    IoOf(io::Of),
-    /// Keyed jobs that repeat: what they cost to schedule, to keep and to run.
-    Jobs(jobs::Options),
-    /// What the scenario `jobs` runs in a process of its own.
+    IoOf(io::IoServerArgs),
+    /// Keyed jobs that repeat: the cost to schedule, to keep and to run them.
+    Jobs(jobs::JobsOptions),
+    /// Measures one system of the case `memory` of `jobs`, in a process of its own.
     #[command(hide = true)]
-    JobsMemoryOf(jobs::Of),
-    /// Resident bytes a pending sleep.
-    Memory(Pending),
-    /// What the scenario `memory` runs in a process of its own.
+    JobsMemoryOf(jobs::JobsMemoryArgs),
+    /// Resident bytes per pending sleep.
+    Memory(PendingOptions),
+    /// Measures one system of the scenario `memory`, in a process of its own.
     #[command(hide = true)]
-    MemoryOf(memory::Of),
-    /// How soon sleeps end in paused time. Needs the feature `virtual`.
+    MemoryOf(memory::MemoryArgs),
+    /// How fast sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
-    VirtualTime(virtual_time::Options),
-    /// Plots of figures that `--json` has printed, or `all --out` has written.
-    Plot(plot::Options),
+    VirtualTime(virtual_time::VirtualOptions),
+    /// Plots the figures that `--json` has printed or `all --out` has written.
+    Plot(plot::PlotOptions),
 }
 
-/// What every scenario understands.
+/// The options of every scenario.
 #[derive(Args, Clone)]
 struct Common {
-    /// Print one JSON object a line instead of a table.
+    /// Prints one JSON object per line instead of tables.
     #[arg(long)]
     json: bool,
-    /// Fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute a scenario.
+    /// Runs fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute per scenario.
     #[arg(long)]
     quick: bool,
 }
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) {
         eprintln!("warning: this is a debug build; its figures mean nothing (use --release)");
     }
-    match run(Cli::parse().scenario) {
+    match run(BenchArgs::parse().scenario) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 fn run(scenario: Scenario) -> Result<(), String> {
     use Scenario as S;
     match scenario {
-        S::All(options) => return all::run(&options),
+        S::All(options) => return all_scenarios::run(&options),
         S::Plot(options) => return plot::run(&options),
         S::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
         S::Churn(options) => report("churn", &options.pending.choice.common, |report| churn::run(&options, report)),
@@ -134,9 +134,9 @@ fn run(scenario: Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a scenario and prints what it found.
-fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut Report)) {
-    let mut report = Report::new(scenario, common.json);
+/// Runs a scenario and prints its figures.
+fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut BenchReport)) {
+    let mut report = BenchReport::new(scenario, common.json);
     run(&mut report);
     report.finish();
 }
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound_and_has_every_scenario() {
-        let command = super::Cli::command();
+        let command = super::BenchArgs::command();
         command.clone().debug_assert();
-        for scenario in super::all::SCENARIOS {
+        for scenario in super::all_scenarios::SCENARIOS {
             assert!(command.find_subcommand(scenario).is_some(), "{scenario} is a subcommand");
         }
     }

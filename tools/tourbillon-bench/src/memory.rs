@@ -1,25 +1,25 @@
-//! Scenario `memory`: what a pending sleep takes.
+//! Scenario `memory`: the resident bytes of a pending sleep.
 //!
-//! Every figure comes from a process of its own, which is this program again with the subcommand `memory-of`, or a peer's
-//! program in C or C++: no system finds memory that another has left.
+//! Every figure comes from a process of its own, so that no system reuses memory of another: this program with the subcommand
+//! `memory-of`, or a peer's program in C or C++.
 
 use std::time::Duration;
 
 use tourbillon_tools::Random;
 
-use crate::harness::{Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, measure};
-use crate::look::own_resident;
-use crate::process::Process;
-use crate::report::Report;
+use crate::child_process::ChildProcess;
+use crate::harness::{BenchEntry, FAR, PendingOptions, SystemChoice, WarmUp, arm, far_durations, measure};
+use crate::process_usage::own_resident;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::monoio::Monoio;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, futures_timer, monoio, native, pingora, tokio};
+use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingora, tokio};
 
-/// For the process that is measured.
+/// The arguments of the measured process.
 #[derive(clap::Args)]
-pub(crate) struct Of {
+pub(crate) struct MemoryArgs {
     system: String,
     pending: usize,
 }
@@ -39,51 +39,51 @@ const SYSTEMS: &[&str] = &[
 
 const PENDING: &[usize] = &[1_000_000];
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
-/// Time for threads in the background to take over what was armed.
+/// Time for background threads to take over what was armed.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Pending, report: &mut Report) {
+pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let pending = options.numbers(PENDING);
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
         let ours = SYSTEMS.iter().filter(|system| !native::NAMES.contains(system));
-        let mut entries: Vec<Entry> = ours.map(|&system| entry(system, pending)).collect();
+        let mut entries: Vec<BenchEntry> = ours.map(|&system| entry(system, pending)).collect();
         entries.extend(native(pending, choice));
         measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
     }
 }
 
-fn entry(system: &'static str, pending: usize) -> Entry {
+fn entry(system: &'static str, pending: usize) -> BenchEntry {
     let round = move || {
-        let [resident, size] = in_a_process_of_its_own(&["memory-of", system, &pending.to_string()]);
+        let [resident, size] = run_in_own_process(&["memory-of", system, &pending.to_string()]);
         vec![("resident_bytes", resident), ("size_of_sleep", size)]
     };
-    Entry { system, case: format!("pending={pending}"), start: Box::new(move || Box::new(round)) }
+    BenchEntry { system, case: format!("pending={pending}"), start: Box::new(move || Box::new(round)) }
 }
 
-fn native(pending: usize, choice: &Choice) -> Vec<Entry> {
+fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let (case, arguments) = (format!("pending={pending}"), vec![FAR.as_nanos() as usize, pending]);
-    let work = native::Work { scenario: "memory", case, arguments, process: native::Life::Round };
+    let work = native::NativeWork { scenario: "memory", case, arguments, process: native::ProcessLife::Round };
     native::entries(choice, &work, move |answer| match answer[..] {
         [grown, size] => vec![("resident_bytes", grown / pending as f64), ("size_of_sleep", size)],
         _ => Vec::new(),
     })
 }
 
-/// Runs this program again, with other arguments, and returns the numbers that it prints.
-pub(crate) fn in_a_process_of_its_own<const N: usize>(arguments: &[&str]) -> [f64; N] {
-    let mut process = Process::again(&arguments.join(" "), arguments);
+/// Runs this program again with other arguments, and returns the numbers that it prints.
+pub(crate) fn run_in_own_process<const N: usize>(arguments: &[&str]) -> [f64; N] {
+    let mut process = ChildProcess::again(&arguments.join(" "), arguments);
     let numbers = process.answer();
-    numbers.try_into().unwrap_or_else(|_| process.give_up("it printed something else"))
+    numbers.try_into().unwrap_or_else(|_| process.fail("it printed unexpected output"))
 }
 
 /// Measures one system in this process, and prints the two numbers.
-pub(crate) fn run_one(of: &Of) {
+pub(crate) fn run_one(of: &MemoryArgs) {
     let pending = of.pending;
     let multi = || Tokio::multi_thread(WORKERS);
     let (resident, size) = match of.system.as_str() {
@@ -99,10 +99,10 @@ pub(crate) fn run_one(of: &Of) {
     println!("{resident} {size}");
 }
 
-/// Resident bytes for each of so many pending sleeps, and the size of one.
+/// Returns the resident bytes per pending sleep, and the size of a sleep.
 async fn grow<F: Future>(sleep: impl Fn(Duration) -> F, pending: usize) -> (f64, usize) {
     let durations = far_durations(pending, &mut Random::new(1));
-    // What starts with the first sleep is there already.
+    // Everything that the first sleep starts is running before the measurement.
     drop(arm(&sleep, &durations[..durations.len().min(1)]).await);
     sleep(SETTLE).await;
     let before = own_resident();

@@ -1,8 +1,8 @@
-//! How late things were: from nanoseconds to percentiles.
+//! Percentiles of lateness.
 
 use hdrhistogram::Histogram;
 
-/// The percentiles that are reported, by metric.
+/// The reported percentiles and their metrics.
 const REPORTED: [(&str, f64); 8] = [
     ("p10_us", 0.1),
     ("p25_us", 0.25),
@@ -14,22 +14,22 @@ const REPORTED: [(&str, f64); 8] = [
     ("p99.9_us", 0.999),
 ];
 
-/// Those of them that are in tables, too. The others are for plots.
+/// The percentiles that are also in tables. The others are for plots.
 const IN_TABLES: [&str; 2] = ["p50_us", "p99_us"];
 
-/// Whether a metric is a percentile that tables leave out.
+/// Returns whether a metric is a percentile that tables leave out.
 pub(crate) fn is_detail(metric: &str) -> bool {
     quantile(metric).is_some() && !IN_TABLES.contains(&metric)
 }
 
-/// The quantile that a metric is of, if it is.
+/// Returns the quantile of a metric, if it is a percentile.
 pub(crate) fn quantile(metric: &str) -> Option<f64> {
     REPORTED.iter().find(|(name, _)| *name == metric).map(|(_, quantile)| *quantile)
 }
 
-/// Those that so many values can tell: above a percentile there must be at least one.
+/// Returns the percentiles that are known: at least one value must lie above a percentile.
 pub(crate) fn known(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, f64)> + use<> {
-    // A little more, against what is lost to rounding.
+    // A small addition compensates for rounding.
     let values = histogram.len() as f64 + 1e-6;
     REPORTED.into_iter().filter(move |(metric, quantile)| !is_detail(metric) || values * (1.0 - quantile) >= 1.0)
 }
@@ -42,7 +42,7 @@ pub(crate) fn histogram(nanos: &[u64]) -> Histogram<u64> {
     histogram
 }
 
-/// A quantile in microseconds.
+/// Returns a quantile in microseconds.
 pub(crate) fn micros(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
 }

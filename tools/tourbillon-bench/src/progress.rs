@@ -1,10 +1,10 @@
-//! How far a scenario is.
+//! The progress bar of a scenario.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on the terminal; nothing where there is none.
+/// Returns a progress bar, which is hidden if standard error is not a terminal.
 pub(crate) fn progress(steps: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,34 +1,34 @@
-//! What a scenario found: printed as JSON lines as it comes, or as tables at the end.
+//! The report of a scenario: JSON lines as they come, or tables at the end.
 
 use std::io::Write;
 
-use crate::line::Line;
+use crate::figure_line::FigureLine;
 use crate::table::tables;
 
 /// Collects figures and prints them.
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     scenario: &'static str,
     json: bool,
-    lines: Vec<Line>,
+    lines: Vec<FigureLine>,
 }
 
 /// One measured number.
 pub(crate) struct Figure {
     pub(crate) system: &'static str,
-    /// A comma list of `name` or `name=value`.
+    /// A comma-separated list of `name` or `name=value`.
     pub(crate) case: String,
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
 }
 
-impl Report {
-    pub(crate) fn new(scenario: &'static str, json: bool) -> Report {
-        Report { scenario, json, lines: Vec::new() }
+impl BenchReport {
+    pub(crate) fn new(scenario: &'static str, json: bool) -> BenchReport {
+        BenchReport { scenario, json, lines: Vec::new() }
     }
 
-    /// To two digits after the point.
+    /// Adds a figure, rounded to two decimals.
     pub(crate) fn add(&mut self, figure: Figure) {
-        let line = Line {
+        let line = FigureLine {
             scenario: self.scenario.to_owned(),
             system: figure.system.to_owned(),
             case: figure.case,
@@ -41,7 +41,7 @@ impl Report {
         self.lines.push(line);
     }
 
-    /// Adds how one figure stands to another of the same metric, in percent, if both are there. Each is that of a system in a case.
+    /// Adds the ratio of two figures of one metric in percent, if both exist. Each is given by its system and case.
     pub(crate) fn add_percent(
         &mut self,
         name: &'static str,
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Adds how many times as much as another of the same metric a figure is, if both are there.
+    /// Adds the ratio of two figures of one metric, if both exist.
     #[cfg(any(test, feature = "virtual"))]
     pub(crate) fn add_times(
         &mut self,
@@ -70,14 +70,14 @@ impl Report {
 
     fn ratio(&self, metric: &str, this: (&str, &str), that: (&str, &str)) -> Option<f64> {
         let value = |of: (&str, &str)| {
-            let is_it = |line: &&Line| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
+            let is_it = |line: &&FigureLine| (&*line.system, &*line.case, &*line.metric) == (of.0, of.1, metric);
             self.lines.iter().find(is_it).map(|line| line.value)
         };
         let (value, base) = (value(this)?, value(that)?);
         (base > 0.0).then(|| value / base)
     }
 
-    /// Prints the tables, unless the lines are out already.
+    /// Prints the tables, unless lines were printed.
     pub(crate) fn finish(self) {
         if !self.json {
             print(&tables(&self.lines));
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// Prints to the standard output. When nobody reads it any more, there is nothing left to do.
+/// Prints to standard output. Exits if the reader has closed it.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -93,20 +93,20 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// The median of some measurements.
+/// Returns the median of some measurements.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Between which two of some measurements their median lies, with a probability of 95 %, whatever their distribution. Of fewer than
-/// six no two are as sure: then it is the least and the greatest.
+/// Returns the two measurements between which the median lies with a probability of 95 %, whatever the distribution. Fewer than
+/// six measurements cannot give that; then they are the least and the greatest.
 #[cfg(any(test, feature = "virtual"))]
 pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let count = values.len();
-    // The true median is above exactly k of n values with the probability C(n, k) / 2^n. Ranks are left out from both ends as
+    // The true median lies above exactly k of n values with the probability C(n, k) / 2^n. Ranks are left out at both ends as
     // long as that loses no more than 2.5 % at each.
     let (mut left_out, mut probability) = (0, 0.5_f64.powi(count as i32));
     let mut lost = probability;
@@ -115,7 +115,7 @@ pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
         probability *= (count - left_out + 1) as f64 / left_out as f64;
         lost += probability;
     }
-    // The rank up to which no more than 2.5 % are lost begins the interval.
+    // The interval begins at the rank up to which no more than 2.5 % are lost.
     let first = left_out.saturating_sub(1);
     (values[first], values[count - 1 - first])
 }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_figure_in_percent_of_another_is_there_if_both_are() {
-        let mut report = Report::new("io", false);
+        let mut report = BenchReport::new("io", false);
         for (system, value) in [("ours", 97.0), ("theirs", 100.0), ("nothing", 0.0)] {
             report.add(Figure { system, case: "echo".into(), metric: "rate", value });
         }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_interval_of_a_median_has_the_ranks_of_the_binomial_distribution() {
         let interval = |count: usize| interval_of_median((1..=count).rev().map(|rank| rank as f64).collect());
-        // From tables of the sign test, at 5 % for both sides.
+        // From tables of the two-sided sign test at 5 %.
         for (count, first) in [(1, 1), (2, 1), (5, 1), (6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (21, 6), (25, 8)] {
             assert_eq!(interval(count), (first as f64, (count + 1 - first) as f64), "{count} values");
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_figure_can_be_told_in_times_of_another() {
-        let mut report = Report::new("virtual", false);
+        let mut report = BenchReport::new("virtual", false);
         for (system, value) in [("ours", 150.0), ("theirs", 100.0)] {
             report.add(Figure { system, case: "in-turn".into(), metric: "ns", value });
         }

@@ -6,27 +6,28 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    Choice, Entry, FAR, Pending, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle,
+    BenchEntry, FAR, PendingOptions, SystemChoice, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation,
+    settle,
 };
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon;
-use crate::systems::{Runtime, async_io, native, tokio};
+use crate::systems::{TaskRunner, async_io, native, tokio};
 
 const SYSTEMS: &[&str] =
     &[tourbillon::NAME, tokio::CURRENT, tokio::MULTI, async_io::NAME, native::ASIO, native::LIBUV, native::LIBEVENT];
 
 const PENDING: &[usize] = &[0, 100_000];
 
-/// By how much a deadline is later than the one before.
+/// By how much each deadline is later than the one before.
 const STEP: Duration = Duration::from_micros(1);
 
-/// Threads of the runtimes that have more than one. One of them does the work.
+/// Threads of the multi-threaded runtimes. One of them does the work.
 const WORKERS: usize = 2;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Pending, report: &mut Report) {
+pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let operations = if choice.common.quick { 100_000 } else { 500_000 };
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Pending, report: &mut Report) {
     }
 }
 
-fn entries(pending: usize, operations: usize) -> Vec<Entry> {
+fn entries(pending: usize, operations: usize) -> Vec<BenchEntry> {
     let size = (pending, operations);
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
@@ -51,9 +52,10 @@ fn entries(pending: usize, operations: usize) -> Vec<Entry> {
     ]
 }
 
-fn native(pending: usize, operations: usize, choice: &Choice) -> Vec<Entry> {
+fn native(pending: usize, operations: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let arguments = vec![FAR.as_nanos() as usize, pending, operations, STEP.as_nanos() as usize];
-    let work = native::Work { scenario: "reset", case: case(pending), arguments, process: native::Life::Case };
+    let work =
+        native::NativeWork { scenario: "reset", case: case(pending), arguments, process: native::ProcessLife::Case };
     native::entries(choice, &work, move |answer| {
         answer.first().map(|nanos| ("ns_per_op", nanos / operations as f64)).into_iter().collect()
     })
@@ -63,12 +65,12 @@ fn case(pending: usize) -> String {
     format!("pending={pending}")
 }
 
-/// What a round is to do. `I` is an instant as the system has it.
-struct Job<F, I> {
-    /// So many others are pending.
+/// The work of a round. `I` is the system's type for an instant.
+struct ResetRound<F, I> {
+    /// Number of other sleeps that are pending.
     pending: usize,
     deadlines: Vec<I>,
-    /// First the one that is reset, then those that are pending beside it; none before the first round.
+    /// The sleep that is reset, then the other pending ones; empty before the first round.
     held: Vec<Pin<Box<F>>>,
 }
 
@@ -77,21 +79,21 @@ fn entry<F, I, R, T>(
     runtime: impl FnOnce() -> R + 'static,
     (pending, operations): (usize, usize),
     convert: impl Fn(Instant) -> I + 'static,
-    round: impl Fn(Job<F, I>) -> T + 'static,
-) -> Entry
+    round: impl Fn(ResetRound<F, I>) -> T + 'static,
+) -> BenchEntry
 where
     F: Future + 'static,
     I: 'static,
-    R: Runtime<T> + 'static,
-    T: Future<Output = (f64, Job<F, I>)>,
+    R: TaskRunner<T> + 'static,
+    T: Future<Output = (f64, ResetRound<F, I>)>,
 {
     let start = move || {
         let mut runtime = runtime();
-        let mut job = Some(Job { pending, deadlines: Vec::with_capacity(operations), held: Vec::new() });
-        // Later than the longest of those that are pending.
+        let mut job = Some(ResetRound { pending, deadlines: Vec::with_capacity(operations), held: Vec::new() });
+        // Later than the longest pending sleep.
         let mut deadline = Instant::now() + 3 * FAR;
         Box::new(move || {
-            let mut next = job.take().expect("every round gives it back");
+            let mut next = job.take().expect("every round returns it");
             next.deadlines.clear();
             for _ in 0..operations {
                 deadline += STEP;
@@ -102,14 +104,14 @@ where
             vec![("ns_per_op", nanos)]
         }) as _
     };
-    Entry { system, case: case(pending), start: Box::new(start) }
+    BenchEntry { system, case: case(pending), start: Box::new(start) }
 }
 
 async fn round<F: Future, I: Copy>(
     sleep: impl Fn(Duration) -> F,
     reset: impl Fn(Pin<&mut F>, I),
-    mut job: Job<F, I>,
-) -> (f64, Job<F, I>) {
+    mut job: ResetRound<F, I>,
+) -> (f64, ResetRound<F, I>) {
     if job.held.is_empty() {
         job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random::new(1))).await;
     }

@@ -1,17 +1,17 @@
-//! Figures as text: a table for each metric, one row a case and one column a system.
+//! Formats figures as tables: one table per metric, one row per case, one column per system.
 
 use std::collections::BTreeMap;
 
-use crate::line::Line;
+use crate::figure_line::FigureLine;
 use crate::percentiles::is_detail;
 
-/// The tables of some figures of one scenario.
-pub(crate) fn tables(lines: &[Line]) -> String {
+/// Formats the figures of one scenario.
+pub(crate) fn tables(lines: &[FigureLine]) -> String {
     let metrics = in_order(lines.iter().map(|line| &*line.metric).filter(|metric| !is_detail(metric)));
     metrics.into_iter().map(|metric| table(metric, lines)).collect()
 }
 
-/// What there is, each once, in the order in which it came.
+/// Returns the distinct strings in the order of their first occurrence.
 pub(crate) fn in_order<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut found = Vec::new();
     for one in all {
@@ -22,8 +22,8 @@ pub(crate) fn in_order<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<&'a st
     found
 }
 
-fn table(metric: &str, lines: &[Line]) -> String {
-    let lines: Vec<&Line> = lines.iter().filter(|line| line.metric == metric).collect();
+fn table(metric: &str, lines: &[FigureLine]) -> String {
+    let lines: Vec<&FigureLine> = lines.iter().filter(|line| line.metric == metric).collect();
     let systems = in_order(lines.iter().map(|line| &*line.system));
     let cases = in_order(lines.iter().map(|line| &*line.case));
     let cells: BTreeMap<_, _> = lines.iter().map(|line| ((&*line.case, &*line.system), line.value)).collect();
@@ -46,7 +46,7 @@ fn table(metric: &str, lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::line::lines;
+    use crate::figure_line::lines;
 
     #[test]
     fn a_metric_has_a_table_with_a_row_a_case_and_a_column_a_system() {

@@ -1,4 +1,4 @@
-//! The command as a user types it.
+//! Tests the command as a user types it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A scenario that takes a moment, with one system.
+/// A short scenario with one system.
 const SHORT: [&str; 8] = ["churn", "--quick", "--rounds", "1", "--pending", "0,10", "--system", "tokio-current"];
 
 #[test]

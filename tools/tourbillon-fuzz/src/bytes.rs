@@ -1,6 +1,6 @@
-//! Numbers out of bytes.
+//! Reads numbers from bytes.
 
-/// Bytes that are read from the front. Behind their end are zeroes, so that every input means something.
+/// Bytes that are read from the front. Zeros follow their end, so that every input is valid.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl Bytes<'_> {
@@ -14,7 +14,7 @@ impl Bytes<'_> {
         *first
     }
 
-    /// A number of so many bytes, eight at most, the first the highest; of fewer if there are no more.
+    /// Reads a big-endian number of up to `width` bytes, eight at most; of fewer if no more are left.
     pub(crate) fn number(&mut self, width: usize) -> u64 {
         let (number, rest) = self.0.split_at(width.min(8).min(self.0.len()));
         self.0 = rest;

@@ -1,11 +1,11 @@
-//! Any text as a cron line, and what reads as one asked for its times: nothing panics or takes long, and the times are later
-//! than what was asked for, in order, and the same however they are asked for. Those of an `@every` line are an interval later.
+//! Parses any text as a cron line, and asks a valid one for its times. Nothing panics or takes long; the times are later than the
+//! time asked for, in order, and the same however they are asked for. Those of an `@every` line are an interval later.
 
 use std::time::{Duration, SystemTime};
 
 use tourbillon::Cron;
 
-/// With summer time in both halves of the year, half an hour of it, none of it, and whole days that were left out.
+/// Zones with summer time in both halves of the year, with half an hour of it, with none, and with skipped days.
 const ZONES: [&str; 8] = [
     "UTC",
     "Europe/Berlin",
@@ -26,7 +26,7 @@ pub fn cron(bytes: &[u8]) {
     let cron = match Cron::utc(line) {
         Ok(cron) => cron,
         Err(error) => {
-            // It points into the line, which may have any letters.
+            // The error points into the line, which may contain any characters.
             assert!(!format!("{error} {error:?}").is_empty());
             return;
         }
@@ -43,32 +43,33 @@ pub fn cron(bytes: &[u8]) {
     check_again(&cron, after, due);
 }
 
-/// Within a few thousand years of 1970, before and after.
+/// Returns a time within a few thousand years before or after 1970.
 fn time_of(seed: i64) -> SystemTime {
     let distance = Duration::from_nanos(seed.unsigned_abs()) * (1 + (seed.unsigned_abs() % 8) as u32);
     if seed < 0 { SystemTime::UNIX_EPOCH - distance } else { SystemTime::UNIX_EPOCH + distance }
 }
 
-/// The next time is later, and there is none between the two: asked from any moment in between, it is the same.
+/// Checks that the next time is later, and that asking from any moment before it gives the same time.
 fn check_next(cron: &Cron, after: SystemTime) -> Option<SystemTime> {
     let due = cron.next_after(after)?;
-    let distance = due.duration_since(after).expect("a time that is not before what it comes after");
+    let distance = due.duration_since(after).expect("the next time is not before the time asked for");
     assert!(distance >= NANO, "{cron} is due at {due:?}, after {after:?}");
     assert_eq!(cron.next_after(due - NANO), Some(due), "{cron}, just before");
     assert_eq!(cron.next_after(after + distance / 2), Some(due), "{cron}, half way");
     Some(due)
 }
 
-/// An `@every` line is due one interval after whatever it is asked for.
+/// Checks that an `@every` line is due one interval after any time.
 fn check_interval(cron: &Cron, after: SystemTime, interval: Duration) {
     assert!(!interval.is_zero(), "{cron}");
     assert_eq!(cron.next_after(after), after.checked_add(interval), "{cron}");
-    let again = Cron::utc(cron.line()).expect("what was read once");
+    let again = Cron::utc(cron.line()).expect("the line has been parsed before");
     assert_eq!(again.interval(), Some(interval), "{cron}");
 }
 
-/// What was read, read again.
+/// Checks that the line parses to the same times again.
 fn check_again(cron: &Cron, after: SystemTime, due: SystemTime) {
-    let again = Cron::parse(cron.line()).expect("what was read once").in_time_zone(cron.time_zone().clone());
+    let again =
+        Cron::parse(cron.line()).expect("the line has been parsed before").in_time_zone(cron.time_zone().clone());
     assert_eq!(again.next_after(after), Some(due));
 }

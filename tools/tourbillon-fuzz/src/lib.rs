@@ -1,15 +1,15 @@
-//! What the fuzz targets do with the bytes they are given. Each is a function of bytes that returns if all is well, and panics if not.
+//! The functions that the fuzz targets call. Each takes any bytes, returns if all is well, and panics if not.
 //!
 //! | | |
 //! |---|---|
-//! | [`queue()`] | operations on a queue, against the naive one |
-//! | [`engine()`] | operations on an engine in virtual time and on everything that is built on it, each surface with a small model |
-//! | [`cron()`] | a cron line, asked for its times |
-//! | [`times()`] | a time as it is typed |
-//! | [`words()`] | names: of time zones and back ends |
+//! | [`queue()`] | operations on a queue, compared with the naive queue |
+//! | [`engine()`] | the world of `tourbillon-sim` that the bytes encode: an engine and all its surfaces, compared with the models there |
+//! | [`cron()`] | a cron line, and its times |
+//! | [`times()`] | a duration as users type it |
+//! | [`words()`] | names of time zones and back ends |
 //!
-//! The targets themselves are in `fuzz`, outside of the workspace, as they need a nightly compiler; `scripts/fuzz` runs them. What is
-//! here is compiled by any, and the test `seeds` runs it on all inputs that are kept in `tools/fuzz-targets/seeds`.
+//! The targets are in `tools/fuzz-targets`, outside the workspace, since they need a nightly compiler; `scripts/fuzz` runs them.
+//! This crate builds with any compiler, and its test `seeds` runs it on all inputs in `tools/fuzz-targets/seeds`.
 #![forbid(unsafe_code)]
 
 mod bytes;

@@ -1,7 +1,9 @@
-//! Any bytes, read as operations, on a queue and on the naive one: the same answers to each, and every invariant after some of them.
+//! Runs any bytes as operations on a queue and on the naive queue, and compares every answer. Some operations are followed by a
+//! check of all invariants.
 //!
-//! Verifying all invariants takes as long as a hundred operations. So the input says how often it is done, from after every operation to after
-//! every 64th, and at the end in any case: what is broken does not mend itself, and most of what breaks gives a wrong answer soon.
+//! Checking all invariants takes as long as a hundred operations. So the input decides how often that happens, from after every
+//! operation to after every 64th, and always at the end: a broken invariant does not repair itself, and usually gives a wrong
+//! answer soon.
 
 #[path = "../../../crates/tourbillon-queue/tests/support/mod.rs"]
 mod support;
@@ -11,15 +13,15 @@ use tourbillon_queue::{Heap, ListTree, Naive, Rounds, Span, Time, TimerQueue, Wh
 use self::support::{Op, Pair};
 use crate::bytes::Bytes;
 
-/// On which queue, from when on, how often verified; then what is done, to the end of the bytes.
-struct Story<'a> {
+/// The start of the run, the pace of the checks, and the operations, up to the end of the bytes.
+struct QueueRun<'a> {
     start: Time,
-    /// The operations between two times that all invariants are verified.
+    /// Number of operations between two checks of all invariants.
     pace: usize,
     ops: Bytes<'a>,
 }
 
-/// The naive queue is slow. With `--cfg tourbillon_small` so few are a crowd.
+/// The naive queue is slow. With `--cfg tourbillon_small`, even so few timers fill many blocks.
 const MOST_TIMERS: usize = 300;
 
 /// Reads bytes as a queue and operations on it.
@@ -27,21 +29,21 @@ pub fn queue(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let (queue, pace) = (bytes.byte(), bytes.byte());
     let start = Time::from_nanos(number(&mut bytes));
-    let story = |ops| Story { start, pace: 1 << (pace % 7), ops };
+    let run_on = |ops| QueueRun { start, pace: 1 << (pace % 7), ops };
     match queue % 8 {
-        0..3 => story(bytes).run(Wheel::new()),
-        3 => story(bytes).run(Heap::new()),
-        4 | 5 => story(bytes).run(ListTree::new()),
+        0..3 => run_on(bytes).run(Wheel::new()),
+        3 => run_on(bytes).run(Heap::new()),
+        4 | 5 => run_on(bytes).run(ListTree::new()),
         _ => {
             let (tick, slots) = (Span::from_nanos(number(&mut bytes)), usize::from(bytes.byte()));
             if let Ok(rounds) = Rounds::with_slots(tick, slots) {
-                story(bytes).run(rounds);
+                run_on(bytes).run(rounds);
             }
         }
     }
 }
 
-impl Story<'_> {
+impl QueueRun<'_> {
     fn run<Q: TimerQueue<u64>>(mut self, queue: Q) {
         let mut pair = Pair::new(queue, Naive::new());
         pair.now = self.start;
@@ -62,7 +64,8 @@ impl Story<'_> {
         pair.check();
     }
 
-    /// One byte says what, the numbers after it to whom and when. As many kinds of arming as of everything that takes timers away.
+    /// Performs one operation: a byte selects it, and the numbers after it select the timer and the time. About as many timers
+    /// are armed as are removed.
     fn step<Q: TimerQueue<u64>>(&mut self, pair: &mut Pair<Q, Naive<u64>>) {
         let ops = &mut self.ops;
         let op = match ops.byte() % 18 {
@@ -73,10 +76,10 @@ impl Story<'_> {
             12 => Op::Backwards(number(ops)),
             13 => Op::Some(usize::from(ops.byte())),
             14 => Op::Stale(number(ops)),
-            // Rarely, or no story would ever hold many timers.
+            // Rarely, or no run would ever hold many timers.
             15 if ops.byte().is_multiple_of(16) => Op::Clear,
             15 => Op::Advance(0),
-            // Many at once, alike or ever farther away: a crowd in a short input. And away with it, or with a part.
+            // Arms many timers at once, with equal or growing deadlines, or cancels many.
             16 => {
                 let (count, shape, step) = (ops.byte(), number(ops), number(ops));
                 (1..u64::from(count)).for_each(|nth| pair.apply(Op::Arm(shape.wrapping_add(nth.wrapping_mul(step)))));
@@ -92,7 +95,7 @@ impl Story<'_> {
     }
 }
 
-/// A number of one to eight bytes: small ones take few, so that a short input holds many operations.
+/// Reads a number of one to eight bytes. Small numbers take few bytes, so that a short input holds many operations.
 fn number(bytes: &mut Bytes<'_>) -> u64 {
     let width = 1 + usize::from(bytes.byte() % 8);
     bytes.number(width)

@@ -1,11 +1,11 @@
-//! Any text as a time. What is read as one is exact: it is what two other ways of reading it say, and printed in each unit that can
-//! hold it, it reads the same.
+//! Parses any text as a duration. A valid one is exact: two other ways of parsing it agree, and printed in each unit that can
+//! hold it, it parses to the same duration.
 
 use std::time::Duration;
 
 use tourbillon_tools::{TimeError, duration};
 
-/// Reads a text as a time.
+/// Reads a text as a duration.
 pub fn times(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match duration(text) {
@@ -13,7 +13,7 @@ pub fn times(bytes: &[u8]) {
         Err(error) => {
             let said = error.to_string();
             assert!(!said.is_empty() && error == duration(text).unwrap_err());
-            // Whoever types what is said is understood: there is nothing more to say but that it is too long or too fine.
+            // A user who types what the error suggests gets a duration, unless it is too long or too fine.
             if let TimeError::NoUnit(_) = error {
                 let typed = duration(&format!("{text}s"));
                 assert!(matches!(typed, Ok(_) | Err(TimeError::TooLong | TimeError::TooFine)), "{typed:?}");
@@ -31,10 +31,10 @@ fn check(text: &str, time: Duration) {
         "h" => 3600.0,
         other => panic!("{other} is no unit"),
     };
-    // Nearly the same, as floating point is.
-    let roughly = number.parse::<f64>().expect("a number that others can read, too") * scale;
+    // Equal up to the precision of floating point.
+    let roughly = number.parse::<f64>().expect("a number that the standard library parses") * scale;
     assert!((time.as_secs_f64() - roughly).abs() <= roughly * 1e-12, "{text:?} is {time:?}, not {roughly} s");
-    // Exactly the same, digit by digit.
+    // Equal digit by digit.
     let nanos = time.as_nanos();
     let (seconds, millis) = (nanos / 1_000_000_000, nanos / 1_000_000);
     assert_eq!(duration(&format!("{seconds}.{:09}s", nanos % 1_000_000_000)), Ok(time));
@@ -46,7 +46,7 @@ fn check(text: &str, time: Duration) {
             }
         }
     }
-    // A number that is longer is another time, or none; one with a zero in front is the same.
+    // A further digit in front gives another duration or none; a zero in front gives the same.
     assert_eq!(duration(&format!("0{text}")), Ok(time));
     assert_ne!(duration(&format!("1{text}")), Ok(time));
 }

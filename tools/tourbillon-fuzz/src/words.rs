@@ -1,5 +1,5 @@
-//! Any text as a name: of a time zone, of a back end. What is known by a name can be asked for its name, and is known
-//! by that, too; nothing is known that is on no list.
+//! Parses any text as the name of a time zone and of a back end. A known name can be printed and parsed again; no name is known
+//! that is not on a list.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,15 +22,15 @@ fn zone(name: &str) {
             return assert!(!error.to_string().is_empty());
         }
     };
-    // Names are looked up in a folder: none leads out of it.
+    // Names are looked up in a folder, and none may lead out of it.
     assert!(!name.contains("..") && !name.starts_with('/') && !name.contains('\0'), "{name:?} is a time zone");
     let zone = midnights.time_zone().clone();
     let Some(known) = zone.iana_name() else {
-        // There is a name for a zone that is not known. It is UTC, and says so.
+        // One name stands for an unknown zone, which is UTC.
         return assert!(zone.is_unknown() && name.eq_ignore_ascii_case("Etc/Unknown"), "{name:?} has no name");
     };
     assert!(known.eq_ignore_ascii_case(name), "{name:?} is {known:?}");
-    let again = Cron::utc("@daily").and_then(|line| line.in_zone(known)).expect("the name it gives itself");
+    let again = Cron::utc("@daily").and_then(|line| line.in_zone(known)).expect("the zone's own name is known");
     let after = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     assert_eq!((midnights.next_after(after), midnights.to_string()), (again.next_after(after), again.to_string()));
 }

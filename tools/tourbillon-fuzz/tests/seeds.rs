@@ -1,9 +1,9 @@
-//! The inputs that are kept in `tools/fuzz-targets/seeds`, among them all that have ever broken something, through what the fuzz targets run.
+//! Runs the functions of the fuzz targets on the inputs in `tools/fuzz-targets/seeds`.
 
 use std::fs;
 use std::path::Path;
 
-/// Runs each of a target's inputs, by name, so that one that fails is known.
+/// Runs each of a target's inputs, and prints its name first, so that a failing input is known.
 fn all_of(target: &str, run: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz-targets/seeds").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();

@@ -1,43 +1,47 @@
-//! A deterministic simulation of Tourbillon: threads, executors, drivers, clocks and faults, all from one seed, compared after
-//! every step with a model of the promises.
+//! A deterministic simulation of Tourbillon. One seed decides the threads, executors, drivers, clocks and faults of a world, and
+//! after every step the world is compared with models of the promises.
 //!
 //! ```text
-//!     seed --> Plan { setup, steps } --> World --- steps --> actors --- use ---> tourbillon
-//!                    ^                     |                                        |  wakes, calls, runs
-//!                    |                     v                                        v
-//!                 shrink <--- fails --- Model <---------- what was seen ----------- Hub
+//!     seed or bytes --> SimPlan { setup, steps } --> World --- steps --> actors --- use --> tourbillon
+//!                             ^                        |                                        |  wakes, calls, runs
+//!                             |                        v                                        v
+//!                          shrink <---- fails ----- models <----------- events ------------- Recorder
 //! ```
 //!
-//! - [`plan`]: what a world is made of and what happens in it, known beforehand
-//! - [`world`]: takes the steps, and compares after each
-//! - [`actors`]: who uses the engine, a file for each surface
-//! - [`callbacks`]: the thread on which a closed engine calls back, which takes turns with the steps
-//! - [`hub`]: what the engine did to its users, who may misbehave
-//! - [`model`]: what the promises allow to be seen; deliberately naive
-//! - [`waiters`]: the same for an engine at its capacity: which timers wait, and in which order they are served
-//! - [`ledger`]: the same for a scheduler and its jobs, to the last run
-//! - [`almanac`]: when a cron line is due, minute by minute
-//! - [`breakage`]: faults planted between the two, to see that they are found
-//! - [`shrink`]: makes a plan that fails short
-//! - [`watch`]: notices one that hangs
-//! - [`report`]: says how, and how to run it again
+//! - [`plan`]: what a world consists of and its steps, both known before the run
+//! - [`random_source`]: the decisions of a plan, from a seed or from a fuzzer's bytes
+//! - [`world`]: runs the steps, and compares after each
+//! - [`actors`]: the users of the engine, one file for each surface
+//! - [`context`]: what the actors of a world share
+//! - [`sim_threads`]: the simulated threads
+//! - [`callback_thread`]: the thread on which an engine runs callbacks after its shutdown; it takes turns with the steps
+//! - [`recorder`]: records what the engine does to wakers, callbacks and jobs, some of which misbehave
+//! - [`timer_model`]: what the promises allow to be observed of each timer; deliberately naive
+//! - [`capacity_model`]: which timers wait for a place in an engine at its capacity, and in which order they get one
+//! - [`scheduler_model`]: what a scheduler and its jobs do, run by run
+//! - [`cron_reference`]: when a cron line is due, found minute by minute
+//! - [`planted_fault`]: faults between the engine and the models, which show that the models find them
+//! - [`shrink`]: shortens a plan that fails
+//! - [`watchdog`]: notices a world that hangs
+//! - [`report`]: prints failures, with the command that repeats them
 
-#[expect(missing_docs, reason = "the fields of an operation are what their names say")]
+#[expect(missing_docs, reason = "the names of an operation's fields explain them")]
 pub mod actors;
-pub mod almanac;
-pub mod breakage;
-pub mod callbacks;
-pub mod hub;
-pub mod ledger;
-pub mod model;
+pub mod callback_thread;
+pub mod capacity_model;
+pub mod context;
+pub mod cron_reference;
 pub mod plan;
-pub mod random;
+pub mod planted_fault;
+pub mod random_source;
+pub mod recorder;
 pub mod report;
+pub mod run_hash;
+pub mod scheduler_model;
 pub mod shrink;
-pub mod stage;
-pub mod threads;
+pub mod sim_threads;
+pub mod timer_model;
 pub mod totals;
-pub mod trace;
-pub mod waiters;
-pub mod watch;
+pub mod violation;
+pub mod watchdog;
 pub mod world;

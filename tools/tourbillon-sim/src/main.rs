@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p tourbillon-sim -- --for 60s
 //!
-//! The README says what the options are for.
+//! The README explains the options.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -10,34 +10,34 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use tourbillon_sim::breakage::Break;
-use tourbillon_sim::plan::Plan;
-use tourbillon_sim::random::Random;
+use tourbillon_sim::plan::SimPlan;
+use tourbillon_sim::planted_fault::PlantedFault;
+
 use tourbillon_sim::totals::Totals;
-use tourbillon_sim::watch::{self, HANGS};
+use tourbillon_sim::watchdog::{self, HANGS};
 use tourbillon_sim::{report, shrink};
-use tourbillon_tools::duration;
+use tourbillon_tools::{Random, duration};
 
 /// Simulates Tourbillon, and compares it with its promises after every step.
 #[derive(Parser)]
 #[command(version, about)]
-struct Cli {
-    /// For how long: 500ms, 1.5s, 10m, 2h.
+struct SimArgs {
+    /// How long to run: 500ms, 1.5s, 10m, 2h.
     #[arg(long = "for", value_parser = duration, default_value = "10s")]
     time: Duration,
-    /// This seed alone, once; without it, seeds from a fresh one on.
+    /// Runs the world of this seed only, once. By default seeds follow from a new one.
     #[arg(long)]
     seed: Option<u64>,
-    /// Steps a world.
+    /// Number of steps in a world.
     #[arg(long, default_value_t = 400)]
     steps: usize,
-    /// Of a seed's steps these alone, by number.
+    /// Runs only these steps of the seed, by number.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     keep: Option<Vec<usize>>,
-    /// Plants a fault, P1 to P8 or P10, to see that it is found.
+    /// Plants a fault, P1 to P8 or P10, to show that the simulation finds it.
     #[arg(long = "break")]
-    broken: Option<Break>,
-    /// Prints the steps of a seed, and does not run them.
+    broken: Option<PlantedFault>,
+    /// Prints the steps of the seed without running them.
     #[arg(long, requires = "seed")]
     show: bool,
     /// Prints one JSON object instead of a table.
@@ -46,8 +46,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    // What panics in an engine is reported with its seed; what panics on purpose is not reported at all.
+    let cli = SimArgs::parse();
+    // An unexpected panic is reported with its seed; an intended one is not reported at all.
     std::panic::set_hook(Box::new(|_| {}));
     let first = cli.seed.unwrap_or_else(fresh_seed);
     let bar = progress(cli.time);
@@ -55,19 +55,19 @@ fn main() -> ExitCode {
     let mut seeds = Random::new(first);
     let mut failed = None;
     for seed in std::iter::once(first).chain(std::iter::repeat_with(|| seeds.any())) {
-        let plan = Plan::new(seed, cli.steps);
+        let plan = SimPlan::new(seed, cli.steps);
         let plan = cli.keep.as_ref().map_or_else(|| plan.clone(), |keep| plan.only(keep));
         if cli.show {
             println!("{}", report::list(&plan));
             return ExitCode::SUCCESS;
         }
-        let Some(ran) = watch::run(&plan, cli.broken, HANGS) else {
+        let Some(ran) = watchdog::run(&plan, cli.broken, HANGS) else {
             eprintln!("seed {seed} hangs");
             return ExitCode::from(2);
         };
         totals += &ran.totals;
         if cli.seed.is_some() {
-            eprintln!("all that happened: {:016x}", ran.hash);
+            eprintln!("hash of the run: {:016x}", ran.hash);
         }
         if let Some(failure) = ran.failure {
             bar.finish_and_clear();
@@ -95,7 +95,7 @@ fn fresh_seed() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// A bar on the terminal; nothing where there is none.
+/// Returns a progress bar, which is hidden if standard error is not a terminal.
 fn progress(time: Duration) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

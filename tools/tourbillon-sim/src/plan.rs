@@ -1,74 +1,75 @@
-//! A plan: what a world is made of and what happens in it, all of it from one seed and known beforehand.
+//! A plan: what a world consists of, and the steps of its run, all drawn before the run.
 //!
-//! So a run can be repeated, and repeated without some of its steps: each step says what it wants done with things by number,
-//! and finds something to do it with whatever was done before it.
+//! A run can be repeated, also without some of its steps: a step refers to timers by number, and finds one to act on whatever the
+//! steps before it did.
 
 use std::time::Duration;
 
 use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
-use crate::actors::{crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
-use crate::almanac::{Line, MOMENTS, Pace};
-use crate::model::{LAST, grid_of};
-use crate::random::Random;
+use crate::actors::{bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::cron_reference::{CronLine, CronPace, MOMENTS};
+use crate::random_source::RandomSource;
+use crate::timer_model::{LAST, grid_of};
 
-/// A world and what happens in it.
+/// A world and the steps of its run.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where all of it is from.
+pub struct SimPlan {
+    /// The seed of the plan; 0 if it was drawn from bytes.
     pub seed: u64,
-    /// What the world is made of.
-    pub setup: Setup,
-    /// What happens, with the number that each step had before any was taken out.
-    pub steps: Vec<(usize, Step)>,
+    /// What the world consists of.
+    pub setup: SimSetup,
+    /// The steps, each with the number that it had before others were taken out.
+    pub steps: Vec<(usize, SimStep)>,
 }
 
-/// What a world is made of.
+/// What a world consists of.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// How many threads.
+pub struct SimSetup {
+    /// Number of threads.
     pub threads: usize,
-    /// How many of them turn their own shard.
+    /// Number of threads that turn their own shard.
     pub workers: usize,
-    /// How many shards.
+    /// Number of shards.
     pub shards: usize,
-    /// How shards keep their timers.
+    /// The timer queue of each shard.
     pub queue: QueueKind,
-    /// How late timers may be that do not say so themselves.
-    pub slack: SlackOf,
-    /// How many timers there can be.
+    /// Default slack of the engine.
+    pub slack: SlackChoice,
+    /// Capacity of the engine.
     pub capacity: Option<usize>,
-    /// What the clock shows in the beginning.
+    /// What the clock shows at the start.
     pub start: u64,
-    /// Usual durations are less than this.
+    /// Most durations are shorter than this, in nanoseconds.
     pub scale: u64,
-    /// Others are anything from a nanosecond to decades.
+    /// Whether durations also range from a nanosecond to decades.
     pub is_wide: bool,
-    /// Some callbacks use their own timer: all worlds but some of those with a capacity, where wakers turn the engine instead.
-    pub has_deeds: bool,
-    /// What a scheduler does when its line is full.
+    /// Whether some callbacks use their own timer. In some worlds with a capacity they do not, and wakers turn the engine
+    /// instead.
+    pub has_callback_actions: bool,
+    /// What a scheduler does when its queue of runs is full.
     pub overflow: Overflow,
-    /// How many runs have room in it.
-    pub room: usize,
-    /// Which clock cron lines follow.
-    pub wall: WallOf,
+    /// Capacity of a scheduler's queue of runs.
+    pub queue_capacity: usize,
+    /// The clock that cron lines follow.
+    pub wall: SimWallClock,
 }
 
-/// Which clock is the wall clock.
+/// The wall clock of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WallOf {
-    /// None: there are no cron lines.
-    Nobody,
-    /// The engine's own.
-    Same,
-    /// One that is set apart from it, and begins then.
-    Apart(u64),
+pub enum SimWallClock {
+    /// There are no cron lines.
+    Unused,
+    /// The engine's clock is the wall clock.
+    EngineClock,
+    /// A separate clock, which begins at this time.
+    Separate(u64),
 }
 
-/// Slack, in a form that can be printed and asked.
+/// A slack that can be printed and compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SlackOf {
+pub enum SlackChoice {
     /// See [`Slack`].
     Adaptive,
     /// See [`Slack`].
@@ -79,86 +80,102 @@ pub enum SlackOf {
     Precise,
 }
 
-/// One thing that happens.
+/// One step of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// Time passes, and nobody turns the engine: a stall.
+pub enum SimStep {
+    /// Time passes, and no thread turns the engine: a stall.
     Jump(u64),
     /// The clock is set back.
     Back(u64),
-    /// Time passes, and each timer fires in its time.
+    /// Time passes, and each timer fires at its deadline.
     Advance(u64),
-    /// The engine is turned once.
+    /// The driver turns the engine once.
     Turn,
-    /// A thread that has its own shard turns that.
+    /// A thread turns its own shard.
     Work(usize),
-    /// All turn until there is nothing more to do.
+    /// All threads turn until nothing is left to do.
     Sweep,
-    /// An executor polls one of those that were woken.
+    /// An executor polls one of the tasks that were woken.
     Poll(usize),
-    /// All turn and poll until nothing happens any more.
+    /// All threads turn and poll until nothing is left to do.
     Settle,
     /// The engine is shut down.
     Shutdown,
     /// See [`sleep`].
-    Sleep(sleep::Op),
+    Sleep(sleep::SleepOp),
     /// See [`timeout`].
-    Timeout(timeout::Op),
+    Timeout(timeout::TimeoutOp),
     /// See [`interval`].
-    Interval(interval::Op),
+    Interval(interval::IntervalOp),
     /// See [`scope`].
-    Scope(scope::Op),
+    Scope(scope::ScopeOp),
     /// See [`delay_queue`].
-    DelayQueue(delay_queue::Op),
+    DelayQueue(delay_queue::DelayQueueOp),
     /// See [`timer`].
-    Timer(timer::Op),
+    Timer(timer::TimerOp),
     /// See [`named`].
-    Named(named::Op),
+    Named(named::NamedOp),
     /// See [`scheduler`].
-    Scheduler(scheduler::Op),
-    /// See [`crowd`].
-    Crowd(crowd::Op),
+    Scheduler(scheduler::SchedulerOp),
+    /// See [`bulk_sleeps`].
+    BulkSleeps(bulk_sleeps::BulkSleepOp),
 }
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
 const MONTH: u64 = YEAR / 12;
-/// In a line of so many runs there is always room.
-const ROOMY: usize = 1024;
-/// So many nanoseconds has a year.
+/// A queue of so many runs is never full.
+const ROOMY_QUEUE: usize = 1024;
+/// Most steps of a plan that is drawn from bytes.
+const MOST_STEPS_OF_BYTES: usize = 400;
+/// Nanoseconds in a year.
 pub const YEAR: u64 = 365 * 24 * 60 * 60 * SECOND;
 
-impl Plan {
-    /// The plan of this seed, with so many steps.
+impl SimPlan {
+    /// Returns the plan of a seed, with up to `steps` steps.
     #[must_use]
-    pub fn new(seed: u64, steps: usize) -> Plan {
-        let mut random = Random::new(seed);
-        let setup = Setup::random(&mut random);
-        let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
-        // Where only sleeps, timeouts and intervals take places, the model knows of each.
-        let is_counted = setup.capacity.is_some() && random.one_in(2);
-        let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
-        // Few worlds end early: what comes after a shutdown is soon seen.
-        let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
-        let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
-        let step = |number| {
-            let step = if number == ends_at { Step::Shutdown } else { Step::random(&mut random, &setup, surfaces) };
-            (number, step)
-        };
-        let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
-        Plan { seed, setup, steps: (0..last).map(step).collect() }
+    pub fn new(seed: u64, steps: usize) -> SimPlan {
+        SimPlan::draw(seed, RandomSource::from_seed(seed), steps)
     }
 
-    /// The same with these steps only, by their numbers.
+    /// Returns the plan that the bytes of a fuzzer encode. It ends where the bytes end.
     #[must_use]
-    pub fn only(&self, keep: &[usize]) -> Plan {
+    pub fn from_bytes(bytes: &[u8]) -> SimPlan {
+        SimPlan::draw(0, RandomSource::from_bytes(bytes), MOST_STEPS_OF_BYTES)
+    }
+
+    fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
+        let setup = SimSetup::random(&mut random);
+        let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
+        // Where only sleeps, timeouts and intervals take places, the model tracks every place.
+        let is_counted = setup.capacity.is_some() && random.one_in(2);
+        let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
+        // Few worlds are shut down early: what happens after a shutdown shows soon.
+        let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
+        let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
+        let last = if ends_at < steps { (ends_at + 30).min(steps) } else { steps };
+        let mut plan = SimPlan { seed, setup, steps: Vec::new() };
+        for number in 0..last {
+            if random.is_exhausted() {
+                break;
+            }
+            let step =
+                if number == ends_at { SimStep::Shutdown } else { SimStep::random(&mut random, &setup, surfaces) };
+            plan.steps.push((number, step));
+        }
+        plan
+    }
+
+    /// Returns the plan with only the steps of these numbers.
+    #[must_use]
+    pub fn only(&self, keep: &[usize]) -> SimPlan {
         let steps = self.steps.iter().filter(|(number, _)| keep.contains(number)).copied().collect();
-        Plan { seed: self.seed, setup: self.setup, steps }
+        SimPlan { seed: self.seed, setup: self.setup, steps }
     }
 }
 
-impl Setup {
-    fn random(random: &mut Random) -> Setup {
+impl SimSetup {
+    fn random(random: &mut RandomSource<'_>) -> SimSetup {
         let threads = 1 + random.index(4);
         let scale = random.one_of(&[50, 10_000, 5_000_000, SECOND, HOUR, MONTH, YEAR, 60 * YEAR]);
         let starts = [
@@ -184,21 +201,22 @@ impl Setup {
         let start = if random.one_in(3) { random.one_of(&starts) } else { SECOND + random.below(YEAR) };
         let moment = random.one_of(&MOMENTS) * SECOND;
         let wall = match scale {
-            ..=SECOND => WallOf::Apart(moment - random.below(3 * 3600 * SECOND)),
-            HOUR | MONTH if random.one_in(2) => WallOf::Same,
-            _ => WallOf::Nobody,
+            ..=SECOND => SimWallClock::Separate(moment - random.below(3 * 3600 * SECOND)),
+            HOUR | MONTH if random.one_in(2) => SimWallClock::EngineClock,
+            _ => SimWallClock::Unused,
         };
-        let slack = SlackOf::random(random, scale);
+        let slack = SlackChoice::random(random, scale);
         let capacity =
             random.one_in(3).then(|| if random.one_in(2) { 1 + random.index(3) } else { 1 + random.index(12) });
-        // Where it is not known when a scheduler looks, or in which order clocks take turns, nobody knows for which run there is room.
+        // Which run finds room is only known if it is known when a scheduler looks at its jobs, and in which order the clocks
+        // take turns.
         let is_known = capacity.is_none() && slack.grid() == 1;
-        let room = if is_known { random.one_of(&[0, 1, 2, ROOMY]) } else { ROOMY };
-        let wall = if room < ROOMY { WallOf::Nobody } else { wall };
-        let start = if wall == WallOf::Same { moment - random.below(4 * scale) } else { start };
+        let queue_capacity = if is_known { random.one_of(&[0, 1, 2, ROOMY_QUEUE]) } else { ROOMY_QUEUE };
+        let wall = if queue_capacity < ROOMY_QUEUE { SimWallClock::Unused } else { wall };
+        let start = if wall == SimWallClock::EngineClock { moment - random.below(4 * scale) } else { start };
         let has_workers = random.one_in(5);
         let shards = if has_workers { threads + 1 } else { 1 + random.index(threads) };
-        Setup {
+        SimSetup {
             threads,
             workers: if has_workers { random.index(threads + 1) } else { 0 },
             shards,
@@ -208,71 +226,79 @@ impl Setup {
             start,
             scale,
             is_wide: random.one_in(6),
-            has_deeds: capacity.is_none() || random.one_in(2),
+            has_callback_actions: capacity.is_none() || random.one_in(2),
             overflow: random.one_of(&[Overflow::Wait, Overflow::Skip, Overflow::RunLate]),
-            room,
+            queue_capacity,
             wall,
         }
     }
 }
 
-impl Setup {
-    /// Whether there is always room in a scheduler's line.
+impl SimSetup {
+    /// Returns whether a scheduler's queue of runs is never full.
     #[must_use]
-    pub fn is_roomy(&self) -> bool {
-        self.room >= ROOMY
+    pub fn has_roomy_queue(&self) -> bool {
+        self.queue_capacity >= ROOMY_QUEUE
     }
 
-    /// A cron line for a job, or none. None where decades go by in a step: of more than a thousand times that it misses at once a job
-    /// counts a thousand, once or several times.
-    pub fn cron_line(&self, random: &mut Random) -> Option<Line> {
+    /// Returns a cron line for a job, or `None`. There are none where decades pass in a step: of more than a thousand missed
+    /// times a job counts a thousand each time that its scheduler looks, and how often that is, is not known.
+    pub fn cron_line(&self, random: &mut RandomSource<'_>) -> Option<CronLine> {
         let pace = match self.wall {
-            WallOf::Nobody => return None,
+            SimWallClock::Unused => return None,
             _ if self.is_wide => return None,
-            WallOf::Same if self.scale == HOUR => Pace::Minutes,
-            WallOf::Same => Pace::Days,
-            WallOf::Apart(_) => random.one_of(&[Pace::Seconds, Pace::Minutes, Pace::Days, Pace::Days]),
+            SimWallClock::EngineClock if self.scale == HOUR => CronPace::Minutes,
+            SimWallClock::EngineClock => CronPace::Days,
+            SimWallClock::Separate(_) => {
+                random.one_of(&[CronPace::Seconds, CronPace::Minutes, CronPace::Days, CronPace::Days])
+            }
         };
-        random.one_in(2).then(|| Line::random(random, pace))
+        random.one_in(2).then(|| CronLine::random(random, pace))
     }
 }
 
-impl SlackOf {
-    /// Any.
-    pub fn random(random: &mut Random, scale: u64) -> SlackOf {
+impl SlackChoice {
+    /// Returns a random slack.
+    pub fn random(random: &mut RandomSource<'_>, scale: u64) -> SlackChoice {
         let most = random.below(scale.saturating_mul(2)).max(1);
-        random.one_of(&[SlackOf::Adaptive, SlackOf::Adaptive, SlackOf::Exact, SlackOf::Upto(most), SlackOf::Precise])
+        random.one_of(&[
+            SlackChoice::Adaptive,
+            SlackChoice::Adaptive,
+            SlackChoice::Exact,
+            SlackChoice::Upto(most),
+            SlackChoice::Precise,
+        ])
     }
 
-    /// As the engine calls it.
+    /// Converts to the engine's type.
     #[must_use]
     pub fn slack(self) -> Slack {
         match self {
-            SlackOf::Adaptive => Slack::adaptive(),
-            SlackOf::Exact => Slack::exact(),
-            SlackOf::Upto(most) => Slack::upto(Duration::from_nanos(most)),
-            SlackOf::Precise => Slack::precise(),
+            SlackChoice::Adaptive => Slack::adaptive(),
+            SlackChoice::Exact => Slack::exact(),
+            SlackChoice::Upto(most) => Slack::upto(Duration::from_nanos(most)),
+            SlackChoice::Precise => Slack::precise(),
         }
     }
 
-    /// To what deadlines are rounded up.
+    /// Returns the grid to which deadlines are rounded up, in nanoseconds.
     #[must_use]
     pub fn grid(self) -> u64 {
-        if let SlackOf::Upto(most) = self { grid_of(most) } else { 1 }
+        if let SlackChoice::Upto(most) = self { grid_of(most) } else { 1 }
     }
 
-    /// Whether its timers ask for wake-ups of their own.
+    /// Returns whether timers with this slack get wake-ups of their own.
     #[must_use]
     pub fn is_strict(self) -> bool {
-        self != SlackOf::Adaptive
+        self != SlackChoice::Adaptive
     }
 }
 
-impl Step {
-    /// Any, of the surfaces whose bits are set.
-    fn random(random: &mut Random, setup: &Setup, surfaces: u64) -> Step {
+impl SimStep {
+    /// Returns a random step, on one of the surfaces whose bits are set.
+    fn random(random: &mut RandomSource<'_>, setup: &SimSetup, surfaces: u64) -> SimStep {
         if random.one_in(2) {
-            return Step::of_time(random, setup);
+            return SimStep::of_time(random, setup);
         }
         loop {
             let surface = random.below(9);
@@ -280,37 +306,36 @@ impl Step {
                 continue;
             }
             return match surface {
-                0 => Step::Sleep(sleep::Op::random(random, setup)),
-                1 => Step::Timeout(timeout::Op::random(random, setup)),
-                2 => Step::Interval(interval::Op::random(random, setup)),
-                3 => Step::Scope(scope::Op::random(random, setup)),
-                4 => Step::DelayQueue(delay_queue::Op::random(random, setup)),
-                5 => Step::Timer(timer::Op::random(random, setup)),
-                6 => Step::Named(named::Op::random(random, setup)),
-                7 => Step::Scheduler(scheduler::Op::random(random, setup)),
-                _ => Step::Crowd(crowd::Op::random(random, setup)),
+                0 => SimStep::Sleep(sleep::SleepOp::random(random, setup)),
+                1 => SimStep::Timeout(timeout::TimeoutOp::random(random, setup)),
+                2 => SimStep::Interval(interval::IntervalOp::random(random, setup)),
+                3 => SimStep::Scope(scope::ScopeOp::random(random, setup)),
+                4 => SimStep::DelayQueue(delay_queue::DelayQueueOp::random(random, setup)),
+                5 => SimStep::Timer(timer::TimerOp::random(random, setup)),
+                6 => SimStep::Named(named::NamedOp::random(random, setup)),
+                7 => SimStep::Scheduler(scheduler::SchedulerOp::random(random, setup)),
+                _ => SimStep::BulkSleeps(bulk_sleeps::BulkSleepOp::random(random, setup)),
             };
         }
     }
 
-    fn of_time(random: &mut Random, setup: &Setup) -> Step {
+    fn of_time(random: &mut RandomSource<'_>, setup: &SimSetup) -> SimStep {
         match random.below(20) {
-            0..4 => Step::Poll(random.index(8)),
-            4..6 => Step::Jump(span(random, setup)),
-            6 => Step::Back(span(random, setup)),
-            7..11 => Step::Advance(span(random, setup)),
-            11..13 => Step::Turn,
-            13 => Step::Work(random.index(setup.threads)),
-            14..18 => Step::Sweep,
-            _ => Step::Settle,
+            0..4 => SimStep::Poll(random.index(8)),
+            4..6 => SimStep::Jump(span(random, setup)),
+            6 => SimStep::Back(span(random, setup)),
+            7..11 => SimStep::Advance(span(random, setup)),
+            11..13 => SimStep::Turn,
+            13 => SimStep::Work(random.index(setup.threads)),
+            14..18 => SimStep::Sweep,
+            _ => SimStep::Settle,
         }
     }
 }
 
-/// How far to move the clock, or after how long something is due: often the same, so that deadlines meet; now and then nothing,
-/// or almost nothing, or far too much.
-pub fn span(random: &mut Random, setup: &Setup) -> u64 {
-    let Setup { scale, is_wide, .. } = *setup;
+/// Returns a random duration in nanoseconds: often a round one, so that deadlines coincide, sometimes zero, one, or very long.
+pub fn span(random: &mut RandomSource<'_>, setup: &SimSetup) -> u64 {
+    let SimSetup { scale, is_wide, .. } = *setup;
     match random.below(32) {
         0..2 => 0,
         2 => 1,
@@ -321,7 +346,7 @@ pub fn span(random: &mut Random, setup: &Setup) -> u64 {
     }
 }
 
-/// After how long something is due; now and then never.
-pub fn after(random: &mut Random, setup: &Setup) -> Duration {
+/// Returns a random duration until a deadline, sometimes `Duration::MAX`.
+pub fn after(random: &mut RandomSource<'_>, setup: &SimSetup) -> Duration {
     if random.one_in(24) { Duration::MAX } else { Duration::from_nanos(span(random, setup)) }
 }

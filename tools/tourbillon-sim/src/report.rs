@@ -1,16 +1,16 @@
-//! What is printed: how a plan fails and how to run it again; and what happened in all runs.
+//! The printed output: how a plan fails, how to repeat it, and the totals of all runs.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::breakage::Break;
-use crate::plan::Plan;
+use crate::plan::SimPlan;
+use crate::planted_fault::PlantedFault;
 use crate::shrink::Shrunk;
 use crate::totals::Totals;
 
-/// A plan that fails, in few steps, and the command that runs it again.
+/// Describes a plan that fails, with the command that repeats it.
 #[must_use]
-pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
+pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<PlantedFault>) -> String {
     let mut text = String::new();
     let plan = &shrunk.plan;
     let _infallible = writeln!(text, "seed {} breaks a promise:\n    {}\n", plan.seed, shrunk.failure.violation);
@@ -19,7 +19,7 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
     let broken = broken.map_or_else(String::new, |broken| format!(" --break {broken:?}"));
     let _infallible = write!(
         text,
-        "\nto run these {} steps again ({} runs to find them):\n    cargo run --release -p tourbillon-sim -- --seed {} --steps {steps} --keep {}{broken}",
+        "\nto repeat these {} steps (found in {} runs):\n    cargo run --release -p tourbillon-sim -- --seed {} --steps {steps} --keep {}{broken}",
         keep.len(),
         shrunk.runs,
         plan.seed,
@@ -28,9 +28,9 @@ pub fn failure(shrunk: &Shrunk, steps: usize, broken: Option<Break>) -> String {
     text
 }
 
-/// What a world is made of and what happens in it, a line each.
+/// Lists the setup and the steps of a plan, one line each.
 #[must_use]
-pub fn list(plan: &Plan) -> String {
+pub fn list(plan: &SimPlan) -> String {
     let mut text = format!("{:?}\n", plan.setup);
     for (number, step) in &plan.steps {
         let _infallible = writeln!(text, "{number:>6}  {step:?}");
@@ -38,20 +38,20 @@ pub fn list(plan: &Plan) -> String {
     text
 }
 
-/// What happened, for people.
+/// Formats totals as a table.
 #[must_use]
 pub fn table(totals: &Totals, took: Duration) -> String {
     let mut text = String::new();
     let rows = [
         ("runs", totals.runs.to_string()),
         ("steps", totals.steps.to_string()),
-        ("compared with the model", totals.checks.to_string()),
+        ("compared with a model", totals.checks.to_string()),
         ("fired", totals.fires.to_string()),
         ("cancelled", totals.cancels.to_string()),
         ("stopped", totals.stops.to_string()),
         ("runs of jobs", totals.jobs.to_string()),
         ("simulated years", format!("{:.0}", totals.years())),
-        ("simulated years a minute", format!("{:.0}", a_minute(totals, took))),
+        ("simulated years per minute", format!("{:.0}", a_minute(totals, took))),
         ("seconds", format!("{:.1}", took.as_secs_f64())),
     ];
     for (name, value) in rows {
@@ -64,7 +64,7 @@ pub fn table(totals: &Totals, took: Duration) -> String {
     text
 }
 
-/// What happened, for programs: one object.
+/// Formats totals as one JSON object.
 #[must_use]
 pub fn json(totals: &Totals, took: Duration, failed: Option<u64>) -> String {
     let faults: Vec<String> = totals.faults.iter().map(|(kind, count)| format!("\"{kind}\":{count}")).collect();

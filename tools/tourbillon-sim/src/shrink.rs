@@ -1,29 +1,29 @@
-//! Makes a plan that fails as short as it can be: takes out steps, many and then few, as long as it still fails.
+//! Shortens a plan that fails: removes steps, first many at a time and then single ones, as long as it still fails.
 
-use crate::breakage::Break;
-use crate::plan::Plan;
-use crate::watch::{self, HANGS};
-use crate::world::Failure;
+use crate::plan::SimPlan;
+use crate::planted_fault::PlantedFault;
+use crate::watchdog::{self, HANGS};
+use crate::world::SimFailure;
 
-/// A plan that fails, from which no step can be taken.
+/// A plan that fails, from which no step can be removed.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What is left.
-    pub plan: Plan,
+    /// The remaining plan.
+    pub plan: SimPlan,
     /// How it fails.
-    pub failure: Failure,
-    /// How many runs that took.
+    pub failure: SimFailure,
+    /// Number of runs that shortening took.
     pub runs: usize,
 }
 
-/// So many runs are tried at most.
+/// Most runs that shortening may take.
 const TRIES: usize = 4000;
 
-/// Takes out steps as long as the same promise is broken.
+/// Removes steps as long as the same promise is broken.
 #[must_use]
-pub fn shrink(plan: &Plan, broken: Option<Break>, failure: Failure) -> Shrunk {
+pub fn shrink(plan: &SimPlan, broken: Option<PlantedFault>, failure: SimFailure) -> Shrunk {
     let mut shrunk = Shrunk { plan: plan.clone(), failure, runs: 0 };
-    // What came after the failure has nothing to do with it.
+    // Steps after the failure have no influence on it.
     if let Some(last) = shrunk.failure.step {
         shrunk.plan.steps.retain(|(number, _)| *number <= last);
     }
@@ -42,12 +42,12 @@ pub fn shrink(plan: &Plan, broken: Option<Break>, failure: Failure) -> Shrunk {
     shrunk
 }
 
-fn try_without(shrunk: &mut Shrunk, from: usize, size: usize, broken: Option<Break>) -> bool {
+fn try_without(shrunk: &mut Shrunk, from: usize, size: usize, broken: Option<PlantedFault>) -> bool {
     let mut plan = shrunk.plan.clone();
     let to = (from + size).min(plan.steps.len());
     plan.steps.drain(from..to);
     shrunk.runs += 1;
-    let Some(failure) = watch::run(&plan, broken, HANGS).and_then(|ran| ran.failure) else { return false };
+    let Some(failure) = watchdog::run(&plan, broken, HANGS).and_then(|ran| ran.failure) else { return false };
     let is_same = failure.violation.promise == shrunk.failure.violation.promise;
     if is_same {
         (shrunk.plan, shrunk.failure) = (plan, failure);

@@ -1,42 +1,42 @@
-//! What happened, in numbers.
+//! Counts of what happened.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use crate::plan::YEAR;
 
-/// What happened in one run, or in many.
+/// Counts of one run or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Worlds from beginning to end.
+    /// Worlds that were run.
     pub runs: u64,
-    /// Steps in them.
+    /// Steps of those worlds.
     pub steps: u64,
-    /// Observations that were compared with the model.
+    /// Observations that were compared with a model.
     pub checks: u64,
     /// Timers, callbacks, ticks and items that fired.
     pub fires: u64,
-    /// Those that were cancelled.
+    /// Timers that were cancelled.
     pub cancels: u64,
-    /// Those that were stopped.
+    /// Timers that were stopped.
     pub stops: u64,
     /// Runs of jobs.
     pub jobs: u64,
-    /// How far clocks went forward, in nanoseconds.
+    /// How far the clocks moved forward, in nanoseconds.
     pub simulated: u128,
-    /// Faults that were injected, by kind.
+    /// Injected faults, by kind.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
-    /// Counts a fault.
+    /// Counts injected faults of a kind.
     pub fn fault(&mut self, kind: &'static str, count: u64) {
         if count > 0 {
             *self.faults.entry(kind).or_default() += count;
         }
     }
 
-    /// How far clocks went forward.
+    /// Returns how far the clocks moved forward, in years.
     #[must_use]
     pub fn years(&self) -> f64 {
         self.simulated as f64 / YEAR as f64

@@ -1,9 +1,9 @@
-//! What the command lines of Tourbillon share, so that they agree on it.
+//! Code that the command-line tools of Tourbillon share.
 //!
-//! - [`times`]: a time as it is typed, `500ms` or `1.5s`
+//! - [`times`]: parses durations as users type them, `500ms` or `1.5s`
 //! - [`random`]: random numbers from a seed
 //!
-//! This is for `tourbillon-cli`, `tourbillon-sim` and `tourbillon-bench`, and promises nothing to anybody else.
+//! This is for `tourbillon-cli`, `tourbillon-sim`, `tourbillon-bench` and `tourbillon-fuzz`; its API has no stability promise.
 #![forbid(unsafe_code)]
 
 pub mod random;

@@ -1,4 +1,4 @@
-//! Random numbers from a seed, the same everywhere (splitmix64).
+//! Random numbers from a seed (splitmix64), the same on every machine.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of this seed.
+    /// Returns the stream of a seed.
     #[must_use]
     #[inline]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// Of one part of a run, on one of its threads: parts do not disturb each other's numbers.
+    /// Returns the stream of one part of a run on one of its threads: parts do not affect each other's numbers.
     #[must_use]
     pub fn of(seed: u64, part: &str, thread: usize) -> Random {
         let mut random = Random(seed ^ (thread as u64).wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -32,7 +32,7 @@ impl Random {
         random
     }
 
-    /// Any number.
+    /// Returns any number.
     #[inline]
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -42,31 +42,31 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`, which is not zero.
+    /// Returns a number below `bound`, which is not zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.any() % bound
     }
 
-    /// An index of something that has so many, and is not empty.
+    /// Returns an index into `len` elements, of which there is at least one.
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True once in so many times, on average.
+    /// Returns true once in `times` calls, on average.
     #[inline]
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these, of which there is at least one.
+    /// Returns one of `things`, of which there is at least one.
     #[inline]
     pub fn one_of<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.index(things.len())]
     }
 
-    /// Shorter than `end`, which is not zero, and than 584 years.
+    /// Returns a duration shorter than `end`, which is not zero, and than 584 years.
     #[inline]
     pub fn duration(&mut self, end: Duration) -> Duration {
         Duration::from_nanos(self.below(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)))
@@ -77,12 +77,12 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// Seeds that are written down somewhere must go on meaning what they meant.
+    /// Seeds that are written down must keep their meaning.
     #[test]
     fn a_seed_gives_the_numbers_that_it_has_always_given() {
         let mut random = Random::new(1_234_567);
         let first = [random.any(), random.any(), random.any()];
-        // As in the description of splitmix64.
+        // From the description of splitmix64.
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
         let mut part = Random::of(7, "sleeps", 3);
         assert_eq!([part.any(), part.any()], [3_399_290_584_579_514_755, 18_349_722_681_674_591_517]);

@@ -1,29 +1,29 @@
-//! A time as it is typed: `500ms`, `1.5s`, `10s`, `2m` or `2min`, `1h`.
+//! Parses durations as users type them: `500ms`, `1.5s`, `10s`, `2m` or `2min`, `1h`.
 //!
-//! Digits, with a point among them or none, and right behind them a unit. What is read is exact, to the nanosecond: what cannot be is
-//! refused, and so is everything else, with a word about what to type (P6).
+//! A duration is digits, with at most one point, directly followed by a unit. The result is exact to the nanosecond. Anything
+//! else is refused, with an error that tells the user what to type (P6).
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a text is not a time.
+/// The reason why a text is not a duration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TimeError {
-    /// It does not begin with a number, or with one that has two points.
+    /// It does not begin with a number, or its number has two points.
     NoNumber,
     /// This number has no unit.
     NoUnit(String),
-    /// What stands behind the number is no unit.
+    /// The text after the number is not a unit.
     UnknownUnit(String),
     /// It is not a whole number of nanoseconds.
     TooFine,
-    /// It is more than a [`Duration`] can hold: 584 billion years.
+    /// It is more than a [`Duration`] can hold, 584 billion years.
     TooLong,
 }
 
-/// Reads a time.
+/// Parses a duration.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum TimeError {
 /// ```
 ///
 /// # Errors
-/// A [`TimeError`], which says what to type.
+/// Returns a [`TimeError`], which tells the user what to type.
 pub fn duration(text: &str) -> Result<Duration, TimeError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -63,12 +63,12 @@ const SECOND: u128 = 1_000 * MILLISECOND;
 const MINUTE: u128 = 60 * SECOND;
 const HOUR: u128 = 60 * MINUTE;
 
-/// An hour has 2^13 * 3^2 * 5^11 nanoseconds. A fraction whose last digit is not zero has a denominator of 2^n or 5^n at least, where n is
-/// how many digits it has: with more than 13 it is no whole number of nanoseconds, whatever the unit.
+/// An hour has 2^13 * 3^2 * 5^11 nanoseconds. A fraction of n digits whose last digit is not zero has a denominator of at least
+/// 2^n or 5^n. So with more than 13 digits it is not a whole number of nanoseconds, whatever the unit.
 const MOST_DIGITS: usize = HOUR.trailing_zeros() as usize;
 const _: () = assert!(MOST_DIGITS == 13 && 10u128.pow(MOST_DIGITS as u32).checked_mul(HOUR).is_some());
 
-/// What the digits behind the point are of a unit, if that is a whole number of nanoseconds.
+/// Returns the nanoseconds of a fraction of a unit, if they are a whole number.
 fn part_of(unit: u128, fraction: &str) -> Result<u128, TimeError> {
     let fraction = fraction.trim_end_matches('0');
     if fraction.len() > MOST_DIGITS {
@@ -78,7 +78,7 @@ fn part_of(unit: u128, fraction: &str) -> Result<u128, TimeError> {
     if part.is_multiple_of(scale) { Ok(part / scale) } else { Err(TimeError::TooFine) }
 }
 
-/// Digits, however many, as a number; nothing is zero.
+/// Parses digits, however many; no digits are zero.
 fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0u128, |number, digit| number.checked_mul(10)?.checked_add(u128::from(digit - b'0')))
 }
@@ -94,7 +94,7 @@ impl fmt::Display for TimeError {
                 write!(f, "{unit:?} is no unit; the units are ms, s, m (or min) and h: 500ms, 1.5s, 2m, 1h")
             }
             TimeError::TooFine => f.write_str("that is not a whole number of nanoseconds"),
-            TimeError::TooLong => f.write_str("that is longer than can be counted"),
+            TimeError::TooLong => f.write_str("that is longer than a duration can be"),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Paused time for a program that depends on `tourbillon` without its feature `test-util`, as the users of a library do that uses it.
+//! Tests paused time in a program that depends on `tourbillon` without the feature `test-util`, as the users of a library that
+//! depends on it do.
 //!
-//! This is such a program if it is built alone: `cargo test -p tourbillon-tools --test without_test_util`. With the whole workspace the
-//! feature is on, and nothing here may change by it.
+//! This is such a program if it is built alone: `cargo test -p tourbillon-tools --test without_test_util`. With the whole
+//! workspace the feature is on, and the results must be the same.
 
 use std::time::{Duration, Instant as RealInstant};
 
@@ -59,7 +60,8 @@ fn e2_a_runtime_whose_clock_runs_follows_the_real_one() {
     assert!(real.elapsed() >= Duration::from_millis(3) && real.elapsed() < HOUR);
 }
 
-/// A debug build looks at each timer; another one at the first of each thread, and at each once there was a clock that stood still.
+/// A debug build checks every timer. A release build checks the first timer of each thread, and every timer once any clock was
+/// paused.
 #[cfg(debug_assertions)]
 #[test]
 fn d75_a_clock_that_is_paused_later_is_noticed() {

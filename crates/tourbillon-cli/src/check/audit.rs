@@ -1,4 +1,4 @@
-//! The books: a row for each promise, with what was counted for it and what was wrong.
+//! The audit: a row for each promise, with what was counted and what was broken.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use hdrhistogram::Histogram;
 use super::promise::Promise;
 use super::tally::{Complaint, Tally, histogram};
 
-/// All that a run found.
+/// The findings of a whole run.
 pub(crate) struct Audit {
-    rows: Vec<Row>,
+    rows: Vec<PromiseRow>,
     pub(crate) surfaces: Vec<Tally>,
-    /// How late exact timers were when nothing else was going on.
+    /// Lateness of exact timers without load.
     pub(crate) quiet: Histogram<u64>,
-    /// What could not be looked at here, and why.
+    /// What could not be checked on this machine, and why.
     pub(crate) skipped: Vec<String>,
-    /// Which back ends and clocks were used.
+    /// The back ends and clocks that were used.
     pub(crate) backends: Vec<String>,
     pub(crate) clocks: Vec<String>,
 }
 
-/// What is known of one promise.
-pub(crate) struct Row {
+/// The result for one promise.
+pub(crate) struct PromiseRow {
     pub(crate) promise: Promise,
     pub(crate) counted: Vec<String>,
     pub(crate) broken: Vec<String>,
 }
 
-/// What one part of a run hands in.
+/// The findings of one part of a run.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) counted: Vec<(Promise, String)>,
@@ -48,7 +48,7 @@ impl Findings {
         self.complaints.push(Complaint { promise, what: what.into() });
     }
 
-    /// Complains unless it holds.
+    /// Adds a complaint unless the condition holds.
     pub(crate) fn expect(&mut self, holds: bool, promise: Promise, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.complain(promise, otherwise());
@@ -58,7 +58,7 @@ impl Findings {
 
 impl Audit {
     pub(crate) fn new() -> Audit {
-        let row = |promise| Row { promise, counted: Vec::new(), broken: Vec::new() };
+        let row = |promise| PromiseRow { promise, counted: Vec::new(), broken: Vec::new() };
         Audit {
             rows: Promise::ALL.into_iter().map(row).collect(),
             surfaces: Vec::new(),
@@ -69,8 +69,8 @@ impl Audit {
         }
     }
 
-    /// Takes in what a part found.
-    pub(crate) fn take(&mut self, findings: Findings) {
+    /// Adds the findings of a part.
+    pub(crate) fn add(&mut self, findings: Findings) {
         for (promise, what) in findings.counted {
             self.row(promise).counted.push(what);
         }
@@ -84,7 +84,7 @@ impl Audit {
         self.backends.extend(findings.backends);
         self.clocks.extend(findings.clocks);
         if let Some(quiet) = findings.quiet {
-            // Both are made by `histogram`, and so have the same range.
+            // Both histograms come from `histogram`, so their ranges are equal.
             let _ = self.quiet.add(quiet);
         }
     }
@@ -93,7 +93,7 @@ impl Audit {
         self.row(complaint.promise).broken.push(complaint.what);
     }
 
-    pub(crate) fn rows(&self) -> &[Row] {
+    pub(crate) fn rows(&self) -> &[PromiseRow] {
         &self.rows
     }
 
@@ -101,7 +101,7 @@ impl Audit {
         self.rows.iter().all(|row| row.broken.is_empty())
     }
 
-    /// All surfaces together.
+    /// Returns the sum of all surfaces.
     pub(crate) fn total(&self) -> Tally {
         let mut total = Tally::new("all");
         for surface in &self.surfaces {
@@ -110,29 +110,29 @@ impl Audit {
         total
     }
 
-    /// Says in the rows of P1, P2 and P4 what the ledgers add up to.
+    /// Adds the totals of all surfaces to the rows of P1, P2 and P4.
     pub(crate) fn close(&mut self) {
         use crate::text::{count, many, time};
         let total = self.total();
         let fires = many(total.checked, "fire");
-        self.say_first(
+        self.add_first(
             Promise::P1,
             format!("{fires} checked against an independent clock, {} early", count(total.early)),
         );
-        self.say_first(
+        self.add_first(
             Promise::P2,
             format!("{}, on {}", total.equation(), many(self.surfaces.len() as u64, "surface")),
         );
         let late = |histogram: &Histogram<u64>| {
             format!("p50 {}, p99 {}", time(histogram.value_at_quantile(0.5)), time(histogram.value_at_quantile(0.99)))
         };
-        let said = format!("measured: under load {}; alone {}; no stalls", late(&total.lateness), late(&self.quiet));
+        let text = format!("measured: under load {}; alone {}; no stalls", late(&total.lateness), late(&self.quiet));
         if self.row(Promise::P4).broken.is_empty() {
-            self.say_first(Promise::P4, said);
+            self.add_first(Promise::P4, text);
         }
     }
 
-    fn say_first(&mut self, promise: Promise, what: String) {
+    fn add_first(&mut self, promise: Promise, what: String) {
         self.row(promise).counted.insert(0, what);
     }
 
@@ -146,12 +146,12 @@ impl Audit {
         }
     }
 
-    fn row(&mut self, promise: Promise) -> &mut Row {
+    fn row(&mut self, promise: Promise) -> &mut PromiseRow {
         &mut self.rows[promise as usize]
     }
 }
 
-/// How much of a run an idle phase takes: a tenth, but enough to see something and no more than needed.
-pub(crate) fn tenth(lasts: Duration) -> Duration {
+/// Returns how long an idle phase takes: a tenth of the run, within useful limits.
+pub(crate) fn idle_phase(lasts: Duration) -> Duration {
     (lasts / 10).clamp(Duration::from_millis(200), Duration::from_secs(1))
 }

@@ -1,4 +1,4 @@
-//! The surface `DelayQueue`: items that are inserted, moved, removed, and come out when they have expired, each once.
+//! The surface `DelayQueue`: items are inserted, moved and removed, and come out once when they have expired.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -10,94 +10,94 @@ use tourbillon::delay_queue::{DelayQueue, Key};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 
-/// Items at a time.
+/// Number of items at a time.
 const ITEMS: usize = 1_000;
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// An item that is in the queue.
-struct Item {
+/// An item in the queue.
+struct PendingItem {
     key: Key,
     due: u64,
 }
 
-struct Told(Sender<()>);
+struct ChannelWaker(Sender<()>);
 
-impl Wake for Told {
+impl Wake for ChannelWaker {
     fn wake(self: Arc<Self>) {
-        // Whoever is gone needs no telling.
+        // An error means that the receiver is gone.
         let _ = self.0.send(());
     }
 }
 
-struct Keeper {
+struct QueueUser {
     queue: DelayQueue<usize>,
-    items: Vec<Option<Item>>,
+    items: Vec<Option<PendingItem>>,
     random: Random,
     tally: Tally,
 }
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
-    let (tell, told) = channel();
-    let waker = Waker::from(Arc::new(Told(tell)));
-    let mut keeper = Keeper {
+    let (sender, receiver) = channel();
+    let waker = Waker::from(Arc::new(ChannelWaker(sender)));
+    let mut user = QueueUser {
         queue: DelayQueue::new(),
         items: (0..ITEMS).map(|_| None).collect(),
-        random: stage.random("delay queue", 0),
+        random: check.random("delay queue", 0),
         tally: Tally::new("delay queue"),
     };
-    (0..ITEMS).for_each(|item| keeper.insert(item));
-    while stage.is_on() {
-        while let Poll::Ready(Some(expired)) = keeper.queue.poll_expired(&mut Context::from_waker(&waker)) {
-            keeper.came(*expired.get_ref());
-            keeper.disturb();
-            if !stage.is_on() {
+    (0..ITEMS).for_each(|item| user.insert(item));
+    while check.is_under_load() {
+        while let Poll::Ready(Some(expired)) = user.queue.poll_expired(&mut Context::from_waker(&waker)) {
+            user.check_expired(*expired.get_ref());
+            user.disturb();
+            if !check.is_under_load() {
                 break;
             }
         }
-        let _ = told.recv_timeout(Duration::from_millis(5));
+        let _ = receiver.recv_timeout(Duration::from_millis(5));
     }
-    keeper.finish()
+    user.finish()
 }
 
-impl Keeper {
+impl QueueUser {
     fn insert(&mut self, item: usize) {
         let duration = self.random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
         let key = self.queue.insert(item, duration);
-        self.items[item] = Some(Item { key, due });
+        self.items[item] = Some(PendingItem { key, due });
         self.tally.armed += 1;
     }
 
-    /// An item came out of the queue.
-    fn came(&mut self, item: usize) {
+    /// Checks an item that came out of the queue.
+    fn check_expired(&mut self, item: usize) {
         let seen = monotonic();
         match self.items[item].take() {
-            Some(Item { due, .. }) => {
+            Some(PendingItem { due, .. }) => {
                 self.tally.check(due, seen);
                 self.tally.fired += 1;
             }
-            None => self.tally.complain(Promise::P2, "delay queue: an item came that was not in it any more"),
+            None => self.tally.complain(Promise::P2, "delay queue: an item came out that was no longer in the queue"),
         }
         self.insert(item);
     }
 
-    /// Removes or moves another.
+    /// Removes or moves another item.
     fn disturb(&mut self) {
         let other = self.random.below(ITEMS as u64) as usize;
-        let Some(Item { key, due }) = &mut self.items[other] else { return };
+        let Some(PendingItem { key, due }) = &mut self.items[other] else { return };
         match self.random.below(8) {
             0 => {
-                // It is in the queue as far as we know, so its key must be good.
+                // As far as we know the item is in the queue, so its key must be valid.
                 match self.queue.try_remove(key) {
                     Some(_) => self.tally.cancelled += 1,
-                    None => self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be removed"),
+                    None => self.tally.complain(Promise::P2, "delay queue: a queued item cannot be removed"),
                 }
                 self.items[other] = None;
                 self.insert(other);
@@ -106,7 +106,7 @@ impl Keeper {
                 let duration = self.random.duration(LONGEST);
                 *due = monotonic() + nanos(duration);
                 if self.queue.try_reset(key, duration).is_none() {
-                    self.tally.complain(Promise::P2, "delay queue: an item is in it and cannot be moved");
+                    self.tally.complain(Promise::P2, "delay queue: a queued item cannot be moved");
                 }
             }
             _ => {}

@@ -1,4 +1,5 @@
-//! What a thread does to other timers while its own fire: it cancels, moves, hands over, and arms for nothing.
+//! What a thread does to other timers while its own fire: it cancels, moves, and hands over sleeps, and arms some only to cancel
+//! them.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
@@ -6,11 +7,11 @@ use std::time::Duration;
 
 use tourbillon::time::Sleep;
 
-use super::sleeper::Sleeper;
+use super::sleep_thread::SleepThread;
 use crate::clock::{instant_of, nanos};
 
-impl Sleeper<'_> {
-    /// Does something to other timers, now and then.
+impl SleepThread<'_> {
+    /// Sometimes does something to another timer.
     pub(super) fn disturb(&mut self) {
         let other = self.random.below(self.slots.len() as u64) as usize;
         match self.random.below(64) {
@@ -28,14 +29,14 @@ impl Sleeper<'_> {
         }
     }
 
-    /// Counts a sleep that is about to be dropped. Whether it has fired and nobody has seen it yet is for the engine to know.
+    /// Counts a sleep that is about to be dropped. Only the engine knows whether it has just fired.
     fn release(&mut self, index: usize) -> bool {
         let slot = &mut self.slots[index];
         if !slot.is_armed {
             return false;
         }
         if slot.sleep.is_elapsed() {
-            self.settle(index);
+            self.count_ended(index);
         } else {
             slot.clear();
             self.tally.cancelled += 1;
@@ -43,7 +44,7 @@ impl Sleeper<'_> {
         true
     }
 
-    /// Earlier or later.
+    /// Moves a deadline earlier or later.
     fn move_deadline(&mut self, index: usize) {
         let duration = self.pace.duration(&mut self.random) + Duration::from_millis(1);
         let slot = &mut self.slots[index];
@@ -51,28 +52,28 @@ impl Sleeper<'_> {
             return;
         }
         self.moves += 1;
-        slot.due = self.plan.source.now() + nanos(duration);
+        slot.due = self.plan.clock.now() + nanos(duration);
         slot.was_moved = true;
         slot.sleep.as_mut().reset(instant_of(slot.due));
-        // In case it had just fired: it waits again from the next poll on.
+        // If it had just fired, it waits again from the next poll on.
         if slot.poll().is_ready() {
-            self.settle(index);
+            self.count_ended(index);
             self.arm(index);
         }
     }
 
-    /// Lets another thread drop it.
+    /// Hands a sleep to another thread, which drops it.
     fn hand_over(&mut self, index: usize) {
         if self.release(index) {
             let fresh = Box::pin(self.plan.engine.sleep(Duration::ZERO));
             let armed = std::mem::replace(&mut self.slots[index].sleep, fresh);
-            // The neighbour takes them until it ends; after that they are dropped here.
+            // The neighbour receives sleeps until it ends; after that they are dropped here.
             let _ = self.neighbour.send(armed);
             self.arm(index);
         }
     }
 
-    /// Armed and cancelled at once: the usual life of a timer.
+    /// Arms a sleep and cancels it at once, as most timers in servers are.
     fn churn(&mut self) {
         let mut sleep = pin!(self.plan.engine.sleep(Duration::from_secs(30)));
         if sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -82,7 +83,7 @@ impl Sleeper<'_> {
     }
 }
 
-/// Every second one moves house to this thread before it is dropped.
+/// Drops a sleep on this thread; every second one migrates here first.
 pub(super) fn drop_elsewhere(place: usize, mut sleep: Pin<Box<Sleep>>) {
     if place.is_multiple_of(2) {
         let _ = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -1,7 +1,7 @@
-//! Time limits of I/O operations, on each back end that works here: reads from peers that say something now and then.
+//! Time limits of I/O operations on each available back end: reads from peers that write from time to time.
 //!
-//! An operation ends in one of two ways: it timed out, and not early; or it read something, and then every byte that was written comes
-//! out once and in order, whatever timed out in between.
+//! A read times out, not early, or it returns bytes. Every byte that was written arrives once and in order, whatever timed out in
+//! between.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,8 +13,8 @@ use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::{Backend, Runtime, spawn_local};
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 
@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 32;
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// Runs as long as the load does, on one back end.
-pub(crate) fn run(stage: &Arc<Stage>, backend: Backend) -> Findings {
+pub(crate) fn run(check: &Arc<CheckRun>, backend: Backend) -> Findings {
     let mut findings = Findings::default();
     let runtime = match Runtime::builder().backend(backend).workers(0).build() {
         Ok(runtime) => runtime,
@@ -38,7 +38,7 @@ pub(crate) fn run(stage: &Arc<Stage>, backend: Backend) -> Findings {
     }
     let surface = format!("I/O on {backend}");
     let tally = Rc::new(RefCell::new(Tally::new(surface)));
-    match runtime.block_on(connections(stage, &tally)) {
+    match runtime.block_on(connections(check, &tally)) {
         Ok(()) => findings.backends.push(backend.to_string()),
         Err(error) => findings.skipped.push(format!("I/O timeouts on {backend}: {error}")),
     }
@@ -48,15 +48,15 @@ pub(crate) fn run(stage: &Arc<Stage>, backend: Backend) -> Findings {
     findings
 }
 
-async fn connections(stage: &Arc<Stage>, tally: &Rc<RefCell<Tally>>) -> io::Result<()> {
+async fn connections(check: &Arc<CheckRun>, tally: &Rc<RefCell<Tally>>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut tasks = Vec::new();
     for connection in 0..CONNECTIONS {
         let limit = Duration::from_secs(5);
         let writer = TcpStream::connect(listener.local_addr()?).timeout(limit).await?;
         let (reader, _) = listener.accept().timeout(limit).await?;
-        tasks.push(spawn_local(write(Arc::clone(stage), connection, writer)));
-        tasks.push(spawn_local(read(Arc::clone(stage), connection, reader, Rc::clone(tally))));
+        tasks.push(spawn_local(write(Arc::clone(check), connection, writer)));
+        tasks.push(spawn_local(read(Arc::clone(check), connection, reader, Rc::clone(tally))));
     }
     for task in tasks {
         task.await.map_err(io::Error::other)??;
@@ -65,10 +65,10 @@ async fn connections(stage: &Arc<Stage>, tally: &Rc<RefCell<Tally>>) -> io::Resu
 }
 
 /// Writes counting bytes, a few at a time.
-async fn write(stage: Arc<Stage>, connection: usize, stream: TcpStream) -> io::Result<()> {
-    let mut random = stage.random("writers", connection);
+async fn write(check: Arc<CheckRun>, connection: usize, stream: TcpStream) -> io::Result<()> {
+    let mut random = check.random("writers", connection);
     let mut next = 0_u8;
-    while stage.is_on() {
+    while check.is_under_load() {
         tourbillon_rt::time::sleep(random.duration(LONGEST)).await;
         let bytes: Vec<u8> = (0..1 + random.below(4)).map(|step| next.wrapping_add(step as u8)).collect();
         stream.write_all(&bytes).timeout(Duration::from_secs(5)).await?;
@@ -77,9 +77,9 @@ async fn write(stage: Arc<Stage>, connection: usize, stream: TcpStream) -> io::R
     Ok(())
 }
 
-/// Reads until the peer is gone, with a limit on each read.
-async fn read(stage: Arc<Stage>, connection: usize, stream: TcpStream, tally: Rc<RefCell<Tally>>) -> io::Result<()> {
-    let mut random = stage.random("readers", connection);
+/// Reads until the peer closes the connection, with a limit on each read.
+async fn read(check: Arc<CheckRun>, connection: usize, stream: TcpStream, tally: Rc<RefCell<Tally>>) -> io::Result<()> {
+    let mut random = check.random("readers", connection);
     let (mut next, mut buffer) = (0_u8, [0; 16]);
     loop {
         let limit = random.duration(LONGEST);

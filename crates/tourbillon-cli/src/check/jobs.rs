@@ -1,4 +1,4 @@
-//! The surface `Scheduler`: jobs under keys, that run once or some times, are removed, or panic.
+//! The surface `Scheduler`: keyed jobs that run once or several times, are removed, or panic.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -12,33 +12,33 @@ use tourbillon::scheduler::{Plan, Run, Scheduler, Shutdown};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use super::tally::Tally;
 use crate::clock::{monotonic, nanos};
 use crate::text::{count, many};
 
-/// Who schedules jobs that run once, and keeps the books.
-struct Clerk<'a> {
+/// Schedules jobs that run once, and counts how they end.
+struct JobUser<'a> {
     scheduler: &'a Scheduler<u64>,
-    log: Arc<Log>,
+    log: Arc<RunLog>,
     random: Random,
-    /// Jobs of late, by age.
-    jobs: VecDeque<Job>,
+    /// Recent jobs, oldest first.
+    jobs: VecDeque<TrackedJob>,
     next_key: u64,
     tally: Tally,
 }
 
-struct Job {
+struct TrackedJob {
     key: u64,
-    /// Shared with the job's closure: as long as there is that, the job is not over.
+    /// Shared with the job's closure: the job is over when no other reference is left.
     runs: Arc<AtomicU64>,
     was_removed: bool,
 }
 
-/// What runs have to say.
+/// Counts that all runs share.
 #[derive(Default)]
-struct Log {
+struct RunLog {
     checked: AtomicU64,
     early: AtomicU64,
     panics: AtomicU64,
@@ -47,29 +47,29 @@ struct Log {
 }
 
 const LONGEST: Duration = Duration::from_millis(100);
-/// Jobs that repeat, and how often.
+/// Number of repeating jobs, and of the runs of each.
 const REPEATING: u64 = 16;
 const TIMES: u64 = 10;
-/// Of so many of the last jobs one is removed now and then.
+/// Some of the last so many jobs are removed.
 const RECENT: usize = 64;
 
-/// Runs as long as the load does; jobs that are left are stopped.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+/// Runs as long as the load does, and stops the jobs that are left.
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let mut findings = Findings::default();
     let Ok(scheduler) = Scheduler::builder().engine(engine).threads(2).build() else {
         findings.skipped.push("jobs: the system refused the scheduler's threads".into());
         return findings;
     };
-    let log = Arc::new(Log::default());
+    let log = Arc::new(RunLog::default());
     repeat(&scheduler, &log);
-    let mut clerk = Clerk::new(stage, &scheduler, &log);
-    while stage.is_on() {
-        (0..16).for_each(|_| clerk.schedule());
-        clerk.fold(RECENT);
+    let mut user = JobUser::new(check, &scheduler, &log);
+    while check.is_under_load() {
+        (0..16).for_each(|_| user.schedule());
+        user.count_ended(RECENT);
         thread::sleep(Duration::from_millis(2));
     }
-    check_repeats(stage, &log, &mut findings);
-    findings.tallies.push(clerk.finish(stage));
+    check_repeats(check, &log, &mut findings);
+    findings.tallies.push(user.finish(check));
     let panics = log.panics.load(SeqCst);
     findings.counted(Promise::P6, format!("{} contained", many(panics, "panicking job")));
     let reported = scheduler.stats().failed;
@@ -79,8 +79,8 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
     findings
 }
 
-/// Jobs with a number of runs; the first run of each panics.
-fn repeat(scheduler: &Scheduler<u64>, log: &Arc<Log>) {
+/// Schedules repeating jobs; the first run of each panics.
+fn repeat(scheduler: &Scheduler<u64>, log: &Arc<RunLog>) {
     for key in 0..REPEATING {
         let interval = Duration::from_micros(500 + 100 * key);
         let (log, before) = (Arc::clone(log), monotonic());
@@ -89,38 +89,38 @@ fn repeat(scheduler: &Scheduler<u64>, log: &Arc<Log>) {
             log.repeats.fetch_add(1, SeqCst);
             if run.number() == 1 {
                 log.panics.fetch_add(1, SeqCst);
-                // Unlike `panic!`, without a word on the terminal.
+                // Unlike `panic!`, this prints nothing.
                 resume_unwind(Box::new("planned"));
             }
         };
-        // A job that is refused is missed below.
+        // A refused job is noticed below, where its runs are missing.
         let _ = scheduler.schedule(key, Plan::every(interval).times(TIMES), job);
     }
 }
 
-/// Each has all its runs, the panic notwithstanding.
-fn check_repeats(stage: &Stage, log: &Log, findings: &mut Findings) {
+/// Checks that each job made all its runs despite its panic.
+fn check_repeats(check: &CheckRun, log: &RunLog, findings: &mut Findings) {
     let all = REPEATING * TIMES;
-    stage.reference.patience().wait_for_all(all, || log.repeats.load(SeqCst));
+    check.reference.wait_limit().wait_for_all(all, || log.repeats.load(SeqCst));
     let made = log.repeats.load(SeqCst);
     findings.expect(made == all, Promise::P6, || {
         format!("jobs: {} of {} runs were made by jobs that had panicked once", count(made), count(all))
     });
 }
 
-impl<'a> Clerk<'a> {
-    fn new(stage: &Stage, scheduler: &'a Scheduler<u64>, log: &Arc<Log>) -> Clerk<'a> {
-        Clerk {
+impl<'a> JobUser<'a> {
+    fn new(check: &CheckRun, scheduler: &'a Scheduler<u64>, log: &Arc<RunLog>) -> JobUser<'a> {
+        JobUser {
             scheduler,
             log: Arc::clone(log),
-            random: stage.random("jobs", 0),
+            random: check.random("jobs", 0),
             jobs: VecDeque::new(),
             next_key: REPEATING,
             tally: Tally::new("jobs"),
         }
     }
 
-    /// One more, and perhaps one less.
+    /// Schedules a job, and sometimes removes one.
     fn schedule(&mut self) {
         let duration = self.random.duration(LONGEST);
         let (key, due, runs) = (self.next_key, monotonic() + nanos(duration), Arc::new(AtomicU64::new(0)));
@@ -132,7 +132,7 @@ impl<'a> Clerk<'a> {
             }
         };
         self.next_key += 1;
-        // Every fourth is a future.
+        // Every fourth job is asynchronous.
         let plan = Plan::once(duration);
         let refused = if key % 4 == 0 {
             let job = move |_: Run<u64>| {
@@ -146,9 +146,9 @@ impl<'a> Clerk<'a> {
         match refused {
             None => {
                 self.tally.armed += 1;
-                self.jobs.push_back(Job { key, runs, was_removed: false });
+                self.jobs.push_back(TrackedJob { key, runs, was_removed: false });
             }
-            Some(why) => self.tally.complain(Promise::P6, format!("jobs: one was refused: {why}")),
+            Some(why) => self.tally.complain(Promise::P6, format!("jobs: a job was refused: {why}")),
         }
         if self.random.one_in(4) && !self.jobs.is_empty() {
             let place = self.random.below(self.jobs.len() as u64) as usize;
@@ -157,8 +157,8 @@ impl<'a> Clerk<'a> {
         }
     }
 
-    /// Writes down the oldest jobs that are over, but for so many.
-    fn fold(&mut self, keep: usize) {
+    /// Counts the oldest jobs that are over, except for the last `keep`.
+    fn count_ended(&mut self, keep: usize) {
         while self.jobs.len() > keep && Arc::strong_count(&self.jobs[0].runs) == 1 {
             let Some(job) = self.jobs.pop_front() else { return };
             match (job.runs.load(SeqCst), job.was_removed) {
@@ -167,25 +167,25 @@ impl<'a> Clerk<'a> {
                 (runs, _) => {
                     self.tally.fired += 1;
                     if runs > 1 {
-                        self.tally.complain(Promise::P2, format!("jobs: one that was to run once ran {runs} times"));
+                        self.tally.complain(Promise::P2, format!("jobs: a job that runs once ran {runs} times"));
                     }
                 }
             }
         }
     }
 
-    fn finish(mut self, stage: &Stage) -> Tally {
-        // No run begins any more, and those that have begun come to their end.
+    fn finish(mut self, check: &CheckRun) -> Tally {
+        // No run begins any more, and the running ones end.
         self.scheduler.stop();
-        stage.reference.patience().wait_for(|| self.scheduler.stats().running == 0);
+        check.reference.wait_limit().wait_for(|| self.scheduler.stats().running == 0);
         let left = self.scheduler.len() as u64;
         if !self.scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(5)) {
             self.tally.complain(Promise::P2, "jobs: the scheduler did not end");
         }
-        // What is left of them is dropped outside every lock, so it may take a moment.
+        // The scheduler drops jobs outside its locks, so that may take a moment.
         let in_use = || self.jobs.iter().filter(|job| Arc::strong_count(&job.runs) > 1).count() as u64;
-        stage.reference.patience().wait_for_all(0, in_use);
-        self.fold(0);
+        check.reference.wait_limit().wait_for_all(0, in_use);
+        self.count_ended(0);
         let mut tally = self.tally;
         if tally.stopped != left {
             let [stopped, left] = [tally.stopped, left].map(count);
@@ -204,7 +204,7 @@ impl<'a> Clerk<'a> {
     }
 }
 
-impl Log {
+impl RunLog {
     fn began(&self, due: u64) {
         self.checked.fetch_add(1, SeqCst);
         if monotonic() < due {

@@ -1,103 +1,104 @@
-//! `tourbillon check`: does this machine's Tourbillon keep its promises?
+//! `tourbillon check`: does Tourbillon keep its promises on this machine?
 //!
 //! ```text
 //!     load      all surfaces at once, for seven tenths of the time:                          P1 P2 P4 P8
 //!               sleeps  timeouts  deadlines  intervals  waits  delay queue  timers  named  jobs  I/O  queues  clocks
 //!     probes    one after the other, in virtual time or quickly:                             P3 P5 P6 P7 P10 P11
-//!     quiet     exact timers, alone; and nothing at all:                                     P4 P9
+//!     quiet     exact timers without load; and nothing at all:                               P4 P9
 //!
-//!     each part -- Findings --> Audit { a row a promise, a ledger a surface } --> report
+//!     each part -- Findings --> Audit { a row per promise, a tally per surface } --> report
 //! ```
 //!
-//! The clock that decides is the kernel's, read directly. Who judges lateness is a thread that sleeps beside the timers (`reference.rs`).
-//! Every part is watched from outside (`watch.rs`), so that a deadlock is found and not waited for.
+//! Times are compared with the kernel's clock, read directly. Lateness is judged by a reference thread that sleeps beside the
+//! timers (`reference.rs`). A watchdog observes every part (`watchdog.rs`), so that a deadlock is reported and not waited for.
 //!
-//! With `--break` one fault is planted in what the audit looks at, never in what it concludes.
+//! `--break` plants one fault in what the audit observes, never in its conclusions.
 
 mod audit;
-mod blocked;
-mod bounded;
-mod calls;
+mod bad_input_and_panics;
+mod blocked_executor;
+mod callback_ledger;
+mod check_run;
 mod clocks;
-mod contained;
 mod delay_queue;
 mod disturb;
-mod draw;
-mod extremes;
+mod duration_pace;
+mod engines;
+mod extreme_durations;
+mod histogram_text;
 #[cfg(target_os = "linux")]
 mod idle;
 #[cfg(target_os = "linux")]
 mod io;
 mod jobs;
 mod load;
+mod local_executor;
+mod memory_bounds;
 mod named;
 mod order;
-mod outside;
-mod overdue;
-mod pace;
 mod progress;
 mod promise;
-mod quiet;
+mod quiet_lateness;
 mod reentry;
 mod reference;
 mod report;
-mod sleeper;
+mod sleep_slot;
+mod sleep_thread;
 mod sleeps;
-mod slot;
-mod stage;
+mod stall_detector;
 mod tally;
-mod tasks;
 mod timeouts;
 mod timers;
 mod waits;
-mod watch;
+mod watchdog;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tourbillon::Engine;
 
-use self::audit::{Audit, Findings, tenth};
+use self::audit::{Audit, Findings, idle_phase};
+use self::check_run::CheckRun;
 pub(crate) use self::promise::Promise;
-use self::report::Report;
-use self::stage::Stage;
+use self::report::CheckReport;
 pub(crate) use self::tally::histogram;
-use self::watch::Part;
+use self::watchdog::WatchedPart;
 use crate::args::CheckOptions;
 use crate::machine::Usage;
 
-/// Runs the check, prints what it found, and gives the exit status.
+/// Runs the check, prints the report, and returns the exit status.
 pub(crate) fn run(options: &CheckOptions) -> u8 {
     let before = Usage::now();
-    let stage = Arc::new(Stage::new(options.seed(), options.timers, options.threads(), options.lasts, options.broken));
-    let watched = progress::show(&stage, !options.json);
+    let check =
+        Arc::new(CheckRun::new(options.seed(), options.timers, options.threads(), options.lasts, options.broken));
+    let watched = progress::show(&check, !options.json);
     let mut audit = Audit::new();
-    load::run(&stage, &mut audit);
+    load::run(&check, &mut audit);
     for (name, promise, probe) in probes() {
-        stage.is_at(name);
-        let lasts = tenth(stage.lasts) + Duration::from_secs(1);
-        audit.take(Part::start(&stage, name, promise, lasts, probe).wait(&stage));
+        check.set_phase(name);
+        let lasts = idle_phase(check.lasts) + Duration::from_secs(1);
+        audit.add(WatchedPart::start(&check, name, promise, lasts, probe).wait(&check));
     }
-    stage.end();
+    check.end();
     drop(watched);
     audit.close();
-    let report = Report { audit: &audit, stage: &stage, options, used: Usage::now().since(&before) };
+    let report = CheckReport { audit: &audit, check: &check, options, used: Usage::now().since(&before) };
     report.print();
     u8::from(!audit.is_kept())
 }
 
-type Probe = fn(&Arc<Stage>) -> Findings;
+type Probe = fn(&Arc<CheckRun>) -> Findings;
 
-/// What needs a quiet process, or takes next to no time. With the promise that is broken if it never ends.
+/// Returns the parts that need a quiet process or take little time, each with the promise that it breaks if it never ends.
 fn probes() -> Vec<(&'static str, Promise, Probe)> {
     let mut probes: Vec<(&'static str, Promise, Probe)> = vec![
-        ("order", Promise::P3, |stage| order::run(stage)),
-        ("extreme durations", Promise::P5, |stage| extremes::run(stage)),
-        ("bad input and panics", Promise::P6, |stage| contained::run(stage)),
-        ("memory", Promise::P7, |stage| bounded::run(stage)),
-        ("callbacks that call back", Promise::P10, |stage| reentry::run(stage)),
-        ("blocked executors", Promise::P11, |stage| blocked::run(stage)),
-        ("lateness, alone", Promise::P4, |stage| quiet::run(stage, &outside::build(Engine::builder()))),
+        ("order", Promise::P3, |check| order::run(check)),
+        ("extreme durations", Promise::P5, |check| extreme_durations::run(check)),
+        ("bad input and panics", Promise::P6, |check| bad_input_and_panics::run(check)),
+        ("memory", Promise::P7, |check| memory_bounds::run(check)),
+        ("callbacks that use the engine", Promise::P10, |check| reentry::run(check)),
+        ("blocked executors", Promise::P11, |check| blocked_executor::run(check)),
+        ("lateness, alone", Promise::P4, |check| quiet_lateness::run(check, &engines::build(Engine::builder()))),
     ];
     #[cfg(target_os = "linux")]
     probes.push(("nothing at all", Promise::P9, idle::run));

@@ -1,4 +1,4 @@
-//! The surface `NamedTimers`: many under a name, cancelled by that name with an exact count.
+//! The surface `NamedTimers`: many timers per name, cancelled by name with an exact count.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -7,59 +7,62 @@ use std::time::Duration;
 use tourbillon::{Engine, NamedTimers};
 
 use super::audit::Findings;
-use super::calls::Calls;
+use super::callback_ledger::CallbackLedger;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::stage::Stage;
 use crate::clock::{monotonic, nanos};
 
 const NAMES: u64 = 64;
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Runs as long as the load does; what is left is stopped.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
-    let calls = Calls::new(stage, "named timers");
+/// Runs as long as the load does, and stops what is left.
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
+    let ledger = CallbackLedger::new(check, "named timers");
     let timers = NamedTimers::on(engine);
     thread::scope(|scope| {
-        scope.spawn(|| start(stage, &timers, &calls));
-        scope.spawn(|| cancel(stage, &timers, &calls));
+        scope.spawn(|| start(check, &timers, &ledger));
+        scope.spawn(|| cancel(check, &timers, &ledger));
     });
     let stopped = timers.stop() as u64;
-    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
-    let mut tally = calls.close();
+    check.reference.wait_limit().wait_for_all(0, || ledger.outstanding.load(SeqCst));
+    let mut tally = ledger.close();
     if tally.stopped != stopped {
-        let what = format!("named timers: stop said {stopped}, and {} callbacks were told so", tally.stopped);
+        let what = format!(
+            "named timers: `stop` returned {stopped}, and {} callbacks were called with Stopped",
+            tally.stopped
+        );
         tally.complain(Promise::P2, what);
     }
     Findings { tallies: vec![tally], ..Findings::default() }
 }
 
-fn start(stage: &Stage, timers: &NamedTimers, calls: &std::sync::Arc<Calls>) {
-    let mut random = stage.random("named timers", 0);
-    while stage.is_on() {
+fn start(check: &CheckRun, timers: &NamedTimers, ledger: &std::sync::Arc<CallbackLedger>) {
+    let mut random = check.random("named timers", 0);
+    while check.is_under_load() {
         for _ in 0..64 {
             let name = name(random.below(NAMES));
             if random.one_in(16) {
-                // Created, never started: it leaves nothing behind.
+                // A timer that is created and never started leaves nothing behind.
                 drop(timers.create(&name));
                 continue;
             }
             let duration = random.duration(LONGEST);
-            let ticket = calls.ticket(monotonic() + nanos(duration));
-            let started = timers.start(&name, duration, move |outcome| ticket.tell(outcome));
+            let ticket = ledger.ticket(monotonic() + nanos(duration));
+            let started = timers.start(&name, duration, move |outcome| ticket.called(outcome));
             if let Err(error) = started {
-                calls.with(|tally| tally.complain(Promise::P6, format!("named timers: one was refused: {error}")));
+                ledger.with(|tally| tally.complain(Promise::P6, format!("named timers: a timer was refused: {error}")));
             }
         }
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn cancel(stage: &Stage, timers: &NamedTimers, calls: &Calls) {
-    let mut random = stage.random("named timers", 1);
-    while stage.is_on() {
+fn cancel(check: &CheckRun, timers: &NamedTimers, ledger: &CallbackLedger) {
+    let mut random = check.random("named timers", 1);
+    while check.is_under_load() {
         let name = name(random.below(NAMES));
         let most = if random.one_in(2) { usize::MAX } else { random.below(8) as usize };
-        calls.cancelled(timers.cancel_up_to(&name, most));
+        ledger.cancelled(timers.cancel_up_to(&name, most));
         thread::sleep(random.duration(Duration::from_millis(2)));
     }
 }

@@ -1,4 +1,4 @@
-//! How far the check is: a bar on the terminal, and nothing where there is none.
+//! A progress bar, which is hidden if standard error is not a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -7,40 +7,40 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::stage::Stage;
+use super::check_run::CheckRun;
 use crate::clock::{monotonic, nanos};
 
-/// Takes the bar away when it is dropped. The stage must be over by then.
-pub(crate) struct Shown(Option<JoinHandle<()>>);
+/// Removes the bar when it is dropped. The run must be over by then.
+pub(crate) struct ProgressGuard(Option<JoinHandle<()>>);
 
 const STEPS: u64 = 1_000;
 
-/// Moves with time until the stage is over. The check ends when it ends, so the bar waits just before its own end.
-pub(crate) fn show(stage: &Arc<Stage>, wanted: bool) -> Shown {
+/// Shows a bar that moves with time until the run is over. It stops just before its end if the check takes longer.
+pub(crate) fn show(check: &Arc<CheckRun>, wanted: bool) -> ProgressGuard {
     if !wanted || !std::io::stderr().is_terminal() {
-        return Shown(None);
+        return ProgressGuard(None);
     }
     let bar = ProgressBar::new(STEPS);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}  {elapsed}") {
         bar.set_style(style);
     }
-    let stage = Arc::clone(stage);
+    let check = Arc::clone(check);
     let start = monotonic();
-    Shown(Some(thread::spawn(move || {
-        while !stage.is_over() {
-            let passed = STEPS * (monotonic() - start) / nanos(stage.lasts).max(1);
+    ProgressGuard(Some(thread::spawn(move || {
+        while !check.is_over() {
+            let passed = STEPS * (monotonic() - start) / nanos(check.lasts).max(1);
             bar.set_position(passed.min(STEPS - 1));
-            bar.set_message(stage.now_at());
+            bar.set_message(check.phase());
             thread::sleep(Duration::from_millis(50));
         }
         bar.finish_and_clear();
     })))
 }
 
-impl Drop for Shown {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
-            // It has nothing to say.
+            // The thread returns nothing, and a panic of it does not matter.
             let _ = thread.join();
         }
     }

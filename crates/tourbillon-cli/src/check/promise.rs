@@ -1,4 +1,4 @@
-//! The promises, by their ids.
+//! The promises and their ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,18 +50,18 @@ impl Promise {
         }
     }
 
-    /// What `--break` plants.
+    /// Describes the fault that `--break` plants.
     pub(crate) fn fault(self) -> &'static str {
         match self {
-            Promise::P1 => "one timer in a hundred is given less time than the audit was told",
+            Promise::P1 => "one timer in a hundred gets a shorter duration than the audit expects",
             Promise::P2 => "one callback in a hundred reports its outcome twice",
             Promise::P3 => "some timers are given each other's deadlines",
             Promise::P4 => "the driver oversleeps once",
             Promise::P5 => "durations are cut to 32 bits of milliseconds",
-            Promise::P6 => "a panic in a callback ends the thread that drives",
-            Promise::P7 => "one cancelled timer in ten is never given back",
-            Promise::P8 => "whoever asks for the wall clock is given the monotonic one",
-            Promise::P9 => "something makes the driver wake up each millisecond",
+            Promise::P6 => "a panic in a callback ends the driver's thread",
+            Promise::P7 => "one cancelled timer in ten is never released",
+            Promise::P8 => "the engine with the wall clock follows the monotonic one",
+            Promise::P9 => "a timer wakes the driver up each millisecond",
             Promise::P10 => "callbacks are called under the lock that arming takes",
             Promise::P11 => "the executor's own thread drives the timers",
         }

@@ -1,7 +1,7 @@
-//! P10: callbacks, wakers and destructors may do whatever they like, and are not called inside the call that arms.
+//! P10: callbacks, wakers and destructors may call the engine, and none is called inside a call that arms.
 //!
-//! All of them arm, cancel, count and set timers of the same engine from where they are called. Under a lock of the engine's that would
-//! never come back, and the watch that is kept on every part of the check would say so.
+//! All of them arm, cancel, count and set timers of the same engine. If the engine called one of them under a lock, that would
+//! deadlock, and the watchdog of this part would report it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,26 +12,26 @@ use std::time::Duration;
 use tourbillon::{Engine, NamedTimers, Timer};
 
 use super::audit::Findings;
-use super::outside::{Go, build, driven, turn_all};
+use super::check_run::CheckRun;
+use super::engines::{DriverStep, build, driven, turn_all};
 use super::promise::Promise;
-use super::stage::Stage;
 use crate::text::count;
 
-/// What the user's code does, wherever it is called.
-struct Meddler {
+/// What the callbacks, wakers and destructors do.
+struct ReentrantUser {
     engine: Engine,
     timer: Timer,
     named: NamedTimers,
-    /// The fault: a lock that is held while callbacks are called, and taken to arm.
+    /// The planted fault: a lock that is held during callbacks, and taken to arm.
     gate: Option<Arc<Mutex<()>>>,
     called: AtomicU64,
     dropped: AtomicU64,
-    /// Called while this thread was arming.
+    /// Calls that came while this thread was arming.
     inside: AtomicU64,
 }
 
-/// Meddles when it is woken, and when it is dropped.
-struct Bell(Arc<Meddler>);
+/// Calls the engine when it is woken and when it is dropped.
+struct ReentrantWaker(Arc<ReentrantUser>);
 
 thread_local! {
     static IS_ARMING: Cell<bool> = const { Cell::new(false) };
@@ -41,55 +41,55 @@ const EACH: u64 = 300;
 const LONGEST: Duration = Duration::from_millis(20);
 const FAR: Duration = Duration::from_secs(3600);
 
-pub(crate) fn run(stage: &Stage) -> Findings {
-    let meddler = Meddler::new(stage);
-    let mut random = stage.random("reentry", 0);
+pub(crate) fn run(check: &CheckRun) -> Findings {
+    let user = ReentrantUser::new(check);
+    let mut random = check.random("reentry", 0);
     let (mut sleeps, mut timers) = (Vec::new(), Vec::new());
     for _ in 0..EACH {
         let duration = random.duration(LONGEST);
-        let waker = Waker::from(Arc::new(Bell(Arc::clone(&meddler))));
-        let mut sleep = Box::pin(meddler.engine.sleep(duration));
-        let poll = meddler.arming(|| sleep.as_mut().poll(&mut Context::from_waker(&waker)));
+        let waker = Waker::from(Arc::new(ReentrantWaker(Arc::clone(&user))));
+        let mut sleep = Box::pin(user.engine.sleep(duration));
+        let poll = user.arming(|| sleep.as_mut().poll(&mut Context::from_waker(&waker)));
         if poll.is_ready() {
-            meddler.called.fetch_add(1, SeqCst);
+            user.called.fetch_add(1, SeqCst);
         }
         sleeps.push(sleep);
-        let timer = Timer::on(&meddler.engine);
+        let timer = Timer::on(&user.engine);
         timer.expires_after(duration);
-        let [fired, cancelled] = [(); 2].map(|()| Bell(Arc::clone(&meddler)));
-        meddler.arming(|| {
-            timer.on_expiry(move |_| fired.0.meddle());
+        let [fired, cancelled] = [(); 2].map(|()| ReentrantWaker(Arc::clone(&user)));
+        user.arming(|| {
+            timer.on_expiry(move |_| fired.0.call_back());
             timer.on_expiry(move |_| drop(cancelled)).cancel();
         });
         timers.push(timer);
-        let bell = Bell(Arc::clone(&meddler));
-        let started = meddler.arming(|| meddler.named.start("name", duration, move |_| bell.0.meddle()));
+        let waker = ReentrantWaker(Arc::clone(&user));
+        let started = user.arming(|| user.named.start("name", duration, move |_| waker.0.call_back()));
         if started.is_err() {
-            meddler.called.fetch_add(1, SeqCst);
+            user.called.fetch_add(1, SeqCst);
         }
     }
-    let all = stage.reference.patience().wait_for_all(3 * EACH, || meddler.called.load(SeqCst));
+    let all = check.reference.wait_limit().wait_for_all(3 * EACH, || user.called.load(SeqCst));
     drop((sleeps, timers));
-    meddler.report(all)
+    user.report(all)
 }
 
-impl Meddler {
-    fn new(stage: &Stage) -> Arc<Meddler> {
-        let gate = stage.breaks(Promise::P10).then(|| Arc::new(Mutex::new(())));
+impl ReentrantUser {
+    fn new(check: &CheckRun) -> Arc<ReentrantUser> {
+        let gate = check.breaks(Promise::P10).then(|| Arc::new(Mutex::new(())));
         let engine = match gate.clone() {
             None => build(Engine::builder()),
             Some(gate) => driven(Engine::builder(), move |engine| {
                 let _held = gate.lock().unwrap_or_else(PoisonError::into_inner);
                 turn_all(engine);
-                Go::On
+                DriverStep::Continue
             }),
         };
         let (timer, named) = (Timer::on(&engine), NamedTimers::on(&engine));
         let [called, dropped, inside] = [(); 3].map(|()| AtomicU64::new(0));
-        Arc::new(Meddler { engine, timer, named, gate, called, dropped, inside })
+        Arc::new(ReentrantUser { engine, timer, named, gate, called, dropped, inside })
     }
 
-    /// Arms something: nothing of the user's is to be called in it.
+    /// Arms a timer, and marks that no user code may be called meanwhile.
     fn arming<T>(&self, arm: impl FnOnce() -> T) -> T {
         let _held = self.gate.as_ref().map(|gate| gate.lock().unwrap_or_else(PoisonError::into_inner));
         let before = IS_ARMING.replace(true);
@@ -99,14 +99,14 @@ impl Meddler {
     }
 
     /// Called as a callback or a waker.
-    fn meddle(&self) {
+    fn call_back(&self) {
         self.called.fetch_add(1, SeqCst);
         self.inside.fetch_add(u64::from(IS_ARMING.get()), SeqCst);
-        self.touch_all();
+        self.use_engine();
     }
 
-    /// Arms, sets, starts, counts and cancels.
-    fn touch_all(&self) {
+    /// Arms, sets, starts, counts and cancels timers.
+    fn use_engine(&self) {
         let mut sleep = Box::pin(self.engine.sleep(FAR));
         let _ = self.arming(|| sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         self.timer.expires_after(FAR);
@@ -124,7 +124,7 @@ impl Meddler {
         findings.expect(all, Promise::P10, || format!("only {} of {} were called", count(called), count(3 * EACH)));
         findings.expect(inside == 0, Promise::P10, || format!("{} were called inside a call that arms", count(inside)));
         let what = format!(
-            "{} callbacks and wakers and {} destructors armed, cancelled and counted from inside, none stuck",
+            "{} callbacks and wakers and {} destructors armed, cancelled and counted timers, none stuck",
             count(called),
             count(dropped)
         );
@@ -134,15 +134,15 @@ impl Meddler {
     }
 }
 
-impl Wake for Bell {
+impl Wake for ReentrantWaker {
     fn wake(self: Arc<Self>) {
-        self.0.meddle();
+        self.0.call_back();
     }
 }
 
-impl Drop for Bell {
+impl Drop for ReentrantWaker {
     fn drop(&mut self) {
         self.0.dropped.fetch_add(1, SeqCst);
-        self.0.touch_all();
+        self.0.use_engine();
     }
 }

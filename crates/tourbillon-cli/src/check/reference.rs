@@ -1,11 +1,11 @@
-//! The reference: a thread that sleeps two milliseconds in the kernel, again and again, and writes down when it woke up.
+//! The reference: a thread that sleeps two milliseconds in the kernel, again and again, and records when it wakes up.
 //!
-//! Nobody can promise when a thread runs on a machine that has other things to do. So lateness is never judged by the clock alone. Nothing
-//! counts as *stalled* unless it was overdue for a second, and the reference slept and woke up two hundred times meanwhile: then the
-//! machine was there and the timer was not. If the machine itself was stopped or throttled, the reference was, too, and nothing is
-//! concluded. (That a driver had too much to do is told apart in `overdue.rs`.)
+//! On a machine with other work, no program can promise when a thread runs. So lateness is never judged by the clock alone. A
+//! timer counts as *stalled* only if it was overdue for a second, and the reference woke up two hundred times meanwhile: then the
+//! machine ran and the timer did not fire. If the machine itself was stopped or throttled, so was the reference, and nothing is
+//! concluded. (`stall_detector.rs` excludes drivers that were overloaded.)
 //!
-//! What the reference sees is also the floor below which no timer's lateness can be on this machine.
+//! The reference also measures the least lateness that a timer can have on this machine.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,42 +17,42 @@ use hdrhistogram::Histogram;
 
 use super::tally::histogram;
 use crate::clock::monotonic;
-use crate::nap::{be_exact, oversleep};
+use crate::kernel_sleep::{disable_timer_slack, oversleep};
 
-/// Sleeps as long as it lives.
+/// The reference thread, which runs until this is dropped.
 pub(crate) struct Reference {
-    log: Arc<Log>,
+    log: Arc<ReferenceLog>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Log {
-    seen: Mutex<Seen>,
+struct ReferenceLog {
+    wake_ups: Mutex<WakeUps>,
     is_over: AtomicBool,
 }
 
-struct Seen {
+struct WakeUps {
     /// When it woke up, the last hundred thousand times.
-    woke: VecDeque<u64>,
+    times: VecDeque<u64>,
     oversleep: Histogram<u64>,
 }
 
-/// Waits for something that should have happened already, as long as is fair.
-pub(crate) struct Patience<'a> {
+/// Waits for an overdue event, until its absence counts as a stall.
+pub(crate) struct WaitLimit<'a> {
     reference: &'a Reference,
     since: u64,
 }
 
-/// Overdue for less than this is late, and measured. It is no stall.
-pub(crate) const GROSS: u64 = 1_000_000_000;
-/// So often must the reference have woken up meanwhile.
-const WITNESSES: usize = 200;
+/// An event that is overdue for less than this is late, but not stalled.
+pub(crate) const STALL: u64 = 1_000_000_000;
+/// How often the reference must have woken up meanwhile.
+const MIN_WAKE_UPS: usize = 200;
 const PERIOD: u64 = 2_000_000;
 const KEPT: usize = 100_000;
 
 impl Reference {
     pub(crate) fn start() -> Reference {
-        let seen = Seen { woke: VecDeque::with_capacity(KEPT), oversleep: histogram() };
-        let log = Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(false) });
+        let wake_ups = WakeUps { times: VecDeque::with_capacity(KEPT), oversleep: histogram() };
+        let log = Arc::new(ReferenceLog { wake_ups: Mutex::new(wake_ups), is_over: AtomicBool::new(false) });
         let thread = thread::Builder::new().name("reference".into()).spawn({
             let log = Arc::clone(&log);
             move || sleep_and_wake(&log)
@@ -60,32 +60,35 @@ impl Reference {
         Reference { log, thread: thread.ok() }
     }
 
-    /// Whether something that was to happen at `due` and happened at `seen` was stalled.
-    pub(crate) fn is_stall(&self, due: u64, seen: u64) -> bool {
-        seen.saturating_sub(due) >= GROSS && self.witnesses(due, seen) >= WITNESSES
+    /// Returns whether an event that was due at `due` and happened at `happened` was stalled.
+    pub(crate) fn is_stall(&self, due: u64, happened: u64) -> bool {
+        happened.saturating_sub(due) >= STALL && self.wake_ups_between(due, happened) >= MIN_WAKE_UPS
     }
 
-    /// How long it overslept.
+    /// Returns by how much the reference overslept.
     pub(crate) fn oversleep(&self) -> Histogram<u64> {
         self.log.lock().oversleep.clone()
     }
 
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience { reference: self, since: monotonic() }
+    pub(crate) fn wait_limit(&self) -> WaitLimit<'_> {
+        WaitLimit { reference: self, since: monotonic() }
     }
 
-    /// One that has been running already.
+    /// Returns a reference that woke up at these times.
     #[cfg(test)]
-    pub(crate) fn that_woke_at(woke: impl Iterator<Item = u64>) -> Reference {
-        let seen = Seen { woke: woke.collect(), oversleep: histogram() };
-        Reference { log: Arc::new(Log { seen: Mutex::new(seen), is_over: AtomicBool::new(true) }), thread: None }
+    pub(crate) fn that_woke_at(times: impl Iterator<Item = u64>) -> Reference {
+        let wake_ups = WakeUps { times: times.collect(), oversleep: histogram() };
+        Reference {
+            log: Arc::new(ReferenceLog { wake_ups: Mutex::new(wake_ups), is_over: AtomicBool::new(true) }),
+            thread: None,
+        }
     }
 
-    /// How often it woke up between two moments.
-    fn witnesses(&self, from: u64, to: u64) -> usize {
-        let seen = self.log.lock();
-        let first = seen.woke.partition_point(|woke| *woke < from);
-        seen.woke.partition_point(|woke| *woke < to) - first
+    /// Returns how often the reference woke up between two readings.
+    fn wake_ups_between(&self, from: u64, to: u64) -> usize {
+        let wake_ups = self.log.lock();
+        let first = wake_ups.times.partition_point(|time| *time < from);
+        wake_ups.times.partition_point(|time| *time < to) - first
     }
 }
 
@@ -98,17 +101,18 @@ impl Drop for Reference {
     }
 }
 
-impl Patience<'_> {
+impl WaitLimit<'_> {
     pub(crate) fn is_over(&self) -> bool {
         self.reference.is_stall(self.since, monotonic())
     }
 
-    /// Whether something comes to be while there is patience. It is looked at each millisecond.
+    /// Waits until a condition holds, and returns whether it did within the limit. It is checked each millisecond.
     pub(crate) fn wait_for(self, mut it: impl FnMut() -> bool) -> bool {
         self.wait_for_all(1, || u64::from(it()))
     }
 
-    /// Whether a count gets to `all`. Whenever it comes closer there is new patience: what takes long is not stuck.
+    /// Waits until a count reaches `all`, and returns whether it did. Any change of the count renews the limit: slow progress is
+    /// not a stall.
     pub(crate) fn wait_for_all(mut self, all: u64, mut count: impl FnMut() -> u64) -> bool {
         let mut last = count();
         loop {
@@ -126,23 +130,23 @@ impl Patience<'_> {
     }
 }
 
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReferenceLog {
+    fn lock(&self) -> MutexGuard<'_, WakeUps> {
+        self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn sleep_and_wake(log: &Log) {
-    be_exact();
+fn sleep_and_wake(log: &ReferenceLog) {
+    disable_timer_slack();
     while !log.is_over.load(Ordering::Relaxed) {
         let late = oversleep(PERIOD);
-        let woke = monotonic();
-        let mut seen = log.lock();
-        seen.oversleep.saturating_record(late);
-        if seen.woke.len() == KEPT {
-            seen.woke.pop_front();
+        let woke_at = monotonic();
+        let mut wake_ups = log.lock();
+        wake_ups.oversleep.saturating_record(late);
+        if wake_ups.times.len() == KEPT {
+            wake_ups.times.pop_front();
         }
-        seen.woke.push_back(woke);
+        wake_ups.times.push_back(woke_at);
     }
 }
 
@@ -157,6 +161,6 @@ mod tests {
         assert!(steady.is_stall(second, 2 * second));
         assert!(!steady.is_stall(second, 2 * second - 1), "less than a second");
         let stopped = Reference::that_woke_at((0..500).map(|n| n * PERIOD).chain([9 * second]));
-        assert!(!stopped.is_stall(second, 9 * second), "nobody ran");
+        assert!(!stopped.is_stall(second, 9 * second), "no thread ran");
     }
 }

@@ -1,30 +1,30 @@
-//! What is printed at the end: a table for people, or one JSON object for programs.
+//! The report: a table for people, or one JSON object for programs.
 
 use hdrhistogram::Histogram;
 
-use super::audit::{Audit, Row};
-use super::draw;
-use super::stage::Stage;
+use super::audit::{Audit, PromiseRow};
+use super::check_run::CheckRun;
+use super::histogram_text;
 use super::tally::Tally;
 use crate::args::CheckOptions;
 use crate::json::Json;
 use crate::machine::Usage;
 use crate::text::{Paint, bytes, count, duration, many};
 
-pub(crate) struct Report<'a> {
+pub(crate) struct CheckReport<'a> {
     pub(crate) audit: &'a Audit,
-    pub(crate) stage: &'a Stage,
+    pub(crate) check: &'a CheckRun,
     pub(crate) options: &'a CheckOptions,
     pub(crate) used: Usage,
 }
 
-/// So many complaints of a promise are printed; all of them are counted.
+/// Most complaints of a promise that are printed; all of them are counted.
 const SHOWN: usize = 4;
 
-impl Report<'_> {
+impl CheckReport<'_> {
     pub(crate) fn print(&self) {
         let text = if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) };
-        // Whoever has closed the pipe does not want to read it.
+        // An error means that the reader has closed the pipe.
         use std::io::Write;
         let _ = writeln!(std::io::stdout(), "{text}");
     }
@@ -41,7 +41,7 @@ impl Report<'_> {
         lines.join("\n")
     }
 
-    /// The ledger of each surface.
+    /// Formats the tally of each surface.
     fn surfaces(&self, paint: Paint) -> Vec<String> {
         let head = format!("{:28}{:>13}{:>13}{:>13}{:>11}", "surface", "armed", "fired", "cancelled", "stopped");
         let line = |tally: &Tally| {
@@ -60,18 +60,19 @@ impl Report<'_> {
         let total = self.audit.total();
         let mut lines =
             vec![paint.strong("lateness under load (adaptive slack), from the deadline to the call of the waker")];
-        lines.extend(draw::lines(&total.lateness, paint));
-        lines.push(format!("  {}", draw::quantiles(&total.lateness)));
-        lines.push(format!("alone, exact: {}", draw::quantiles(&self.audit.quiet)));
-        let floor = self.stage.reference.oversleep();
-        lines.push(format!("a thread that just sleeps, meanwhile: {}", draw::quantiles(&floor)));
+        lines.extend(histogram_text::lines(&total.lateness, paint));
+        lines.push(format!("  {}", histogram_text::quantiles(&total.lateness)));
+        lines.push(format!("without load, exact: {}", histogram_text::quantiles(&self.audit.quiet)));
+        let floor = self.check.reference.oversleep();
+        lines
+            .push(format!("a thread that only sleeps in the kernel, meanwhile: {}", histogram_text::quantiles(&floor)));
         lines.push(String::new());
         lines
     }
 
     fn footer(&self, paint: Paint) -> Vec<String> {
         let used = &self.used;
-        let threads = many(self.stage.threads as u64, "thread");
+        let threads = many(self.check.threads as u64, "thread");
         let mut lines = vec![
             format!("back ends: {}   clocks: {}", list(&self.audit.backends), list(&self.audit.clocks)),
             format!(
@@ -79,56 +80,56 @@ impl Report<'_> {
                 duration(used.cpu),
                 duration(used.wall),
                 bytes(used.memory),
-                many(self.stage.timers as u64, "timer"),
-                self.stage.seed
+                many(self.check.timers as u64, "timer"),
+                self.check.seed
             ),
         ];
         lines.extend(self.audit.skipped.iter().map(|what| paint.faint(&format!("not checked: {what}"))));
-        if let Some(promise) = self.stage.broken() {
+        if let Some(promise) = self.check.broken() {
             lines.push(format!("planted with --break {promise}: {}", promise.fault()));
         }
         if self.audit.is_kept() {
             lines.push(paint.good("All promises kept."));
         } else {
             lines.push(paint.bad("A promise is broken."));
-            lines.push(format!("The same plan again: {}", self.command()));
+            lines.push(format!("To repeat the plan: {}", self.command()));
             lines.push(
-                "(The seed decides what is armed, when and by which thread; when threads run is up to the machine.)"
+                "(The seed decides what is armed, when and by which thread; the machine decides when threads run.)"
                     .into(),
             );
         }
         lines
     }
 
-    /// What to type to have the same plan again.
+    /// Returns the command that repeats the plan.
     fn command(&self) -> String {
-        let stage = self.stage;
-        let broken = stage.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
-        let millis = stage.lasts.as_millis();
+        let check = self.check;
+        let broken = check.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
+        let millis = check.lasts.as_millis();
         format!(
             "tourbillon check --seed {} --for {millis}ms --timers {} --threads {}{broken}",
-            stage.seed, stage.timers, stage.threads
+            check.seed, check.timers, check.threads
         )
     }
 
     fn json(&self) -> Json {
-        let (audit, stage, used) = (self.audit, self.stage, &self.used);
+        let (audit, check, used) = (self.audit, self.check, &self.used);
         let total = audit.total();
         Json::Object(vec![
             ("command", "check".into()),
             ("kept", audit.is_kept().into()),
-            ("seed", stage.seed.into()),
+            ("seed", check.seed.into()),
             ("repeat", self.command().into()),
-            ("planted", stage.broken().map(|promise| promise.to_string()).into()),
-            ("timers", stage.timers.into()),
-            ("threads", stage.threads.into()),
+            ("planted", check.broken().map(|promise| promise.to_string()).into()),
+            ("timers", check.timers.into()),
+            ("threads", check.threads.into()),
             ("promises", audit.rows().iter().map(row_json).collect()),
             ("surfaces", audit.surfaces.iter().map(tally_json).collect()),
             ("fires_checked", total.checked.into()),
             ("early", total.early.into()),
             ("lateness_under_load", histogram_json(&total.lateness)),
             ("lateness_alone", histogram_json(&audit.quiet)),
-            ("sleeping_thread", histogram_json(&stage.reference.oversleep())),
+            ("sleeping_thread", histogram_json(&check.reference.oversleep())),
             ("backends", audit.backends.iter().map(String::as_str).collect()),
             ("clocks", audit.clocks.iter().map(String::as_str).collect()),
             ("not_checked", audit.skipped.iter().map(String::as_str).collect()),
@@ -139,7 +140,7 @@ impl Report<'_> {
     }
 }
 
-fn row_lines(row: &Row, paint: Paint) -> Vec<String> {
+fn row_lines(row: &PromiseRow, paint: Paint) -> Vec<String> {
     let head = format!("{:4} {:21}", row.promise.to_string(), row.promise.title());
     if row.broken.is_empty() {
         let (verdict, counted) = match row.counted.is_empty() {
@@ -158,7 +159,7 @@ fn row_lines(row: &Row, paint: Paint) -> Vec<String> {
     lines
 }
 
-fn row_json(row: &Row) -> Json {
+fn row_json(row: &PromiseRow) -> Json {
     Json::Object(vec![
         ("id", row.promise.to_string().into()),
         ("title", row.promise.title().into()),
@@ -183,15 +184,16 @@ fn tally_json(tally: &Tally) -> Json {
 
 fn histogram_json(histogram: &Histogram<u64>) -> Json {
     let at = |quantile| Json::from(histogram.value_at_quantile(quantile));
-    let bucket =
-        |bucket: &draw::Bucket| Json::Object(vec![("below_ns", bucket.up_to.into()), ("count", bucket.count.into())]);
+    let bucket = |bucket: &histogram_text::HistogramBucket| {
+        Json::Object(vec![("below_ns", bucket.up_to.into()), ("count", bucket.count.into())])
+    };
     Json::Object(vec![
         ("count", histogram.len().into()),
         ("p50_ns", at(0.5)),
         ("p99_ns", at(0.99)),
         ("p99_9_ns", at(0.999)),
         ("max_ns", histogram.max().into()),
-        ("buckets", draw::buckets(histogram).iter().map(bucket).collect()),
+        ("buckets", histogram_text::buckets(histogram).iter().map(bucket).collect()),
     ])
 }
 

@@ -1,5 +1,5 @@
-//! The surface `sleep`: threads that keep many pending each ([`sleeper`](super::sleeper)), on one engine, whose own counts are compared with
-//! theirs at the end.
+//! The surface `sleep`: threads with many pending sleeps each ([`sleep_thread`](super::sleep_thread)) on one engine, whose own
+//! counts are compared with theirs at the end.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -8,49 +8,49 @@ use std::thread;
 use tourbillon::Engine;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::sleeper::Sleeper;
-use super::stage::Stage;
+use super::sleep_thread::SleepThread;
 use super::tally::Tally;
-use crate::clock::Source;
+use crate::clock::KernelClock;
 use crate::text::count;
 
-/// What is to be done on one engine.
-pub(crate) struct Plan {
+/// The work on one engine.
+pub(crate) struct SleepPlan {
     pub(crate) surface: &'static str,
     pub(crate) engine: Engine,
     /// The clock that it follows.
-    pub(crate) source: Source,
+    pub(crate) clock: KernelClock,
     pub(crate) threads: usize,
     pub(crate) timers: usize,
     pub(crate) slacks: Slacks,
-    /// Deadlines are moved, too. Then the engine may have armed a timer anew that had fired just before, so that its own count can
-    /// be higher than ours.
+    /// Whether deadlines are moved. Then the engine may have armed a timer again that had just fired, so its count can be higher
+    /// than ours.
     pub(crate) moves: bool,
 }
 
-/// How late the timers of an engine may be on purpose.
+/// The slacks of an engine's timers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slacks {
-    /// The default.
+    /// The default only.
     Adaptive,
     /// Some of each kind.
     Mixed,
 }
 
-/// Runs as long as the load does, and shuts the engine down at the end.
-pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
+/// Runs as long as the load does, and then shuts the engine down.
+pub(crate) fn run(check: &CheckRun, plan: &SleepPlan) -> Findings {
     let meeting = Barrier::new(plan.threads);
     let (mut outboxes, mut inboxes): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
-    // Each gives to the next.
+    // Each thread hands its sleeps to the next.
     outboxes.rotate_left(1);
     let done: Vec<(Tally, u64)> = thread::scope(|scope| {
         let start = |(thread, (inbox, neighbour))| {
             let meeting = &meeting;
-            scope.spawn(move || Sleeper::new(stage, plan, thread, inbox, neighbour).run(meeting))
+            scope.spawn(move || SleepThread::new(check, plan, thread, inbox, neighbour).run(meeting))
         };
         let threads: Vec<_> = inboxes.drain(..).zip(outboxes.drain(..)).enumerate().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a sleeper does not panic")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a sleep thread does not panic")).collect()
     });
     let mut total = Tally::new(plan.surface);
     let moves = done.iter().map(|(_, moves)| moves).sum();
@@ -60,8 +60,8 @@ pub(crate) fn run(stage: &Stage, plan: &Plan) -> Findings {
     Findings { tallies: vec![total], ..Findings::default() }
 }
 
-/// The engine's own counts must be ours.
-fn compare(total: &mut Tally, plan: &Plan, moves: u64) {
+/// Compares the engine's own counts with ours.
+fn compare(total: &mut Tally, plan: &SleepPlan, moves: u64) {
     let stats = plan.engine.stats();
     let ended = stats.fired + stats.cancelled + stats.stopped;
     let most = if plan.moves { total.armed + moves } else { total.armed };
@@ -78,23 +78,26 @@ fn compare(total: &mut Tally, plan: &Plan, moves: u64) {
             count(moves)
         );
         let ours = total.equation();
-        total.complain(Promise::P2, format!("{}: the engine says {engine}; we saw {ours}", plan.surface));
+        total.complain(
+            Promise::P2,
+            format!("{}: the engine counted {engine}; the threads counted {ours}", plan.surface),
+        );
     }
 }
 
-/// A share of the timers for an engine that is not the main one.
-pub(crate) fn few(timers: usize) -> usize {
+/// Returns the number of timers for an engine that is not the main one.
+pub(crate) fn small_engine_timers(timers: usize) -> usize {
     (timers / 100).clamp(1, 2_000)
 }
 
-/// The plan of the main engine, in as many threads as were asked for.
-pub(crate) fn main_plan(stage: &Stage, engine: Engine) -> Plan {
-    Plan {
+/// Returns the plan of the main engine.
+pub(crate) fn main_plan(check: &CheckRun, engine: Engine) -> SleepPlan {
+    SleepPlan {
         surface: "sleeps",
         engine,
-        source: Source::Monotonic,
-        threads: stage.threads,
-        timers: stage.timers,
+        clock: KernelClock::Monotonic,
+        threads: check.threads,
+        timers: check.timers,
         slacks: Slacks::Adaptive,
         moves: true,
     }

@@ -1,4 +1,4 @@
-//! What one thread counted of one surface. Threads share nothing while they count; tallies are added up at the end.
+//! The counts of one surface on one thread. Threads share nothing while they count; tallies are added up at the end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::promise::Promise;
 use crate::clock::nanos;
 use crate::text;
 
-/// The ledger of a surface: every timer that was armed, and how it ended.
+/// The counts of a surface: every timer that was armed, and how it ended.
 #[derive(Clone)]
 pub(crate) struct Tally {
     pub(crate) surface: String,
@@ -17,22 +17,22 @@ pub(crate) struct Tally {
     pub(crate) fired: u64,
     pub(crate) cancelled: u64,
     pub(crate) stopped: u64,
-    /// Completions that were compared with the independent clock, and those of them that came too soon.
+    /// Completions that were compared with the independent clock, and those of them that were early.
     pub(crate) checked: u64,
     pub(crate) early: u64,
-    /// From the deadline to the call of the waker, of timers with adaptive slack.
+    /// From the deadline to the call of the waker, for timers with adaptive slack.
     pub(crate) lateness: Histogram<u64>,
     pub(crate) complaints: Vec<Complaint>,
 }
 
-/// A promise that was broken, and how.
+/// A broken promise, and how it was broken.
 #[derive(Clone)]
 pub(crate) struct Complaint {
     pub(crate) promise: Promise,
     pub(crate) what: String,
 }
 
-/// So many complaints of a surface are kept word for word.
+/// Most complaints of a surface that are kept.
 const KEPT: usize = 8;
 
 impl Tally {
@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// A completion that must not come before `due` was seen at `seen`, by the clock that the timer follows.
+    /// Checks a completion at `seen` that must not come before `due`, by the clock that the timer follows.
     #[inline]
     pub(crate) fn check(&mut self, due: u64, seen: u64) {
         self.checked += 1;
@@ -69,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// A timer that was to fire at `due` at the latest did so only at `seen`, and its driver is to blame.
+    /// Adds a complaint about a timer that should have fired by `due` and fired at `seen` because of its driver.
     #[cold]
     pub(crate) fn stalled(&mut self, due: u64, seen: u64) {
         let by = text::time(seen.saturating_sub(due));
@@ -82,14 +82,14 @@ impl Tally {
         }
     }
 
-    /// Complains unless every timer that was armed has ended in one way.
+    /// Adds a complaint unless every armed timer has ended in one way.
     pub(crate) fn balance(&mut self) {
         if self.armed != self.fired + self.cancelled + self.stopped {
             self.complain(Promise::P2, format!("{}: {}", self.surface, self.equation()));
         }
     }
 
-    /// "3 armed = 1 fired + 1 cancelled + 1 stopped", or with another sign.
+    /// Formats the counts: `3 armed = 1 fired + 1 cancelled + 1 stopped`, or `is not` instead of `=`.
     pub(crate) fn equation(&self) -> String {
         let sign = if self.armed == self.fired + self.cancelled + self.stopped { "=" } else { "is not" };
         let [armed, fired, cancelled, stopped] =
@@ -97,7 +97,7 @@ impl Tally {
         format!("{armed} armed {sign} {fired} fired + {cancelled} cancelled + {stopped} stopped")
     }
 
-    /// Adds what was counted of the same surface elsewhere.
+    /// Adds the counts of the same surface from another thread.
     pub(crate) fn add(&mut self, other: &Tally) {
         self.armed += other.armed;
         self.fired += other.fired;
@@ -105,13 +105,13 @@ impl Tally {
         self.stopped += other.stopped;
         self.checked += other.checked;
         self.early += other.early;
-        // Both are made by `histogram`, and so have the same range.
+        // Both histograms come from `histogram`, so their ranges are equal.
         let _ = self.lateness.add(&other.lateness);
         self.complaints.extend(other.complaints.iter().cloned());
     }
 }
 
-/// From a nanosecond to ten minutes, to two digits.
+/// Returns a histogram from a nanosecond to ten minutes, with two digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, nanos(Duration::from_secs(600)), 2).expect("the bounds are in order")
 }

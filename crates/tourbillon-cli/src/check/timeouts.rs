@@ -1,4 +1,4 @@
-//! The surfaces `timeout`, `Deadline` and `interval`: tasks that wait for what never comes, or comes first.
+//! The surfaces `timeout`, `Deadline` and `interval`: tasks that wait for a future that is never ready, or ready first.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -10,32 +10,32 @@ use tourbillon::{Engine, Outcome};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
-use super::stage::Stage;
+use super::check_run::CheckRun;
+use super::local_executor::{LocalTask, run_tasks};
 use super::tally::Tally;
-use super::tasks::{Task, run_all};
 use crate::clock::{monotonic, nanos};
 
-/// Tasks of each of the three.
+/// Number of tasks of each surface.
 const TASKS: usize = 16;
 const LONGEST: Duration = Duration::from_millis(20);
-/// Longer than a run: it is cancelled.
+/// Longer than a run, so that the timer is cancelled.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 const MISSED: [MissedTickBehavior; 3] =
     [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip];
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
     let [timeouts, deadlines, intervals] =
         ["timeouts", "deadline scopes", "intervals"].map(|surface| RefCell::new(Tally::new(surface)));
-    let mut tasks: Vec<Task<'_>> = Vec::new();
+    let mut tasks: Vec<LocalTask<'_>> = Vec::new();
     for task in 0..TASKS {
-        let random = |surface| stage.random(surface, task);
-        tasks.push(Box::pin(with_timeouts(stage, &timeouts, random("timeouts"))));
-        tasks.push(Box::pin(with_deadlines(stage, &deadlines, random("deadlines"))));
-        tasks.push(Box::pin(with_intervals(stage, &intervals, random("intervals"), MISSED[task % MISSED.len()])));
+        let random = |surface| check.random(surface, task);
+        tasks.push(Box::pin(with_timeouts(check, &timeouts, random("timeouts"))));
+        tasks.push(Box::pin(with_deadlines(check, &deadlines, random("deadlines"))));
+        tasks.push(Box::pin(with_intervals(check, &intervals, random("intervals"), MISSED[task % MISSED.len()])));
     }
-    run_all(tasks);
+    run_tasks(tasks);
     let tallies = [timeouts, deadlines, intervals].map(RefCell::into_inner);
     Findings { tallies: tallies.into_iter().map(balanced).collect(), ..Findings::default() }
 }
@@ -45,8 +45,8 @@ fn balanced(mut tally: Tally) -> Tally {
     tally
 }
 
-async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
-    while stage.is_on() {
+async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let before = monotonic();
         match random.below(5) {
@@ -55,7 +55,7 @@ async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random
                 fired(tally, before + nanos(duration));
             }
             1 => {
-                // What comes first: the timeout is cancelled.
+                // The sleep ends first, which cancels the timeout.
                 if timeout(FAR, sleep(duration)).await.is_ok() {
                     fired(tally, before + nanos(duration));
                     ended(tally, Outcome::Cancelled);
@@ -75,7 +75,7 @@ async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random
                 fired(tally, before + nanos(duration));
             }
             _ => {
-                // Dropped before its time.
+                // The timeout is dropped before its deadline.
                 if try_timeout(FAR, sleep(duration)).is_ok() {
                     ended(tally, Outcome::Cancelled);
                 }
@@ -84,29 +84,29 @@ async fn with_timeouts(stage: &Stage, tally: &RefCell<Tally>, mut random: Random
     }
 }
 
-async fn with_deadlines(stage: &Stage, tally: &RefCell<Tally>, mut random: Random) {
-    while stage.is_on() {
+async fn with_deadlines(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+    while check.is_under_load() {
         let [outer, inner] = [(); 2].map(|()| random.duration(LONGEST));
         let before = monotonic();
-        // The inner one never outlives the outer one, whatever it asks for.
+        // The inner scope never outlives the outer one, whatever its duration.
         let nested = async { Deadline::after(inner).scope(pending::<()>()).await };
         let _ = Deadline::after(outer).scope(nested).await;
         fired(tally, before + nanos(outer.min(inner)));
     }
 }
 
-async fn with_intervals(stage: &Stage, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
-    while stage.is_on() {
+async fn with_intervals(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
+    while check.is_under_load() {
         let period = random.duration(LONGEST) + Duration::from_micros(100);
         let before = monotonic();
         let mut interval = interval(period);
         interval.set_missed_tick_behavior(missed);
-        // The n-th tick is not before n periods have passed, whatever was missed.
+        // The n-th tick comes no earlier than n periods after the start, whatever was missed.
         for tick in 0..8 {
             interval.tick().await;
             fired(tally, before + tick * nanos(period));
         }
-        // One more is waited for by nobody.
+        // No task waits for the next tick.
         interval.reset_after(FAR);
     }
 }

@@ -1,4 +1,5 @@
-//! The surface `Timer`: waits with callbacks, on timers that several threads share; some are set anew, some cancelled, while they expire.
+//! The surface `Timer`: waits with callbacks on timers that several threads share. Some are set again or cancelled while they
+//! expire.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -9,62 +10,62 @@ use tourbillon::{Engine, Timer};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
-use super::calls::Calls;
-use super::stage::Stage;
+use super::callback_ledger::CallbackLedger;
+use super::check_run::CheckRun;
 use crate::clock::{monotonic, nanos};
 
-/// Timers that are shared, each with some waits.
+/// Number of shared timers, and most new waits of each per round.
 const TIMERS: usize = 32;
 const WAITS: u64 = 8;
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// Runs as long as the load does, on an engine of its own that it shuts down.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
-    let calls = Calls::new(stage, "timers");
+/// Runs as long as the load does, on an engine of its own, which it shuts down.
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
+    let ledger = CallbackLedger::new(check, "timers");
     let timers: Vec<Timer> = (0..TIMERS).map(|_| Timer::on(engine)).collect();
     thread::scope(|scope| {
-        scope.spawn(|| set(stage, &timers, &calls));
-        scope.spawn(|| cancel(stage, &timers, &calls));
+        scope.spawn(|| set(check, &timers, &ledger));
+        scope.spawn(|| cancel(check, &timers, &ledger));
     });
-    // What is left ends as stopped.
+    // The shutdown stops what is left.
     engine.shutdown();
-    stage.reference.patience().wait_for_all(0, || calls.outstanding.load(SeqCst));
-    Findings { tallies: vec![calls.close()], ..Findings::default() }
+    check.reference.wait_limit().wait_for_all(0, || ledger.outstanding.load(SeqCst));
+    Findings { tallies: vec![ledger.close()], ..Findings::default() }
 }
 
-/// Sets expiries and begins waits. Only this thread sets them, so it knows what each wait waits for.
-fn set(stage: &Stage, timers: &[Timer], calls: &Arc<Calls>) {
-    let mut random = stage.random("timers", 0);
-    while stage.is_on() {
+/// Sets expiries and begins waits. Only this thread sets them, so it knows the deadline of each wait.
+fn set(check: &CheckRun, timers: &[Timer], ledger: &Arc<CallbackLedger>) {
+    let mut random = check.random("timers", 0);
+    while check.is_under_load() {
         for timer in timers {
             let duration = random.duration(LONGEST);
             let due = monotonic() + nanos(duration);
-            // Those that were pending are cancelled by that.
-            calls.cancelled(timer.expires_after(duration));
+            // Setting the timer cancels its pending waits.
+            ledger.cancelled(timer.expires_after(duration));
             for _ in 0..random.below(WAITS) {
-                begin(timer, calls, due, &mut random);
+                begin(timer, ledger, due, &mut random);
             }
         }
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn begin(timer: &Timer, calls: &Arc<Calls>, due: u64, random: &mut Random) {
-    let ticket = calls.ticket(due);
-    let wait = timer.on_expiry(move |outcome| ticket.tell(outcome));
+fn begin(timer: &Timer, ledger: &Arc<CallbackLedger>, due: u64, random: &mut Random) {
+    let ticket = ledger.ticket(due);
+    let wait = timer.on_expiry(move |outcome| ticket.called(outcome));
     if random.one_in(8) && wait.cancel() {
-        calls.cancelled(1);
+        ledger.cancelled(1);
     }
 }
 
-/// Cancels at any time.
-fn cancel(stage: &Stage, timers: &[Timer], calls: &Calls) {
-    let mut random = stage.random("timers", 1);
-    while stage.is_on() {
+/// Cancels waits at random times.
+fn cancel(check: &CheckRun, timers: &[Timer], ledger: &CallbackLedger) {
+    let mut random = check.random("timers", 1);
+    while check.is_under_load() {
         let timer = &timers[random.below(TIMERS as u64) as usize];
         match random.below(4) {
-            0 => calls.cancelled(timer.cancel()),
-            _ => calls.cancelled(usize::from(timer.cancel_one())),
+            0 => ledger.cancelled(timer.cancel()),
+            _ => ledger.cancelled(usize::from(timer.cancel_one())),
         }
         thread::sleep(random.duration(Duration::from_micros(500)));
     }

@@ -1,4 +1,5 @@
-//! Waits for a `Timer` or a named timer, as a future and with the thread blocked. Whoever cancels one knows what it is told.
+//! Waits for a `Timer` or a named timer, as futures and on a blocked thread. The thread that cancels a wait knows its expected
+//! outcome.
 
 use std::cell::RefCell;
 use std::thread;
@@ -8,30 +9,30 @@ use tourbillon::{Engine, NamedTimers, Outcome, Timer};
 use tourbillon_tools::Random;
 
 use super::audit::Findings;
+use super::check_run::CheckRun;
+use super::local_executor::{LocalTask, run_tasks};
 use super::promise::Promise;
-use super::stage::Stage;
 use super::tally::Tally;
-use super::tasks::{Task, run_all};
 use crate::clock::{monotonic, nanos};
 
 const TASKS: usize = 16;
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// Runs as long as the load does.
-pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
+pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let blocking = thread::scope(|scope| {
-        let blocking = scope.spawn(|| blocked(stage, engine));
+        let blocking = scope.spawn(|| blocked(check, engine));
         let tally = RefCell::new(Tally::new("waits"));
         let named = NamedTimers::on(engine);
-        let mut tasks: Vec<Task<'_>> = Vec::new();
+        let mut tasks: Vec<LocalTask<'_>> = Vec::new();
         for task in 0..TASKS {
-            tasks.push(Box::pin(for_timers(stage, engine, &tally, stage.random("waits", task))));
-            tasks.push(Box::pin(for_named(stage, &named, &tally, stage.random("named waits", task))));
+            tasks.push(Box::pin(for_timers(check, engine, &tally, check.random("waits", task))));
+            tasks.push(Box::pin(for_named(check, &named, &tally, check.random("named waits", task))));
         }
-        run_all(tasks);
-        // Nothing is left under any name.
+        run_tasks(tasks);
+        // No timer is left under any name.
         if !named.is_empty() {
-            tally.borrow_mut().complain(Promise::P2, format!("waits: {} named timers are left over", named.len()));
+            tally.borrow_mut().complain(Promise::P2, format!("waits: {} named timers are left", named.len()));
         }
         [Some(tally.into_inner()), blocking.join().ok()]
     });
@@ -41,23 +42,23 @@ pub(crate) fn run(stage: &Stage, engine: &Engine) -> Findings {
     Findings { tallies: vec![total], ..Findings::default() }
 }
 
-async fn for_timers(stage: &Stage, engine: &Engine, tally: &RefCell<Tally>, mut random: Random) {
+async fn for_timers(check: &CheckRun, engine: &Engine, tally: &RefCell<Tally>, mut random: Random) {
     let timer = Timer::on(engine);
-    while stage.is_on() {
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
         timer.expires_after(duration);
         let wait = timer.wait();
-        // One wait was begun, so a cancel that is not too late counts one.
+        // There is one wait, so a cancel that is not too late returns one.
         let cancelled = if random.one_in(4) { timer.cancel() } else { 0 };
         let outcome = wait.await;
         ended(&mut tally.borrow_mut(), due, cancelled, outcome);
     }
 }
 
-async fn for_named(stage: &Stage, timers: &NamedTimers, tally: &RefCell<Tally>, mut random: Random) {
+async fn for_named(check: &CheckRun, timers: &NamedTimers, tally: &RefCell<Tally>, mut random: Random) {
     let name = random.any().to_string();
-    while stage.is_on() {
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
         let Ok(wait) = timers.create(&name).wait(duration) else {
@@ -70,12 +71,12 @@ async fn for_named(stage: &Stage, timers: &NamedTimers, tally: &RefCell<Tally>, 
     }
 }
 
-/// The same, one after the other, on a thread that waits.
-fn blocked(stage: &Stage, engine: &Engine) -> Tally {
-    let mut random = stage.random("blocking waits", 0);
+/// Makes one wait after the other on a blocked thread.
+fn blocked(check: &CheckRun, engine: &Engine) -> Tally {
+    let mut random = check.random("blocking waits", 0);
     let mut tally = Tally::new("waits");
     let timer = Timer::on(engine);
-    while stage.is_on() {
+    while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let due = monotonic() + nanos(duration);
         timer.expires_after(duration);
@@ -84,7 +85,7 @@ fn blocked(stage: &Stage, engine: &Engine) -> Tally {
     tally
 }
 
-/// The outcome is what the cancel said it would be.
+/// Checks that the outcome agrees with what the cancel returned.
 fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
     let seen = monotonic();
     tally.armed += 1;
@@ -94,6 +95,6 @@ fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
     }
     let expected = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
     if outcome != expected || cancelled > 1 {
-        tally.complain(Promise::P2, format!("waits: a cancel said {cancelled}, and the wait was told {outcome:?}"));
+        tally.complain(Promise::P2, format!("waits: a cancel returned {cancelled}, and the wait ended as {outcome:?}"));
     }
 }

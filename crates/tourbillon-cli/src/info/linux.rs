@@ -1,4 +1,4 @@
-//! What Linux tells.
+//! What Linux reports about itself.
 
 use std::fs::read_to_string;
 
@@ -11,14 +11,14 @@ use crate::text::time;
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0";
 const FORBIDDEN: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// The kernel.
+/// Returns the kernel's name and version.
 pub(super) fn system() -> Vec<Fact> {
     let name = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
-    vec![Fact::said("kernel", "kernel", format!("{} {}", text(name.sysname()), text(name.release())))]
+    vec![Fact::text_only("kernel", "kernel", format!("{} {}", text(name.sysname()), text(name.release())))]
 }
 
-/// What timers use of it. `read` is what a clock read takes, in nanoseconds.
+/// Returns the facilities that timers use. `read` is the cost of a clock read in nanoseconds.
 pub(super) fn facilities(read: u64) -> Vec<Fact> {
     let call = cost_of(|| _ = rustix::process::getppid());
     let is_fast = read < call / 2;
@@ -32,7 +32,7 @@ fn clock_source() -> Fact {
     let (key, label) = ("clock_source", "clock source");
     match (read("current_clocksource"), read("available_clocksource")) {
         (Some(current), Some(all)) => Fact::new(key, label, format!("{current} (of {all})"), current),
-        (Some(current), None) => Fact::said(key, label, current),
+        (Some(current), None) => Fact::text_only(key, label, current),
         _ => Fact::new(key, label, "not known", None::<u64>),
     }
 }
@@ -48,18 +48,18 @@ fn slack() -> Fact {
 fn io_uring() -> Fact {
     let (key, label) = ("io_uring", "io_uring");
     match Runtime::builder().backend(Backend::Uring).workers(0).build() {
-        Ok(runtime) if runtime.backend() == Backend::Uring => Fact::said(key, label, "available"),
-        Ok(runtime) => Fact::said(key, label, format!("not tried: TOURBILLON_BACKEND says {}", runtime.backend())),
-        Err(BuildError::Refused { why, .. }) => Fact::said(key, label, format!("refused: {why}{}", forbidden())),
-        Err(error) => Fact::said(key, label, error.to_string()),
+        Ok(runtime) if runtime.backend() == Backend::Uring => Fact::text_only(key, label, "available"),
+        Ok(runtime) => Fact::text_only(key, label, format!("not tried: TOURBILLON_BACKEND says {}", runtime.backend())),
+        Err(BuildError::Refused { why, .. }) => Fact::text_only(key, label, format!("refused: {why}{}", forbidden())),
+        Err(error) => Fact::text_only(key, label, error.to_string()),
     }
 }
 
-/// What the administrator says of it.
+/// Returns what the administrator has configured for io_uring.
 fn forbidden() -> &'static str {
     match read_to_string(FORBIDDEN).ok().as_deref().map(str::trim) {
         Some("1") => " (kernel.io_uring_disabled is 1: for privileged processes only)",
-        Some("2") => " (kernel.io_uring_disabled is 2: for nobody)",
+        Some("2") => " (kernel.io_uring_disabled is 2: for no process)",
         Some("0") => " (kernel.io_uring_disabled is 0: a sandbox forbids it, or a limit does)",
         _ => "",
     }
@@ -68,8 +68,8 @@ fn forbidden() -> &'static str {
 fn auto() -> Fact {
     let (key, label) = ("back_end", "back end by default");
     match Runtime::builder().backend(Backend::Auto).workers(0).build() {
-        Ok(runtime) => Fact::said(key, label, runtime.backend().to_string()),
-        Err(error) => Fact::said(key, label, format!("none: {error}")),
+        Ok(runtime) => Fact::text_only(key, label, runtime.backend().to_string()),
+        Err(error) => Fact::text_only(key, label, format!("none: {error}")),
     }
 }
 

@@ -10,11 +10,11 @@ use crate::check::histogram;
 use crate::clock::monotonic;
 use crate::json::Json;
 use crate::text::{Paint, bytes, time};
-use crate::{machine, nap};
+use crate::{kernel_sleep, machine};
 
-/// Something that is known, or why it is not.
+/// One line of the output.
 pub(crate) struct Fact {
-    /// Its name in JSON.
+    /// Name in JSON.
     key: &'static str,
     label: &'static str,
     text: String,
@@ -26,8 +26,8 @@ impl Fact {
         Fact { key, label, text: text.into(), json: json.into() }
     }
 
-    /// A text is all there is to say.
-    pub(crate) fn said(key: &'static str, label: &'static str, text: impl Into<String>) -> Fact {
+    /// Returns a fact whose JSON value is its text.
+    pub(crate) fn text_only(key: &'static str, label: &'static str, text: impl Into<String>) -> Fact {
         let text = text.into();
         Fact { key, label, json: text.as_str().into(), text }
     }
@@ -37,11 +37,11 @@ const CALLS: u64 = 4_000;
 const NAPS: usize = 200;
 const NAP: u64 = 1_000_000;
 
-/// Prints it, and gives the exit status.
+/// Prints the facts, and returns the exit status.
 pub(crate) fn run(options: &InfoOptions) -> u8 {
     let facts = facts();
     let text = if options.json { json(facts).line() } else { table(&facts, Paint::for_stdout()) };
-    // Whoever has closed the pipe does not want to read it.
+    // An error means that the reader has closed the pipe.
     let _ = writeln!(std::io::stdout(), "{text}");
     0
 }
@@ -51,8 +51,8 @@ fn facts() -> Vec<Fact> {
     #[cfg(target_os = "linux")]
     facts.extend(linux::system());
     #[cfg(not(target_os = "linux"))]
-    facts.push(Fact::said("system", "system", std::env::consts::OS));
-    facts.push(Fact::said("architecture", "architecture", std::env::consts::ARCH));
+    facts.push(Fact::text_only("system", "system", std::env::consts::OS));
+    facts.push(Fact::text_only("architecture", "architecture", std::env::consts::ARCH));
     facts.push(Fact::new("cores", "cores", machine::cores().to_string(), machine::cores()));
     let memory = machine::whole_memory();
     facts.push(Fact::new("memory_bytes", "memory", memory.map_or_else(unknown, bytes), memory));
@@ -61,7 +61,7 @@ fn facts() -> Vec<Fact> {
     #[cfg(target_os = "linux")]
     facts.extend(linux::facilities(read));
     #[cfg(not(target_os = "linux"))]
-    facts.push(Fact::said(
+    facts.push(Fact::text_only(
         "note",
         "note",
         "clock source, timer slack, io_uring and membarrier are Linux's: not known here",
@@ -70,7 +70,7 @@ fn facts() -> Vec<Fact> {
     facts
 }
 
-/// Nanoseconds a call: the best of some batches, since others may run in between.
+/// Returns nanoseconds per call: the best of some batches, since other programs may run in between.
 pub(crate) fn cost_of(call: impl Fn()) -> u64 {
     let batch = |_| {
         let start = monotonic();
@@ -80,12 +80,12 @@ pub(crate) fn cost_of(call: impl Fn()) -> u64 {
     (0..50).map(batch).min().unwrap_or(0)
 }
 
-/// By how much a thread oversleeps that sleeps a millisecond: no timer on this machine is better than that, but by spinning.
+/// Measures by how much a thread oversleeps a millisecond: only a timer that spins can be more precise on this machine.
 fn floor() -> Fact {
     let late = std::thread::spawn(|| {
-        nap::be_exact();
+        kernel_sleep::disable_timer_slack();
         let mut late = histogram();
-        (0..NAPS).for_each(|_| late.saturating_record(nap::oversleep(NAP)));
+        (0..NAPS).for_each(|_| late.saturating_record(kernel_sleep::oversleep(NAP)));
         late
     });
     let late = late.join().unwrap_or_else(|_| histogram());

@@ -1,24 +1,24 @@
-//! Who runs where: the server has one core for itself, the load another.
+//! Pins the server to one core and the load to another.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Puts the calling thread, and what it starts, on the server's core.
-pub(super) fn take_the_servers() {
-    take(0);
+/// Pins the calling thread, and the threads that it starts, to the server's core.
+pub(super) fn pin_to_server_core() {
+    pin(0);
 }
 
-/// Puts the calling thread on the core of the load.
-pub(super) fn take_the_loads() {
-    take(1);
+/// Pins the calling thread to the core of the load.
+pub(super) fn pin_to_load_core() {
+    pin(1);
 }
 
-/// Takes the core of that number among those that there are. With fewer than two they cannot be kept apart.
-fn take(number: usize) {
+/// Pins the calling thread to the `number`-th available core. With fewer than two cores, server and load share one.
+fn pin(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let Some(core) = cores.nth(number) else { return };
     let mut only = CpuSet::new();
     only.set(core);
-    // Where it is refused, figures are noisier.
+    // Without the permission, figures are noisier.
     let _ = sched_setaffinity(None, &only);
 }

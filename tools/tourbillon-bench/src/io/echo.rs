@@ -1,14 +1,14 @@
-//! `echo`: messages of 64 bytes on 100 connections, each sent when the last one's echo is there.
+//! Case `echo`: messages of 64 bytes on 100 connections, each sent when the echo of the last one has arrived.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::of::Service;
-use super::server::Server;
+use super::server_client::ServerClient;
+use super::server_process::IoService;
 use super::{OURS, cores};
-use crate::harness::{Choice, Entry, WarmUp, measure, per_operation};
-use crate::report::Report;
+use crate::harness::{BenchEntry, SystemChoice, WarmUp, measure, per_operation};
+use crate::report::BenchReport;
 use crate::systems::tokio;
 
 const CONNECTIONS: usize = 100;
@@ -17,11 +17,11 @@ const MESSAGE: [u8; 64] = [7; 64];
 const RATE: &str = "requests_per_s";
 const CPU: &str = "cpu_ns_per_request";
 
-/// The cases, and what is served in them.
-const PLAIN: (&str, Service) = ("echo,timeout=none", Service::Echo);
-const TIMED: (&str, Service) = ("echo,timeout=30s", Service::EchoTimed);
+/// The cases and their services.
+const PLAIN: (&str, IoService) = ("echo,timeout=none", IoService::Echo);
+const TIMED: (&str, IoService) = ("echo,timeout=30s", IoService::EchoTimed);
 
-pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report) {
+pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut BenchReport) {
     let time = Duration::from_millis(100);
     let entries = systems.iter().flat_map(|system| [PLAIN, TIMED].map(|case| entry(system, case, time))).collect();
     measure(entries, choice, choice.rounds(45, 9), WarmUp::Yes, report);
@@ -35,29 +35,29 @@ pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report
     }
 }
 
-fn entry(system: &'static str, (case, service): (&'static str, Service), time: Duration) -> Entry {
+fn entry(system: &'static str, (case, service): (&'static str, IoService), time: Duration) -> BenchEntry {
     let start = move || {
-        let server = Server::start(system, service);
+        let server = ServerClient::start(system, service);
         let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();
         Box::new(move || {
-            let before = server.look().cpu;
+            let before = server.usage().cpu;
             let (requests, took) = std::thread::scope(|scope| {
                 let load = scope.spawn(|| load(&mut connections, time));
                 load.join().expect("the load does not panic")
             });
-            let cpu = server.look().cpu - before;
+            let cpu = server.usage().cpu - before;
             vec![(RATE, requests as f64 / took.as_secs_f64()), (CPU, per_operation(cpu, requests))]
         }) as _
     };
-    Entry { system, case: case.to_owned(), start: Box::new(start) }
+    BenchEntry { system, case: case.to_owned(), start: Box::new(start) }
 }
 
-/// Keeps every connection busy for so long. How many echoes there were, and in what time.
+/// Keeps every connection busy for `time`. Returns the number of echoes, and the time that they took.
 ///
-/// One thread, which takes the connections in turn, and waits for the echo on each before it sends the next message there: the
-/// least that a load can cost, and in the order in which a server answers.
+/// One thread takes the connections in turn, and waits for the echo on each before it sends the next message there. This is the
+/// cheapest load, and it follows the order in which a server answers.
 fn load(connections: &mut [TcpStream], time: Duration) -> (usize, Duration) {
-    cores::take_the_loads();
+    cores::pin_to_load_core();
     let start = Instant::now();
     let mut requests = 0;
     connections.iter_mut().for_each(send);

@@ -1,4 +1,4 @@
-//! `idle`: 100,000 timers are pending, none is due, and nothing else happens.
+//! Case `idle`: 100,000 timers are pending, none is due, and nothing else happens.
 
 use std::future::pending;
 use std::time::Duration;
@@ -6,30 +6,31 @@ use std::time::Duration;
 use tourbillon_tools::Random;
 
 use super::OURS;
-use super::of::Service;
-use super::server::Server;
-use crate::harness::{Choice, arm, far_durations};
-use crate::report::{Figure, Report};
+use super::server_client::ServerClient;
+use super::server_process::IoService;
+use crate::harness::{SystemChoice, arm, far_durations};
+use crate::report::{BenchReport, Figure};
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon_rt::TourbillonRt;
-use crate::systems::{Runtime, monoio, smol, tokio, tourbillon};
+use crate::systems::{TaskRunner, monoio, smol, tokio, tourbillon};
 
 const PENDING: usize = 100_000;
 
-/// Time for threads in the background to take over what was armed, and to go to sleep.
+/// Time for background threads to take over what was armed, and to go to sleep.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// All processes at the same time: they have nothing to do.
-pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report) {
+/// Runs all processes at the same time, since they have nothing to do.
+pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut BenchReport) {
     let time = Duration::from_secs(if choice.common.quick { 3 } else { 10 });
-    let servers: Vec<_> = systems.iter().map(|system| (*system, Server::start(system, Service::Idle))).collect();
+    let servers: Vec<_> =
+        systems.iter().map(|system| (*system, ServerClient::start(system, IoService::Idle))).collect();
     std::thread::sleep(SETTLE);
-    let before: Vec<_> = servers.iter().map(|(_, server)| server.look()).collect();
+    let before: Vec<_> = servers.iter().map(|(_, server)| server.usage()).collect();
     std::thread::sleep(time);
     for ((system, server), before) in servers.iter().zip(before) {
-        let after = server.look();
+        let after = server.usage();
         let case = format!("idle,pending={PENDING},seconds={}", time.as_secs());
         let mut add = |metric, value| report.add(Figure { system, case: case.clone(), metric, value });
         add("wake_ups", (after.sleeps - before.sleeps) as f64);
@@ -37,8 +38,8 @@ pub(super) fn run(systems: &[&'static str], choice: &Choice, report: &mut Report
     }
 }
 
-/// Has timers pending in that system, and says so.
-pub(super) fn be(system: &str) {
+/// Arms the timers in a system, and then prints a line.
+pub(super) fn serve(system: &str) {
     match system {
         ours if OURS.contains(&ours) => TourbillonRt::named(ours).run_one(wait(tourbillon::sleep)),
         tokio::CURRENT => Tokio::current_thread().run_one(wait(tokio::sleep)),

@@ -1,15 +1,15 @@
-//! How many file descriptors a process may have.
+//! The limit on file descriptors of a process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the limit as far as this process may.
 pub(super) fn raise() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where it is refused, what is asked for afterwards is.
+    // If this fails, later requests for descriptors fail.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// So many connections, or as many as this process may have if those are fewer: some descriptors are others'.
+/// Returns the number of connections, reduced to what this process may open beside its other descriptors.
 pub(super) fn affordable(connections: usize) -> usize {
     const OTHERS: u64 = 100;
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHERS);

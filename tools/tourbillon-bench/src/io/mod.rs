@@ -1,8 +1,7 @@
-//! Scenario `io`: servers on loopback, each in its own runtime, and what their timers cost them.
+//! Scenario `io`: servers on loopback, each in its own runtime, and the cost of their timers.
 //!
-//! A server is a process of its own, which is this program again with the subcommand `io-of`: its CPU time, its memory and its
-//! wake-ups are looked at from outside, and it has a core for itself. The load comes from this process, on another core, and
-//! is the same for all.
+//! A server is a process of its own (this program with the subcommand `io-of`) on a core of its own; its CPU time, memory and
+//! wake-ups are read from outside. The load comes from this process, on another core, and is the same for all.
 
 mod cores;
 mod delayed;
@@ -10,63 +9,63 @@ mod echo;
 mod idle;
 mod lateness;
 mod limits;
-mod of;
-mod server;
+mod server_client;
+mod server_process;
 mod systems;
 
-pub(crate) use self::of::{Of, run_one};
+pub(crate) use self::server_process::{IoServerArgs, run_one};
 
-use crate::harness::Choice;
-use crate::report::Report;
+use crate::harness::SystemChoice;
+use crate::report::BenchReport;
 use crate::systems::{monoio, smol, tokio, tourbillon_rt};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct IoOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these cases.
     #[arg(long, value_delimiter = ',')]
-    case: Vec<Case>,
-    /// So many connections in the case `delayed`.
+    case: Vec<IoCase>,
+    /// Number of connections in the case `delayed`.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
-enum Case {
-    /// How many messages a second a server echoes, without and with a timeout on every read.
+enum IoCase {
+    /// Echoed messages per second, without and with a timeout on every read.
     Echo,
-    /// How late replies are that are due some time after their request.
+    /// Lateness of replies that are due some time after their request.
     Delayed,
-    /// What a runtime does that has nothing to do but has timers pending.
+    /// Wake-ups and CPU time of a runtime with pending timers and nothing to do.
     Idle,
 }
 
-const CASES: &[Case] = &[Case::Echo, Case::Delayed, Case::Idle];
+const CASES: &[IoCase] = &[IoCase::Echo, IoCase::Delayed, IoCase::Idle];
 
 const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL, tokio::CURRENT, monoio::NAME, smol::NAME];
 
-/// Ours among them.
+/// The systems of Tourbillon.
 const OURS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL];
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &IoOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     choice.check(SYSTEMS);
     let systems = systems_here(choice);
     let cases = if options.case.is_empty() { CASES } else { &options.case };
     for case in cases {
         match case {
-            Case::Echo => echo::run(&systems, choice, report),
-            Case::Delayed => delayed::run(&systems, options.connections, choice, report),
-            Case::Idle => idle::run(&systems, choice, report),
+            IoCase::Echo => echo::run(&systems, choice, report),
+            IoCase::Delayed => delayed::run(&systems, options.connections, choice, report),
+            IoCase::Idle => idle::run(&systems, choice, report),
         }
     }
 }
 
-/// The systems that were asked for and that this machine lets run.
-fn systems_here(choice: &Choice) -> Vec<&'static str> {
-    let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.wants(system)).collect();
+/// Returns the selected systems that can run on this machine.
+fn systems_here(choice: &SystemChoice) -> Vec<&'static str> {
+    let mut systems: Vec<_> = SYSTEMS.iter().copied().filter(|system| choice.includes(system)).collect();
     if let Err(refused) = tourbillon_rt::try_uring() {
         eprintln!("warning: without {}: {refused}", tourbillon_rt::URING);
         systems.retain(|system| *system != tourbillon_rt::URING);

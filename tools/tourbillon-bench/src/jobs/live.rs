@@ -1,24 +1,24 @@
-//! Case `live`: what it costs to schedule one more job and to remove it, beside many that are live.
+//! Case `live`: the cost to schedule and remove a job beside many live ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tourbillon_tools::Random;
 
-use super::systems::{Plan, System};
-use super::tally::Tally;
-use super::{CronScheduler, Options, TokioTasks, Tourbillon};
+use super::run_tally::RunTally;
+use super::systems::{JobPlan, JobSystem};
+use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
 use crate::churn::arm_and_cancel;
-use crate::harness::{Entry, WarmUp, arm, far_durations, measure_pending, per_operation};
-use crate::report::Report;
+use crate::harness::{BenchEntry, WarmUp, arm, far_durations, measure_pending, per_operation};
+use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
-use crate::systems::{Runtime, tourbillon};
+use crate::systems::{TaskRunner, tourbillon};
 
-/// How often two operations that are to be compared take turns in a round.
+/// How often the two compared operations take turns in a round.
 const SLICES: usize = 10;
 
 /// Runs the case.
-pub(super) fn run(options: &Options, report: &mut Report) {
+pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     let operations = if choice.common.quick { 100_000 } else { 300_000 };
     let mut entries = Vec::new();
@@ -28,10 +28,10 @@ pub(super) fn run(options: &Options, report: &mut Report) {
     measure_pending(entries, choice, choice.rounds(9, 3), WarmUp::Yes, report);
 }
 
-/// Ours, together with the bare operation of the engine: what arming and cancelling costs, of which a scheduler is made.
-fn ours(jobs: usize, operations: usize) -> Entry {
+/// Returns Tourbillon's entry, which also measures arming and cancelling a sleep, the operation that scheduling is built on.
+fn ours(jobs: usize, operations: usize) -> BenchEntry {
     let start = move || {
-        let mut live = Live::<Tourbillon>::new(jobs, operations);
+        let mut live = LiveJobs::<Tourbillon>::new(jobs, operations);
         let pending = BlockOn.run_one(arm(&tourbillon::sleep, &far_durations(jobs, &mut Random::new(1))));
         Box::new(move || {
             let _until_the_last_round = &pending;
@@ -39,11 +39,11 @@ fn ours(jobs: usize, operations: usize) -> Entry {
             vec![("ns_per_op", scheduling), ("churn_ns_per_op", churn), ("times_churn", scheduling / churn)]
         }) as _
     };
-    Entry { system: Tourbillon::NAME, case: format!("live={jobs}"), start: Box::new(start) }
+    BenchEntry { system: Tourbillon::NAME, case: format!("live={jobs}"), start: Box::new(start) }
 }
 
-/// Nanoseconds to schedule and remove a job, and to create, poll and drop a sleep. They take turns.
-fn beside_churn(live: &mut Live<Tourbillon>) -> (f64, f64) {
+/// Returns the nanoseconds to schedule and remove a job, and to create, poll and drop a sleep. The two take turns.
+fn beside_churn(live: &mut LiveJobs<Tourbillon>) -> (f64, f64) {
     let (mut scheduling, mut churn, mut slices) = (0.0, 0.0, 0.0);
     for periods in live.periods.chunks(live.periods.len().div_ceil(SLICES)) {
         churn += arm_and_cancel(&tourbillon::sleep, periods);
@@ -53,27 +53,27 @@ fn beside_churn(live: &mut Live<Tourbillon>) -> (f64, f64) {
     (scheduling / slices, churn / slices)
 }
 
-fn entry<S: System>(jobs: usize, operations: usize) -> Entry {
+fn entry<S: JobSystem>(jobs: usize, operations: usize) -> BenchEntry {
     let start = move || {
-        let mut live = Live::<S>::new(jobs, operations);
+        let mut live = LiveJobs::<S>::new(jobs, operations);
         Box::new(move || vec![("ns_per_op", per_operation(live.schedule_and_remove(), operations))]) as _
     };
-    Entry { system: S::NAME, case: format!("live={jobs}"), start: Box::new(start) }
+    BenchEntry { system: S::NAME, case: format!("live={jobs}"), start: Box::new(start) }
 }
 
-/// A system with many jobs, none of which is meant to run.
-struct Live<S> {
+/// A system with many jobs, none of which should run.
+struct LiveJobs<S> {
     system: S,
-    /// Of the jobs that are scheduled and removed.
+    /// Periods of the jobs that are scheduled and removed.
     periods: Vec<Duration>,
-    tally: &'static Tally,
+    tally: &'static RunTally,
 }
 
-impl<S: System> Live<S> {
-    fn new(jobs: usize, operations: usize) -> Live<S> {
-        let (mut system, tally) = (S::new(0), Tally::of_nothing());
+impl<S: JobSystem> LiveJobs<S> {
+    fn new(jobs: usize, operations: usize) -> LiveJobs<S> {
+        let (mut system, tally) = (S::new(0), RunTally::for_idle_jobs());
         system.schedule_all(&plans(&far_durations(jobs, &mut Random::new(1))), tally);
-        Live { system, periods: far_durations(operations, &mut Random::new(0)), tally }
+        LiveJobs { system, periods: far_durations(operations, &mut Random::new(0)), tally }
     }
 
     fn schedule_and_remove(&mut self) -> Duration {
@@ -81,7 +81,7 @@ impl<S: System> Live<S> {
     }
 }
 
-/// One for each period, which is also the time until its first run.
-fn plans(periods: &[Duration]) -> Arc<[Plan]> {
-    periods.iter().map(|&period| Plan::every(period)).collect()
+/// Returns a plan for each period, which is also the time until its first run.
+fn plans(periods: &[Duration]) -> Arc<[JobPlan]> {
+    periods.iter().map(|&period| JobPlan::every(period)).collect()
 }

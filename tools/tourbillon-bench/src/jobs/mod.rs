@@ -1,40 +1,40 @@
-//! Scenario `jobs`: keyed jobs that repeat, many of them; and timers by name.
+//! Scenario `jobs`: many keyed jobs that repeat, and timers by name.
 //!
-//! Every system is behind [`System`], and every case is written once, generic over it.
+//! Every system implements [`JobSystem`], and every case is written once, generic over it.
 
 mod cancel_named;
 mod live;
 mod memory;
+mod run_tally;
 mod spread;
 mod systems;
-mod tally;
 
 use clap::ValueEnum;
 
-pub(crate) use self::memory::{Of, run_one};
-use self::systems::System;
+pub(crate) use self::memory::{JobsMemoryArgs, run_one};
+use self::systems::JobSystem;
 use self::systems::cron_scheduler::CronScheduler;
 use self::systems::tokio_tasks::TokioTasks;
 use self::systems::tourbillon::Tourbillon;
-use crate::harness::Choice;
-use crate::report::Report;
+use crate::harness::SystemChoice;
+use crate::report::BenchReport;
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct JobsOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
     /// Only these cases.
     #[arg(long, value_enum, value_delimiter = ',')]
-    case: Vec<Case>,
+    case: Vec<JobsCase>,
     /// Only these numbers of jobs, or of timers of one name.
     #[arg(long, value_delimiter = ',')]
     jobs: Vec<usize>,
 }
 
-/// What is measured. The README defines each of them.
+/// The cases, which the README defines.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Case {
-    Live,
+enum JobsCase {
+    LiveJobs,
     Memory,
     Spread,
     CancelNamed,
@@ -43,37 +43,37 @@ enum Case {
 const SYSTEMS: &[&str] = &[Tourbillon::NAME, TokioTasks::NAME, CronScheduler::NAME];
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &JobsOptions, report: &mut BenchReport) {
     options.choice.check(SYSTEMS);
-    let cases = if options.case.is_empty() { Case::value_variants() } else { &options.case };
+    let cases = if options.case.is_empty() { JobsCase::value_variants() } else { &options.case };
     for case in cases {
         match case {
-            Case::Live => live::run(options, report),
-            Case::Memory => memory::run(options, report),
-            Case::Spread => spread::run(options, report),
-            Case::CancelNamed => cancel_named::run(options, report),
+            JobsCase::LiveJobs => live::run(options, report),
+            JobsCase::Memory => memory::run(options, report),
+            JobsCase::Spread => spread::run(options, report),
+            JobsCase::CancelNamed => cancel_named::run(options, report),
         }
     }
 }
 
-/// Jobs that are live and do not run.
+/// Numbers of live jobs that do not run.
 const LIVE: &[usize] = &[1_000_000];
 
-/// The same in a quick run, for a system that takes seconds to get so far.
+/// The same in a quick run, for a system that takes seconds to schedule a million.
 const LIVE_QUICK: &[usize] = &[100_000];
 
-impl Options {
-    /// How many jobs that are live and do not run.
+impl JobsOptions {
+    /// Returns the numbers of live jobs that do not run.
     fn live(&self) -> impl Iterator<Item = usize> {
         self.jobs(LIVE)
     }
 
-    /// The same for a system that is slow to schedule them.
+    /// Returns the same numbers for a system that schedules slowly.
     fn live_if_slow(&self) -> impl Iterator<Item = usize> {
         self.jobs(if self.choice.common.quick { LIVE_QUICK } else { LIVE })
     }
 
-    /// How many jobs: as asked for, or by default.
+    /// Returns the numbers of jobs: the selected ones, or the default.
     fn jobs<'a>(&'a self, default: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
         let jobs = if self.jobs.is_empty() { default } else { &self.jobs };
         jobs.iter().copied().filter(|&jobs| jobs > 0)

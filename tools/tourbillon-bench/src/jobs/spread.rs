@@ -1,45 +1,45 @@
-//! Case `spread`: jobs of one second, spread over it. Whether all of them run, how late, and what that costs.
+//! Case `spread`: jobs with a period of one second, spread over it: whether all of them run, how late, and at what cost.
 
 use std::time::{Duration, Instant};
 
-use super::systems::{Plan, System};
-use super::tally::Tally;
-use super::{CronScheduler, Options, TokioTasks, Tourbillon};
-use crate::harness::{Entry, Metrics, WarmUp, measure, per_operation};
-use crate::look::own_cpu_between;
+use super::run_tally::RunTally;
+use super::systems::{JobPlan, JobSystem};
+use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
+use crate::harness::{BenchEntry, Metrics, WarmUp, measure, per_operation};
 use crate::percentiles::micros;
-use crate::report::Report;
+use crate::process_usage::own_cpu_time_between;
+use crate::report::BenchReport;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
 const JOBS: &[usize] = &[100_000];
 
-/// Time that does not count, from when the first job is due. After it every job has run, also those of a system that rounds
-/// their first run up to a whole second.
+/// Time after the first job is due that is not counted. After it every job has run, also in a system that rounds the first run up
+/// to a whole second.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// For so long a system may bring nothing before what is missing is given up.
+/// If no run happens for so long, missing runs are given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the case.
-pub(super) fn run(options: &Options, report: &mut Report) {
+pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     let seconds = if choice.common.quick { 2 } else { 5 };
     for jobs in options.jobs(JOBS) {
-        let size = Size { jobs, seconds };
+        let size = SpreadSize { jobs, seconds };
         let entries = vec![entry::<Tourbillon>(size), entry::<TokioTasks>(size), entry::<CronScheduler>(size)];
         measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
     }
 }
 
-/// How many jobs there are, and for how long what they do counts.
+/// Number of jobs, and the seconds that are counted.
 #[derive(Clone, Copy)]
-struct Size {
+struct SpreadSize {
     jobs: usize,
     seconds: u32,
 }
 
-fn entry<S: System>(size: Size) -> Entry {
+fn entry<S: JobSystem>(size: SpreadSize) -> BenchEntry {
     let start = move || {
         let mut lead = S::LEAD.mul_f64(size.jobs as f64 / 100_000.0).max(Duration::from_millis(100));
         Box::new(move || {
@@ -51,32 +51,32 @@ fn entry<S: System>(size: Size) -> Entry {
             }
         }) as _
     };
-    Entry { system: S::NAME, case: format!("spread={}", size.jobs), start: Box::new(start) }
+    BenchEntry { system: S::NAME, case: format!("spread={}", size.jobs), start: Box::new(start) }
 }
 
 /// Schedules all jobs and lets them run for a while; `None` if the first was due before all were scheduled.
-fn round<S: System>(size: Size, lead: Duration) -> Option<Metrics> {
+fn round<S: JobSystem>(size: SpreadSize, lead: Duration) -> Option<Metrics> {
     let mut system = S::new(size.jobs);
     let first = Instant::now() + lead;
     let begin = first + WARM_UP;
     let end = begin + size.seconds * PERIOD;
-    let tally = Tally::of(begin..end);
+    let tally = RunTally::of(begin..end);
     let share = |job: usize| PERIOD.mul_f64(job as f64 / size.jobs as f64);
-    let plan = |job| Plan { period: PERIOD, first: Some(first + share(job)) };
+    let plan = |job| JobPlan { period: PERIOD, first: Some(first + share(job)) };
     system.schedule_all(&(0..size.jobs).map(plan).collect(), tally);
     system.start();
     if Instant::now() > first {
         return None;
     }
-    let cpu = own_cpu_between(begin, end);
+    let cpu = own_cpu_time_between(begin, end);
     let due = size.jobs as u64 * u64::from(size.seconds);
     wait_for(due, tally);
     drop(system);
     Some(figures::<S>(tally, due, cpu, end - begin))
 }
 
-/// Waits until so many runs have happened, or until no more come.
-fn wait_for(due: u64, tally: &Tally) {
+/// Waits until `due` runs have happened, or no more come.
+fn wait_for(due: u64, tally: &RunTally) {
     let (mut runs, mut since) = (tally.runs(), Instant::now());
     while runs < due && since.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(10));
@@ -87,11 +87,11 @@ fn wait_for(due: u64, tally: &Tally) {
     }
 }
 
-fn figures<S: System>(tally: &Tally, due: u64, cpu: Duration, time: Duration) -> Metrics {
+fn figures<S: JobSystem>(tally: &RunTally, due: u64, cpu: Duration, time: Duration) -> Metrics {
     let lateness = tally.lateness();
     let runs = lateness.len();
     if runs != due {
-        eprintln!("warning: {} has run {runs} times, and {due} runs were due", S::NAME);
+        eprintln!("warning: {} made {runs} runs, and {due} were due", S::NAME);
     }
     vec![
         ("runs", runs as f64),

@@ -1,4 +1,4 @@
-//! What the plots have in common: colours, fonts, legends.
+//! What the plots share: colours, fonts, legends.
 
 use std::error::Error;
 use std::ops::Range;
@@ -7,22 +7,22 @@ use plotters::coord::Shift;
 use plotters::coord::combinators::{BindKeyPoints, WithKeyPoints};
 use plotters::prelude::*;
 
-/// Where something is drawn.
+/// A drawing area of a plot.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 pub(super) const SIZE: (u32, u32) = (960, 540);
 
-/// Of the column with the legend.
+/// Width of the column with the legend.
 pub(super) const LEGEND: u32 = 190;
 
-/// Of text, in pixels.
+/// Height of text, in pixels.
 pub(super) const TEXT: u32 = 14;
 const TITLE: u32 = 18;
 
 pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// A colour for each system, so that it has the same in every plot. Ours is red.
+/// The colour of each system, the same in every plot. Tourbillon is red.
 const COLOURS: [(&str, RGBColor); 13] = [
     ("tourbillon", RGBColor(200, 30, 40)),
     ("tourbillon-rt", RGBColor(240, 120, 30)),
@@ -39,31 +39,31 @@ const COLOURS: [(&str, RGBColor); 13] = [
     ("clock_nanosleep", RGBColor(90, 90, 90)),
 ];
 
-/// Of a system that has none of its own.
+/// The colour of any other system.
 const OTHER: RGBColor = RGBColor(150, 150, 150);
 
 pub(super) fn colour(system: &str) -> RGBColor {
     COLOURS.iter().find(|(name, _)| *name == system).map_or(OTHER, |(_, colour)| *colour)
 }
 
-/// The colour of the nth curve of a system, from 0 on: the others are paler than the first.
+/// Returns the colour of the nth curve of a system, from 0 on; the others are paler than the first.
 pub(super) fn shade(system: &str, nth: usize) -> RGBColor {
     let RGBColor(r, g, b) = colour(system);
     let paler = |of: u8| if nth == 0 { of } else { 255 - (255 - of) / 2 };
     RGBColor(paler(r), paler(g), paler(b))
 }
 
-/// Whether it is one of ours, which is drawn a little thicker.
+/// Returns whether a system is Tourbillon's, which is drawn a little thicker.
 pub(super) fn is_ours(system: &str) -> bool {
     system.starts_with("tourbillon")
 }
 
 pub(super) fn text(size: u32) -> TextStyle<'static> {
-    // The fonts are the reader's: a plot only names a family.
+    // A plot only names a font family; the viewer provides the font.
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Draws onto a white page, and returns it as text.
+/// Draws onto a white page, and returns it as SVG text.
 pub(super) fn page(draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn Error>>) -> super::Drawn {
     let mut svg = String::new();
     {
@@ -75,30 +75,30 @@ pub(super) fn page(draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn Error>>) -
     Ok(svg)
 }
 
-/// An axis, on a scale of logarithms.
+/// A logarithmic axis.
 pub(super) struct Axis<'a> {
     pub(super) description: &'a str,
     pub(super) range: Range<f64>,
-    /// Where there are marks.
+    /// Positions of the marks.
     pub(super) marks: Vec<f64>,
-    /// What a mark says.
-    pub(super) say: &'a dyn Fn(f64) -> String,
+    /// Formats the label of a mark.
+    pub(super) label: &'a dyn Fn(f64) -> String,
 }
 
 impl<'a> Axis<'a> {
-    /// With the round numbers as marks.
+    /// Returns an axis with round numbers as marks.
     pub(super) fn of(description: &'a str, values: impl IntoIterator<Item = f64>) -> Axis<'a> {
         let range = log_range(values);
-        Axis { description, marks: round_numbers(&range), range, say: &short }
+        Axis { description, marks: round_numbers(&range), range, label: &short }
     }
 }
 
 type Scale = WithKeyPoints<LogCoord<f64>>;
 
-/// Something to draw points and curves into.
+/// A chart to draw points and curves into.
 pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 
-/// A title, two axes, and a grid.
+/// Draws a title, two axes and a grid.
 pub(super) fn chart<'a, 'b>(
     area: &'a Area<'b>,
     title: &str,
@@ -123,15 +123,15 @@ pub(super) fn chart<'a, 'b>(
         .label_style(text(TEXT))
         .x_labels(x_labels)
         .y_labels(y_labels)
-        .x_label_formatter(&|value| (across.say)(*value))
-        .y_label_formatter(&|value| (up.say)(*value))
+        .x_label_formatter(&|value| (across.label)(*value))
+        .y_label_formatter(&|value| (up.label)(*value))
         .x_desc(across.description)
         .y_desc(up.description)
         .draw()?;
     Ok(chart)
 }
 
-/// A column with a coloured mark and a name for each.
+/// Draws a column with a coloured mark and a name for each entry.
 pub(super) fn legend(area: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<(), Box<dyn Error>> {
     const TOP: i32 = 50;
     const ROW: i32 = 22;
@@ -143,20 +143,20 @@ pub(super) fn legend(area: &Area<'_>, entries: &[(String, RGBColor)]) -> Result<
     Ok(())
 }
 
-/// A range that holds all values and a little more, on a scale of logarithms.
+/// Returns a logarithmic range that contains all values with a margin.
 fn log_range(values: impl IntoIterator<Item = f64>) -> Range<f64> {
     let (least, most) = values.into_iter().fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), v| (a.min(v), b.max(v)));
     if least > most { 1.0..10.0 } else { least / 1.3..most * 1.3 }
 }
 
-/// The round numbers of a range: 1, 2 and 5 times the powers of ten.
+/// Returns the round numbers of a range: 1, 2 and 5 times the powers of ten.
 fn round_numbers(range: &Range<f64>) -> Vec<f64> {
     let powers = (-3..12).map(|power| 10f64.powi(power));
     let all = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
     all.filter(|number| range.contains(number)).collect()
 }
 
-/// A number in as few letters as will do: `500`, `20k`, `1M`.
+/// Formats a number in few characters: `500`, `20k`, `1M`.
 pub(super) fn short(number: f64) -> String {
     match number {
         n if n >= 1e6 => format!("{}M", n / 1e6),

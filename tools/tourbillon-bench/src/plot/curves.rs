@@ -1,20 +1,20 @@
-//! Curves over an axis whose marks are given. Both axes are on a scale of logarithms.
+//! Curves over an axis with given marks. Both axes are logarithmic.
 
 use plotters::prelude::*;
 
 use super::canvas::{Axis, INK, LEGEND, SIZE, chart, is_ours, legend, page, shade};
 
-/// What a plot shows.
-pub(super) struct Curves {
+/// A plot with several curves.
+pub(super) struct CurvePlot {
     pub(super) title: String,
     pub(super) across: &'static str,
     pub(super) up: &'static str,
-    /// The marks of the axis, from left to right: where each is, and what it says.
+    /// The marks of the axis from left to right: positions and labels.
     pub(super) marks: Vec<(f64, String)>,
     pub(super) curves: Vec<Curve>,
 }
 
-/// One of a plot's curves.
+/// One curve of a plot.
 pub(super) struct Curve {
     name: String,
     system: String,
@@ -28,14 +28,14 @@ impl Curve {
     }
 }
 
-impl Curves {
+impl CurvePlot {
     pub(super) fn plot(mut self) -> super::Drawn {
         for curve in 0..self.curves.len() {
             let system = &self.curves[curve].system;
             let before = self.curves[..curve].iter().filter(|other| other.system == *system).count();
             self.curves[curve].colour = shade(system, before);
         }
-        // In the legend as they are at the right: the highest first.
+        // The legend lists the curves in the order of their right ends, highest first.
         let end = |curve: &Curve| curve.points.last().map_or(0.0, |(_, y)| *y);
         self.curves.sort_by(|a, b| end(b).total_cmp(&end(a)));
         page(|area| {
@@ -44,7 +44,7 @@ impl Curves {
             legend(&right, &names)?;
             let (first, last) = self.ends();
             let marks = self.marks.iter().map(|(at, _)| *at).collect();
-            let across = Axis { description: self.across, range: first..last, marks, say: &|at| self.mark(at) };
+            let across = Axis { description: self.across, range: first..last, marks, label: &|at| self.mark(at) };
             let heights = self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, y)| *y));
             let mut chart = chart(&left, &self.title, across, Axis::of(self.up, heights))?;
             for curve in &self.curves {
@@ -56,7 +56,7 @@ impl Curves {
         })
     }
 
-    /// Where the axis begins and ends: a little beyond the marks.
+    /// Returns the ends of the axis, a little beyond the marks.
     fn ends(&self) -> (f64, f64) {
         let (first, last) =
             (self.marks.first().map_or(1.0, |(at, _)| *at), self.marks.last().map_or(10.0, |(at, _)| *at));
@@ -66,6 +66,6 @@ impl Curves {
 
     fn mark(&self, at: f64) -> String {
         let near = |(mark, _): &&(f64, String)| (mark / at - 1.0).abs() < 1e-6;
-        self.marks.iter().find(near).map_or(String::new(), |(_, said)| said.clone())
+        self.marks.iter().find(near).map_or(String::new(), |(_, label)| label.clone())
     }
 }

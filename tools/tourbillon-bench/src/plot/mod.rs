@@ -1,46 +1,46 @@
-//! Figures as SVG plots, on white, so that they can be read whatever is around them.
+//! Draws figures as SVG plots on a white background.
 
 mod canvas;
-mod cost;
+mod churn_cost;
 mod curves;
-mod distribution;
-mod plane;
+mod lateness_against_cpu;
+mod lateness_distribution;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::line::{Line, lines};
+use crate::figure_line::{FigureLine, lines};
 use crate::table::in_order;
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// JSON lines.
+pub(crate) struct PlotOptions {
+    /// A file with JSON lines.
     file: PathBuf,
     /// The folder for the plots.
     #[arg(long, default_value = ".")]
     to: PathBuf,
 }
 
-/// The text of a plot.
+/// The SVG text of a plot.
 type Drawn = Result<String, Box<dyn Error>>;
 
-/// Makes the plots of a file.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let said = |error: &dyn Error| format!("{}: {error}", options.file.display());
-    let text = fs::read_to_string(&options.file).map_err(|error| said(&error))?;
+/// Draws the plots of a file.
+pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
+    let describe = |error: &dyn Error| format!("{}: {error}", options.file.display());
+    let text = fs::read_to_string(&options.file).map_err(|error| describe(&error))?;
     let lines = lines(&text).map_err(|error| format!("{}: {error}", options.file.display()))?;
-    fs::create_dir_all(&options.to).map_err(|error| said(&error))?;
-    let plots = write(&options.to, &lines).map_err(|error| said(&error))?;
+    fs::create_dir_all(&options.to).map_err(|error| describe(&error))?;
+    let plots = write(&options.to, &lines).map_err(|error| describe(&error))?;
     if plots.is_empty() {
-        return Err(format!("{}: there are no figures of `churn` or `lateness` in it", options.file.display()));
+        return Err(format!("{}: the file has no figures of `churn` or `lateness`", options.file.display()));
     }
     plots.iter().for_each(|plot| println!("{}", options.to.join(plot).display()));
     Ok(())
 }
 
-/// Writes the plots that the figures are enough for, and returns their names.
-pub(crate) fn write(folder: &Path, lines: &[Line]) -> io::Result<Vec<String>> {
+/// Writes the plots that have figures, and returns their file names.
+pub(crate) fn write(folder: &Path, lines: &[FigureLine]) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, plot) in plots(lines).map_err(|error| io::Error::other(error.to_string()))? {
         fs::write(folder.join(&name), plot)?;
@@ -49,17 +49,18 @@ pub(crate) fn write(folder: &Path, lines: &[Line]) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The plots by the names of their files.
-fn plots(lines: &[Line]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+/// Returns the plots by their file names.
+fn plots(lines: &[FigureLine]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
     let mut plots = Vec::new();
-    if lines.iter().any(cost::counts) {
-        plots.push(("churn.svg".to_owned(), cost::plot(lines)?));
+    if lines.iter().any(churn_cost::counts) {
+        plots.push(("churn.svg".to_owned(), churn_cost::plot(lines)?));
     }
-    let lateness: Vec<Line> = lines.iter().filter(|line| line.scenario == "lateness").cloned().collect();
+    let lateness: Vec<FigureLine> = lines.iter().filter(|line| line.scenario == "lateness").cloned().collect();
     for tasks in in_order(lateness.iter().filter_map(|line| line.setting("tasks"))) {
-        let of: Vec<Line> = lateness.iter().filter(|line| line.setting("tasks") == Some(tasks)).cloned().collect();
-        plots.push((format!("lateness-{tasks}.svg"), distribution::plot(&of, tasks)?));
-        plots.push((format!("plane-{tasks}.svg"), plane::plot(&of, tasks)?));
+        let of: Vec<FigureLine> =
+            lateness.iter().filter(|line| line.setting("tasks") == Some(tasks)).cloned().collect();
+        plots.push((format!("lateness-{tasks}.svg"), lateness_distribution::plot(&of, tasks)?));
+        plots.push((format!("plane-{tasks}.svg"), lateness_against_cpu::plot(&of, tasks)?));
     }
     Ok(plots)
 }
@@ -68,8 +69,8 @@ fn plots(lines: &[Line]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
 mod tests {
     use super::*;
 
-    /// A few systems, with the figures that a run would have.
-    fn fixture() -> Vec<Line> {
+    /// Returns figures of a few systems, as in a run.
+    fn fixture() -> Vec<FigureLine> {
         let mut text = String::new();
         let mut add = |scenario: &str, system: &str, case: &str, metric: &str, value: f64| {
             text += &format!(
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_a_driver_that_has_gone_round_is_in_the_plot_of_costs() {
-        let counted: Vec<_> = fixture().into_iter().filter(cost::counts).collect();
+        let counted: Vec<_> = fixture().into_iter().filter(churn_cost::counts).collect();
         assert_eq!(counted.len(), 3 * SYSTEMS.len());
         assert!(counted.iter().all(|line| line.value < 1e6));
     }

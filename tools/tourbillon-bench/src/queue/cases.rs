@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use tourbillon_tools::Random;
 
-use super::{Case, System};
+use super::{QueueCase, QueueSystem};
 
-/// Timeouts of up to a minute.
+/// Longest timeout, a minute.
 const FAR: u64 = 60_000_000_000;
-/// What a timeout of the case `fifo` is.
+/// The timeout in the case `fifo`.
 const DELAY: u64 = 30_000_000_000;
-/// How much time passes between two operations of the case `fifo`.
+/// Time between two operations of the case `fifo`.
 const GAP: u64 = 1_000;
 /// All timers of the case `pop` are due within this time.
 const SPREAD: u64 = 2_000_000_000;
-/// Time moves on by a millisecond.
+/// Time advances in steps of a millisecond.
 pub(super) const STEP: u64 = 1_000_000;
 
 /// A system that can be measured.
@@ -23,32 +23,32 @@ pub(super) trait Contestant {
     fn name(&self) -> &'static str;
 
     /// Sets up a case with `pending` timers.
-    fn get_ready(&self, case: Case, pending: usize) -> Box<dyn Ready>;
+    fn prepare(&self, case: QueueCase, pending: usize) -> Box<dyn PreparedCase>;
 
-    /// Arms `pending` timers, `repeat` times, and measures how long they take to expire: nanoseconds a timer.
+    /// Arms `pending` timers, `repeat` times, and measures how long they take to expire. Returns nanoseconds per timer.
     fn pop(&self, pending: usize, repeat: usize, round: u64) -> f64;
 }
 
 /// A case that is set up.
-pub(super) trait Ready {
-    /// Does some operations and returns nanoseconds an operation.
+pub(super) trait PreparedCase {
+    /// Performs operations, and returns nanoseconds per operation.
     fn round(&mut self, operations: usize) -> f64;
 }
 
-/// Stands for the system `S`.
-pub(super) struct Of<S>(pub(super) std::marker::PhantomData<S>);
+/// A contestant for the system `S`.
+pub(super) struct ContestantOf<S>(pub(super) std::marker::PhantomData<S>);
 
-impl<S: System + 'static> Contestant for Of<S> {
+impl<S: QueueSystem + 'static> Contestant for ContestantOf<S> {
     fn name(&self) -> &'static str {
         S::NAME
     }
 
-    fn get_ready(&self, case: Case, pending: usize) -> Box<dyn Ready> {
+    fn prepare(&self, case: QueueCase, pending: usize) -> Box<dyn PreparedCase> {
         match case {
-            Case::InsertRemove => Box::new(InsertRemove::<S>::new(pending)),
-            Case::Fifo => Box::new(Fifo::<S>::new(pending)),
-            Case::Reschedule => Box::new(Reschedule::<S>::new(pending)),
-            Case::Pop => unreachable!("is not set up in advance"),
+            QueueCase::InsertRemove => Box::new(InsertRemove::<S>::new(pending)),
+            QueueCase::Fifo => Box::new(Fifo::<S>::new(pending)),
+            QueueCase::Reschedule => Box::new(Reschedule::<S>::new(pending)),
+            QueueCase::Pop => unreachable!("`pop` is not prepared"),
         }
     }
 
@@ -66,16 +66,16 @@ fn per_operation(start: Instant, operations: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// A system with some timers in it, and random numbers for more.
-struct Filled<S: System> {
+/// A system with pending timers, and random numbers for more.
+struct FilledQueue<S: QueueSystem> {
     system: S,
-    /// `None` only while one is being replaced.
-    handles: Vec<Option<S::Handle>>,
+    /// `None` only while a timer is being replaced.
+    handles: Vec<Option<S::SystemHandle>>,
     random: Random,
 }
 
-impl<S: System> Filled<S> {
-    fn new(pending: usize) -> Filled<S> {
+impl<S: QueueSystem> FilledQueue<S> {
+    fn new(pending: usize) -> FilledQueue<S> {
         let mut random = Random::new(pending as u64);
         let mut system = S::new(pending);
         let handles = (0..pending as u64).map(|value| {
@@ -83,35 +83,35 @@ impl<S: System> Filled<S> {
             Some(system.insert(deadline, value))
         });
         let handles = handles.collect();
-        Filled { system, handles, random }
+        FilledQueue { system, handles, random }
     }
 
-    /// So many random deadlines.
-    fn draw(&mut self, count: usize) -> Vec<S::Deadline> {
+    /// Returns random deadlines.
+    fn draw(&mut self, count: usize) -> Vec<S::SystemDeadline> {
         (0..count).map(|_| self.system.deadline(1 + self.random.any() % FAR)).collect()
     }
 }
 
-impl<S: System> Drop for Filled<S> {
+impl<S: QueueSystem> Drop for FilledQueue<S> {
     fn drop(&mut self) {
         dispose(&mut self.system, &mut self.handles);
     }
 }
 
-fn dispose<S: System>(system: &mut S, handles: &mut Vec<Option<S::Handle>>) {
+fn dispose<S: QueueSystem>(system: &mut S, handles: &mut Vec<Option<S::SystemHandle>>) {
     handles.drain(..).flatten().for_each(|handle| system.dispose(handle));
 }
 
-/// Arm a timer and cancel it, beside others that are pending.
-struct InsertRemove<S: System>(Filled<S>);
+/// Arms a timer and cancels it, beside others that are pending.
+struct InsertRemove<S: QueueSystem>(FilledQueue<S>);
 
-impl<S: System> InsertRemove<S> {
+impl<S: QueueSystem> InsertRemove<S> {
     fn new(pending: usize) -> InsertRemove<S> {
-        InsertRemove(Filled::new(pending))
+        InsertRemove(FilledQueue::new(pending))
     }
 }
 
-impl<S: System> Ready for InsertRemove<S> {
+impl<S: QueueSystem> PreparedCase for InsertRemove<S> {
     fn round(&mut self, operations: usize) -> f64 {
         let deadlines = self.0.draw(operations);
         let system = &mut self.0.system;
@@ -124,19 +124,19 @@ impl<S: System> Ready for InsertRemove<S> {
     }
 }
 
-/// Give a random one of the pending timers another deadline.
-struct Reschedule<S: System>(Filled<S>);
+/// Gives a random pending timer another deadline.
+struct Reschedule<S: QueueSystem>(FilledQueue<S>);
 
-impl<S: System> Reschedule<S> {
+impl<S: QueueSystem> Reschedule<S> {
     fn new(pending: usize) -> Reschedule<S> {
-        Reschedule(Filled::new(pending.max(1)))
+        Reschedule(FilledQueue::new(pending.max(1)))
     }
 }
 
-impl<S: System> Ready for Reschedule<S> {
+impl<S: QueueSystem> PreparedCase for Reschedule<S> {
     fn round(&mut self, operations: usize) -> f64 {
         let deadlines = self.0.draw(operations);
-        let Filled { system, handles, random } = &mut self.0;
+        let FilledQueue { system, handles, random } = &mut self.0;
         let picks: Vec<u32> = (0..operations).map(|_| (random.any() % handles.len() as u64) as u32).collect();
         let start = Instant::now();
         for (&pick, &deadline) in picks.iter().zip(&deadlines) {
@@ -147,16 +147,16 @@ impl<S: System> Ready for Reschedule<S> {
     }
 }
 
-/// All timers have the same timeout; each is cancelled when so many others have been armed after it. Time goes on.
-struct Fifo<S: System> {
+/// All timers have the same timeout; each is cancelled when so many others have been armed after it. Time advances.
+struct Fifo<S: QueueSystem> {
     system: S,
-    /// A ring of the pending ones, or of one if there are none.
-    handles: Vec<Option<S::Handle>>,
+    /// A ring of the pending timers.
+    handles: Vec<Option<S::SystemHandle>>,
     oldest: usize,
     now: u64,
 }
 
-impl<S: System> Fifo<S> {
+impl<S: QueueSystem> Fifo<S> {
     fn new(pending: usize) -> Fifo<S> {
         let mut system = S::new(pending);
         let handles = (0..pending as u64).map(|value| {
@@ -170,13 +170,13 @@ impl<S: System> Fifo<S> {
     }
 }
 
-impl<S: System> Drop for Fifo<S> {
+impl<S: QueueSystem> Drop for Fifo<S> {
     fn drop(&mut self) {
         dispose(&mut self.system, &mut self.handles);
     }
 }
 
-impl<S: System> Ready for Fifo<S> {
+impl<S: QueueSystem> PreparedCase for Fifo<S> {
     fn round(&mut self, operations: usize) -> f64 {
         let Fifo { system, handles, oldest, now } = self;
         let times = (0..operations as u64).map(|operation| *now + operation * GAP + DELAY);
@@ -200,9 +200,9 @@ impl<S: System> Ready for Fifo<S> {
     }
 }
 
-/// Arms random timers; then time goes on in steps of a millisecond until all have expired. Nanoseconds a timer, not
-/// counting the arming.
-fn pop_once<S: System>(pending: usize, random: &mut Random) -> f64 {
+/// Arms random timers, then advances time in steps of a millisecond until all have expired. Returns nanoseconds per timer,
+/// without the arming.
+fn pop_once<S: QueueSystem>(pending: usize, random: &mut Random) -> f64 {
     let mut system = S::new(pending);
     let handles = (0..pending as u64).map(|value| {
         let deadline = system.deadline(1 + random.any() % SPREAD);

@@ -1,7 +1,7 @@
 //! Scenario `queue`: timer queues on one thread, without a clock.
 //!
-//! Every system is behind [`System`], and every case is written once, generic over it. The rounds of the systems are
-//! interleaved, so that what disturbs the machine for a while disturbs all of them, and the median of the rounds counts.
+//! Every system implements [`QueueSystem`], and every case is written once, generic over it. The rounds of the systems are
+//! interleaved, so that a disturbance of the machine affects all of them, and the median of the rounds is reported.
 
 mod cases;
 mod systems;
@@ -9,33 +9,33 @@ mod systems;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 
-use self::cases::{Contestant, Ready};
-use self::systems::System;
+use self::cases::{Contestant, PreparedCase};
+use self::systems::QueueSystem;
 use crate::Common;
 use crate::progress::progress;
-use crate::report::{Figure, Report, median};
+use crate::report::{BenchReport, Figure, median};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct QueueOptions {
     #[command(flatten)]
     pub(crate) common: Common,
     /// Only these cases.
     #[arg(long, value_enum, value_delimiter = ',')]
-    case: Vec<Case>,
+    case: Vec<QueueCase>,
     /// Only these systems.
     #[arg(long, value_delimiter = ',')]
     system: Vec<String>,
     /// Only these numbers of pending timers.
     #[arg(long, value_delimiter = ',')]
     pending: Vec<usize>,
-    /// Rounds a case; the median counts.
+    /// Number of rounds per case; the median is reported.
     #[arg(long)]
     rounds: Option<usize>,
 }
 
-/// What is measured. The README defines each of them.
+/// The cases, which the README defines.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Case {
+pub(crate) enum QueueCase {
     #[value(name = "insert_remove")]
     InsertRemove,
     #[value(name = "fifo")]
@@ -46,13 +46,13 @@ pub(crate) enum Case {
     Reschedule,
 }
 
-impl Case {
+impl QueueCase {
     fn name(self) -> &'static str {
         match self {
-            Case::InsertRemove => "insert_remove",
-            Case::Fifo => "fifo",
-            Case::Pop => "pop",
-            Case::Reschedule => "reschedule",
+            QueueCase::InsertRemove => "insert_remove",
+            QueueCase::Fifo => "fifo",
+            QueueCase::Pop => "pop",
+            QueueCase::Reschedule => "reschedule",
         }
     }
 }
@@ -61,7 +61,7 @@ const PENDING: [usize; 5] = [0, 1_000, 100_000, 1_000_000, 10_000_000];
 const PENDING_QUICK: usize = 3;
 
 /// Runs the scenario.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+pub(crate) fn run(options: &QueueOptions, report: &mut BenchReport) {
     let all = systems::all();
     for name in &options.system {
         if !all.iter().any(|contestant| contestant.name() == name) {
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
         ([], true) => &PENDING[..PENDING_QUICK],
         (some, _) => some,
     };
-    let cases = if options.case.is_empty() { Case::value_variants() } else { &options.case };
+    let cases = if options.case.is_empty() { QueueCase::value_variants() } else { &options.case };
 
     let runs: Vec<_> = cases.iter().flat_map(|&case| pending.iter().map(move |&pending| (case, pending))).collect();
     let progress = progress(runs.len() * contestants.len());
@@ -93,12 +93,12 @@ pub(crate) fn run(options: &Options, report: &mut Report) {
 }
 
 fn run_case(
-    case: Case,
+    case: QueueCase,
     pending: usize,
-    options: &Options,
+    options: &QueueOptions,
     contestants: &[Box<dyn Contestant>],
     progress: &ProgressBar,
-    report: &mut Report,
+    report: &mut BenchReport,
 ) {
     let rounds = options.rounds.unwrap_or(match (options.common.quick, pending) {
         (true, _) => 5,
@@ -108,12 +108,12 @@ fn run_case(
     let operations = if options.common.quick { 100_000 } else { 1_000_000 };
     progress.set_message(format!("{}, {pending} pending", case.name()));
     let mut figures = vec![Vec::new(); contestants.len()];
-    if case == Case::Pop {
+    if case == QueueCase::Pop {
         if pending == 0 {
             progress.inc(contestants.len() as u64);
             return;
         }
-        // A round uses the queue up, so each begins with a new one. Small ones are repeated: a round is long enough to
+        // A round empties the queue, so each begins with a new one. Small queues are repeated, so that a round is long enough to
         // be timed.
         for round in 0..rounds {
             for (contestant, figures) in contestants.iter().zip(&mut figures) {
@@ -122,7 +122,7 @@ fn run_case(
             }
         }
     } else {
-        let mut ready: Vec<Box<dyn Ready>> = contestants.iter().map(|it| it.get_ready(case, pending)).collect();
+        let mut ready: Vec<Box<dyn PreparedCase>> = contestants.iter().map(|it| it.prepare(case, pending)).collect();
         for _ in 0..rounds {
             for (system, figures) in ready.iter_mut().zip(&mut figures) {
                 figures.push(system.round(operations));

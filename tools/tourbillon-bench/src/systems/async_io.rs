@@ -1,4 +1,4 @@
-//! async-io: one `BTreeMap` a process behind one lock, with a queue of a thousand operations before it. Whoever blocks on
+//! async-io: one `BTreeMap` per process behind one lock, with a queue of a thousand operations before it. A thread that blocks on
 //! a future waits in its reactor.
 
 use std::pin::Pin;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use async_io::Timer;
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const NAME: &str = "async-io";
 
-/// Every task on a thread of its own that blocks on it; a single task on the calling one.
+/// Runs every task on a thread that blocks on it, the last one on the calling thread.
 pub(crate) struct BlockOn;
 
-impl<T> Runtime<T> for BlockOn
+impl<T> TaskRunner<T> for BlockOn
 where
     T: Future + Send,
     T::Output: Send,

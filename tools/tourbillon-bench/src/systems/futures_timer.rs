@@ -1,5 +1,5 @@
-//! futures-timer: one heap a process, kept by a thread of its own that is told of every arming and every drop. What that
-//! thread does is not in the time of the caller. Used in a Tokio runtime, for want of its own.
+//! futures-timer: one heap per process, kept by its own thread, which is notified of every arming and every drop. The work of
+//! that thread is not in the caller's time. It has no runtime, so it is used in Tokio's.
 
 use std::time::Duration;
 

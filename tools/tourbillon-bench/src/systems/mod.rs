@@ -1,6 +1,6 @@
-//! The systems of the scenarios with a clock, one file each: how it sleeps, and the runtime that it is used in.
+//! The systems of the scenarios with a clock, one file each: how to sleep, and the runtime to use.
 //!
-//! A scenario is written once, as an `async fn` that is given a system's way to sleep; the system's runtime runs it.
+//! A scenario is written once, as an `async fn` that is given a system's sleep function; the system's runtime runs it.
 
 pub(crate) mod async_io;
 pub(crate) mod clock_nanosleep;
@@ -13,9 +13,9 @@ pub(crate) mod tokio;
 pub(crate) mod tourbillon;
 pub(crate) mod tourbillon_rt;
 
-/// Something that runs tasks of the type `T`.
-pub(crate) trait Runtime<T: Future> {
-    /// Runs every one of the tasks to its end.
+/// Runs tasks of type `T`.
+pub(crate) trait TaskRunner<T: Future> {
+    /// Runs all tasks to their end.
     fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output>;
 
     /// Runs one task to its end.

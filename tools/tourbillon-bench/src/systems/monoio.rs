@@ -1,5 +1,5 @@
-//! monoio: a wheel a thread, ticks of a millisecond, no lock and no atomics: nothing of it can leave its thread. Its
-//! driver is io_uring, or epoll where that is refused.
+//! monoio: one wheel per thread, ticks of a millisecond, no lock and no atomics; a timer cannot leave its thread. Its driver is
+//! io_uring, or epoll if that is refused.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use monoio::time::TimeDriver;
 pub(crate) use monoio::time::{Sleep, sleep};
 use monoio::{FusionDriver, FusionRuntime, IoUringDriver, LegacyDriver, RuntimeBuilder};
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const NAME: &str = "monoio";
 
@@ -20,7 +20,7 @@ impl Monoio {
     }
 }
 
-impl<T: Future + 'static> Runtime<T> for Monoio {
+impl<T: Future + 'static> TaskRunner<T> for Monoio {
     fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output> {
         self.0.block_on(async {
             let handles: Vec<_> = tasks.into_iter().map(monoio::spawn).collect();

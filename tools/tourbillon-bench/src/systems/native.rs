@@ -1,7 +1,8 @@
-//! Asio, libuv and libevent: a C or C++ program each, compiled when it is first needed, that does the same work as the others.
+//! Asio, libuv and libevent: a C or C++ program each, compiled when it is first needed, that does the same work as the other
+//! systems.
 //!
-//! A program runs as a process of its own and is asked for one round at a time, so that its rounds take turns with those of all
-//! other systems. Where there is no compiler or no library, the system is left out, with a sentence that says what to install.
+//! A program runs as a process of its own and is asked for one round at a time, so that its rounds are interleaved with those of
+//! all other systems. Without a compiler or the library, the system is left out, with a note on what to install.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use crate::harness::{Choice, Entry, Metrics, Round};
-use crate::process::Process;
+use crate::child_process::ChildProcess;
+use crate::harness::{BenchEntry, Metrics, RoundFn, SystemChoice};
 
 pub(crate) const ASIO: &str = "asio";
 pub(crate) const LIBUV: &str = "libuv";
@@ -18,35 +19,35 @@ pub(crate) const LIBEVENT: &str = "libevent";
 
 pub(crate) const NAMES: [&str; 3] = [ASIO, LIBUV, LIBEVENT];
 
-/// What a program is to do.
-pub(crate) struct Work {
+/// The work of a program.
+pub(crate) struct NativeWork {
     pub(crate) scenario: &'static str,
     pub(crate) case: String,
-    /// As `common.h` says.
+    /// The arguments, which `common.h` describes.
     pub(crate) arguments: Vec<usize>,
-    pub(crate) process: Life,
+    pub(crate) process: ProcessLife,
 }
 
 /// How long a program's process lives.
 #[derive(Clone, Copy)]
-pub(crate) enum Life {
-    /// For all rounds of a case: it sets the case up before the first.
+pub(crate) enum ProcessLife {
+    /// For all rounds of a case: it sets up the case before the first.
     Case,
-    /// For one round: nothing is left of the last.
+    /// For one round, so that nothing is left of the last.
     Round,
 }
 
 /// A library, and how its program is compiled.
-struct Peer {
+struct NativePeer {
     name: &'static str,
     source: &'static str,
     language: Language,
-    /// Without which there is nothing to compile.
+    /// The header that the program needs.
     header: &'static str,
     link: &'static [&'static str],
     /// The Debian package with the header.
     package: &'static str,
-    /// The program, or `None` where it cannot be had.
+    /// The program, or `None` if it is not available.
     program: OnceLock<Option<PathBuf>>,
 }
 
@@ -56,8 +57,8 @@ enum Language {
     Cpp,
 }
 
-static PEERS: [Peer; 3] = [
-    Peer {
+static PEERS: [NativePeer; 3] = [
+    NativePeer {
         name: ASIO,
         source: include_str!("../../native/asio.cpp"),
         language: Language::Cpp,
@@ -66,7 +67,7 @@ static PEERS: [Peer; 3] = [
         package: "libasio-dev",
         program: OnceLock::new(),
     },
-    Peer {
+    NativePeer {
         name: LIBUV,
         source: include_str!("../../native/libuv.c"),
         language: Language::C,
@@ -75,7 +76,7 @@ static PEERS: [Peer; 3] = [
         package: "libuv1-dev",
         program: OnceLock::new(),
     },
-    Peer {
+    NativePeer {
         name: LIBEVENT,
         source: include_str!("../../native/libevent.c"),
         language: Language::C,
@@ -86,56 +87,60 @@ static PEERS: [Peer; 3] = [
     },
 ];
 
-/// What all programs include.
+/// The header that all programs include.
 const COMMON: (&str, &str) = ("common.h", include_str!("../../native/common.h"));
 
-/// The entries of one case: of those of the three that were asked for and can be had here. `read` makes the metrics of what a
-/// round answers.
-pub(crate) fn entries(choice: &Choice, work: &Work, read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static) -> Vec<Entry> {
-    let wanted = PEERS.iter().filter(|peer| choice.wants(peer.name));
-    let entry = |peer: &'static Peer| {
+/// Returns the entries of one case, for those of the three systems that are selected and available. `read` converts the answer of
+/// a round to metrics.
+pub(crate) fn entries(
+    choice: &SystemChoice,
+    work: &NativeWork,
+    read: impl Fn(Vec<f64>) -> Metrics + Copy + 'static,
+) -> Vec<BenchEntry> {
+    let wanted = PEERS.iter().filter(|peer| choice.includes(peer.name));
+    let entry = |peer: &'static NativePeer| {
         let program = peer.program()?;
         let arguments: Vec<String> = work.arguments.iter().map(ToString::to_string).collect();
         let (scenario, life) = (work.scenario, work.process);
         let process = move || {
             let mut command = Command::new(program);
             command.arg(scenario).args(&arguments);
-            Process::start(peer.name, command)
+            ChildProcess::start(peer.name, command)
         };
-        let start: Box<dyn FnOnce() -> Round> = match life {
-            Life::Case => Box::new(move || {
+        let start: Box<dyn FnOnce() -> RoundFn> = match life {
+            ProcessLife::Case => Box::new(move || {
                 let mut process = process();
                 Box::new(move || read(process.ask()))
             }),
-            Life::Round => Box::new(move || Box::new(move || read(process().ask()))),
+            ProcessLife::Round => Box::new(move || Box::new(move || read(process().ask()))),
         };
-        Some(Entry { system: peer.name, case: work.case.clone(), start })
+        Some(BenchEntry { system: peer.name, case: work.case.clone(), start })
     };
     wanted.filter_map(entry).collect()
 }
 
-/// The name and the version of each library that is here.
+/// Returns the name and version of each available library.
 pub(crate) fn versions() -> Vec<String> {
-    let version = |peer: &'static Peer| Command::new(peer.program()?).arg("version").output().ok();
+    let version = |peer: &'static NativePeer| Command::new(peer.program()?).arg("version").output().ok();
     let versions = PEERS.iter().filter_map(version);
     versions.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).collect()
 }
 
-impl Peer {
-    /// Compiled the first time. Where that is not possible, it is said once.
+impl NativePeer {
+    /// Returns the program, compiled at the first call. If that is not possible, prints a note once.
     fn program(&'static self) -> Option<&'static Path> {
         let program = self.program.get_or_init(|| match self.compile() {
             Ok(program) => Some(program),
-            Err(Missing::Compiler(compiler, package)) => {
+            Err(CompileError::Compiler(compiler, package)) => {
                 eprintln!("note: without {}: there is no `{compiler}` (Debian: apt install {package})", self.name);
                 None
             }
-            Err(Missing::Header) => {
-                let Peer { name, header, package, .. } = self;
+            Err(CompileError::Header) => {
+                let NativePeer { name, header, package, .. } = self;
                 eprintln!("note: without {name}: there is no <{header}> (Debian: apt install {package})");
                 None
             }
-            Err(Missing::Reason(why)) => {
+            Err(CompileError::Reason(why)) => {
                 eprintln!("error: the program of {} cannot be compiled: {why}", self.name);
                 std::process::exit(1);
             }
@@ -143,8 +148,8 @@ impl Peer {
         program.as_deref()
     }
 
-    /// One that was compiled from the same source before is used again.
-    fn compile(&self) -> Result<PathBuf, Missing> {
+    /// Compiles the program, or reuses one that was compiled from the same source.
+    fn compile(&self) -> Result<PathBuf, CompileError> {
         let (compiler, suffix, standard, package) = match self.language {
             Language::C => ("cc", "c", "-std=gnu11", "gcc"),
             Language::Cpp => ("c++", "cpp", "-std=c++17", "g++"),
@@ -154,22 +159,22 @@ impl Peer {
         if program.exists() {
             return Ok(program);
         }
-        if !preprocess(compiler, suffix, "").map_err(|_| Missing::Compiler(compiler, package))?.status.success() {
-            return Err(Missing::Compiler(compiler, package));
+        if !preprocess(compiler, suffix, "").map_err(|_| CompileError::Compiler(compiler, package))?.status.success() {
+            return Err(CompileError::Compiler(compiler, package));
         }
         if !preprocess(compiler, suffix, &format!("#include <{}>\n", self.header))?.status.success() {
-            return Err(Missing::Header);
+            return Err(CompileError::Header);
         }
         let source = folder.join(format!("{}.{suffix}", self.name));
         std::fs::write(&source, self.source)?;
         std::fs::write(folder.join(COMMON.0), COMMON.1)?;
-        // Under a name of its own until it is whole: others may do the same now.
+        // The program is renamed when it is complete, since other processes may compile it at the same time.
         let unfinished = folder.join(format!("{}-{}", self.name, std::process::id()));
         let mut command = Command::new(compiler);
         command.args([standard, "-O2", "-DNDEBUG", "-pthread", "-o"]).arg(&unfinished).arg(&source).args(self.link);
         let output = command.output()?;
         if !output.status.success() {
-            return Err(Missing::Reason(String::from_utf8_lossy(&output.stderr).into_owned()));
+            return Err(CompileError::Reason(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
         std::fs::rename(&unfinished, &program)?;
         Ok(program)
@@ -183,21 +188,21 @@ impl Peer {
 }
 
 /// Why there is no program.
-enum Missing {
-    /// Its name, and the Debian package that has it.
+enum CompileError {
+    /// The compiler is missing: its name, and the Debian package that has it.
     Compiler(&'static str, &'static str),
     Header,
-    /// Something else, which is a fault.
+    /// Any other reason, which is a fault.
     Reason(String),
 }
 
-impl From<io::Error> for Missing {
-    fn from(error: io::Error) -> Missing {
-        Missing::Reason(error.to_string())
+impl From<io::Error> for CompileError {
+    fn from(error: io::Error) -> CompileError {
+        CompileError::Reason(error.to_string())
     }
 }
 
-/// Beside this program, in the target folder; where nothing can be written there, in the one for temporary files.
+/// Returns a folder beside this program, or a temporary one if that is not writable.
 fn folder() -> io::Result<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("native")));
     if let Some(folder) = beside
@@ -210,13 +215,13 @@ fn folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Lets a compiler read some text, and nothing more.
+/// Runs only the preprocessor on some text.
 fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
     let language = if suffix == "c" { "c" } else { "c++" };
     let mut command = Command::new(compiler);
     command.args(["-E", "-x", language, "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn()?;
-    // It reads all of it before it ends.
+    // The compiler reads all its input before it exits.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     child.wait_with_output()
 }
@@ -225,8 +230,8 @@ fn preprocess(compiler: &str, suffix: &str, text: &str) -> io::Result<Output> {
 mod tests {
     use super::*;
 
-    /// How many numbers a round of each scenario answers with, at least, and the arguments of a small one. (Who is not let run for as long as
-    /// a round of `lateness` takes has no number for it.)
+    /// The arguments of a small round of each scenario, and the least number of values that it answers with. (A round of
+    /// `lateness` has no values if the machine does not run the process for as long as it takes.)
     const SCENARIOS: [(&str, usize, &[&str]); 7] = [
         ("churn", 2, &["60000000000", "10", "100", "0", "0"]),
         ("churn", 2, &["60000000000", "10", "100", "5", "1"]),
@@ -244,7 +249,7 @@ mod tests {
             for (scenario, numbers, arguments) in SCENARIOS {
                 let mut command = Command::new(program);
                 command.arg(scenario).args(arguments);
-                let mut process = Process::start(peer.name, command);
+                let mut process = ChildProcess::start(peer.name, command);
                 for round in 0..2 {
                     let answer = process.ask();
                     assert!(answer.len() >= numbers, "{} {scenario}, round {round}: {answer:?}", peer.name);
@@ -253,6 +258,6 @@ mod tests {
             }
         }
         let here = PEERS.iter().filter(|peer| peer.program().is_some()).count();
-        assert_eq!(versions().len(), here, "each that is here tells its version");
+        assert_eq!(versions().len(), here, "each available peer reports its version");
     }
 }

@@ -1,13 +1,13 @@
 //! smol: async-io's timers under smol's executor, which runs on the calling thread.
 
-use super::Runtime;
+use super::TaskRunner;
 pub(crate) use super::async_io::{sleep, sleep_until};
 
 pub(crate) const NAME: &str = "smol";
 
 pub(crate) struct Smol;
 
-impl<T> Runtime<T> for Smol
+impl<T> TaskRunner<T> for Smol
 where
     T: Future + Send + 'static,
     T::Output: Send + 'static,

@@ -1,17 +1,17 @@
-//! Tokio: one wheel a runtime, ticks of a millisecond, behind one lock. A driver that waits for I/O too, as in a server,
-//! and as `#[tokio::main]` makes it.
+//! Tokio: one wheel per runtime behind one lock, ticks of a millisecond. The driver also waits for I/O, as in a server and with
+//! `#[tokio::main]`.
 
 use std::pin::Pin;
 use std::time::Instant;
 
 pub(crate) use tokio::time::{Sleep, sleep};
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const CURRENT: &str = "tokio-current";
 pub(crate) const MULTI: &str = "tokio-multi";
 
-/// A runtime of Tokio's, which other systems are used in, too.
+/// A Tokio runtime, which is also used for other systems.
 pub(crate) struct Tokio(tokio::runtime::Runtime);
 
 impl Tokio {
@@ -25,7 +25,7 @@ impl Tokio {
         Tokio::build(builder)
     }
 
-    /// One whose time is paused from the start.
+    /// Returns a runtime with paused time.
     #[cfg(feature = "virtual")]
     pub(crate) fn paused() -> Tokio {
         let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -33,7 +33,7 @@ impl Tokio {
         Tokio::build(builder)
     }
 
-    /// Until the guard is dropped, this thread is in the runtime's context.
+    /// Enters the runtime's context until the guard is dropped.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.0.enter()
     }
@@ -43,14 +43,14 @@ impl Tokio {
     }
 }
 
-impl<T> Runtime<T> for Tokio
+impl<T> TaskRunner<T> for Tokio
 where
     T: Future + Send + 'static,
     T::Output: Send + 'static,
 {
     fn run(&mut self, tasks: Vec<T>) -> Vec<T::Output> {
         self.0.block_on(async {
-            // Without a budget: it would let only the first 128 polls of a task reach the timer.
+            // With a budget, only the first 128 polls of a task would reach the timer.
             let spawn = |task| tokio::spawn(tokio::task::coop::unconstrained(task));
             let handles: Vec<_> = tasks.into_iter().map(spawn).collect();
             let mut outputs = Vec::with_capacity(handles.len());

@@ -1,4 +1,4 @@
-//! Tourbillon: a wheel a thread, exact to the nanosecond. Used in a Tokio runtime, in the place of Tokio's own timers.
+//! Tourbillon: one wheel per thread, exact to the nanosecond. It is used in a Tokio runtime, instead of Tokio's own timers.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::tokio::Tokio;
 
 pub(crate) const NAME: &str = "tourbillon";
 
-/// How much later than asked a timer may fire, under a name.
-pub(crate) type Named = (&'static str, fn() -> Slack);
+/// A slack with its name.
+pub(crate) type NamedSlack = (&'static str, fn() -> Slack);
 
-pub(crate) const SLACKS: [Named; 5] = [
+pub(crate) const SLACKS: [NamedSlack; 5] = [
     ("adaptive", Slack::adaptive),
     ("exact", Slack::exact),
     ("250us", || Slack::upto(Duration::from_micros(250))),
@@ -26,30 +26,30 @@ pub(crate) const SLACKS: [Named; 5] = [
 /// The slack that spins.
 pub(crate) const PRECISE: &str = "precise";
 
-/// An engine whose driver is a thread of its own.
+/// Returns an engine with its own driver thread.
 pub(crate) fn on_thread(slack: Slack) -> Engine {
     Engine::builder().slack(slack).driver(Driver::thread()).build().expect("an engine can be built")
 }
 
-/// An engine whose driver is a task of a Tokio runtime.
+/// Returns an engine whose driver is a task of a Tokio runtime.
 pub(crate) fn on_tokio(runtime: &Tokio, slack: Slack) -> Engine {
     let _entered = runtime.enter();
     Engine::builder().slack(slack).driver(Driver::tokio()).build().expect("an engine can be built")
 }
 
-/// Sleeps of a certain engine.
+/// Returns a function that sleeps on an engine.
 pub(crate) fn sleep_on(engine: &Engine) -> impl Fn(Duration) -> Sleep + Send + use<> {
     let engine = engine.clone();
     move |duration| engine.sleep(duration)
 }
 
-/// The same, given a deadline.
+/// Returns a function that sleeps on an engine until a deadline.
 pub(crate) fn sleep_until_on(engine: &Engine) -> impl Fn(std::time::Instant) -> Sleep + Send + use<> {
     let engine = engine.clone();
     move |deadline| engine.sleep_until(instant(deadline))
 }
 
-/// The same, of whatever engine the task that sleeps is on, with a slack.
+/// Returns a function that sleeps with a slack until a deadline, on the engine of the calling task.
 pub(crate) fn sleep_until_with(slack: Slack) -> impl Fn(std::time::Instant) -> Sleep + Send + use<> {
     move |deadline| tourbillon::time::sleep_until(instant(deadline)).slack(slack)
 }

@@ -3,13 +3,13 @@
 
 use tourbillon_rt::{Backend, BuildError};
 
-use super::Runtime;
+use super::TaskRunner;
 
 pub(crate) const NAME: &str = "tourbillon-rt";
 pub(crate) const URING: &str = "tourbillon-rt-uring";
 pub(crate) const EPOLL: &str = "tourbillon-rt-epoll";
 
-/// With one worker, which does all the work.
+/// A runtime with one worker, which does all the work.
 pub(crate) struct TourbillonRt(tourbillon_rt::Runtime);
 
 impl TourbillonRt {
@@ -17,14 +17,14 @@ impl TourbillonRt {
         TourbillonRt::named(NAME)
     }
 
-    /// With one worker, and time that is paused from the start.
+    /// Returns a runtime with one worker and paused time.
     #[cfg(feature = "virtual")]
     pub(crate) fn paused() -> TourbillonRt {
         let runtime = tourbillon_rt::Runtime::builder().workers(1).start_paused(true).build();
         TourbillonRt(runtime.expect("a runtime can be built"))
     }
 
-    /// The name says which back end.
+    /// Returns a runtime whose back end the name selects.
     pub(crate) fn named(name: &str) -> TourbillonRt {
         let backend = match name {
             URING => Backend::Uring,
@@ -34,7 +34,7 @@ impl TourbillonRt {
         TourbillonRt(build(backend).expect("a runtime can be built"))
     }
 
-    /// Runs a task to its end.
+    /// Runs a task to its end on the worker.
     pub(crate) fn on_worker<F>(&self, task: F) -> F::Output
     where
         F: Future + Send + 'static,
@@ -44,7 +44,7 @@ impl TourbillonRt {
     }
 }
 
-/// Whether io_uring can be had here.
+/// Returns whether io_uring is available.
 pub(crate) fn try_uring() -> Result<(), BuildError> {
     build(Backend::Uring).map(drop)
 }
@@ -53,7 +53,7 @@ fn build(backend: Backend) -> Result<tourbillon_rt::Runtime, BuildError> {
     tourbillon_rt::Runtime::builder().workers(1).backend(backend).build()
 }
 
-impl<T> Runtime<T> for TourbillonRt
+impl<T> TaskRunner<T> for TourbillonRt
 where
     T: Future + Send + 'static,
     T::Output: Send + 'static,

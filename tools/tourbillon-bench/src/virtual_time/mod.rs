@@ -1,40 +1,40 @@
-//! Scenario `virtual`: how soon sleeps end in paused time.
+//! Scenario `virtual`: how fast sleeps end in paused time.
 //!
-//! It needs the feature `virtual`, as `test-util` of `tourbillon` makes every timer look for the clock that it follows: the other
-//! scenarios are to be measured without it.
+//! It needs the feature `virtual`, which enables `test-util` of `tourbillon`. That makes every timer look for the clock that it
+//! follows, so the other scenarios are measured without it.
 
 #[cfg(feature = "virtual")]
-mod by_hand;
+mod cases;
 #[cfg(feature = "virtual")]
-mod measured;
+mod manual_engine;
 #[cfg(feature = "virtual")]
-mod multi;
+mod tokio_multi;
 
-use crate::harness::Choice;
-use crate::report::{Report, print};
+use crate::harness::SystemChoice;
+use crate::report::{BenchReport, print};
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct VirtualOptions {
     #[command(flatten)]
-    pub(crate) choice: Choice,
+    pub(crate) choice: SystemChoice,
 }
 
-/// Whether this program was built with the scenario.
+/// Whether this build has the scenario.
 pub(crate) const IS_BUILT: bool = cfg!(feature = "virtual");
 
-/// Runs the scenario, or says how to build it.
-pub(crate) fn run(options: &Options, report: &mut Report) {
+/// Runs the scenario, or prints how to build it.
+pub(crate) fn run(options: &VirtualOptions, report: &mut BenchReport) {
     #[cfg(feature = "virtual")]
-    measured::run(&options.choice, report);
+    cases::run(&options.choice, report);
     #[cfg(not(feature = "virtual"))]
     {
         let _ = report;
-        say_how_to_build(options.choice.common.json);
+        print_how_to_build(options.choice.common.json);
     }
 }
 
-/// Says how to build the scenario: among the tables, or beside the JSON lines.
-pub(crate) fn say_how_to_build(json: bool) {
+/// Prints how to build the scenario: to standard output, or to standard error if that has JSON lines.
+pub(crate) fn print_how_to_build(json: bool) {
     let how = "virtual: not in this build; cargo run --release -p tourbillon-bench --features virtual -- virtual\n";
     if json { eprint!("{how}") } else { print(how) }
 }

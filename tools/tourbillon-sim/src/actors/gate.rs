@@ -1,4 +1,4 @@
-//! A future that is ready when it is told so, and wakes nobody.
+//! A future that becomes ready when it is opened, and wakes no task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-/// See the module.
+/// A future that becomes ready when it is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<AtomicBool>);
 
 impl Gate {
-    /// It is ready from now on.
+    /// Makes the future ready.
     pub fn open(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it is.
+    /// Returns whether the future is ready.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.load(Ordering::SeqCst)

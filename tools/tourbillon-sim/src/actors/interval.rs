@@ -1,4 +1,4 @@
-//! Intervals with each of the three ways to make up for missed ticks.
+//! Intervals with each of the three behaviors for missed ticks.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -6,175 +6,181 @@ use std::time::Duration;
 use tourbillon::Outcome;
 use tourbillon::time::{Interval, MissedTickBehavior, interval_at};
 
-use super::{MOST, Player};
-use crate::hub::{Id, Manner};
-use crate::model::{NEVER, SeenBy, State};
-use crate::plan::{Setup, after};
-use crate::random::Random;
-use crate::stage::{Stage, add, known};
+use super::{MOST, TaskActor};
+use crate::context::{SimContext, add, engine_time};
+use crate::plan::{SimSetup, after};
+use crate::random_source::RandomSource;
+use crate::recorder::{Behavior, Id};
+use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
-/// What can be done with an interval.
+/// An operation on an interval.
 #[derive(Clone, Copy, Debug)]
-pub enum Op {
-    /// A new one.
+pub enum IntervalOp {
+    /// Creates an interval.
     New { thread: usize, after: Duration, period: Duration, missed: MissedTickBehavior },
-    /// It is polled, also without having been woken.
+    /// Polls the interval, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// Its next tick is after so long.
+    /// Sets its next tick to a time from now.
     ResetAfter { which: usize, thread: usize, after: Duration },
-    /// Its next tick is after one period.
+    /// Sets its next tick to one period from now.
     Reset { which: usize, thread: usize },
-    /// It makes up for missed ticks in another way.
+    /// Sets another behavior for missed ticks.
     Missed { which: usize, missed: MissedTickBehavior },
-    /// It is dropped.
+    /// Drops the interval.
     Drop { which: usize, thread: usize },
 }
 
-/// One interval.
-pub struct Actor {
+/// An interval and what is expected of it.
+pub struct IntervalActor {
     id: Id,
     interval: Interval,
     waker: Waker,
     next: u64,
 }
 
-/// Later than this, a tick counts as missed: so it is documented.
+/// A tick that is later than this counts as missed, as documented.
 const TOLERANCE: u64 = 5_000_000;
 
-/// So many ticks are taken in one poll of the task.
+/// Most ticks that one poll of the task takes.
 const IN_A_ROW: usize = 4;
 
-impl Op {
-    /// Any.
-    pub fn random(random: &mut Random, setup: &Setup) -> Op {
+impl IntervalOp {
+    /// Returns a random operation.
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> IntervalOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
         let after = after(random, setup);
         let period = Duration::from_nanos(setup.scale / 16 + 1 + random.below(setup.scale));
         match random.below(12) {
-            0..3 => Op::New { thread, after, period, missed },
-            3..7 => Op::Poll { which, thread },
-            7 => Op::ResetAfter { which, thread, after },
-            8 => Op::Reset { which, thread },
-            9 => Op::Missed { which, missed },
-            _ => Op::Drop { which, thread },
+            0..3 => IntervalOp::New { thread, after, period, missed },
+            3..7 => IntervalOp::Poll { which, thread },
+            7 => IntervalOp::ResetAfter { which, thread, after },
+            8 => IntervalOp::Reset { which, thread },
+            9 => IntervalOp::Missed { which, missed },
+            _ => IntervalOp::Drop { which, thread },
         }
     }
 }
 
-impl Player for Actor {
+impl TaskActor for IntervalActor {
     fn id(&self) -> Id {
         self.id
     }
 
-    /// Takes ticks until there is none.
-    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+    /// Takes ticks until none is ready.
+    fn poll(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, index: usize, thread: usize) {
         let Some(actor) = actors.get_mut(index) else { return };
-        stage.ready.remove(&actor.id);
+        sim.ready.remove(&actor.id);
         for _ in 0..IN_A_ROW {
-            let Actor { id, interval, waker, next } = actor;
-            let before = stage.model.get(*id).map(|item| item.state);
-            let polled = stage.poll(*id, thread, || interval.poll_tick(&mut Context::from_waker(waker)));
-            if stage.model.closed {
-                // The first tick after the shutdown is ready at once; of the others this is not the place to tell.
-                if before == Some(State::Pending) || polled.is_ready() {
-                    stage.model.same("P6", "a tick after a shutdown", polled.is_ready(), true);
+            let IntervalActor { id, interval, waker, next } = actor;
+            let before = sim.model.get(*id).map(|item| item.state);
+            let polled = sim.poll(*id, thread, || interval.poll_tick(&mut Context::from_waker(waker)));
+            if sim.model.closed {
+                // The first tick after the shutdown is ready at once. Later ticks are not compared.
+                if before == Some(ModelState::Pending) || polled.is_ready() {
+                    sim.model.expect_eq("P6", "a tick after a shutdown", polled.is_ready(), true);
                 }
                 let actor = actors.swap_remove(index);
-                return actor.leave(stage, thread);
+                return actor.leave(sim, thread);
             }
             let Poll::Ready(tick) = polled else {
-                stage.model.still_pending(*id);
-                if before == Some(State::Idle) {
-                    if *next <= stage.now() {
-                        stage.model.violate("P4", format!("interval {id} is past and was armed"));
+                sim.model.still_pending(*id);
+                if before == Some(ModelState::Idle) {
+                    if *next <= sim.now() {
+                        sim.model.violate("P4", format!("interval {id} was past its deadline and was armed"));
                     }
-                    let place = stage.place(thread, stage.setup.slack.is_strict());
-                    stage.model.pend(*id, place);
+                    let place = sim.next_position(thread, sim.setup.slack.is_strict());
+                    sim.model.set_pending(*id, place);
                 }
                 return;
             };
-            stage.model.end(*id, Outcome::Fired);
-            let tick = stage.time_of(tick);
-            stage.model.same("P1", "the time of a tick", tick, *next);
-            *next = next_tick(*next, stage.now(), interval.period(), interval.missed_tick_behavior());
-            stage.model.idle(*id);
-            stage.model.set(*id, *next, stage.setup.slack.grid());
+            sim.model.ended(*id, Outcome::Fired);
+            let tick = sim.time_of(tick);
+            sim.model.expect_eq("P1", "the time of a tick", tick, *next);
+            *next = next_tick(*next, sim.now(), interval.period(), interval.missed_tick_behavior());
+            sim.model.set_idle(*id);
+            sim.model.set(*id, *next, sim.setup.slack.grid());
         }
-        // It has not had all; its task yields, and comes again.
-        stage.ready.insert(actors[index].id);
+        // There may be more ticks; the task yields, and is polled again.
+        sim.ready.insert(actors[index].id);
     }
 
-    fn leave(self, stage: &mut Stage, thread: usize) {
-        stage.ready.remove(&self.id);
-        if stage.model.is_pending(self.id) {
-            stage.model.cancel(self.id);
+    fn leave(self, sim: &mut SimContext, thread: usize) {
+        sim.ready.remove(&self.id);
+        if sim.model.is_pending(self.id) {
+            sim.model.cancelled(self.id);
         }
-        stage.model.forget(self.id);
-        stage.threads.on(thread, || drop(self.interval));
+        sim.model.forget(self.id);
+        sim.threads.on(thread, || drop(self.interval));
     }
 }
 
-/// Does it.
-pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
+/// Performs an operation.
+pub fn step(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, op: IntervalOp) {
     let (which, thread) = match op {
-        Op::New { thread, after, period, missed } => {
+        IntervalOp::New { thread, after, period, missed } => {
             if actors.len() < MOST / 4 {
-                actors.push(create(stage, thread, after, period, missed));
+                actors.push(create(sim, thread, after, period, missed));
             }
             return;
         }
-        Op::Missed { which, .. } => (which, 0),
-        Op::Poll { which, thread }
-        | Op::ResetAfter { which, thread, .. }
-        | Op::Reset { which, thread }
-        | Op::Drop { which, thread } => (which, thread),
+        IntervalOp::Missed { which, .. } => (which, 0),
+        IntervalOp::Poll { which, thread }
+        | IntervalOp::ResetAfter { which, thread, .. }
+        | IntervalOp::Reset { which, thread }
+        | IntervalOp::Drop { which, thread } => (which, thread),
     };
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Whether one has ended that was woken, or has a place, shows when it is polled.
-    if matches!(op, Op::Reset { .. } | Op::ResetAfter { .. }) && stage.model.is_woken(actors[index].id) {
+    // Only a poll shows whether a timer that was woken has ended or has a place.
+    if matches!(op, IntervalOp::Reset { .. } | IntervalOp::ResetAfter { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
-        Actor::poll(actors, stage, index, thread);
+        IntervalActor::poll(actors, sim, index, thread);
         if actors.len() < count {
             return;
         }
     }
     let actor = &mut actors[index];
     match op {
-        Op::New { .. } => {}
-        Op::Poll { .. } => Actor::poll(actors, stage, index, thread),
-        Op::ResetAfter { after, .. } => {
-            stage.threads.on(thread, || actor.interval.reset_after(after));
-            changed(actor, stage, thread, after);
+        IntervalOp::New { .. } => {}
+        IntervalOp::Poll { .. } => IntervalActor::poll(actors, sim, index, thread),
+        IntervalOp::ResetAfter { after, .. } => {
+            sim.threads.on(thread, || actor.interval.reset_after(after));
+            note_next_tick(actor, sim, thread, after);
         }
-        Op::Reset { .. } => {
+        IntervalOp::Reset { .. } => {
             let period = actor.interval.period();
-            stage.threads.on(thread, || actor.interval.reset());
-            changed(actor, stage, thread, period);
+            sim.threads.on(thread, || actor.interval.reset());
+            note_next_tick(actor, sim, thread, period);
         }
-        Op::Missed { missed, .. } => actor.interval.set_missed_tick_behavior(missed),
-        Op::Drop { .. } => {
+        IntervalOp::Missed { missed, .. } => actor.interval.set_missed_tick_behavior(missed),
+        IntervalOp::Drop { .. } => {
             let actor = actors.swap_remove(index);
-            actor.leave(stage, thread);
+            actor.leave(sim, thread);
         }
     }
 }
 
-fn create(stage: &mut Stage, thread: usize, after: Duration, period: Duration, missed: MissedTickBehavior) -> Actor {
-    let next = stage.due_after(after);
-    let start = stage.instant_of(next);
-    let interval = stage.threads.on(thread, || {
+fn create(
+    sim: &mut SimContext,
+    thread: usize,
+    after: Duration,
+    period: Duration,
+    missed: MissedTickBehavior,
+) -> IntervalActor {
+    let next = sim.due_after(after);
+    let start = sim.instant_of(next);
+    let interval = sim.threads.on(thread, || {
         let mut interval = interval_at(start, period);
         interval.set_missed_tick_behavior(missed);
         interval
     });
-    let id = stage.model.add("interval", SeenBy::Waking);
-    stage.model.set(id, next, stage.setup.slack.grid());
-    let waker = stage.waker(id, Manner::Good);
-    Actor { id, interval, waker, next }
+    let id = sim.model.add("interval", ObservedBy::Waking);
+    sim.model.set(id, next, sim.setup.slack.grid());
+    let waker = sim.waker(id, Behavior::Normal);
+    IntervalActor { id, interval, waker, next }
 }
 
-/// The tick after that one, in the plainest words.
+/// Computes the tick after `tick`.
 fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) -> u64 {
     let is_late = now > tick.saturating_add(TOLERANCE);
     match missed {
@@ -182,18 +188,18 @@ fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) 
         MissedTickBehavior::Skip if is_late => {
             let (tick, now, period) = (u128::from(tick), u128::from(now), period.as_nanos());
             let next = tick + ((now - tick) / period + 1) * period;
-            known(u64::try_from(next).unwrap_or(NEVER))
+            engine_time(u64::try_from(next).unwrap_or(NEVER))
         }
         _ => add(tick, period),
     }
 }
 
-/// Its next tick is after so long.
-fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, after: Duration) {
+/// Notes that the next tick is `after` from now.
+fn note_next_tick(actor: &mut IntervalActor, sim: &mut SimContext, thread: usize, after: Duration) {
     let id = actor.id;
-    actor.next = stage.due_after(after);
-    stage.reset(id, thread, actor.next, stage.setup.slack.grid());
-    if stage.model.get(id).is_some_and(|item| item.signals > 0 || item.state != State::Pending) {
-        stage.model.idle(id);
+    actor.next = sim.due_after(after);
+    sim.reset(id, thread, actor.next, sim.setup.slack.grid());
+    if sim.model.get(id).is_some_and(|item| item.signals > 0 || item.state != ModelState::Pending) {
+        sim.model.set_idle(id);
     }
 }

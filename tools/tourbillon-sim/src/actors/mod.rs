@@ -1,6 +1,6 @@
-//! Who uses the engine: one file for each surface. Each says what can be done with it, does that, and tells the model.
+//! The users of the engine, one file for each surface. Each file draws random operations, performs them, and informs the model.
 
-pub mod crowd;
+pub mod bulk_sleeps;
 pub mod delay_queue;
 pub mod gate;
 pub mod interval;
@@ -17,86 +17,86 @@ use std::task::{Context, Poll, Waker};
 
 use tourbillon::Outcome;
 
-use crate::hub::{Id, Manner};
-use crate::model::State;
-use crate::plan::Setup;
-use crate::random::Random;
-use crate::stage::Stage;
+use crate::context::SimContext;
+use crate::plan::SimSetup;
+use crate::random_source::RandomSource;
+use crate::recorder::{Behavior, Id};
+use crate::timer_model::ModelState;
 
-/// At most so many of a kind are there at a time: the model looks at all of them after every step.
+/// Most actors of a kind at a time: the model visits all of them after every step.
 pub const MOST: usize = 24;
 
-/// One that has a task of its own.
-pub trait Player: Sized {
-    /// What the model knows it by.
+/// An actor with a task of its own.
+pub trait TaskActor: Sized {
+    /// Returns its id in the model.
     fn id(&self) -> Id;
 
-    /// Polls the one at this index, and takes it out if that was all.
-    fn poll(actors: &mut Vec<Self>, stage: &mut Stage, index: usize, thread: usize);
+    /// Polls the actor at this index, and removes it if it is complete.
+    fn poll(actors: &mut Vec<Self>, sim: &mut SimContext, index: usize, thread: usize);
 
-    /// It goes.
-    fn leave(self, stage: &mut Stage, thread: usize);
+    /// Drops the actor, and informs the model.
+    fn leave(self, sim: &mut SimContext, thread: usize);
 }
 
-/// Polls the one that was woken, if it is one of these.
-pub fn wake<A: Player>(actors: &mut Vec<A>, stage: &mut Stage, id: Id, thread: usize) -> bool {
+/// Polls the actor that was woken, if it is one of these.
+pub fn wake<A: TaskActor>(actors: &mut Vec<A>, sim: &mut SimContext, id: Id, thread: usize) -> bool {
     let found = actors.iter().position(|actor| actor.id() == id);
-    found.map(|index| A::poll(actors, stage, index, thread)).is_some()
+    found.map(|index| A::poll(actors, sim, index, thread)).is_some()
 }
 
-/// Ends all of them.
-pub fn finish<A: Player>(actors: &mut Vec<A>, stage: &mut Stage) {
+/// Drops all actors.
+pub fn finish<A: TaskActor>(actors: &mut Vec<A>, sim: &mut SimContext) {
     for (thread, actor) in actors.drain(..).enumerate() {
-        actor.leave(stage, thread);
+        actor.leave(sim, thread);
     }
 }
 
-/// How a waker behaves: mostly well.
-pub fn manner_of_waker(random: &mut Random, setup: &Setup) -> Manner {
+/// Returns the behavior of a waker, which is mostly normal.
+pub fn waker_behavior(random: &mut RandomSource<'_>, setup: &SimSetup) -> Behavior {
     match random.below(16) {
-        0 => Manner::Panics,
-        1 => Manner::Nosy,
-        // With a capacity, who turns the engine may do so in the middle of any call that leaves room: what callbacks do there with their own
-        // timers comes between that call and what it says.
-        2 if !setup.has_deeds || setup.capacity.is_none() => Manner::Turns,
-        _ => Manner::Good,
+        0 => Behavior::Panics,
+        1 => Behavior::UsesEngine,
+        // With a capacity, such a waker may turn the engine within any call that frees a place. Callbacks that use their own
+        // timers would then run before the result of that call is known.
+        2 if !setup.has_callback_actions || setup.capacity.is_none() => Behavior::TurnsEngine,
+        _ => Behavior::Normal,
     }
 }
 
-/// How a callback behaves: mostly well.
-pub fn manner_of_callback(random: &mut Random) -> Manner {
+/// Returns the behavior of a callback, which is mostly normal.
+pub fn callback_behavior(random: &mut RandomSource<'_>) -> Behavior {
     match random.below(16) {
-        0 => Manner::Panics,
-        1 => Manner::Nosy,
-        2 => Manner::PanicsInDrop,
-        _ => Manner::Good,
+        0 => Behavior::Panics,
+        1 => Behavior::UsesEngine,
+        2 => Behavior::PanicsInDrop,
+        _ => Behavior::Normal,
     }
 }
 
-/// Polls a wait of which the model knows how it may end, and forgets it there if it has.
+/// Polls a wait, compares its outcome with the model, and removes it from the model if it has ended.
 pub fn poll_wait(
-    stage: &mut Stage,
+    sim: &mut SimContext,
     thread: usize,
     id: Id,
     what: &str,
     wait: Pin<&mut impl Future<Output = Outcome>>,
     waker: &Waker,
 ) -> Poll<()> {
-    stage.ready.remove(&id);
-    let polled = stage.threads.on(thread, || wait.poll(&mut Context::from_waker(waker)));
-    match (polled, stage.model.get(id).map(|item| item.state)) {
+    sim.ready.remove(&id);
+    let polled = sim.threads.on(thread, || wait.poll(&mut Context::from_waker(waker)));
+    match (polled, sim.model.get(id).map(|item| item.state)) {
         (Poll::Pending, _) => {
-            stage.model.still_pending(id);
+            sim.model.still_pending(id);
             return Poll::Pending;
         }
-        (Poll::Ready(outcome), Some(State::Ended(before))) => {
-            stage.model.same("P2", &format!("the outcome of a {what}"), outcome, before);
+        (Poll::Ready(outcome), Some(ModelState::Ended(before))) => {
+            sim.model.expect_eq("P2", &format!("the outcome of a {what}"), outcome, before);
         }
         (Poll::Ready(Outcome::Cancelled), _) => {
-            stage.model.violate("P2", format!("{what} {id} was cancelled, and nobody did that"));
+            sim.model.violate("P2", format!("{what} {id} reports Cancelled, and the simulation did not cancel it"));
         }
-        (Poll::Ready(outcome), _) => stage.model.end(id, outcome),
+        (Poll::Ready(outcome), _) => sim.model.ended(id, outcome),
     }
-    stage.model.forget(id);
+    sim.model.forget(id);
     Poll::Ready(())
 }

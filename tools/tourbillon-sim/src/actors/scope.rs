@@ -1,4 +1,4 @@
-//! Deadline scopes, one within the other.
+//! Deadline scopes, one nested in the other.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,135 +11,136 @@ use tourbillon::time::Deadline;
 use tourbillon::time::error::Elapsed;
 
 use super::gate::Gate;
-use super::{MOST, Player};
-use crate::hub::{Id, Manner};
-use crate::model::{NEVER, SeenBy, State};
-use crate::plan::{Setup, after};
-use crate::random::Random;
-use crate::stage::{Stage, known};
+use super::{MOST, TaskActor};
+use crate::context::{SimContext, engine_time};
+use crate::plan::{SimSetup, after};
+use crate::random_source::RandomSource;
+use crate::recorder::{Behavior, Id};
+use crate::timer_model::{ModelState, NEVER, ObservedBy};
 
-/// What can be done with a scope.
+/// An operation on a scope.
 #[derive(Clone, Copy, Debug)]
-pub enum Op {
-    /// A new one, with another inside.
+pub enum ScopeOp {
+    /// Creates a scope with another one inside.
     New { thread: usize, outer: Duration, inner: Duration },
-    /// It is polled, also without having been woken.
+    /// Polls the scope, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// What it waits for is ready.
+    /// Completes the future that it waits for.
     Open { which: usize },
-    /// It is dropped.
+    /// Drops the scope.
     Drop { which: usize, thread: usize },
 }
 
-type Ended = Result<Result<(), Elapsed>, Elapsed>;
+type ScopeResult = Result<Result<(), Elapsed>, Elapsed>;
 
-/// A scope in a scope.
-pub struct Actor {
+/// A scope with another one inside.
+pub struct ScopeActor {
     id: Id,
-    future: Pin<Box<dyn Future<Output = Ended>>>,
+    future: Pin<Box<dyn Future<Output = ScopeResult>>>,
     gate: Gate,
     waker: Waker,
     outer: u64,
     inner: Duration,
-    /// The deadline in force inside, when it was last polled.
+    /// The deadline in force inside, at the last poll.
     current: Arc<Mutex<Option<Deadline>>>,
 }
 
-impl Op {
-    /// Any.
-    pub fn random(random: &mut Random, setup: &Setup) -> Op {
+impl ScopeOp {
+    /// Returns a random operation.
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> ScopeOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         match random.below(10) {
-            0..4 => Op::New { thread, outer: after(random, setup), inner: after(random, setup) },
-            4..7 => Op::Poll { which, thread },
-            7 => Op::Open { which },
-            _ => Op::Drop { which, thread },
+            0..4 => ScopeOp::New { thread, outer: after(random, setup), inner: after(random, setup) },
+            4..7 => ScopeOp::Poll { which, thread },
+            7 => ScopeOp::Open { which },
+            _ => ScopeOp::Drop { which, thread },
         }
     }
 }
 
-impl Player for Actor {
+impl TaskActor for ScopeActor {
     fn id(&self) -> Id {
         self.id
     }
 
-    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
-        let Some(Actor { id, future, gate, waker, outer, inner, current }) = actors.get_mut(index) else { return };
+    fn poll(actors: &mut Vec<ScopeActor>, sim: &mut SimContext, index: usize, thread: usize) {
+        let Some(ScopeActor { id, future, gate, waker, outer, inner, current }) = actors.get_mut(index) else { return };
         let id = *id;
-        stage.ready.remove(&id);
-        let before = stage.model.get(id).map(|item| item.state);
-        if before == Some(State::Idle) {
-            // The inner scope is made in the first poll, and never outlives the outer one.
-            let deadline = stage.due_after(*inner).min(*outer);
-            stage.model.set(id, deadline, stage.setup.slack.grid());
+        sim.ready.remove(&id);
+        let before = sim.model.get(id).map(|item| item.state);
+        if before == Some(ModelState::Idle) {
+            // The first poll creates the inner scope, which never outlives the outer one.
+            let deadline = sim.due_after(*inner).min(*outer);
+            sim.model.set(id, deadline, sim.setup.slack.grid());
         }
-        let polled = stage.threads.on(thread, || future.as_mut().poll(&mut Context::from_waker(waker)));
-        stage.model.same("P1", "the deadline in force outside all scopes", Deadline::current(), None);
+        let polled = sim.threads.on(thread, || future.as_mut().poll(&mut Context::from_waker(waker)));
+        sim.model.expect_eq("P1", "the deadline in force outside all scopes", Deadline::current(), None);
         match polled {
             Poll::Pending => {
-                stage.model.still_pending(id);
-                // It may have been woken for a place.
-                stage.model.waits_anew(id);
-                if before == Some(State::Idle) {
-                    stage.model.pend(id, None);
-                    let deadline = stage.model.get(id).map_or(NEVER, |item| item.deadline);
+                sim.model.still_pending(id);
+                // The task may have been woken for a place.
+                sim.model.reset_wakes(id);
+                if before == Some(ModelState::Idle) {
+                    sim.model.set_pending(id, None);
+                    let deadline = sim.model.get(id).map_or(NEVER, |item| item.deadline);
                     let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    let seen = seen.and_then(Deadline::instant).map_or(NEVER, |instant| known(stage.time_of(instant)));
-                    stage.model.same("P1", "the deadline in force within a scope", seen, deadline);
+                    let seen =
+                        seen.and_then(Deadline::instant).map_or(NEVER, |instant| engine_time(sim.time_of(instant)));
+                    sim.model.expect_eq("P1", "the deadline in force within a scope", seen, deadline);
                 }
                 return;
             }
             Poll::Ready(Ok(Ok(()))) => {
-                stage.model.same("P2", "what a scope waits for is ready", gate.is_open(), true);
+                sim.model.expect_eq("P2", "the future of a scope is ready", gate.is_open(), true);
             }
             Poll::Ready(Ok(Err(elapsed)) | Err(elapsed)) => {
                 let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-                stage.model.end(id, outcome);
+                sim.model.ended(id, outcome);
             }
         }
         let actor = actors.swap_remove(index);
-        actor.leave(stage, thread);
+        actor.leave(sim, thread);
     }
 
-    fn leave(self, stage: &mut Stage, thread: usize) {
-        stage.ready.remove(&self.id);
-        if stage.model.is_pending(self.id) {
-            stage.model.cancel(self.id);
+    fn leave(self, sim: &mut SimContext, thread: usize) {
+        sim.ready.remove(&self.id);
+        if sim.model.is_pending(self.id) {
+            sim.model.cancelled(self.id);
         }
-        stage.model.forget(self.id);
-        stage.threads.on(thread, || drop(self.future));
+        sim.model.forget(self.id);
+        sim.threads.on(thread, || drop(self.future));
     }
 }
 
-/// Does it.
-pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
+/// Performs an operation.
+pub fn step(actors: &mut Vec<ScopeActor>, sim: &mut SimContext, op: ScopeOp) {
     let which = match op {
-        Op::New { thread, outer, inner } => {
+        ScopeOp::New { thread, outer, inner } => {
             if actors.len() < MOST / 3 {
-                actors.push(create(stage, thread, outer, inner));
-                Actor::poll(actors, stage, actors.len() - 1, thread);
+                actors.push(create(sim, thread, outer, inner));
+                ScopeActor::poll(actors, sim, actors.len() - 1, thread);
             }
             return;
         }
-        Op::Poll { which, .. } | Op::Open { which } | Op::Drop { which, .. } => which,
+        ScopeOp::Poll { which, .. } | ScopeOp::Open { which } | ScopeOp::Drop { which, .. } => which,
     };
     let Some(index) = which.checked_rem(actors.len()) else { return };
     match op {
-        Op::New { .. } => {}
-        Op::Poll { thread, .. } => Actor::poll(actors, stage, index, thread),
-        Op::Open { .. } => actors[index].gate.open(),
-        Op::Drop { thread, .. } => {
+        ScopeOp::New { .. } => {}
+        ScopeOp::Poll { thread, .. } => ScopeActor::poll(actors, sim, index, thread),
+        ScopeOp::Open { .. } => actors[index].gate.open(),
+        ScopeOp::Drop { thread, .. } => {
             let actor = actors.swap_remove(index);
-            actor.leave(stage, thread);
+            actor.leave(sim, thread);
         }
     }
 }
 
-fn create(stage: &mut Stage, thread: usize, outer: Duration, inner: Duration) -> Actor {
-    let id = stage.model.add("scope", SeenBy::Waking);
+fn create(sim: &mut SimContext, thread: usize, outer: Duration, inner: Duration) -> ScopeActor {
+    let id = sim.model.add("scope", ObservedBy::Waking);
     let (gate, current) = (Gate::default(), Arc::new(Mutex::new(None)));
     let (inside, seen) = (gate.clone(), Arc::clone(&current));
-    let scope = stage.threads.on(thread, || {
+    let scope = sim.threads.on(thread, || {
         let inner_scope = async move {
             let body = async move {
                 *seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Deadline::current();
@@ -149,7 +150,7 @@ fn create(stage: &mut Stage, thread: usize, outer: Duration, inner: Duration) ->
         };
         Deadline::after(outer).scope(inner_scope)
     });
-    let outer = stage.due_after(outer);
-    let waker = stage.waker(id, Manner::Good);
-    Actor { id, future: Box::pin(scope), gate, waker, outer, inner, current }
+    let outer = sim.due_after(outer);
+    let waker = sim.waker(id, Behavior::Normal);
+    ScopeActor { id, future: Box::pin(scope), gate, waker, outer, inner, current }
 }

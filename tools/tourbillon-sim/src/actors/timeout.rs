@@ -9,35 +9,35 @@ use tourbillon::Outcome;
 use tourbillon::time::{Timeout, timeout, try_timeout};
 
 use super::gate::Gate;
-use super::{MOST, Player, manner_of_waker};
-use crate::breakage::Break;
-use crate::hub::{Id, Manner};
-use crate::model::{SeenBy, State};
-use crate::plan::{Setup, after};
-use crate::random::Random;
-use crate::stage::{Stage, add};
+use super::{MOST, TaskActor, waker_behavior};
+use crate::context::{SimContext, add};
+use crate::plan::{SimSetup, after};
+use crate::planted_fault::PlantedFault;
+use crate::random_source::RandomSource;
+use crate::recorder::{Behavior, Id};
+use crate::timer_model::{ModelState, ObservedBy};
 
-/// What can be done with a timeout.
+/// An operation on a timeout.
 #[derive(Clone, Copy, Debug)]
-pub enum Op {
-    /// A new one.
-    New { thread: usize, after: Duration, tried: bool, manner: Manner },
-    /// It is polled, also without having been woken.
+pub enum TimeoutOp {
+    /// Creates a timeout.
+    New { thread: usize, after: Duration, tried: bool, behavior: Behavior },
+    /// Polls the timeout, also if its task was not woken.
     Poll { which: usize, thread: usize },
-    /// Its future is ready.
+    /// Completes its future.
     Open { which: usize },
-    /// It is given another deadline.
+    /// Sets another deadline.
     Reset { which: usize, thread: usize, after: Duration },
-    /// Its deadline is moved.
+    /// Extends its deadline.
     Extend { which: usize, thread: usize, by: Duration },
-    /// Its deadline is taken away.
+    /// Removes its deadline.
     Disarm { which: usize, thread: usize },
-    /// It is dropped.
+    /// Drops the timeout.
     Drop { which: usize, thread: usize },
 }
 
-/// One timeout.
-pub struct Actor {
+/// A timeout and what is expected of it.
+pub struct TimeoutActor {
     id: Id,
     timeout: Pin<Box<Timeout<Gate>>>,
     gate: Gate,
@@ -46,181 +46,189 @@ pub struct Actor {
     is_disarmed: bool,
 }
 
-impl Op {
-    /// Any.
-    pub fn random(random: &mut Random, setup: &Setup) -> Op {
+impl TimeoutOp {
+    /// Returns a random operation.
+    pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> TimeoutOp {
         let (which, thread) = (random.index(MOST), random.index(setup.threads));
         let after = after(random, setup);
         match random.below(16) {
-            0..5 => Op::New { thread, after, tried: random.one_in(4), manner: manner_of_waker(random, setup) },
-            5..9 => Op::Poll { which, thread },
-            9 => Op::Open { which },
-            10..12 => Op::Reset { which, thread, after },
-            12 => Op::Extend { which, thread, by: after },
-            13 => Op::Disarm { which, thread },
-            _ => Op::Drop { which, thread },
+            0..5 => TimeoutOp::New { thread, after, tried: random.one_in(4), behavior: waker_behavior(random, setup) },
+            5..9 => TimeoutOp::Poll { which, thread },
+            9 => TimeoutOp::Open { which },
+            10..12 => TimeoutOp::Reset { which, thread, after },
+            12 => TimeoutOp::Extend { which, thread, by: after },
+            13 => TimeoutOp::Disarm { which, thread },
+            _ => TimeoutOp::Drop { which, thread },
         }
     }
 }
 
-impl Player for Actor {
+impl TaskActor for TimeoutActor {
     fn id(&self) -> Id {
         self.id
     }
 
-    fn poll(actors: &mut Vec<Actor>, stage: &mut Stage, index: usize, thread: usize) {
+    fn poll(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, index: usize, thread: usize) {
         let Some(actor) = actors.get_mut(index) else { return };
-        let Actor { id, timeout, gate, waker, .. } = actor;
-        stage.ready.remove(id);
-        let before = stage.model.get(*id).map(|item| item.state);
+        let TimeoutActor { id, timeout, gate, waker, .. } = actor;
+        sim.ready.remove(id);
+        let before = sim.model.get(*id).map(|item| item.state);
         let id = *id;
         let poll = || timeout.as_mut().poll(&mut Context::from_waker(waker));
-        // One that is disarmed has no timer.
-        let polled = if actor.is_disarmed { stage.threads.on(thread, poll) } else { stage.poll(id, thread, poll) };
+        // A disarmed timeout has no timer.
+        let polled = if actor.is_disarmed { sim.threads.on(thread, poll) } else { sim.poll(id, thread, poll) };
         match polled {
             Poll::Ready(Ok(())) => {
-                stage.model.same("P2", "the future of a timeout is ready", gate.is_open(), true);
+                sim.model.expect_eq("P2", "the future of a timeout is ready", gate.is_open(), true);
                 let actor = actors.swap_remove(index);
-                actor.leave(stage, thread);
+                actor.leave(sim, thread);
             }
             Poll::Ready(Err(elapsed)) => {
                 let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-                stage.model.same(
+                sim.model.expect_eq(
                     "P2",
-                    "a future that is ready comes first, and no deadline that was taken away",
+                    "a timeout elapsed although its future was ready or it was disarmed",
                     gate.is_open() || actor.is_disarmed,
                     false,
                 );
                 match before {
-                    Some(State::Ended(before)) => stage.model.same("P2", "the outcome of a timeout", outcome, before),
-                    _ => stage.model.end(id, outcome),
+                    Some(ModelState::Ended(before)) => {
+                        sim.model.expect_eq("P2", "the outcome of a timeout", outcome, before)
+                    }
+                    _ => sim.model.ended(id, outcome),
                 }
             }
             Poll::Pending if actor.is_disarmed => {}
             Poll::Pending => {
-                stage.model.still_pending(id);
-                if before == Some(State::Idle) {
-                    if actor.deadline <= stage.now() {
-                        stage.model.violate("P4", format!("timeout {id} is past and was armed"));
+                sim.model.still_pending(id);
+                if before == Some(ModelState::Idle) {
+                    if actor.deadline <= sim.now() {
+                        sim.model.violate("P4", format!("timeout {id} was past its deadline and was armed"));
                     }
-                    let place = stage.place(thread, stage.setup.slack.is_strict());
-                    stage.model.pend(id, place);
+                    let place = sim.next_position(thread, sim.setup.slack.is_strict());
+                    sim.model.set_pending(id, place);
                 }
             }
         }
     }
 
-    fn leave(self, stage: &mut Stage, thread: usize) {
-        stage.ready.remove(&self.id);
-        if stage.model.is_pending(self.id) {
-            stage.model.cancel(self.id);
+    fn leave(self, sim: &mut SimContext, thread: usize) {
+        sim.ready.remove(&self.id);
+        if sim.model.is_pending(self.id) {
+            sim.model.cancelled(self.id);
         }
-        stage.model.forget(self.id);
-        stage.threads.on(thread, || drop(self.timeout));
+        sim.model.forget(self.id);
+        sim.threads.on(thread, || drop(self.timeout));
     }
 }
 
-/// Does it.
-pub fn step(actors: &mut Vec<Actor>, stage: &mut Stage, op: Op) {
-    if let Op::New { thread, after, tried, manner } = op {
+/// Performs an operation.
+pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp) {
+    if let TimeoutOp::New { thread, after, tried, behavior } = op {
         if actors.len() < MOST {
-            actors.extend(create(stage, thread, after, tried, manner));
+            actors.extend(create(sim, thread, after, tried, behavior));
             let index = actors.len().saturating_sub(1);
-            Actor::poll(actors, stage, index, thread);
+            TimeoutActor::poll(actors, sim, index, thread);
         }
         return;
     }
     let (which, thread) = target(op);
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Whether one has ended that was woken, or has a place, shows when it is polled.
-    if matches!(op, Op::Reset { .. } | Op::Extend { .. }) && stage.model.is_woken(actors[index].id) {
+    // Only a poll shows whether a timer that was woken has ended or has a place.
+    if matches!(op, TimeoutOp::Reset { .. } | TimeoutOp::Extend { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
-        Actor::poll(actors, stage, index, thread);
+        TimeoutActor::poll(actors, sim, index, thread);
         if actors.len() < count {
             return;
         }
     }
     let actor = &mut actors[index];
     match op {
-        Op::New { .. } => {}
-        Op::Poll { .. } => Actor::poll(actors, stage, index, thread),
-        Op::Open { .. } => actor.gate.open(),
-        Op::Reset { after, .. } => {
-            let deadline = stage.due_after(after);
-            let instant = stage.instant_of(stage.due_after(Break::shorten(stage.broken, after)));
-            stage.threads.on(thread, || actor.timeout.as_mut().reset(instant));
-            changed(actor, stage, thread, deadline);
+        TimeoutOp::New { .. } => {}
+        TimeoutOp::Poll { .. } => TimeoutActor::poll(actors, sim, index, thread),
+        TimeoutOp::Open { .. } => actor.gate.open(),
+        TimeoutOp::Reset { after, .. } => {
+            let deadline = sim.due_after(after);
+            let instant = sim.instant_of(sim.due_after(PlantedFault::shorten(sim.planted, after)));
+            sim.threads.on(thread, || actor.timeout.as_mut().reset(instant));
+            note_deadline(actor, sim, thread, deadline);
         }
-        Op::Extend { by, .. } => {
-            stage.threads.on(thread, || actor.timeout.as_mut().extend(by));
+        TimeoutOp::Extend { by, .. } => {
+            sim.threads.on(thread, || actor.timeout.as_mut().extend(by));
             if !actor.is_disarmed {
                 let deadline = add(actor.deadline, by);
-                changed(actor, stage, thread, deadline);
+                note_deadline(actor, sim, thread, deadline);
             }
         }
-        Op::Disarm { .. } => {
-            stage.threads.on(thread, || actor.timeout.as_mut().disarm());
+        TimeoutOp::Disarm { .. } => {
+            sim.threads.on(thread, || actor.timeout.as_mut().disarm());
             actor.is_disarmed = true;
-            stage.model.idle(actor.id);
+            sim.model.set_idle(actor.id);
         }
-        Op::Drop { .. } => {
+        TimeoutOp::Drop { .. } => {
             let actor = actors.swap_remove(index);
-            actor.leave(stage, thread);
+            actor.leave(sim, thread);
         }
     }
-    let told = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
-    if let Some((Some(told), deadline, false)) = told
-        && deadline != crate::model::NEVER
-        && stage.broken != Some(Break::P5)
+    let reported = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
+    if let Some((Some(reported), deadline, false)) = reported
+        && deadline != crate::timer_model::NEVER
+        && sim.planted != Some(PlantedFault::P5)
     {
-        let told = stage.time_of(told);
-        stage.model.same("P1", "the deadline of a timeout", told, deadline);
+        let reported = sim.time_of(reported);
+        sim.model.expect_eq("P1", "the deadline of a timeout", reported, deadline);
     }
 }
 
-fn create(stage: &mut Stage, thread: usize, after: Duration, tried: bool, manner: Manner) -> Option<Actor> {
-    let deadline = stage.due_after(after);
+fn create(
+    sim: &mut SimContext,
+    thread: usize,
+    after: Duration,
+    tried: bool,
+    behavior: Behavior,
+) -> Option<TimeoutActor> {
+    let deadline = sim.due_after(after);
     let gate = Gate::default();
-    let given = Break::shorten(stage.broken, after);
+    let given = PlantedFault::shorten(sim.planted, after);
     let (made, is_armed) = if tried {
-        stage.try_arm(thread, || try_timeout(given, gate.clone()))
+        sim.try_arm(thread, || try_timeout(given, gate.clone()))
     } else {
-        (Ok(stage.threads.on(thread, || timeout(given, gate.clone()))), false)
+        (Ok(sim.threads.on(thread, || timeout(given, gate.clone()))), false)
     };
     let Some(timeout) = made.ok().map(Box::pin) else {
-        let may_be = stage.model.closed || stage.setup.capacity.is_some();
-        stage.model.same("P6", "a timeout is refused after a shutdown or for want of room", may_be, true);
-        stage.totals.fault("refused for want of room", u64::from(!stage.model.closed));
+        let may_be = sim.model.closed || sim.setup.capacity.is_some();
+        sim.model.expect_eq("P6", "a timeout is refused only after a shutdown or at capacity", may_be, true);
+        sim.totals.fault("refused at capacity", u64::from(!sim.model.closed));
         return None;
     };
-    let id = stage.model.add("timeout", SeenBy::Waking);
-    stage.model.set(id, deadline, stage.setup.slack.grid());
+    let id = sim.model.add("timeout", ObservedBy::Waking);
+    sim.model.set(id, deadline, sim.setup.slack.grid());
     if is_armed {
-        stage.model.armed(id);
+        sim.model.armed(id);
     }
-    let waker = stage.waker(id, manner);
-    Some(Actor { id, timeout, gate, waker, deadline, is_disarmed: false })
+    let waker = sim.waker(id, behavior);
+    Some(TimeoutActor { id, timeout, gate, waker, deadline, is_disarmed: false })
 }
 
-/// It has another deadline.
-fn changed(actor: &mut Actor, stage: &mut Stage, thread: usize, deadline: u64) {
+/// Notes that the timeout has another deadline.
+fn note_deadline(actor: &mut TimeoutActor, sim: &mut SimContext, thread: usize, deadline: u64) {
     let id = actor.id;
-    stage.reset(id, thread, deadline, stage.setup.slack.grid());
-    // One that had ended, known to its user or not, waits again when it is polled.
-    if stage.model.get(id).is_some_and(|item| item.signals > 0 || item.state != State::Pending) {
-        stage.model.idle(id);
+    sim.reset(id, thread, deadline, sim.setup.slack.grid());
+    // A timeout that has ended, known to its user or not, is armed again by its next poll.
+    if sim.model.get(id).is_some_and(|item| item.signals > 0 || item.state != ModelState::Pending) {
+        sim.model.set_idle(id);
     }
     (actor.deadline, actor.is_disarmed) = (deadline, false);
 }
 
-fn target(op: Op) -> (usize, usize) {
+fn target(op: TimeoutOp) -> (usize, usize) {
     match op {
-        Op::New { thread, .. } => (0, thread),
-        Op::Open { which } => (which, 0),
-        Op::Poll { which, thread }
-        | Op::Reset { which, thread, .. }
-        | Op::Extend { which, thread, .. }
-        | Op::Disarm { which, thread }
-        | Op::Drop { which, thread } => (which, thread),
+        TimeoutOp::New { thread, .. } => (0, thread),
+        TimeoutOp::Open { which } => (which, 0),
+        TimeoutOp::Poll { which, thread }
+        | TimeoutOp::Reset { which, thread, .. }
+        | TimeoutOp::Extend { which, thread, .. }
+        | TimeoutOp::Disarm { which, thread }
+        | TimeoutOp::Drop { which, thread } => (which, thread),
     }
 }

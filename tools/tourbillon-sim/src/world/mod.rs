@@ -1,11 +1,11 @@
-//! One world from its beginning to its end: takes the steps of a plan, one by one, and compares after each.
+//! One world from its start to its end: runs the steps of a plan one by one, and compares after each.
 //!
-//! - here: the steps, and what moves time
-//! - `look`: takes in what the engine has done, and compares it
-//! - `end`: all go, and nothing is left
+//! - this file: the steps, and what moves time
+//! - `observe`: processes what the engine has done, and compares it
+//! - `finish`: drops all actors, and checks that nothing is left
 
-mod end;
-mod look;
+mod finish;
+mod observe;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -13,83 +13,84 @@ use std::time::Duration;
 
 use tourbillon::Time;
 
-use crate::actors::{self, crowd, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
-use crate::breakage::Break;
-use crate::callbacks::{CallbackThread, Stuck};
-use crate::hub::{Id, message_of};
-use crate::model::{LAST, Violation};
-use crate::plan::{Plan, Step};
-use crate::stage::Stage;
+use crate::actors::{self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::callback_thread::{CallbackThread, Stuck};
+use crate::context::SimContext;
+use crate::plan::{SimPlan, SimStep};
+use crate::planted_fault::PlantedFault;
+use crate::recorder::{Id, panic_message};
+use crate::run_hash::RunHash;
+use crate::timer_model::LAST;
 use crate::totals::Totals;
-use crate::trace::Trace;
+use crate::violation::PromiseViolation;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Ran {
-    /// What happened, in numbers.
+pub struct RunResult {
+    /// Counts of what happened.
     pub totals: Totals,
-    /// All that happened, as one number.
+    /// Hash of everything that happened.
     pub hash: u64,
-    /// What was wrong, and at which step: its number in the plan, or none if it was at the end.
-    pub failure: Option<Failure>,
+    /// The first broken promise, if any.
+    pub failure: Option<SimFailure>,
 }
 
-/// What was wrong.
+/// A broken promise and where it showed.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    /// Which promise was broken, and how.
-    pub violation: Violation,
-    /// At which step; `None`: when all was over.
+pub struct SimFailure {
+    /// The broken promise.
+    pub violation: PromiseViolation,
+    /// The step, by its number in the plan; `None` if it showed after the last one.
     pub step: Option<usize>,
 }
 
 struct World {
-    stage: Stage,
-    trace: Trace,
-    sleeps: Vec<sleep::Actor>,
-    timeouts: Vec<timeout::Actor>,
-    intervals: Vec<interval::Actor>,
-    scopes: Vec<scope::Actor>,
-    queues: Vec<delay_queue::Actor>,
-    timers: Vec<timer::Actor>,
-    named: Vec<named::Actor>,
-    schedulers: Vec<scheduler::Actor>,
-    crowd: Vec<crowd::Actor>,
-    /// All turned until there was nothing more to do, at the end of this step.
+    sim: SimContext,
+    trace: RunHash,
+    sleeps: Vec<sleep::SleepActor>,
+    timeouts: Vec<timeout::TimeoutActor>,
+    intervals: Vec<interval::IntervalActor>,
+    scopes: Vec<scope::ScopeActor>,
+    queues: Vec<delay_queue::DelayQueueActor>,
+    timers: Vec<timer::TimerActor>,
+    named: Vec<named::NamedActor>,
+    schedulers: Vec<scheduler::SchedulerActor>,
+    bulk_sleeps: Vec<bulk_sleeps::BulkSleepActor>,
+    /// Whether this step ended with all threads having turned until nothing was left to do.
     is_swept: bool,
 }
 
-/// A turn fires at most so many in each shard.
+/// Most timers of a shard that one turn fires.
 const BATCH: usize = 256;
 
-/// No cron line that is planned is due a thousand times in this long, nor in sixteen hours if it is due every minute: of more a job
-/// counts a thousand each time that its scheduler looks, which may be once or several times.
+/// No planned cron line is due a thousand times in this time, nor in sixteen hours if it is due every minute. Of more a job
+/// counts a thousand each time that its scheduler looks, and how often that is, is not known.
 const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
 
-/// So often are all turned before a step gives up on there being nothing more to do.
+/// Most rounds of turns before a step stops waiting for nothing to be left to do.
 const TURNS: usize = 20_000;
 
-/// After a shutdown the engine runs callbacks on a thread of the system. A callback that has not returned after so long never does.
+/// A callback after the shutdown that has not returned after this time never returns.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a plan from the beginning to the end, or to the first promise that is broken.
+/// Runs a plan to its end, or to the first broken promise.
 #[must_use]
-pub fn run(plan: &Plan, broken: Option<Break>) -> Ran {
+pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> RunResult {
     let mut world = World::new(plan, broken);
     for (number, step) in &plan.steps {
         world.step(*step);
-        if let Some(violation) = world.stage.model.violation().cloned() {
-            return world.give_up(Failure { violation, step: Some(*number) });
+        if let Some(violation) = world.sim.model.violation().cloned() {
+            return world.give_up(SimFailure { violation, step: Some(*number) });
         }
     }
     world.finish()
 }
 
 impl World {
-    fn new(plan: &Plan, broken: Option<Break>) -> World {
+    fn new(plan: &SimPlan, broken: Option<PlantedFault>) -> World {
         World {
-            stage: Stage::new(plan.setup, broken),
-            trace: Trace::new(),
+            sim: SimContext::new(plan.setup, broken),
+            trace: RunHash::new(),
             sleeps: Vec::new(),
             timeouts: Vec::new(),
             intervals: Vec::new(),
@@ -98,139 +99,142 @@ impl World {
             timers: Vec::new(),
             named: Vec::new(),
             schedulers: Vec::new(),
-            crowd: Vec::new(),
+            bulk_sleeps: Vec::new(),
             is_swept: false,
         }
     }
 
-    fn step(&mut self, step: Step) {
-        self.stage.totals.steps += 1;
+    fn step(&mut self, step: SimStep) {
+        self.sim.totals.steps += 1;
         self.is_swept = false;
-        let reentries = self.stage.hub.reentries.load(Ordering::SeqCst);
+        let reentries = self.sim.recorder.reentries.load(Ordering::SeqCst);
         let act = catch_unwind(AssertUnwindSafe(|| self.act(step)));
         if let Err(payload) = act
-            && let Some(text) = message_of(&*payload)
+            && let Some(text) = panic_message(&*payload)
         {
-            self.stage.model.violate("P6", format!("a step panicked: {text}"));
+            self.sim.model.violate("P6", format!("a step panicked: {text}"));
         }
-        // Where somebody may have turned the engine from within, jobs may have been looked at.
-        let is_turned = reentries != self.stage.hub.reentries.load(Ordering::SeqCst);
+        // If a callback turned the engine, a scheduler may have looked at its jobs.
+        let is_turned = reentries != self.sim.recorder.reentries.load(Ordering::SeqCst);
         if !self.is_swept && is_turned && scheduler::has_jobs(&self.schedulers) {
             self.sweep();
         }
-        self.look();
+        self.observe();
     }
 
-    fn act(&mut self, step: Step) {
+    fn act(&mut self, step: SimStep) {
         match step {
-            Step::Jump(by) => self.jump(by),
-            Step::Back(by) => self.back(by),
-            Step::Advance(by) => self.advance(by),
-            Step::Turn => self.turn(),
-            Step::Work(thread) => {
-                if self.stage.threads.work(thread).is_some() {
+            SimStep::Jump(by) => self.jump(by),
+            SimStep::Back(by) => self.back(by),
+            SimStep::Advance(by) => self.advance(by),
+            SimStep::Turn => self.turn(),
+            SimStep::Work(thread) => {
+                if self.sim.threads.work(thread).is_some() {
                     self.turn();
                 }
             }
-            Step::Sweep => self.sweep(),
-            Step::Poll(which) => self.poll_one(which),
-            Step::Settle => self.settle(),
-            Step::Shutdown => self.shut_down(),
-            Step::Sleep(op) => sleep::step(&mut self.sleeps, &mut self.stage, op),
-            Step::Timeout(op) => timeout::step(&mut self.timeouts, &mut self.stage, op),
-            Step::Interval(op) => interval::step(&mut self.intervals, &mut self.stage, op),
-            Step::Scope(op) => scope::step(&mut self.scopes, &mut self.stage, op),
-            Step::DelayQueue(op) => delay_queue::step(&mut self.queues, &mut self.stage, op),
-            Step::Timer(op) => timer::step(&mut self.timers, &mut self.stage, op),
-            Step::Named(op) => named::step(&mut self.named, &mut self.stage, op),
-            Step::Scheduler(op) => scheduler::step(&mut self.schedulers, &mut self.stage, op),
-            Step::Crowd(op) => crowd::step(&mut self.crowd, &mut self.stage, op),
+            SimStep::Sweep => self.sweep(),
+            SimStep::Poll(which) => self.poll_one(which),
+            SimStep::Settle => self.settle(),
+            SimStep::Shutdown => self.shut_down(),
+            SimStep::Sleep(op) => sleep::step(&mut self.sleeps, &mut self.sim, op),
+            SimStep::Timeout(op) => timeout::step(&mut self.timeouts, &mut self.sim, op),
+            SimStep::Interval(op) => interval::step(&mut self.intervals, &mut self.sim, op),
+            SimStep::Scope(op) => scope::step(&mut self.scopes, &mut self.sim, op),
+            SimStep::DelayQueue(op) => delay_queue::step(&mut self.queues, &mut self.sim, op),
+            SimStep::Timer(op) => timer::step(&mut self.timers, &mut self.sim, op),
+            SimStep::Named(op) => named::step(&mut self.named, &mut self.sim, op),
+            SimStep::Scheduler(op) => scheduler::step(&mut self.schedulers, &mut self.sim, op),
+            SimStep::BulkSleeps(op) => bulk_sleeps::step(&mut self.bulk_sleeps, &mut self.sim, op),
         }
         self.follow_wall(step);
-        match self.stage.broken.filter(|_| self.stage.totals.steps == 100) {
-            Some(Break::P6) => panic!("planted"),
-            Some(Break::P10) => loop {
+        match self.sim.planted.filter(|_| self.sim.totals.steps == 100) {
+            Some(PlantedFault::P6) => panic!("planted"),
+            Some(PlantedFault::P10) => loop {
                 std::thread::park();
             },
             _ => {}
         }
     }
 
-    /// Time that passes for jobs and intervals makes them run; without bound they would run for ever.
+    /// Limits a step of time: jobs and intervals would otherwise run without bound.
     fn bounded(&self, by: u64) -> u64 {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
-        let most = if repeats { self.stage.setup.scale.saturating_mul(16) } else { u64::MAX };
+        let most = if repeats { self.sim.setup.scale.saturating_mul(16) } else { u64::MAX };
         let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
-        // There the clock stops.
-        by.min(most).min(LAST - 1 - self.stage.now())
+        // The clock stops before its last moments.
+        by.min(most).min(LAST - 1 - self.sim.now())
     }
 
     fn jump(&mut self, by: u64) {
         let by = self.bounded(by);
-        self.stage.totals.fault("stalls", 1);
-        self.stage.totals.simulated += u128::from(by);
-        let now = self.stage.now() + by;
+        self.sim.totals.fault("stalls", 1);
+        self.sim.totals.simulated += u128::from(by);
+        let now = self.sim.now() + by;
         self.set_clock(now);
     }
 
     fn back(&mut self, by: u64) {
-        if scheduler::is_deaf(&self.schedulers) {
+        if scheduler::has_stopped_wall_jobs(&self.schedulers) {
             return;
         }
-        self.stage.totals.fault("clock set back", 1);
-        let now = self.stage.now().saturating_sub(by);
+        self.sim.totals.fault("clock set back", 1);
+        let now = self.sim.now().saturating_sub(by);
         self.set_clock(now);
     }
 
-    /// Where jobs follow the wall clock, they are told at once how it was set, also if that was while they rested: how far is what they
-    /// go by.
-    fn follow_wall(&mut self, step: Step) {
-        let is_time = matches!(step, Step::Jump(_) | Step::Back(_));
-        let is_jobs = matches!(step, Step::Scheduler(scheduler::Op::SetWall { .. } | scheduler::Op::Start { .. }));
+    /// Lets schedulers see at once how the wall clock was set, also while they are stopped: jobs depend on the size of the
+    /// change.
+    fn follow_wall(&mut self, step: SimStep) {
+        let is_time = matches!(step, SimStep::Jump(_) | SimStep::Back(_));
+        let is_jobs = matches!(
+            step,
+            SimStep::Scheduler(scheduler::SchedulerOp::SetWall { .. } | scheduler::SchedulerOp::Start { .. })
+        );
         if (is_time || is_jobs) && scheduler::has_wall(&self.schedulers) {
             self.sweep();
         }
     }
 
     fn set_clock(&mut self, now: u64) {
-        self.stage.engine.clock().set(Time::from_nanos(now));
-        self.stage.model.clock_shows(now);
+        self.sim.engine.clock().set(Time::from_nanos(now));
+        self.sim.model.set_clock(now);
     }
 
     fn advance(&mut self, by: u64) {
         let by = self.bounded(by);
-        self.stage.totals.simulated += u128::from(by);
-        self.stage.threads.drive(|engine| engine.advance(Duration::from_nanos(by)));
-        self.absorb();
-        self.stage.model.clock_shows(self.stage.now());
-        // What callbacks and threads with shards of their own have left.
+        self.sim.totals.simulated += u128::from(by);
+        self.sim.threads.drive(|engine| engine.advance(Duration::from_nanos(by)));
+        self.process_events();
+        self.sim.model.set_clock(self.sim.now());
+        // Callbacks, and threads with their own shards, may still have work.
         self.sweep();
     }
 
     fn turn(&mut self) {
         if scheduler::has_jobs(&self.schedulers) {
-            // A run that stands in line while time moves on is late by the simulation's doing.
+            // A run that stayed queued while time moves on would be late because of the simulation.
             return self.sweep();
         }
         let more = self.turn_once();
-        self.is_swept = !more && self.stage.setup.workers == 0;
-        self.absorb();
+        self.is_swept = !more && self.sim.setup.workers == 0;
+        self.process_events();
     }
 
-    /// A turn of the engine, which is bounded (D26). Gives whether there is more to do.
+    /// Turns the engine once, which fires a bounded batch (D26). Returns whether there is more to do.
     fn turn_once(&mut self) -> bool {
-        let turn = self.stage.threads.drive(|engine| engine.turn());
-        let most = BATCH * self.stage.setup.shards;
-        self.stage.model.same("P4", "a turn fires more than it may", turn.fired > most, false);
+        let turn = self.sim.threads.drive(|engine| engine.turn());
+        let most = BATCH * self.sim.setup.shards;
+        self.sim.model.expect_eq("P4", "whether a turn fired too many timers", turn.fired > most, false);
         turn.more
     }
 
     fn sweep(&mut self) {
         for _ in 0..TURNS {
-            let mut more = self.stage.turn_wall();
+            let mut more = self.sim.turn_wall();
             more |= self.turn_once();
-            for thread in 0..self.stage.setup.workers {
-                more |= self.stage.threads.work(thread).is_some_and(|turn| turn.more || turn.fired > 0);
+            for thread in 0..self.sim.setup.workers {
+                more |= self.sim.threads.work(thread).is_some_and(|turn| turn.more || turn.fired > 0);
             }
             more |= self.run_callbacks();
             if !more {
@@ -238,67 +242,67 @@ impl World {
                 break;
             }
         }
-        self.absorb();
+        self.process_events();
     }
 
     fn poll_one(&mut self, which: usize) {
-        self.absorb();
-        let Some(index) = which.checked_rem(self.stage.ready.len()) else { return };
+        self.process_events();
+        let Some(index) = which.checked_rem(self.sim.ready.len()) else { return };
         if index > 0 {
-            self.stage.totals.fault("polls delayed", 1);
+            self.sim.totals.fault("polls delayed", 1);
         }
-        let id = self.stage.ready.iter().nth(index).copied();
+        let id = self.sim.ready.iter().nth(index).copied();
         id.into_iter().for_each(|id| self.poll(id, which));
     }
 
     fn poll(&mut self, id: Id, thread: usize) {
-        let stage = &mut self.stage;
-        stage.ready.remove(&id);
-        let _whose = actors::wake(&mut self.sleeps, stage, id, thread)
-            || actors::wake(&mut self.timeouts, stage, id, thread)
-            || actors::wake(&mut self.intervals, stage, id, thread)
-            || actors::wake(&mut self.scopes, stage, id, thread)
-            || actors::wake(&mut self.crowd, stage, id, thread)
-            || actors::wake(&mut self.queues, stage, id, thread)
-            || timer::wake(&mut self.timers, stage, id, thread)
-            || named::wake(&mut self.named, stage, id, thread);
+        let sim = &mut self.sim;
+        sim.ready.remove(&id);
+        let _whose = actors::wake(&mut self.sleeps, sim, id, thread)
+            || actors::wake(&mut self.timeouts, sim, id, thread)
+            || actors::wake(&mut self.intervals, sim, id, thread)
+            || actors::wake(&mut self.scopes, sim, id, thread)
+            || actors::wake(&mut self.bulk_sleeps, sim, id, thread)
+            || actors::wake(&mut self.queues, sim, id, thread)
+            || timer::wake(&mut self.timers, sim, id, thread)
+            || named::wake(&mut self.named, sim, id, thread);
     }
 
     fn settle(&mut self) {
         for round in 0..TURNS {
             self.sweep();
-            sleep::observe(&mut self.sleeps, &mut self.stage);
-            self.absorb();
-            let Some(id) = self.stage.ready.first().copied() else { break };
+            sleep::observe(&mut self.sleeps, &mut self.sim);
+            self.process_events();
+            let Some(id) = self.sim.ready.first().copied() else { break };
             self.poll(id, round);
-            if self.stage.model.violation().is_some() {
+            if self.sim.model.violation().is_some() {
                 return;
             }
         }
-        if self.stage.ready.is_empty() && self.is_swept {
-            self.look();
-            self.stage.model.check_settled();
-            // A group of timers that a callback has dropped goes with the look, and with it its place. A scheduler that waited for the
-            // place is only served in a turn.
+        if self.sim.ready.is_empty() && self.is_swept {
+            self.observe();
+            self.sim.model.check_settled();
+            // The observation drops a group of timers that a callback has released, which frees its place. A scheduler that
+            // waited for the place gets it in the next turn.
             self.sweep();
-            if self.stage.ready.is_empty() && self.is_swept {
+            if self.sim.ready.is_empty() && self.is_swept {
                 self.check_free_places();
             }
         }
     }
 
     fn shut_down(&mut self) {
-        if self.stage.model.closed {
+        if self.sim.model.closed {
             return;
         }
-        self.absorb();
-        self.stage.totals.fault("shutdowns", 1);
-        scheduler::closing(&mut self.schedulers, &self.stage);
-        self.stage.hub.closing.store(true, Ordering::SeqCst);
-        self.stage.threads.drive(|engine| engine.shutdown());
-        self.stage.model.close();
-        match self.stage.threads.drive(|engine| CallbackThread::hold(engine, PATIENCE)) {
-            Ok(thread) => self.stage.callbacks = Some(thread),
+        self.process_events();
+        self.sim.totals.fault("shutdowns", 1);
+        scheduler::before_shutdown(&mut self.schedulers, &self.sim);
+        self.sim.recorder.closing.store(true, Ordering::SeqCst);
+        self.sim.threads.drive(|engine| engine.shutdown());
+        self.sim.model.close();
+        match self.sim.threads.drive(|engine| CallbackThread::hold(engine, PATIENCE)) {
+            Ok(thread) => self.sim.callbacks = Some(thread),
             Err(Stuck) => _ = self.stuck(),
         }
         self.is_swept = true;

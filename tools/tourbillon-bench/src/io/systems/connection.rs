@@ -1,16 +1,16 @@
-//! What the servers do with a connection, written once for all systems that read into a buffer of the caller's.
+//! The services on a connection, written once for all systems that read into the caller's buffer.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use super::super::lateness;
-use super::{BUFFER, Service};
+use super::{BUFFER, IoService};
 
-/// A connection, as a system has it.
+/// A connection of a system.
 pub(super) trait Connection {
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// The same, or `None` if nothing comes for so long.
+    /// Reads, or returns `None` if nothing arrives within `time`.
     async fn read_timed(&mut self, buffer: &mut [u8], time: Duration) -> io::Result<Option<usize>>;
 
     async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()>;
@@ -20,8 +20,8 @@ pub(super) trait Connection {
     async fn sleep_until(deadline: Instant);
 }
 
-/// Sends back what it gets, until the connection is closed.
-pub(super) async fn echo(mut connection: impl Connection, service: Service) -> io::Result<()> {
+/// Sends back what it receives, until the connection is closed.
+pub(super) async fn echo(mut connection: impl Connection, service: IoService) -> io::Result<()> {
     let mut buffer = [0; BUFFER];
     loop {
         let length = match service.timeout() {
@@ -38,7 +38,7 @@ pub(super) async fn echo(mut connection: impl Connection, service: Service) -> i
     }
 }
 
-/// Sends back each message when it says that it is due.
+/// Sends back each message when it is due.
 pub(super) async fn delayed<C: Connection>(mut connection: C) -> io::Result<()> {
     loop {
         let mut message = [0; 8];

@@ -1,5 +1,5 @@
-//! The servers, one file a system: how each reads, writes, waits and gives up waiting is its own way. What they do with it is in
-//! `connection.rs`; only monoio, whose buffers are the kernel's meanwhile, says so itself.
+//! The servers, one file per system: each reads, writes, waits and times out in its own way. The services are in `connection.rs`;
+//! only monoio, which passes its buffers to the kernel, has its own.
 
 mod connection;
 mod monoio;
@@ -10,14 +10,14 @@ mod tourbillon_rt;
 use std::net::TcpListener;
 
 use super::OURS;
-use super::of::Service;
+use super::server_process::IoService;
 use crate::systems;
 
 /// Larger than any message.
 const BUFFER: usize = 1024;
 
-/// Serves for ever on that system, which has one thread for it.
-pub(super) fn serve(system: &str, listener: TcpListener, service: Service) {
+/// Serves on a system with one thread; does not return.
+pub(super) fn serve(system: &str, listener: TcpListener, service: IoService) {
     let served = match system {
         ours if OURS.contains(&ours) => tourbillon_rt::serve(ours, listener, service),
         systems::tokio::CURRENT => tokio::serve(listener, service),

@@ -1,4 +1,4 @@
-//! monoio: a buffer is the kernel's while it is read into; a timeout is a future around the read, and takes the buffer with it.
+//! monoio: the kernel owns a buffer while it reads into it. A timeout is a future around the read, and drops the buffer.
 
 use std::io;
 use std::net::TcpListener;
@@ -9,24 +9,24 @@ use monoio::time::{Instant, sleep_until, timeout};
 use monoio::{FusionDriver, RuntimeBuilder};
 
 use super::super::lateness;
-use super::{BUFFER, Service};
+use super::{BUFFER, IoService};
 
-pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
+pub(super) fn serve(listener: TcpListener, service: IoService) -> io::Result<()> {
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     runtime.block_on(async {
         let listener = monoio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             match service {
-                Service::Delayed => monoio::spawn(delayed(stream)),
+                IoService::Delayed => monoio::spawn(delayed(stream)),
                 _ => monoio::spawn(echo(stream, service)),
             };
         }
     })
 }
 
-/// Until the connection is closed.
-async fn echo(mut stream: TcpStream, service: Service) -> io::Result<()> {
+/// Sends back what it receives, until the connection is closed.
+async fn echo(mut stream: TcpStream, service: IoService) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER);
     loop {
         let read = stream.read(buffer);

@@ -9,17 +9,17 @@ use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::TcpStream;
 use smol::{Async, LocalExecutor, Timer};
 
-use super::Service;
+use super::IoService;
 use super::connection::{Connection, delayed, echo};
 
-pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
+pub(super) fn serve(listener: TcpListener, service: IoService) -> io::Result<()> {
     let executor = LocalExecutor::new();
     smol::block_on(executor.run(async {
         let listener = smol::net::TcpListener::from(Async::new_nonblocking(listener)?);
         loop {
             let (stream, _) = listener.accept().await?;
             match service {
-                Service::Delayed => executor.spawn(delayed(stream)).detach(),
+                IoService::Delayed => executor.spawn(delayed(stream)).detach(),
                 _ => executor.spawn(echo(stream, service)).detach(),
             };
         }

@@ -8,17 +8,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
-use super::Service;
+use super::IoService;
 use super::connection::{Connection, delayed, echo};
 
-pub(super) fn serve(listener: TcpListener, service: Service) -> io::Result<()> {
+pub(super) fn serve(listener: TcpListener, service: IoService) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             match service {
-                Service::Delayed => tokio::spawn(delayed(stream)),
+                IoService::Delayed => tokio::spawn(delayed(stream)),
                 _ => tokio::spawn(echo(stream, service)),
             };
         }

@@ -1,4 +1,4 @@
-//! Ours, with one worker: a timeout is a property of the read.
+//! Tourbillon's runtime with one worker: a timeout is a property of the read.
 
 use std::io;
 use std::net::TcpListener;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::time::{Instant, sleep_until};
 
-use super::Service;
+use super::IoService;
 use super::connection::{Connection, delayed, echo};
 use crate::systems::tourbillon_rt::TourbillonRt;
 
-pub(super) fn serve(system: &str, listener: TcpListener, service: Service) -> io::Result<()> {
+pub(super) fn serve(system: &str, listener: TcpListener, service: IoService) -> io::Result<()> {
     TourbillonRt::named(system).on_worker(async move {
         let listener = tourbillon_rt::net::TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             match service {
-                Service::Delayed => tourbillon_rt::spawn(delayed(stream)),
+                IoService::Delayed => tourbillon_rt::spawn(delayed(stream)),
                 _ => tourbillon_rt::spawn(echo(stream, service)),
             };
         }

@@ -1,6 +1,6 @@
-//! `tokio-cron-scheduler`: looks at all jobs every 500 ms and sends those that are due through channels to the tasks that
-//! run them. It knows whole seconds of the wall clock only: a job is due when the second that its first run falls in is
-//! over, and every whole number of seconds after that.
+//! `tokio-cron-scheduler`: visits all jobs every 500 ms and sends those that are due through channels to the tasks that run them.
+//! It uses whole seconds of the wall clock: a job is due at the end of the second of its first run, and a whole number of seconds
+//! after that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
-use super::{Plan, System, THREADS};
-use crate::jobs::tally::Tally;
+use super::{JobPlan, JobSystem, THREADS};
+use crate::jobs::run_tally::RunTally;
 
 pub(in crate::jobs) struct CronScheduler {
     runtime: Runtime,
@@ -17,17 +17,17 @@ pub(in crate::jobs) struct CronScheduler {
     seconds: Seconds,
 }
 
-/// What goes through one of its channels about a run.
+/// Messages per run in one of its channels.
 const MESSAGES: usize = 3;
 
-/// Room in its channels at least: for what is on its way while one job after another is scheduled.
+/// Least channel capacity, for the messages while jobs are scheduled.
 const AT_LEAST: usize = 10_000;
 
-impl System for CronScheduler {
+impl JobSystem for CronScheduler {
     const NAME: &'static str = "tokio-cron-scheduler";
     const LEAD: Duration = Duration::from_secs(1);
 
-    /// With channels that hold all that there can be at a time: with its default of 200, it would lose the rest.
+    /// The channels hold all messages at a time: with the default of 200, messages would be lost.
     fn new(runs: usize) -> CronScheduler {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.expect("a Tokio runtime can be built");
@@ -39,7 +39,7 @@ impl System for CronScheduler {
         CronScheduler { runtime, scheduler: scheduler.expect("a scheduler can be built"), seconds: Seconds::now() }
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize {
         let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let fill = async move {
@@ -55,10 +55,10 @@ impl System for CronScheduler {
     }
 
     fn start(&mut self) {
-        self.runtime.block_on(self.scheduler.start()).expect("it starts once");
+        self.runtime.block_on(self.scheduler.start()).expect("the scheduler starts once");
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
         let (plans, scheduler, tally) = (plans.clone(), self.scheduler.clone(), tally);
         let seconds = self.seconds;
         let churn = async move {
@@ -74,8 +74,8 @@ impl System for CronScheduler {
     }
 }
 
-/// A job, and the size of what is the user's of it: its identifier and its closure.
-fn job(plan: Plan, tally: &'static Tally, seconds: Seconds) -> (Job, usize) {
+/// Returns a job, and the size of its identifier and closure.
+fn job(plan: JobPlan, tally: &'static RunTally, seconds: Seconds) -> (Job, usize) {
     let first = seconds.not_before(plan.first());
     let mut due = seconds.instant(first);
     let run = move |_, _| {
@@ -91,7 +91,7 @@ fn job(plan: Plan, tally: &'static Tally, seconds: Seconds) -> (Job, usize) {
     (job, id + closure)
 }
 
-/// Where the whole seconds of the wall clock are on the monotonic one.
+/// Maps whole seconds of the wall clock to the monotonic clock.
 #[derive(Clone, Copy)]
 struct Seconds {
     instant: Instant,
@@ -100,11 +100,11 @@ struct Seconds {
 
 impl Seconds {
     fn now() -> Seconds {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("the wall clock is later than 1970");
         Seconds { instant: Instant::now(), since_epoch }
     }
 
-    /// The first second that is not before an instant.
+    /// Returns the first second that is not before an instant.
     fn not_before(self, instant: Instant) -> u64 {
         (self.since_epoch + instant.saturating_duration_since(self.instant)).as_nanos().div_ceil(1_000_000_000) as u64
     }

@@ -1,4 +1,4 @@
-//! The systems of the scenario `jobs`, one file each: how it schedules jobs that repeat.
+//! The systems of the scenario `jobs`, one file each.
 
 pub(super) mod cron_scheduler;
 pub(super) mod tokio_tasks;
@@ -7,48 +7,47 @@ pub(super) mod tourbillon;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::tally::Tally;
+use super::run_tally::RunTally;
 
-/// Threads that the jobs of every system run on.
+/// Threads that run the jobs of every system.
 pub(super) const THREADS: usize = 2;
 
-/// Something that runs jobs again and again. Every job does the same: it tells the tally that it ran, and when it was due.
+/// A system that runs repeating jobs. Every job records in the tally that it ran, and when it was due.
 ///
-/// When it is dropped, no job runs any more.
-pub(super) trait System: Sized + 'static {
+/// After the system is dropped, no job runs.
+pub(super) trait JobSystem: Sized + 'static {
     const NAME: &'static str;
 
-    /// About how long it takes to schedule 100,000 jobs. If it takes longer, they are scheduled again.
+    /// Approximate time to schedule 100,000 jobs. If it takes longer, the round is repeated with more time.
     const LEAD: Duration;
 
-    /// A system without jobs, that has room for so many runs at a time.
+    /// Returns a system without jobs, with room for `runs` runs at a time.
     fn new(runs: usize) -> Self;
 
-    /// Schedules a job for each of the plans, under the keys from 0 on. Returns how many bytes of each are the user's: its
-    /// key and what its closure has captured.
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize;
+    /// Schedules a job for each plan, under the keys from 0 on. Returns how many bytes of each job hold its key and captured
+    /// values.
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize;
 
-    /// Lets what was scheduled begin, where that takes a call of its own.
+    /// Starts the scheduled jobs, if the system needs a call for that.
     fn start(&mut self) {}
 
-    /// Schedules one more job for each of the plans, under a key that no other has, and removes it before the next. Returns
-    /// how long all that took.
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration;
+    /// Schedules another job for each plan, under a new key, and removes it before the next. Returns the time that took.
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration;
 }
 
-/// When a job is to run: every period, from an instant on or else after one period.
+/// When a job runs: every period, from an instant on or else after one period.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct JobPlan {
     pub(super) period: Duration,
     pub(super) first: Option<Instant>,
 }
 
-impl Plan {
-    pub(super) fn every(period: Duration) -> Plan {
-        Plan { period, first: None }
+impl JobPlan {
+    pub(super) fn every(period: Duration) -> JobPlan {
+        JobPlan { period, first: None }
     }
 
-    /// When the first run is due, if the job is scheduled now.
+    /// Returns when the first run is due, if the job is scheduled now.
     fn first(&self) -> Instant {
         self.first.unwrap_or_else(|| Instant::now() + self.period)
     }

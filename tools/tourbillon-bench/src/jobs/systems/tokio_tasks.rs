@@ -1,19 +1,19 @@
-//! A Tokio task for each job, which loops on an interval: what one writes without a scheduler.
+//! A Tokio task per job, which loops on an interval: the usual code without a scheduler.
 //!
-//! There are no keys. To remove a job by its key one would keep the tasks' handles in a map; here whoever has spawned a
-//! task has its handle, and those that stay are let go.
+//! There are no keys. To remove a job by key, a program would keep the tasks' handles in a map; here the code that spawned a task
+//! keeps its handle, and the tasks of live jobs are detached.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Plan, System, THREADS};
-use crate::jobs::tally::Tally;
+use super::{JobPlan, JobSystem, THREADS};
+use crate::jobs::run_tally::RunTally;
 
 pub(in crate::jobs) struct TokioTasks(Runtime);
 
-impl System for TokioTasks {
+impl JobSystem for TokioTasks {
     const NAME: &'static str = "tokio-tasks";
     const LEAD: Duration = Duration::from_secs(1);
 
@@ -22,23 +22,23 @@ impl System for TokioTasks {
         TokioTasks(runtime.expect("a Tokio runtime can be built"))
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize {
         for &plan in &**plans {
             self.0.spawn(job(plan, tally));
         }
-        size_of::<&'static Tally>()
+        size_of::<&'static RunTally>()
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
         let (plans, tally) = (plans.clone(), tally);
         let churn = async move {
             let start = Instant::now();
             for &plan in &*plans {
                 let task = tokio::spawn(job(plan, tally));
-                // The new task comes first, and begins to wait.
+                // The new task runs first, and begins to wait.
                 tokio::task::yield_now().await;
                 task.abort();
-                assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job goes on until it is removed");
+                assert!(task.await.is_err_and(|error| error.is_cancelled()), "a job runs until it is removed");
             }
             start.elapsed()
         };
@@ -46,7 +46,7 @@ impl System for TokioTasks {
     }
 }
 
-async fn job(plan: Plan, tally: &'static Tally) {
+async fn job(plan: JobPlan, tally: &'static RunTally) {
     let mut interval = tokio::time::interval_at(plan.first().into(), plan.period);
     loop {
         let due = interval.tick().await;

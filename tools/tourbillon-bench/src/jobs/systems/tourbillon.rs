@@ -1,12 +1,12 @@
-//! Tourbillon's `Scheduler`: jobs under keys, on threads of its own, behind one timer of an engine.
+//! Tourbillon's `Scheduler`: keyed jobs on its own threads, with one timer of an engine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tourbillon::scheduler::{self, Run, Scheduler};
 
-use super::{Plan, System, THREADS};
-use crate::jobs::tally::Tally;
+use super::{JobPlan, JobSystem, THREADS};
+use crate::jobs::run_tally::RunTally;
 use crate::systems::tourbillon::{NAME, instant};
 
 pub(in crate::jobs) struct Tourbillon {
@@ -15,7 +15,7 @@ pub(in crate::jobs) struct Tourbillon {
     key: u64,
 }
 
-impl System for Tourbillon {
+impl JobSystem for Tourbillon {
     const NAME: &'static str = NAME;
     const LEAD: Duration = Duration::from_secs(1);
 
@@ -24,7 +24,7 @@ impl System for Tourbillon {
         Tourbillon { scheduler, key: 0 }
     }
 
-    fn schedule_all(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> usize {
+    fn schedule_all(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> usize {
         let mut bytes = 0;
         for &plan in &**plans {
             let job = job(tally);
@@ -35,7 +35,7 @@ impl System for Tourbillon {
         bytes
     }
 
-    fn schedule_and_remove(&mut self, plans: &Arc<[Plan]>, tally: &'static Tally) -> Duration {
+    fn schedule_and_remove(&mut self, plans: &Arc<[JobPlan]>, tally: &'static RunTally) -> Duration {
         let start = Instant::now();
         for &plan in &**plans {
             self.scheduler.schedule(self.key, plan, job(tally)).expect("the key is new");
@@ -46,12 +46,12 @@ impl System for Tourbillon {
     }
 }
 
-fn job(tally: &'static Tally) -> impl Fn(&Run<u64>) + Send + Sync + use<> {
+fn job(tally: &'static RunTally) -> impl Fn(&Run<u64>) + Send + Sync + use<> {
     move |run| tally.ran(run.due().into_std())
 }
 
-impl From<Plan> for scheduler::Plan {
-    fn from(plan: Plan) -> scheduler::Plan {
+impl From<JobPlan> for scheduler::Plan {
+    fn from(plan: JobPlan) -> scheduler::Plan {
         let every = scheduler::Plan::every(plan.period);
         match plan.first {
             Some(first) => every.first_at(instant(first)),

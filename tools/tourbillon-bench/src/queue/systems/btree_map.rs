@@ -1,8 +1,8 @@
-//! A `BTreeMap` of the standard library, by deadline and sequence number: exact order.
+//! A standard `BTreeMap` by deadline and sequence number: exact order.
 
 use std::collections::BTreeMap;
 
-use super::System;
+use super::QueueSystem;
 
 #[derive(Default)]
 pub(super) struct Tree {
@@ -10,10 +10,10 @@ pub(super) struct Tree {
     sequence: u64,
 }
 
-impl System for Tree {
+impl QueueSystem for Tree {
     const NAME: &'static str = "btreemap";
-    type Deadline = u64;
-    type Handle = (u64, u64);
+    type SystemDeadline = u64;
+    type SystemHandle = (u64, u64);
 
     fn new(_: usize) -> Tree {
         Tree::default()

@@ -1,5 +1,5 @@
-//! tokio-util's `DelayQueue`: a wheel of ticks of a millisecond. Order within a tick is its own. It reads Tokio's clock,
-//! which is paused here and moved on by hand.
+//! tokio-util's `DelayQueue`: a wheel with ticks of a millisecond; the order within a tick is unspecified. It reads Tokio's
+//! clock, which is paused here and advanced by the benchmark.
 
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use super::System;
+use super::QueueSystem;
 
 pub(super) struct Delay {
     queue: DelayQueue<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Delay {
     now: u64,
 }
 
-/// A runtime whose time is paused, entered by this thread for good: the queue needs one around it.
+/// Returns a runtime with paused time, which the queue needs. The thread enters it and never leaves.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -27,10 +27,10 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-impl System for Delay {
+impl QueueSystem for Delay {
     const NAME: &'static str = "delay-queue";
-    type Deadline = Instant;
-    type Handle = Key;
+    type SystemDeadline = Instant;
+    type SystemHandle = Key;
 
     fn new(_: usize) -> Delay {
         thread_local!(static ENTERED: () = std::mem::forget(runtime().enter()));

@@ -1,5 +1,5 @@
-//! `hierarchical_hash_wheel_timer`: four wheels of 256 slots and ticks of a millisecond, in its cancellable form. Order
-//! within a tick is its own. A cancelled timer leaves an entry in its slot until the slot comes due.
+//! `hierarchical_hash_wheel_timer`: four wheels of 256 slots and ticks of a millisecond, in its cancellable form; the order
+//! within a tick is unspecified. A cancelled timer leaves an entry in its slot until the slot is due.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use hierarchical_hash_wheel_timer::IdOnlyTimerEntry;
 use hierarchical_hash_wheel_timer::wheels::cancellable::QuadWheelWithOverflow;
 
 use super::super::cases::STEP;
-use super::System;
+use super::QueueSystem;
 
-type Entry = IdOnlyTimerEntry<u64>;
+type BenchEntry = IdOnlyTimerEntry<u64>;
 
 pub(super) struct HashWheel {
-    wheel: QuadWheelWithOverflow<Entry>,
+    wheel: QuadWheelWithOverflow<BenchEntry>,
     now: u64,
-    /// It wants ids that are unique; the values of the cases are not.
+    /// The wheel needs unique ids; the values of the cases are not unique.
     next_id: u64,
 }
 
-impl System for HashWheel {
+impl QueueSystem for HashWheel {
     const NAME: &'static str = "hash-wheel";
-    type Deadline = u64;
-    type Handle = u64;
+    type SystemDeadline = u64;
+    type SystemHandle = u64;
 
     fn new(_: usize) -> HashWheel {
         HashWheel { wheel: QuadWheelWithOverflow::new(), now: 0, next_id: 0 }
@@ -34,11 +34,11 @@ impl System for HashWheel {
 
     #[inline(always)]
     fn insert(&mut self, deadline: u64, _: u64) -> u64 {
-        // It takes delays, of at least a tick. Rounded up: never early.
+        // It takes delays of at least a tick. Rounding up keeps timers from being early.
         let delay = Duration::from_millis(deadline.saturating_sub(self.now).div_ceil(STEP).max(1));
         let id = self.next_id;
         self.next_id += 1;
-        let inserted = self.wheel.insert_ref_with_delay(Rc::new(Entry::new(id, delay)), delay);
+        let inserted = self.wheel.insert_ref_with_delay(Rc::new(BenchEntry::new(id, delay)), delay);
         debug_assert!(inserted.is_ok());
         id
     }

@@ -8,43 +8,43 @@ mod tourbillon;
 
 use std::marker::PhantomData;
 
-use super::cases::{Contestant, Of};
+use super::cases::{Contestant, ContestantOf};
 
-/// A timer queue, as all systems can be used. Times are nanoseconds since the queue was made.
-pub(super) trait System: Sized {
-    /// As in the tables and in JSON.
+/// The common interface of the timer queues. Times are nanoseconds since the queue was created.
+pub(super) trait QueueSystem: Sized {
+    /// Name in tables and in JSON.
     const NAME: &'static str;
 
-    /// A time in the system's own terms. Converting to it is not measured.
-    type Deadline: Copy;
+    /// A time in the system's own type. The conversion is not measured.
+    type SystemDeadline: Copy;
 
-    /// What a timer is cancelled by.
-    type Handle;
+    /// Identifies a timer to cancel.
+    type SystemHandle;
 
-    /// An empty queue that will hold about so many timers.
+    /// Returns an empty queue that will hold about `timers` timers.
     fn new(timers: usize) -> Self;
 
-    fn deadline(&self, nanos: u64) -> Self::Deadline;
+    fn deadline(&self, nanos: u64) -> Self::SystemDeadline;
 
     /// Arms a timer.
-    fn insert(&mut self, deadline: Self::Deadline, value: u64) -> Self::Handle;
+    fn insert(&mut self, deadline: Self::SystemDeadline, value: u64) -> Self::SystemHandle;
 
     /// Cancels a timer and returns its value.
-    fn remove(&mut self, handle: Self::Handle) -> Option<u64>;
+    fn remove(&mut self, handle: Self::SystemHandle) -> Option<u64>;
 
     /// Gives a timer another deadline.
-    fn reschedule(&mut self, handle: Self::Handle, deadline: Self::Deadline) -> Self::Handle;
+    fn reschedule(&mut self, handle: Self::SystemHandle, deadline: Self::SystemDeadline) -> Self::SystemHandle;
 
-    /// Moves time on to `now`, a whole number of milliseconds, and takes out what is due.
+    /// Advances time to `now`, a whole number of milliseconds, and removes what is due.
     fn expire(&mut self, now: u64, sink: impl FnMut(u64));
 
-    /// Lets go of a handle whose timer may have expired. Not measured.
-    fn dispose(&mut self, handle: Self::Handle) {
+    /// Releases a handle whose timer may have expired. Not measured.
+    fn dispose(&mut self, handle: Self::SystemHandle) {
         drop(handle);
     }
 }
 
-/// All systems, ours first.
+/// Returns all systems, Tourbillon's first.
 pub(super) fn all() -> Vec<Box<dyn Contestant>> {
     vec![
         of::<tourbillon_queue::Wheel<u64>>(),
@@ -58,11 +58,11 @@ pub(super) fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-fn of<S: System + 'static>() -> Box<dyn Contestant> {
-    Box::new(Of::<S>(PhantomData))
+fn of<S: QueueSystem + 'static>() -> Box<dyn Contestant> {
+    Box::new(ContestantOf::<S>(PhantomData))
 }
 
-/// Bytes that a timer with a `u64` takes in each of our queues, by their own account.
+/// Returns the bytes per timer with a `u64` that each of Tourbillon's queues declares.
 pub(super) fn bytes_per_timer() -> [(&'static str, usize); 4] {
     use tourbillon_queue::{Heap, ListTree, Rounds, Wheel};
     [

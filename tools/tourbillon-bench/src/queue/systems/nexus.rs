@@ -1,10 +1,10 @@
-//! `nexus-timer`: a wheel of ticks of a millisecond, in its default configuration. Order within a tick is its own.
+//! `nexus-timer`: a wheel with ticks of a millisecond, in its default configuration; the order within a tick is unspecified.
 
 use std::time::{Duration, Instant};
 
 use nexus_timer::{TimerHandle, Wheel};
 
-use super::System;
+use super::QueueSystem;
 
 pub(super) struct Nexus {
     wheel: Wheel<u64>,
@@ -12,17 +12,17 @@ pub(super) struct Nexus {
     expired: Vec<u64>,
 }
 
-/// Entries a chunk of its slab, at least; the value in its own examples.
+/// Least number of entries in a chunk of its slab, as in its examples.
 const CHUNK: usize = 4096;
 
-impl System for Nexus {
+impl QueueSystem for Nexus {
     const NAME: &'static str = "nexus-timer";
-    type Deadline = Instant;
-    type Handle = TimerHandle<u64>;
+    type SystemDeadline = Instant;
+    type SystemHandle = TimerHandle<u64>;
 
     fn new(timers: usize) -> Nexus {
         let start = Instant::now();
-        // Its slab looks through its chunks to free a timer, and wants few of them: one that holds all.
+        // Its slab searches its chunks to free a timer, so one chunk holds all.
         let chunk = (timers + 1).next_power_of_two().max(CHUNK);
         Nexus { wheel: Wheel::unbounded(chunk, start), start, expired: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl System for Nexus {
 
     #[inline(always)]
     fn expire(&mut self, now: u64, sink: impl FnMut(u64)) {
-        // The one of its polls that its documentation recommends for a steady rhythm.
+        // Its documentation recommends this poll for a steady rhythm.
         self.wheel.poll_and_rebalance(self.start + Duration::from_nanos(now), &mut self.expired);
         self.expired.drain(..).for_each(sink);
     }

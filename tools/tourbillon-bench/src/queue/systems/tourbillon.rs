@@ -2,33 +2,33 @@
 
 use tourbillon_queue::{Key, Keyed, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, Time, Timer, TimerQueue};
 
-use super::System;
+use super::QueueSystem;
 
-/// A structure of ours by its name in the tables.
-pub(crate) trait Named {
+/// Name of a queue in the tables.
+pub(crate) trait QueueName {
     const NAME: &'static str;
 }
 
-impl<Id> Named for RawWheel<Id> {
+impl<Id> QueueName for RawWheel<Id> {
     const NAME: &'static str = "wheel";
 }
 
-impl<Id> Named for RawHeap<Id> {
+impl<Id> QueueName for RawHeap<Id> {
     const NAME: &'static str = "heap";
 }
 
-impl<Id> Named for RawListTree<Id> {
+impl<Id> QueueName for RawListTree<Id> {
     const NAME: &'static str = "list_tree";
 }
 
-impl<Id> Named for RawRounds<Id> {
+impl<Id> QueueName for RawRounds<Id> {
     const NAME: &'static str = "rounds";
 }
 
-impl<R: RawQueue<Timer<u64>> + Default + Named> System for Keyed<u64, R> {
+impl<R: RawQueue<Timer<u64>> + Default + QueueName> QueueSystem for Keyed<u64, R> {
     const NAME: &'static str = R::NAME;
-    type Deadline = Time;
-    type Handle = Key;
+    type SystemDeadline = Time;
+    type SystemHandle = Key;
 
     fn new(_: usize) -> Self {
         Keyed::new()

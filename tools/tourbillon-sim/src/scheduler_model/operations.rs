@@ -1,0 +1,142 @@
+//! The operations of users on the jobs of a [`SchedulerModel`], from outside or from within a run.
+
+use tourbillon::scheduler::Shutdown;
+
+use super::{JobPolicy, JobTiming, ModelJob, SchedulerModel, SchedulerPhase, SimClocks};
+use crate::recorder::Id;
+
+impl SchedulerModel {
+    /// Schedules a job, and returns whether it was accepted.
+    pub fn schedule(
+        &mut self,
+        (id, key): (Id, u32),
+        (timing, policy): (JobTiming, JobPolicy),
+        (due, times): (u64, Option<u64>),
+        now: SimClocks,
+    ) -> bool {
+        self.has_read_wall |= timing.is_wall();
+        let is_new = self.jobs.iter().all(|job| job.key != key) && self.jobs.len() < self.rules.capacity;
+        if !is_new || !self.is_open() {
+            return false;
+        }
+        self.note_wall_clock(&timing, now);
+        let is_past = self.is_past(due, timing.is_wall());
+        self.jobs.push(ModelJob {
+            id,
+            key,
+            timing,
+            policy,
+            due,
+            times,
+            is_paused: false,
+            is_past,
+            active: 0,
+            waiting: 0,
+            plan: 0,
+            order: 0,
+            backlog: Default::default(),
+            runs: 0,
+            failed: 0,
+            overlapped: 0,
+            overflowed: 0,
+            missed_runs: 0,
+        });
+        self.renew_order(self.jobs.len() - 1);
+        true
+    }
+
+    /// Removes a job, and returns whether it existed.
+    pub fn remove(&mut self, key: u32) -> bool {
+        let found = self.find(key);
+        found.map(|index| self.jobs.remove(index)).is_some()
+    }
+
+    /// Pauses a job, and returns whether it exists.
+    pub fn pause(&mut self, key: u32) -> bool {
+        let Some(index) = self.find(key) else { return false };
+        let job = &mut self.jobs[index];
+        job.is_paused = true;
+        job.backlog.clear();
+        self.renew_order(index);
+        true
+    }
+
+    /// Resumes a job, and returns whether it exists.
+    pub fn resume(&mut self, key: u32, now: SimClocks) -> bool {
+        let Some(index) = self.find(key) else { return false };
+        let job = &mut self.jobs[index];
+        if std::mem::take(&mut job.is_paused) {
+            let _rested = job.skip_until(now.on(job.timing.is_wall()));
+            self.renew_order(index);
+        }
+        true
+    }
+
+    /// Replaces the plan of a job, and returns whether it exists.
+    pub fn reschedule(
+        &mut self,
+        key: u32,
+        (timing, policy): (JobTiming, JobPolicy),
+        (due, times): (u64, Option<u64>),
+        now: SimClocks,
+    ) -> bool {
+        self.has_read_wall |= timing.is_wall();
+        let Some(index) = self.find(key) else { return false };
+        self.note_wall_clock(&timing, now);
+        let is_past = self.is_past(due, timing.is_wall());
+        let job = &mut self.jobs[index];
+        (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, times, is_past);
+        job.backlog.clear();
+        job.plan += 1;
+        self.renew_order(index);
+        true
+    }
+
+    /// Stops the scheduler: no run begins.
+    pub fn stop(&mut self) {
+        if self.phase == SchedulerPhase::Running {
+            self.phase = SchedulerPhase::Stopped;
+        }
+    }
+
+    /// Starts a stopped scheduler. Occurrences that have passed are skipped.
+    pub fn start(&mut self, now: SimClocks) {
+        if self.phase == SchedulerPhase::Stopped {
+            let wall = if self.has_read_wall { now.wall } else { 0 };
+            (self.phase, self.since) = (SchedulerPhase::Running, SimClocks { wall, ..now });
+            self.jobs.iter_mut().for_each(|job| job.is_past = false);
+        }
+    }
+
+    /// Begins the shutdown.
+    pub fn shut_down(&mut self, how: Shutdown, now: SimClocks) {
+        match (self.phase, how) {
+            (SchedulerPhase::Over | SchedulerPhase::Ending(Shutdown::Abort), _)
+            | (SchedulerPhase::Ending(_), Shutdown::Drain) => return,
+            _ => {}
+        }
+        let is_running = self.phase == SchedulerPhase::Running;
+        self.phase = SchedulerPhase::Ending(how);
+        self.until = (is_running && how == Shutdown::Drain && self.is_any_due(now)).then_some(now);
+        if how == Shutdown::Abort {
+            self.counts.aborted += self.waiting() as u64;
+            self.clear();
+        }
+        self.try_end();
+    }
+
+    /// Notes the wall clock if a plan follows it.
+    fn note_wall_clock(&mut self, timing: &JobTiming, now: SimClocks) {
+        if timing.is_wall() {
+            self.note_clocks(now);
+        }
+    }
+
+    fn is_past(&self, due: u64, is_wall: bool) -> bool {
+        self.phase == SchedulerPhase::Running && due < self.since.on(is_wall)
+    }
+
+    fn find(&self, key: u32) -> Option<usize> {
+        self.jobs.iter().position(|job| job.key == key).filter(|_| self.is_open())
+    }
+}
