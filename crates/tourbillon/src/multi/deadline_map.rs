@@ -1,7 +1,7 @@
 //! Many things with deadlines, behind one lock of their surface: a slab with keys that never alias, and a wheel.
 //!
 //! ```text
-//!     Key ---> heads:  generation, place    8 bytes each, side by side: all that the wheel reads and writes
+//!     DeadlineKey ---> heads:  generation, place    8 bytes each, side by side: all that the wheel reads and writes
 //!              values: T                    in chunks, so that nothing moves when it grows
 //!                 ^
 //!              wheel:  indices, in the order of the deadlines
@@ -14,7 +14,7 @@ use tourbillon_queue::{Entries, Place, RawQueue, RawWheel, Settled, Time};
 
 /// Items of type `T`, some of which have a deadline.
 pub(crate) struct DeadlineMap<T> {
-    heads: Heads,
+    heads: ItemHeads,
     values: Vec<Vec<Option<T>>>,
     wheel: RawWheel<u32>,
     /// The item that was given a deadline last. It is not on the wheel yet: many a one is gone before the next comes.
@@ -27,22 +27,22 @@ pub(crate) struct DeadlineMap<T> {
 /// Names one item, for ever: when the item is gone, its key means nothing.
 // One word, so that it is moved as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key(u64);
+pub(crate) struct DeadlineKey(u64);
 
 /// What was found to be due.
 pub(crate) enum Popped {
     /// This, since then.
-    Due(Key, Time),
+    Due(DeadlineKey, Time),
     /// There may be something, but more upkeep has to be done first.
     NotYet,
     Nothing,
 }
 
 /// What the wheel has to know of the items.
-struct Heads(Vec<Head>);
+struct ItemHeads(Vec<ItemHead>);
 
 #[derive(Clone, Copy)]
-struct Head {
+struct ItemHead {
     /// Of the key that is in use, or of the next one to be given.
     generation: u32,
     place: Place,
@@ -62,7 +62,7 @@ impl<T> Default for DeadlineMap<T> {
 impl<T> DeadlineMap<T> {
     pub(crate) fn new() -> DeadlineMap<T> {
         DeadlineMap {
-            heads: Heads(Vec::new()),
+            heads: ItemHeads(Vec::new()),
             values: Vec::new(),
             wheel: RawWheel::new(),
             insert_buffer: None,
@@ -85,7 +85,7 @@ impl<T> DeadlineMap<T> {
     /// # Panics
     /// If it [is full](DeadlineMap::is_full).
     #[inline(always)]
-    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
+    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> DeadlineKey {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow(),
@@ -93,12 +93,12 @@ impl<T> DeadlineMap<T> {
         self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
         self.len += 1;
         self.place(index, deadline);
-        Key::new(index, self.heads.0[index as usize].generation)
+        DeadlineKey::new(index, self.heads.0[index as usize].generation)
     }
 
     /// Takes an item out. (Inlined, so that of a large item only what the caller wants is moved.)
     #[inline(always)]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: DeadlineKey) -> Option<T> {
         self.check_key(key)?;
         let index = key.index();
         self.unplace(index);
@@ -114,24 +114,24 @@ impl<T> DeadlineMap<T> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: DeadlineKey) -> Option<&T> {
         self.check_key(key)?;
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: DeadlineKey) -> Option<&mut T> {
         self.check_key(key)?;
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_mut()
     }
 
-    /// The key of the item that has this [index](Key::index).
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
+    /// The key of the item that has this [index](DeadlineKey::index).
+    pub(crate) fn key_at(&self, index: u32) -> Option<DeadlineKey> {
+        self.heads.0.get(index as usize).map(|head| DeadlineKey::new(index, head.generation))
     }
 
     /// Gives an item another deadline, or with `NEVER` none. Nothing happens if the key is stale.
-    pub(crate) fn set_deadline(&mut self, key: Key, deadline: Time) {
+    pub(crate) fn set_deadline(&mut self, key: DeadlineKey, deadline: Time) {
         if self.check_key(key).is_some() {
             self.unplace(key.index());
             self.place(key.index(), deadline);
@@ -158,9 +158,11 @@ impl<T> DeadlineMap<T> {
     }
 
     /// The keys of all items, in no particular order.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = DeadlineKey> {
         let filled = self.values.iter().flatten().zip(&self.heads.0).enumerate();
-        filled.filter_map(|(index, (value, head))| value.as_ref().map(|_| Key::new(index as u32, head.generation)))
+        filled.filter_map(|(index, (value, head))| {
+            value.as_ref().map(|_| DeadlineKey::new(index as u32, head.generation))
+        })
     }
 
     /// All items, one by one.
@@ -198,14 +200,14 @@ impl<T> DeadlineMap<T> {
 
     /// What has left the wheel.
     #[inline]
-    fn park(&mut self, index: u32) -> Key {
+    fn park(&mut self, index: u32) -> DeadlineKey {
         let head = &mut self.heads.0[index as usize];
         head.place = Place::NOWHERE;
-        Key::new(index, head.generation)
+        DeadlineKey::new(index, head.generation)
     }
 
     #[inline]
-    fn check_key(&self, key: Key) -> Option<()> {
+    fn check_key(&self, key: DeadlineKey) -> Option<()> {
         let head = self.heads.0.get(key.index() as usize)?;
         (head.generation == key.generation()).then_some(())
     }
@@ -214,7 +216,7 @@ impl<T> DeadlineMap<T> {
     fn grow(&mut self) -> u32 {
         assert!(!self.is_full(), "more than {MOST} items");
         let index = self.heads.0.len() as u32;
-        self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
+        self.heads.0.push(ItemHead { generation: 1, place: Place::NOWHERE });
         if (index as usize).is_multiple_of(CHUNK) {
             self.values.push(Vec::with_capacity(CHUNK));
         }
@@ -223,7 +225,7 @@ impl<T> DeadlineMap<T> {
     }
 }
 
-impl Entries<u32> for Heads {
+impl Entries<u32> for ItemHeads {
     #[inline]
     fn place(&self, index: &u32) -> Place {
         self.0[*index as usize].place
@@ -235,9 +237,9 @@ impl Entries<u32> for Heads {
     }
 }
 
-impl Key {
-    fn new(index: u32, generation: u32) -> Key {
-        Key(u64::from(generation) << 32 | u64::from(index))
+impl DeadlineKey {
+    fn new(index: u32, generation: u32) -> DeadlineKey {
+        DeadlineKey(u64::from(generation) << 32 | u64::from(index))
     }
 
     /// Of the item, as long as it is there.
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!(popped(&mut deadlines, at(1_000_000)), [earlier, late]);
     }
 
-    fn popped(deadlines: &mut DeadlineMap<&str>, now: Time) -> Vec<Key> {
+    fn popped(deadlines: &mut DeadlineMap<&str>, now: Time) -> Vec<DeadlineKey> {
         let mut keys = Vec::new();
         loop {
             match deadlines.pop(now, 100) {

@@ -1,4 +1,4 @@
-//! `NamedTimers`, over an engine that is made up: see [`timer`](super::timer).
+//! Models of `NamedTimers`, over a simulated engine: see [`timer`](super::timer).
 
 use loom::thread;
 use tourbillon_queue::Time;
@@ -6,12 +6,12 @@ use tourbillon_queue::Time;
 use super::timer::{World, spawn};
 use super::{DUE, LATER, Tally, explore_up_to};
 use crate::engine::ArmError;
-use crate::multi::waiter::Waiter;
+use crate::multi::waiter::TimerWaiter;
 use crate::named::{NamedTimer, NamedTimers};
 use crate::outcome::Outcome;
 
 fn start(world: &World, timer: NamedTimer, due: Time, number: u32) -> Result<(), ArmError> {
-    timer.start_due(due, Waiter::Call(Box::new(world.callback(number)))).map(drop)
+    timer.start_due(due, TimerWaiter::Callback(Box::new(world.callback(number)))).map(drop)
 }
 
 #[test]
