@@ -168,7 +168,9 @@ fn must_yield(context: &Context<'_>) -> bool {
 /// Returns whether a thread that has not yielded before should yield now.
 fn is_due() -> bool {
     let now = thread_time();
-    let Ok((looks, before)) = LAST_CHECK.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else { return false };
+    let Ok((looks, before)) = LAST_CHECK.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else {
+        return false;
+    };
     // The first check has nothing to compare with.
     looks + 1 >= CHECKS || (looks > 0 && now - before >= WORK)
 }
