@@ -203,7 +203,7 @@ const FIELDS: &str = "five fields are wanted: minute, hour, day of the month, mo
 
 const NICKNAMES: &str = "the nicknames are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, and intervals such as @every 5m";
 
-const INTERVALS: &str = "an interval is longer than zero, and made of numbers with the units h, m, s, ms, us or ns, without blanks: \
+const INTERVALS: &str = "an interval is longer than zero, without blanks, of numbers with the units h, m, s, ms, us or ns: \
                          @every 5m, @every 1h30m10s, @every 1.5h";
 
 /// Returns the range of a line without the blanks around it.

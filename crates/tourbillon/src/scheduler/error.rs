@@ -85,7 +85,7 @@ impl fmt::Display for ScheduleErrorKind {
                 f.write_str("there is a job under this key already: remove it first, or reschedule it")
             }
             ScheduleErrorKind::ZeroInterval => f.write_str("a job's interval must be longer than zero"),
-            ScheduleErrorKind::ZeroTimes => f.write_str("a job must run at least once: ask for one run or more"),
+            ScheduleErrorKind::ZeroTimes => f.write_str("a job cannot run zero times: ask for one run or more"),
             ScheduleErrorKind::Full { capacity } => {
                 write!(f, "the scheduler is full: it holds {capacity} jobs, as many as it can")
             }

@@ -11,7 +11,7 @@
 //!
 //! This file changes jobs, and holds the phases of the scheduler's life; [`runs`] turns a due job into a run.
 //!
-//! Keys are compared under the lock; nothing else of the user's happens there. Values to be dropped are returned to the caller, who
+//! Keys are compared under the lock; no other code of the user's runs there. Values to be dropped are returned to the caller, which
 //! drops them outside the lock.
 
 mod runs;
