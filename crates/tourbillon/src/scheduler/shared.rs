@@ -49,8 +49,8 @@ pub(super) struct SchedulerShared<K> {
     work: Condvar,
     /// Threads that wait for the scheduler's end wait here.
     pub(super) over: Condvar,
-    /// The clock of the scheduler's engine. The handles and the threads keep the engine from being shut down, this does not: callbacks
-    /// in the engine's queue hold a reference to this struct, and only a shutdown of the engine may run them.
+    /// The clock of the scheduler's engine. The handles and the threads keep the engine running, this does not: callbacks that wait in
+    /// the engine's queue hold a reference to this struct, and would keep the engine running for ever.
     pub(super) engine: JobClock,
     /// The wall clock, once a job follows it: that of another engine, or one that moves with the virtual time of the scheduler's.
     wall: OnceLock<JobClock>,
