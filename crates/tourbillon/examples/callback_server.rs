@@ -1,7 +1,7 @@
 //! A server without `async`: threads, sockets and timers with callbacks, as with asio.
 //!
-//! A line in, a line out, on loopback. Two deadlines watch each connection: one for the next request, one for the answer. What
-//! they do when they come, they do in a callback; what they are told when they do not come, `Cancelled`, is as sure.
+//! A client sends a line and receives a line, on loopback. Two timers watch each connection: one for the next request, one for the
+//! answer. Each wait calls its callback exactly once, with `Fired`, or with `Cancelled` if the timer was not needed.
 //!
 //!     cargo run -p tourbillon --example callback_server
 
@@ -15,12 +15,12 @@ use std::time::Duration;
 use tourbillon::{Outcome, Timer};
 
 const MS: Duration = Duration::from_millis(1);
-/// A connection on which nobody asks for so long is closed.
+/// A connection without a request for this long is closed.
 const IDLE: Duration = Duration::from_millis(500);
-/// An answer that takes longer is not waited for.
+/// The longest time that a client waits for an answer.
 const REPLY: Duration = Duration::from_millis(300);
 
-/// How the waits ended, for the sake of the example: each callback is called once, with one of these.
+/// Counts how the waits ended: each callback is called once, with one of these outcomes.
 #[derive(Default)]
 struct Outcomes {
     begun: AtomicUsize,
@@ -44,7 +44,7 @@ impl Outcomes {
     }
 }
 
-/// One connection: what its thread and its timers share.
+/// One connection, which its thread and the callbacks of its timers share.
 struct Connection {
     stream: TcpStream,
     idle: Timer,
@@ -58,11 +58,11 @@ impl Connection {
         Arc::new(Connection { stream, idle, reply, outcomes: Arc::clone(outcomes) })
     }
 
-    /// Reads requests until the client, or the idle timer, ends it.
+    /// Reads requests until the client or the idle timer closes the connection.
     fn serve(self: &Arc<Self>) -> io::Result<()> {
         let mut requests = BufReader::new(&self.stream).lines();
         loop {
-            // Setting it again ends the wait that was there: its callback is told `Cancelled`.
+            // Setting the timer again cancels a pending wait: its callback receives `Cancelled`.
             self.idle.expires_after(IDLE);
             self.on_expiry(&self.idle, |connection| _ = connection.stream.shutdown(Shutdown::Both));
             let Some(request) = requests.next() else { break };
@@ -79,14 +79,14 @@ impl Connection {
         self.reply.expires_after(REPLY);
         self.on_expiry(&self.reply, move |connection| {
             let _the_client_has_gone = connection.answer("sorry, that takes too long");
-            let _nobody_waits = sender.send(());
+            let _receiver_is_gone = sender.send(());
         });
         let answer = handle(request);
         if self.reply.cancel() == 1 {
-            // The callback is told so, and does not answer.
+            // The callback receives `Cancelled`, and does not answer.
             self.answer(&answer)
         } else {
-            // It was too late: the callback answers, and what we say next must not overtake it.
+            // Too late: the callback answers, and the next answer must not overtake that one.
             let _answered = is_answered.recv();
             Ok(())
         }
@@ -96,7 +96,7 @@ impl Connection {
         writeln!(&self.stream, "{answer}")
     }
 
-    /// Begins a wait that does something if it fires. It must not keep the connection alive, which owns the timer.
+    /// Begins a wait that calls `fired` when the timer expires. The callback must not own the connection, which owns the timer.
     fn on_expiry(self: &Arc<Self>, timer: &Timer, fired: impl FnOnce(&Connection) + Send + 'static) {
         let (outcomes, connection) = (Arc::clone(&self.outcomes), Arc::downgrade(self));
         outcomes.begun.fetch_add(1, Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl Connection {
     }
 }
 
-/// What the server is for. `slow` takes longer than a client is made to wait.
+/// Computes an answer. `slow` takes longer than a client waits.
 fn handle(request: &str) -> String {
     if request == "slow" {
         thread::sleep(2 * REPLY);
@@ -117,7 +117,7 @@ fn handle(request: &str) -> String {
     request.to_uppercase()
 }
 
-/// Serves so many connections, each on a thread, and returns when all have ended.
+/// Serves this many connections, each on a thread, and returns when all have ended.
 fn serve(listener: &TcpListener, connections: usize, outcomes: &Arc<Outcomes>) -> io::Result<()> {
     thread::scope(|scope| {
         for stream in listener.incoming().take(connections) {
@@ -136,7 +136,7 @@ struct Client {
 impl Client {
     fn connect(address: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
-        // So that a fault of the server's fails this example, rather than keeping it.
+        // So that an error in the server makes this example fail, not hang.
         stream.set_read_timeout(Some(5000 * MS))?;
         Ok(Client { answers: BufReader::new(stream.try_clone()?), stream })
     }
@@ -162,7 +162,7 @@ fn main() -> io::Result<()> {
         move || serve(&listener, 2, &outcomes)
     });
 
-    // A client that asks, once for something slow, and goes: neither timer closes its connection.
+    // This client sends requests, one of them slow, and leaves: neither timer closes its connection.
     let mut lively = Client::connect(address)?;
     for request in ["one", "two", "slow", "three"] {
         let answer = lively.ask(request)?;
@@ -172,7 +172,7 @@ fn main() -> io::Result<()> {
     }
     drop(lively);
 
-    // A client that asks once and falls silent.
+    // This client sends one request and then no more.
     let mut silent = Client::connect(address)?;
     println!("anybody there: {}", silent.ask("anybody there")?);
     let end = silent.read();
@@ -180,15 +180,15 @@ fn main() -> io::Result<()> {
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionAborted, "the idle timer has closed it");
 
     server.join().expect("the server does not panic")?;
-    // The callbacks have a thread of their own: the last of them may still be on its way.
-    let all_told = (0..1000).any(|_| {
+    // The callbacks run on a thread of their own, which may not have called the last of them yet.
+    let all_called = (0..1000).any(|_| {
         thread::sleep(MS);
         let [begun, fired, cancelled, stopped] = outcomes.get();
         begun == fired + cancelled + stopped
     });
     let [begun, fired, cancelled, stopped] = outcomes.get();
     println!("{begun} waits: {fired} fired, {cancelled} cancelled, {stopped} stopped");
-    assert!(all_told, "each wait has its one outcome");
+    assert!(all_called, "each wait has exactly one outcome");
     assert_eq!((begun, fired, stopped), (12, 2, 0));
     Ok(())
 }

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     print_next_times()?;
     print_summer_time()?;
 
-    // A line that cannot be meant says where it is wrong, and what could stand there.
+    // The error of a wrong line shows where it is wrong, and what is allowed there.
     let error = Cron::parse("0 9-17 * * MON-FRY").unwrap_err();
     println!("\n{error}");
     assert!(error.to_string().contains("MON-FRY"));
@@ -43,7 +43,7 @@ fn print_next_times() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// On 28 March 2027 the clocks of Berlin go from 2:00 to 3:00. What is due at half past two is due when that has happened.
+/// On 28 March 2027 the clocks of Berlin go from 2:00 to 3:00. A job for half past two is due at 3:00 on that day.
 fn print_summer_time() -> Result<(), Box<dyn std::error::Error>> {
     let nightly = Cron::parse("30 2 * * *")?.in_zone("Europe/Berlin")?;
     let mut time: SystemTime = "2027-03-27T00:00:00+01:00".parse::<Timestamp>()?.into();
@@ -56,7 +56,7 @@ fn print_summer_time() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// As the clock on the wall in its zone shows it.
+/// Formats a time as the local clock of the line's zone shows it.
 fn shown(time: SystemTime, cron: &Cron) -> Result<String, jiff::Error> {
     let zoned = Timestamp::try_from(time)?.to_zoned(cron.time_zone().clone());
     Ok(zoned.strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
@@ -72,7 +72,7 @@ fn run_each_second() -> Result<(), Box<dyn std::error::Error>> {
     })?;
 
     println!();
-    // The job is gone after its second run, and its sender with it.
+    // The job is removed after its second run, which drops the sender.
     let runs: Vec<_> = receiver.iter().collect();
     for (number, due, late) in &runs {
         let due = *due + ROUNDING;
@@ -84,5 +84,5 @@ fn run_each_second() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Two clocks are read one after the other to see when a run was due on the wall; in between the thread may have had to wait.
+/// The due time on the wall clock is computed from two clocks, which are read one after the other; the thread may wait in between.
 const ROUNDING: Duration = Duration::from_millis(200);

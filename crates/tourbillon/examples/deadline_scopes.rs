@@ -1,4 +1,4 @@
-//! A deadline that is carried through three layers of calls: none of their signatures mentions it.
+//! A deadline that holds through three layers of calls, without a parameter for it.
 //!
 //!     cargo run -p tourbillon --example deadline_scopes
 
@@ -14,7 +14,7 @@ async fn handle(queries: u32) -> Result<u32, &'static str> {
     Deadline::after(500 * MS).scope(collect(queries)).await.unwrap_or(Err("the request took too long"))
 }
 
-/// The second layer: several queries, one after the other. It stops when it is of no use to begin another.
+/// The second layer: several queries, one after the other. It stops when there is no time for another.
 async fn collect(queries: u32) -> Result<u32, &'static str> {
     let mut rows = 0;
     for query in 0..queries {
@@ -28,7 +28,7 @@ async fn collect(queries: u32) -> Result<u32, &'static str> {
     Ok(rows)
 }
 
-/// The third layer: a query, which by itself would be given five seconds. OwnerGuard a scope it has no more than the scope.
+/// The third layer: a query, with a limit of five seconds. Inside a scope it has no more time than the scope.
 async fn fetch(takes: Duration) -> Result<u32, &'static str> {
     let query = async {
         sleep(takes).await;
@@ -46,7 +46,7 @@ fn main() {
     println!("ten queries: {answer:?}");
     assert!(answer.is_err());
 
-    // Outside any scope nobody is in a hurry.
+    // Outside any scope there is no deadline.
     assert_eq!(Deadline::current(), None);
     assert_eq!(block_on(collect(6)), Ok(6));
 }

@@ -1,8 +1,8 @@
-//! Debounce by key: however many changes come in for a file, it is indexed once, when it has been quiet for a while.
+//! Debounce by key: after any number of changes, a file is indexed once, when it has not changed for a while.
 //!
-//! It uses a `Scheduler`: a job under each key, which runs once and is gone. A change that comes in before that gives the job
-//! another plan, in one step and without making it anew; so two threads with changes of the same file cannot end up with two jobs.
-//! And what the job does may take its time: it has threads of its own, and never runs beside itself.
+//! It uses a `Scheduler`, with a job under each key that runs once and is removed. A change before that run gives the job another
+//! plan, in one atomic step; so two threads that change the same file cannot create two jobs. A job may take long: the scheduler has
+//! threads of its own, and never runs a job twice at the same time.
 //!
 //!     cargo run -p tourbillon --example debounce
 
@@ -17,21 +17,21 @@ use tourbillon::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// So long there must have been no change.
+/// A file is indexed after this long without a change.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// What was done.
+/// One run of the indexer.
 #[derive(Debug)]
 struct Indexed {
     file: String,
     changes: u32,
-    /// Since the last of the changes.
+    /// How long after the last change.
     after: Duration,
 }
 
 struct Debounce {
     jobs: Scheduler<String>,
-    /// What has changed since it was last indexed: how often, and when last.
+    /// The files that have changed since they were indexed: how often, and when last.
     changed: Arc<Mutex<HashMap<String, (u32, Instant)>>>,
     report: Sender<Indexed>,
 }
@@ -49,12 +49,12 @@ impl Debounce {
             let (count, last) = changed.entry(file.to_owned()).or_insert((0, Instant::now()));
             (*count, *last) = (*count + 1, Instant::now());
         }
-        // One of the two works, unless another thread, or the job's end, has come between them.
-        while !self.put_off(file) && !self.begin(file) {}
+        // One of the two succeeds, unless another thread or the end of the job comes in between.
+        while !self.postpone(file) && !self.begin(file) {}
     }
 
-    /// Pushes back the job of a file, if there is one.
-    fn put_off(&self, file: &str) -> bool {
+    /// Postpones the job of a file, if there is one.
+    fn postpone(&self, file: &str) -> bool {
         match self.jobs.reschedule(file, Plan::once(QUIET)) {
             Ok(()) => true,
             Err(ScheduleErrorKind::Unknown) => false,
@@ -62,12 +62,12 @@ impl Debounce {
         }
     }
 
-    /// Makes a job for a file, if there is none.
+    /// Schedules a job for a file, if there is none.
     fn begin(&self, file: &str) -> bool {
         let (changed, report) = (Arc::clone(&self.changed), self.report.clone());
         let scheduled = self.jobs.schedule(file.to_owned(), Plan::once(QUIET), move |run| {
             let file = run.key().clone();
-            // A change during the last run may have been dealt with by it.
+            // The previous run may have handled a change that came while it ran.
             let Some((changes, last)) = changed.lock().unwrap().remove(&file) else { return };
             report.send(Indexed { file, changes, after: last.elapsed() }).unwrap();
         });
@@ -83,7 +83,7 @@ fn main() -> io::Result<()> {
     let (debounce, indexed) = Debounce::new()?;
     let files = ["lib.rs", "main.rs", "notes.md"];
 
-    // Two threads, each with a hundred changes of each file, a millisecond apart.
+    // Two threads change each file a hundred times, a millisecond apart.
     let burst = || {
         for _ in 0..100 {
             files.iter().for_each(|file| debounce.change(file));

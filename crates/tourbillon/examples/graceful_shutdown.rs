@@ -1,5 +1,5 @@
-//! A program that ends in good order: no new work, then what has begun is finished, then what does not end in time is ended. And
-//! whoever waits for a timer is told, once, how that ended.
+//! A graceful shutdown: the program accepts no new work, finishes the work that has begun, and aborts the work that does not end in
+//! time. Every wait for a timer receives exactly one outcome.
 //!
 //!     cargo run -p tourbillon --example graceful_shutdown
 
@@ -18,7 +18,7 @@ type Failed = Box<dyn std::error::Error>;
 const MS: Duration = Duration::from_millis(1);
 
 fn main() -> Result<(), Failed> {
-    // An engine of the program's own: others in the process keep theirs.
+    // The program's own engine: other engines in the process go on.
     let engine = Engine::builder().build()?;
     let (sender, outcomes) = channel();
     let jobs = Jobs::start(&engine)?;
@@ -29,12 +29,12 @@ fn main() -> Result<(), Failed> {
     let blocked = thread::spawn(move || keep_alive.wait_blocking());
 
     thread::sleep(200 * MS);
-    assert_eq!(leases.cancel("client 0"), 10, "a client that has gone before");
+    assert_eq!(leases.cancel("client 0"), 10, "a client that has left before");
     println!("the signal to end has come");
 
     jobs.end();
 
-    // The leases end now, not when they would have expired; each callback is called once and told so.
+    // The leases end now, before they expire; each callback is called once, with `Stopped`.
     let stopped = leases.stop();
     println!("leases: {stopped} stopped");
     assert_eq!(stopped, 80);
@@ -42,20 +42,20 @@ fn main() -> Result<(), Failed> {
     println!("one more lease: {}", refused.unwrap_err());
     assert_eq!(refused, Err(ArmError::Stopped));
 
-    // Whatever else waits on the engine.
+    // Ends all other waits on the engine.
     engine.shutdown();
     assert_eq!(blocked.join().expect("it does not panic"), Outcome::Stopped);
 
-    // The outcomes end when the last callback has been called and is gone.
+    // The channel ends when the last callback has been called and dropped.
     let outcomes: Vec<_> = outcomes.iter().collect();
     let count = |outcome| outcomes.iter().filter(|other| **other == outcome).count();
     let counts = [Outcome::Fired, Outcome::Cancelled, Outcome::Stopped].map(count);
     println!("{} callbacks: {counts:?} fired, cancelled, stopped", outcomes.len());
-    assert_eq!(counts, [10, 10, 80 + 1], "each has its one outcome");
+    assert_eq!(counts, [10, 10, 80 + 1], "each has exactly one outcome");
     Ok(())
 }
 
-/// Ten clients with ten leases each; those of the last are short.
+/// Starts ten leases for each of ten clients; those of the last client are short.
 fn start_leases(engine: &Engine, outcomes: &Sender<Outcome>) -> Result<NamedTimers, ArmError> {
     let leases = NamedTimers::on(engine);
     for client in 0..10 {
@@ -68,14 +68,14 @@ fn start_leases(engine: &Engine, outcomes: &Sender<Outcome>) -> Result<NamedTime
     Ok(leases)
 }
 
-/// Jobs that each end sooner or later: uploads in a while, streams not at all.
+/// Jobs that end after a while, uploads, and jobs that never end, streams.
 struct Jobs {
     scheduler: Scheduler<String>,
     uploads: Arc<Count>,
     streams: Arc<Count>,
 }
 
-/// How runs came out: begun, and ended. The difference is what was aborted.
+/// How many runs have begun and ended. The difference was aborted.
 #[derive(Default)]
 struct Count {
     begun: AtomicU64,
@@ -101,7 +101,7 @@ impl Jobs {
         Ok(jobs)
     }
 
-    /// Drains for as long as an operator has patience, and aborts what is left.
+    /// Drains for a second, and aborts the runs that are left.
     fn end(&self) {
         let Jobs { scheduler, uploads, streams } = self;
         let ending = scheduler.shutdown(Shutdown::Drain);
@@ -111,7 +111,7 @@ impl Jobs {
 
         let is_over = ending.wait_for(1000 * MS);
         println!("drained: uploads {:?}, streams {:?}", uploads.get(), streams.get());
-        assert_eq!(uploads.get(), (10, 10), "what had begun was finished");
+        assert_eq!(uploads.get(), (10, 10), "runs that had begun were finished");
         assert!(!is_over, "some never end");
 
         scheduler.shutdown(Shutdown::Abort).wait();

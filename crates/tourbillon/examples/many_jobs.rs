@@ -1,4 +1,4 @@
-//! Ten thousand repeating jobs on four threads: how often they ran, how late, and what was not made and why.
+//! Ten thousand repeating jobs on four threads: how often and how late they ran, and why runs were not made.
 //!
 //!     cargo run -p tourbillon --example many_jobs
 
@@ -15,9 +15,9 @@ const JOBS: u32 = 10_000;
 const TIMES: u64 = 5;
 const THREADS: usize = 4;
 
-/// What a run tells of itself.
+/// A report of one run.
 struct Note {
-    /// `None` would be a run that began before it was due.
+    /// `None` if the run began before it was due, which must not happen.
     late: Option<Duration>,
     thread: ThreadId,
 }
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scheduler =
         Scheduler::builder().threads(THREADS).on_failure(|failure| println!("a run that failed: {failure}")).build()?;
 
-    // Each checks something every 100 to 400 ms, five times, and is gone.
+    // Each job runs every 100 to 400 ms, five times, and is removed.
     let (sender, notes) = mpsc::channel();
     let begun = Instant::now();
     for job in 0..JOBS {
@@ -43,15 +43,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{JOBS} jobs scheduled in {:?}", begun.elapsed());
 
-    // Two that do not go well. They stay until they are removed.
+    // Two jobs with problems. They stay until they are removed.
     scheduler.schedule("slow".to_owned(), Plan::every(50 * MS), |_| thread::sleep(175 * MS))?;
     scheduler.schedule("broken".to_owned(), Plan::every(700 * MS), |_| Err("no such table"))?;
 
-    // A job that is gone has dropped its closure, so the notes end when the last of the ten thousand has.
+    // A removed job has dropped its closure, so the channel ends with the last of the ten thousand jobs.
     drop(sender);
     let notes: Vec<Note> = notes.iter().collect();
     println!("{} runs in {:?}, on {} threads", notes.len(), begun.elapsed(), threads(&notes));
-    assert_eq!(notes.len() as u64, u64::from(JOBS) * TIMES, "each ran as often as it was to");
+    assert_eq!(notes.len() as u64, u64::from(JOBS) * TIMES, "each job ran as often as planned");
     assert!(threads(&notes) <= THREADS);
     print_lateness(&notes);
 
@@ -72,7 +72,7 @@ fn threads(notes: &[Note]) -> usize {
     notes.iter().map(|note| note.thread).collect::<HashSet<_>>().len()
 }
 
-/// From when a run was due until it had begun.
+/// Prints how long after their due times the runs began.
 fn print_lateness(notes: &[Note]) {
     let mut late: Vec<_> = notes.iter().map(|note| note.late.expect("never early")).collect();
     late.sort_unstable();

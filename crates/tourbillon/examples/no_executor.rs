@@ -1,4 +1,4 @@
-//! Timers without any executor: threads, and a `block_on` of a dozen lines.
+//! Timers without an executor: threads, and a `block_on` of a dozen lines.
 //!
 //!     cargo run -p tourbillon --example no_executor
 
@@ -13,7 +13,7 @@ use tourbillon::time::{DelayQueue, Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -51,12 +51,12 @@ fn main() {
         assert!(after >= millis * MS, "never early");
     }
 
-    // A timeout on something that never comes.
+    // A timeout on a future that is never ready.
     let given_up = block_on(timeout(30 * MS, std::future::pending::<()>()));
     println!("waited for nothing: {given_up:?}");
     assert!(given_up.is_err());
 
-    // A thread that hands out items, each at its own time.
+    // A queue that returns items, each at its own time.
     let mut queue = DelayQueue::new();
     for (name, after) in [("third", 30), ("first", 10), ("second", 20)] {
         queue.insert(name, after * MS);

@@ -1,8 +1,8 @@
-//! A store of sessions that expire when nobody has asked for them in a while: for any number of threads.
+//! A store of sessions that expire when they have not been used for a while, for any number of threads.
 //!
-//! It uses a `DelayQueue`. Each request of a user pushes a deadline later, which is what that is quickest at; and sessions and
-//! deadlines are behind one lock, the store's own, so that no session can expire while it is being asked for. (With a timer and
-//! a callback for each session, one that was touched could still be removed by the callback of a moment before.)
+//! It uses a `DelayQueue`. Each request of a user moves a deadline later, which a `DelayQueue` does fast. Sessions and deadlines are
+//! behind one lock, the store's own, so that no session can expire while it is being used. (With a timer and a callback for each
+//! session, a callback that has already fired could remove a session that was touched just now.)
 //!
 //!     cargo run -p tourbillon --example session_store
 
@@ -19,7 +19,7 @@ use tourbillon::time::{Instant, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// So long a session lives on after it was last asked for.
+/// A session expires this long after it was last used.
 const KEPT: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,7 +27,7 @@ struct SessionId(u64);
 
 struct Session {
     user: String,
-    last_asked_for: Instant,
+    last_used: Instant,
     expiry: Key,
 }
 
@@ -51,17 +51,17 @@ impl Store {
         let sessions = &mut *self.lock();
         sessions.logged_in += 1;
         let id = SessionId(sessions.logged_in);
-        let last_asked_for = Instant::now();
+        let last_used = Instant::now();
         let expiry = sessions.expiries.insert(id, KEPT);
-        sessions.by_id.insert(id, Session { user: user.to_owned(), last_asked_for, expiry });
+        sessions.by_id.insert(id, Session { user: user.to_owned(), last_used, expiry });
         id
     }
 
-    /// Whose session it is, which then lives on. `None`: it has expired or was logged out.
+    /// Renews a session and returns its user; `None` if it has expired or was logged out.
     fn touch(&self, id: SessionId) -> Option<String> {
         let sessions = &mut *self.lock();
         let session = sessions.by_id.get_mut(&id)?;
-        session.last_asked_for = Instant::now();
+        session.last_used = Instant::now();
         sessions.expiries.reset(&session.expiry, KEPT);
         Some(session.user.clone())
     }
@@ -73,7 +73,7 @@ impl Store {
         true
     }
 
-    /// The next session that expires. It has left the store. A server would call this in a loop, in a task or on a thread.
+    /// Waits for the next session that expires, removes it and returns it. A server calls this in a loop, in a task or on a thread.
     async fn expired(&self) -> Session {
         poll_fn(|context| {
             let sessions = &mut *self.lock();
@@ -82,7 +82,7 @@ impl Store {
                     let session = sessions.by_id.remove(id.get_ref());
                     Poll::Ready(session.expect("a session and its deadline come and go together"))
                 }
-                // There is none. The queue wakes us when that changes.
+                // No session has expired. The queue wakes the task when one does.
                 Poll::Ready(None) | Poll::Pending => Poll::Pending,
             }
         })
@@ -107,7 +107,7 @@ fn main() {
             let alice = store.log_in("alice");
             for _ in 0..10 {
                 thread::sleep(50 * MS);
-                assert_eq!(store.touch(alice).as_deref(), Some("alice"), "she is there as long as she asks");
+                assert_eq!(store.touch(alice).as_deref(), Some("alice"), "her session lives as long as she uses it");
             }
             println!("alice falls silent after {:?}", start.elapsed());
         });
@@ -123,11 +123,11 @@ fn main() {
         let all = async {
             while expired.len() < crowd + 1 {
                 let session = store.expired().await;
-                assert!(session.last_asked_for.elapsed() >= KEPT, "never early");
+                assert!(session.last_used.elapsed() >= KEPT, "never early");
                 expired.push(session.user);
             }
         };
-        // So that a fault would fail this example, rather than keep it.
+        // So that an error makes this example fail, not hang.
         block_on(timeout(10_000 * MS, all)).expect("all of them expire");
         println!("{} sessions have expired, {} last, after {:?}", expired.len(), expired[crowd], start.elapsed());
         assert_eq!(expired[crowd], "alice");

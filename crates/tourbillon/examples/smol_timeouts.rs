@@ -10,7 +10,7 @@ use tourbillon::time::{FutureExt, Instant, interval, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A server that needs so long for its answer.
+/// Asks a server that takes this long to answer.
 async fn ask(server: &'static str, needs: Duration) -> &'static str {
     sleep(needs).await;
     server
@@ -43,7 +43,7 @@ fn main() {
                 every.tick().await;
                 sender.send(number).await.unwrap();
             }
-            // It does not hang up, it only says nothing any more.
+            // The sender stays connected, but sends no more messages.
             sleep(60_000 * MS).await;
         });
         let mut received = 0;

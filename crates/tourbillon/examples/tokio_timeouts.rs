@@ -1,4 +1,4 @@
-//! Timeouts, intervals and `select!` on Tokio. What was changed to move from Tokio's timers to these is one line.
+//! Timeouts, intervals and `select!` on Tokio. Moving from Tokio's timers to these took one changed line.
 //!
 //!     cargo run -p tourbillon --example tokio_timeouts
 
@@ -13,7 +13,7 @@ use tourbillon::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A server that needs so long for its answer.
+/// Asks a server that takes this long to answer.
 async fn ask(server: &'static str, needs: Duration) -> &'static str {
     sleep(needs).await;
     server
@@ -41,14 +41,14 @@ async fn main() {
     println!("{:>4} ms  first of two: {first}", start.elapsed().as_millis());
     assert_eq!(first, "near");
 
-    // Messages until the sender has been silent for too long, and a heartbeat beside them.
+    // Messages until the sender has been silent for too long, and a heartbeat at the same time.
     let (sender, mut messages) = mpsc::channel(8);
     tokio::spawn(async move {
         for number in 1..=5 {
             sender.send(number).await.unwrap();
             sleep(10 * MS).await;
         }
-        // It does not hang up, it only says nothing any more.
+        // The sender stays connected, but sends no more messages.
         sleep(60_000 * MS).await;
     });
     let mut heartbeat = interval(100 * MS);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon::time::error::Elapsed;
 use tourbillon::time::{self, Instant, sleep, timeout};
 
-/// What is to be tested. It knows nothing of the test.
+/// The code under test, which knows nothing of virtual time.
 async fn retry<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Option<T>) -> Result<T, Elapsed> {
     let attempts = async {
         let mut pause = Duration::from_secs(1);
@@ -23,7 +23,7 @@ async fn retry<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Option<T>) 
     timeout(limit, attempts).await
 }
 
-/// A server that is down for a while, takes a second to say so, and remembers when it was asked.
+/// A server that is down for a while, takes a second to answer, and records when it was asked.
 struct Server {
     up_at: Instant,
     asked: RefCell<Vec<Instant>>,
@@ -45,8 +45,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn main() {
     let real = std::time::Instant::now();
-    // A server that is back after ten hours is found, within the longest pause.
-    // (From here on time stands still on this thread, and `time::run` moves it to the next deadline when its future waits.)
+    // The loop finds a server that is back after ten hours, at the latest one longest pause later.
+    // (From here on time is virtual on this thread: `time::run` moves it to the next deadline when its future waits.)
     time::pause();
     let (start, server) = (Instant::now(), Server::down_for(10 * HOUR));
     let answer = time::run(retry(24 * HOUR, async || server.ask().await));
@@ -54,14 +54,14 @@ fn main() {
     assert_eq!(answer, Ok("answer"));
     assert!(start.elapsed() >= 10 * HOUR && start.elapsed() <= 11 * HOUR + Duration::from_secs(1));
 
-    // The pauses are exactly those that were meant: one second, two, four, to an hour; and the second for an answer.
+    // The pauses are exactly as intended: one second, two, four, up to an hour; plus the second for the answer.
     let asked = server.asked.borrow();
     for (attempt, pair) in asked.windows(2).enumerate() {
         let pause = Duration::from_secs(1 << attempt.min(12)).min(HOUR);
         assert_eq!(pair[1] - pair[0], pause + Duration::from_secs(1));
     }
 
-    // A server that does not come back is given up, to the nanosecond.
+    // With a server that does not come back, the loop ends at its limit, to the nanosecond.
     let (start, server) = (Instant::now(), Server::down_for(Duration::MAX));
     let answer = time::run(retry(24 * HOUR, async || server.ask().await));
     println!("asked {} times, {answer:?} after {:?}", server.asked.borrow().len(), start.elapsed());

@@ -1,19 +1,20 @@
-//! Cooperative yielding: a task cannot keep its thread by timers that are ready at once.
+//! Cooperative yielding: a task whose timers are ready at once still yields its thread now and then.
 //!
 //! `loop { sleep(7 ns).await }` never has to wait, so it would never return to its executor: it could not be aborted, and a `timeout` or
-//! `select!` around it would not get its turn (D63). So results that are ready at once are counted:
+//! `select!` around it would not be polled (D63). So results that are ready at once are counted:
 //!
 //! - In the context of a Tokio runtime (feature `tokio`) each result spends a unit of Tokio's own budget, which Tokio refills for each
 //!   poll of a task.
 //! - Elsewhere a thread counts the results that were ready at once: after `RESULTS` of them the next future returns `Pending` once and
-//!   wakes its task. `tourbillon-rt` refills the count where a poll of a task begins; other executors do not tell.
-//! - A program that polls by hand, and returns to its own loop each time, cannot be told from a loop that never returns. It may not
-//!   expect a `Pending`, as a test that polls a thousand sleeps of zero. So a thread that has not yielded before yields late: when it
-//!   finds that results have taken a microsecond of its processor's time each, or after 131,072 of them. That is some
-//!   milliseconds, once for each thread.
+//!   wakes its task. `tourbillon-rt` refills the count when a poll of a task begins; other executors do not.
+//! - A program that polls by hand, and returns to its own loop each time, looks the same as a loop that never returns. It may not
+//!   expect a `Pending`: for example a test that polls a thousand sleeps of zero. So a thread that has not yielded before yields late:
+//!   when results have taken a microsecond of its processor time each, or after 131,072 of them. That is some milliseconds, once
+//!   for each thread.
 //!
-//! A result for which the task has waited spends nothing of our own count: the task has been away meanwhile. And a future that is
-//! polled with a waker that has no data, as [`Waker::noop`](std::task::Waker::noop), does not yield: there is no task to be woken.
+//! A result for which the task has waited does not count on that thread, because the task has returned to its executor meanwhile. And a
+//! future that is polled with a waker without data, such as [`Waker::noop`](std::task::Waker::noop), does not yield: there is no task to
+//! wake.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
@@ -23,36 +24,37 @@ use tourbillon_queue::{Span, Time};
 use crate::clock::thread_time;
 use crate::sync::aside::thread_local;
 
-/// So many results may be ready at once before a task yields.
+/// How many results may be ready at once before a task yields.
 pub const RESULTS: u32 = 128;
 
-/// After so many results a thread that has not yielded before looks whether it should.
-const LOOK: u32 = 512;
+/// After how many results a thread that has not yielded before checks whether it should.
+const CHECK_EVERY: u32 = 512;
 
-/// It should if they have taken so long.
-const WORK: Span = Span::from_nanos(LOOK as u64 * 1000);
+/// It should if these results have taken this much processor time.
+const WORK: Span = Span::from_nanos(CHECK_EVERY as u64 * 1000);
 
-/// And in any case after so many looks.
-const LOOKS: u32 = 256;
+/// It should in any case after this many checks.
+const CHECKS: u32 = 256;
 
 thread_local! {
-    static LEFT: Cell<u32> = const { Cell::new(LOOK) };
-    /// Whether the thread belongs to an executor: it has yielded before, or was told of a poll.
+    /// How many results are left before the thread yields or checks.
+    static LEFT: Cell<u32> = const { Cell::new(CHECK_EVERY) };
+    /// Whether the thread belongs to an executor: it has yielded before, or its executor has called [`refill`].
     static YIELDS: Cell<bool> = const { Cell::new(false) };
-    /// How many looks there have been, and the processor's time at the last one.
-    static LOOKED: Cell<(u32, Time)> = const { Cell::new((0, Time::ZERO)) };
+    /// How many checks there have been, and the thread's processor time at the last one.
+    static LAST_CHECK: Cell<(u32, Time)> = const { Cell::new((0, Time::ZERO)) };
 }
 
-/// Whether the task has waited for a result.
+/// Whether a task has waited for a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Result {
-    /// The first poll has given it.
+    /// The first poll returned it.
     AtOnce,
-    /// A poll was pending before.
+    /// An earlier poll was pending.
     Awaited,
 }
 
-/// A unit of the budget, which is given back if it is dropped without having been [spent](Unit::spend).
+/// A unit of the budget. Dropping it gives it back, unless it was [spent](Unit::spend).
 #[must_use]
 #[derive(Debug)]
 pub struct Unit {
@@ -60,14 +62,14 @@ pub struct Unit {
     tokio: tokio::task::coop::RestoreOnPending,
 }
 
-/// By an executor that knows of us: a poll of a task begins.
+/// Refills the count. An executor that knows this crate calls it when a poll of a task begins.
 #[inline]
 pub fn refill() {
     let _ = LEFT.try_with(|left| left.set(RESULTS));
     let _ = YIELDS.try_with(|yields| yields.set(true));
 }
 
-/// Before an operation that may be ready at once: a unit, or `Pending` if there is none left. Then the task is woken.
+/// Takes a unit before an operation that may be ready at once. If none is left, wakes the task and returns `Pending`.
 #[inline]
 pub fn poll_unit(context: &mut Context<'_>) -> Poll<Unit> {
     #[cfg(feature = "tokio")]
@@ -75,7 +77,7 @@ pub fn poll_unit(context: &mut Context<'_>) -> Poll<Unit> {
         Poll::Ready(unit) => unit,
         Poll::Pending => return Poll::Pending,
     };
-    if left() == 0 && yields(context) {
+    if left() == 0 && must_yield(context) {
         return Poll::Pending;
     }
     Poll::Ready(Unit {
@@ -84,7 +86,7 @@ pub fn poll_unit(context: &mut Context<'_>) -> Poll<Unit> {
     })
 }
 
-/// With a result in hand that will be ready again in the next poll: `Pending` if it has to wait for that. Then the task is woken.
+/// Spends a unit for a result that will be ready again in the next poll. If none is left, wakes the task and returns `Pending`.
 #[inline(never)]
 pub(crate) fn poll_result(context: &mut Context<'_>, result: Result) -> Poll<()> {
     #[cfg(feature = "tokio")]
@@ -95,23 +97,24 @@ pub(crate) fn poll_result(context: &mut Context<'_>, result: Result) -> Poll<()>
     if result == Result::AtOnce { spend(context) } else { Poll::Ready(()) }
 }
 
-/// Spends one of our own count, for an executor that does not run inside Tokio's: `Pending` if nothing is left. Then the task is woken.
+/// Spends one of the thread's own count, for an executor that does not run inside Tokio. If nothing is left, wakes the task and returns
+/// `Pending`.
 #[inline]
 pub fn spend(context: &mut Context<'_>) -> Poll<()> {
-    if left() == 0 && yields(context) {
+    if left() == 0 && must_yield(context) {
         return Poll::Pending;
     }
     take_one();
     Poll::Ready(())
 }
 
-/// What was [spent](spend) last has brought no result.
+/// Gives back one that was [spent](spend), because the operation had no result.
 #[inline]
 pub fn give_back() {
     let _ = LEFT.try_with(|left| left.set(left.get() + 1));
 }
 
-/// Whether Tokio's budget has something left. Ours always has, since it is refilled where a future yields.
+/// Returns whether Tokio's budget has something left. The thread's own count always has, since it is refilled when a future yields.
 #[inline]
 pub(crate) fn has_budget() -> bool {
     #[cfg(feature = "tokio")]
@@ -121,7 +124,7 @@ pub(crate) fn has_budget() -> bool {
 }
 
 impl Unit {
-    /// The operation has given a result.
+    /// Spends the unit, because the operation has a result.
     #[inline]
     pub fn spend(self, result: Result) {
         #[cfg(feature = "tokio")]
@@ -132,7 +135,7 @@ impl Unit {
     }
 }
 
-/// A thread that is ending has no count, and need not yield.
+/// Returns how many results are left. A thread that is ending has no count, and need not yield.
 #[inline(always)]
 fn left() -> u32 {
     LEFT.try_with(Cell::get).unwrap_or(RESULTS)
@@ -143,13 +146,13 @@ fn take_one() {
     let _ = LEFT.try_with(|left| left.set(left.get().saturating_sub(1)));
 }
 
-/// Nothing is left: begins anew, and wakes the task unless it need not yield.
+/// Refills the count when nothing is left. Wakes the task and returns `true` if it has to yield.
 #[cold]
 #[inline(never)]
-fn yields(context: &Context<'_>) -> bool {
+fn must_yield(context: &Context<'_>) -> bool {
     let has_yielded = YIELDS.try_with(Cell::get).unwrap_or(false);
-    let _ = LEFT.try_with(|left| left.set(if has_yielded { RESULTS } else { LOOK }));
-    // There Tokio's budget is what counts, and `unconstrained` means that nothing does.
+    let _ = LEFT.try_with(|left| left.set(if has_yielded { RESULTS } else { CHECK_EVERY }));
+    // Inside Tokio only Tokio's budget counts, and with `unconstrained` none does.
     #[cfg(feature = "tokio")]
     if tokio::runtime::Handle::try_current().is_ok() {
         return false;
@@ -162,10 +165,12 @@ fn yields(context: &Context<'_>) -> bool {
     true
 }
 
-/// Whether a thread that has not yielded before should.
+/// Returns whether a thread that has not yielded before should yield now.
 fn is_due() -> bool {
     let now = thread_time();
-    let Ok((looks, before)) = LOOKED.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else { return false };
-    // The first look has nothing to compare with.
-    looks + 1 >= LOOKS || (looks > 0 && now - before >= WORK)
+    let Ok((looks, before)) = LAST_CHECK.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else {
+        return false;
+    };
+    // The first check has nothing to compare with.
+    looks + 1 >= CHECKS || (looks > 0 && now - before >= WORK)
 }

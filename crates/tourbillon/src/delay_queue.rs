@@ -1,4 +1,4 @@
-//! A queue that gives each item back when its time has come.
+//! A queue that returns each item when its deadline has passed.
 //!
 //! See [`DelayQueue`].
 
@@ -9,26 +9,25 @@ use std::time::Duration;
 
 use tourbillon_queue::{Time, TimerQueue, Wheel};
 
-use crate::Outcome;
 use crate::coop;
 use crate::entry::Entry;
-use crate::instant::Instant;
-use crate::instant::far_future;
+use crate::instant::{Instant, far_future};
+use crate::outcome::Outcome;
 
-/// A queue of items, each of which comes out when its deadline has passed.
+/// A queue of items, each of which expires at its own deadline.
 ///
-/// [`insert`](DelayQueue::insert) puts an item in and returns a [`Key`], with which it can be
+/// [`insert`](DelayQueue::insert) adds an item and returns a [`Key`], with which the item can be
 /// [removed](DelayQueue::remove) or given [another deadline](DelayQueue::reset). [`next`](DelayQueue::next),
-/// [`poll_expired`](DelayQueue::poll_expired) or, with the feature `futures`, the `Stream` gives back what has expired: in
-/// the order of the deadlines, equal ones in the order in which they were set, never early, exact to the nanosecond.
-/// However many items there are, they take one timer of the engine.
+/// [`poll_expired`](DelayQueue::poll_expired) or, with the feature `futures`, the `Stream` returns expired items: in
+/// the order of their deadlines, those with equal deadlines in the order in which they were set, never early, exact to the nanosecond.
+/// All items together use one timer of the engine.
 ///
 /// ```
 /// use std::collections::HashMap;
 /// use std::time::Duration;
 /// use tourbillon::delay_queue::{DelayQueue, Key};
 ///
-/// /// Forgets what has not been asked for in a while.
+/// /// Removes entries that have not been used for a while.
 /// struct Cache {
 ///     entries: HashMap<String, (u32, Key)>,
 ///     expirations: DelayQueue<String>,
@@ -68,46 +67,46 @@ use crate::instant::far_future;
 ///
 /// # When it is empty
 ///
-/// An empty queue answers `None`. That is not the end: as soon as something is inserted, it answers again.
+/// An empty queue returns `None`. That is not the end: once an item is inserted, the queue returns items again.
 ///
 /// # Any deadline
 ///
-/// An item whose deadline has passed comes out at the next poll, in its order. An instant before the beginning of the
-/// engine's clock counts as that beginning. With [`Duration::MAX`], or whatever else is more than some centuries away, an item
-/// never comes out and can only be removed.
+/// The next poll returns items whose deadlines have passed, in order. An instant before the beginning of the engine's clock counts
+/// as that beginning. An item with a deadline more than some centuries away, such as [`Duration::MAX`], never expires and can only be
+/// removed.
 ///
 /// # After a shutdown
 ///
-/// When the engine has been shut down, nothing can be waited for. The queue then gives back what is due at the time of the
-/// poll, and after that `None` instead of a wait without end; [`is_stopped`](DelayQueue::is_stopped) tells this `None`
-/// from that of an empty queue. The other items stay where they are, to be removed.
+/// After a shutdown of the engine nothing can be waited for. A poll then returns items that are due at the time of the poll, and after
+/// those `None` instead of waiting for ever; [`is_stopped`](DelayQueue::is_stopped) tells this `None` from that of an empty queue.
+/// The other items stay in the queue and can be removed.
 ///
 /// # Cancel safety
 ///
-/// Nothing is lost when a [`next`](DelayQueue::next) is dropped before it is ready.
+/// No item is lost if a [`next`](DelayQueue::next) is dropped before it is ready.
 pub struct DelayQueue<T> {
     wheel: Wheel<T>,
-    /// The one timer. When the queue is being waited for, it is armed for `wakes_at`.
+    /// The timer of the queue. While a task waits for the queue, it is armed for `wakes_at`.
     delay: Entry,
     /// Deadlines are counted from here.
     origin: Instant,
-    /// Who waits for an item, or has been told that there is none.
+    /// The waker of the task that waits for an item, or was told that there is none.
     waker: Option<Waker>,
-    /// When the timer will wake them up.
+    /// When the timer will wake that task.
     wakes_at: Time,
     is_stopped: bool,
-    /// What was asked for and not yet given back: see [`DelayQueue::capacity`].
+    /// How many items the user expects: see [`DelayQueue::capacity`].
     capacity: usize,
 }
 
-/// Names one item of one [`DelayQueue`], for as long as it is in there.
+/// The key of one item of a [`DelayQueue`].
 ///
-/// When the item has expired or has been removed, its key is stale, and stays so for ever: it never comes to mean another
-/// item, however many are inserted afterwards. A key means nothing to any queue but the one that gave it.
+/// When the item has expired or been removed, its key is stale, and stays so for ever: no later item gets the same key. A key is
+/// valid only in the queue that returned it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key(tourbillon_queue::Key);
 
-/// An item that has left a [`DelayQueue`].
+/// An item that has expired in a [`DelayQueue`], or was removed from it.
 #[derive(Debug)]
 pub struct Expired<T> {
     value: T,
@@ -116,27 +115,27 @@ pub struct Expired<T> {
 }
 
 impl<T> DelayQueue<T> {
-    /// An empty queue, on the current engine.
+    /// Creates an empty queue, on the current engine.
     #[must_use]
     pub fn new() -> DelayQueue<T> {
         DelayQueue::with_capacity(0)
     }
 
-    /// An empty queue that expects to hold `capacity` items: see [`capacity`](DelayQueue::capacity).
+    /// Creates an empty queue that expects `capacity` items: see [`capacity`](DelayQueue::capacity).
     #[must_use]
     pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
         let delay = Entry::until(far_future());
-        // Not from now: a clock that is set back would show times that all seem to be the first, and so to have come (P1).
+        // Not the current time: if the clock were set back, all times before it would seem to be the origin, and so to have come (P1).
         let origin = Instant::from_std(delay.core().clock.std_of(Time::ZERO));
         let mut wheel = Wheel::new();
-        // It is told the time, so that what comes has slots as narrow as can be.
+        // The wheel is told the time, so that new items go to slots as narrow as possible.
         let _done = wheel.settle(delay.core().clock.now(), 1);
         DelayQueue { wheel, delay, origin, waker: None, wakes_at: Time::NEVER, is_stopped: false, capacity }
     }
 
-    /// Puts in an item that expires `timeout` from now.
+    /// Inserts an item that expires `timeout` from now.
     ///
-    /// Should it be the first to expire, a task that waits for the queue is woken.
+    /// If it is the first to expire, the task that waits for the queue is woken.
     ///
     /// # Panics
     ///
@@ -158,9 +157,9 @@ impl<T> DelayQueue<T> {
         self.insert_at(value, self.delay.now() + timeout)
     }
 
-    /// Puts in an item that expires at `when`.
+    /// Inserts an item that expires at `when`.
     ///
-    /// Should it be the first to expire, a task that waits for the queue is woken.
+    /// If it is the first to expire, the task that waits for the queue is woken.
     ///
     /// # Panics
     ///
@@ -177,7 +176,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: an item is taken out only when it is returned.
+    /// Cancel safe: an item leaves the queue only when it is returned.
     ///
     /// # Panics
     ///
@@ -186,13 +185,13 @@ impl<T> DelayQueue<T> {
         poll_fn(|cx| self.poll_expired(cx)).await
     }
 
-    /// Polls for the next item that has expired.
+    /// Polls for the next expired item.
     ///
     /// - `Ready(Some(..))`: an item whose deadline has passed. It has left the queue.
     /// - `Ready(None)`: the queue is empty, or [stopped](DelayQueue#after-a-shutdown). The task is woken when an item is
     ///   inserted.
-    /// - `Pending`: nothing has expired. The task is woken when something has, or when an item is inserted or reset that
-    ///   will do so earlier, or when the last item is removed.
+    /// - `Pending`: no item has expired. The task is woken when an item has expired, or when an item is inserted or reset that
+    ///   expires earlier, or when the last item is removed.
     ///
     /// # Panics
     ///
@@ -209,11 +208,11 @@ impl<T> DelayQueue<T> {
             if self.wheel.is_empty() {
                 self.delay.disarm();
                 self.is_stopped = false;
-                self.waits(cx, Time::NEVER);
+                self.register(cx, Time::NEVER);
                 unit.spend(result);
                 return Poll::Ready(None);
             }
-            // What never expires is waited for as well: the end of the engine would end the wait.
+            // Also if no item ever expires the timer is armed, because a shutdown of the engine ends the wait.
             let wakes_at = self.wheel.next_wakeup().unwrap_or(Time::NEVER);
             let deadline = self.instant(wakes_at);
             if self.delay.deadline() != deadline {
@@ -222,24 +221,24 @@ impl<T> DelayQueue<T> {
             match self.delay.poll(cx) {
                 Poll::Pending => {
                     self.is_stopped = false;
-                    self.waits(cx, wakes_at);
+                    self.register(cx, wakes_at);
                     return Poll::Pending;
                 }
                 Poll::Ready(Outcome::Stopped) => {
                     self.is_stopped = true;
-                    self.waits(cx, wakes_at);
+                    self.register(cx, wakes_at);
                     unit.spend(result);
                     return Poll::Ready(None);
                 }
-                // The time came between the two looks at the clock.
+                // The deadline passed between the two readings of the clock.
                 Poll::Ready(_) if self.delay.is_past() => now = now.max(wakes_at),
-                // It had come, and then the clock was set back. What was inserted since then must wait for it.
+                // The deadline had passed, and then the clock was set back. Items that were inserted since then must wait.
                 Poll::Ready(_) => self.delay.disarm(),
             }
         }
     }
 
-    /// When an item expires. One that never does has a deadline in the far future.
+    /// Returns when an item expires. An item that never expires has a deadline in the far future.
     ///
     /// # Panics
     ///
@@ -250,15 +249,15 @@ impl<T> DelayQueue<T> {
         known(self.try_deadline(key))
     }
 
-    /// When an item expires; `None` if the key is stale.
+    /// Returns when an item expires; `None` if the key is stale.
     #[must_use]
     pub fn try_deadline(&self, key: &Key) -> Option<Instant> {
         self.wheel.deadline(key.0).map(|deadline| self.instant(deadline))
     }
 
-    /// Takes an item out before it comes out by itself.
+    /// Removes an item before it expires.
     ///
-    /// Should it be the last one, a task that waits for the queue is woken.
+    /// If it was the last item, the task that waits for the queue is woken.
     ///
     /// # Panics
     ///
@@ -278,16 +277,16 @@ impl<T> DelayQueue<T> {
         known(self.try_remove(key))
     }
 
-    /// Takes an item out before it comes out by itself; `None` if the key is stale.
+    /// Removes an item before it expires; `None` if the key is stale.
     ///
-    /// Should it be the last one, a task that waits for the queue is woken.
+    /// If it was the last item, the task that waits for the queue is woken.
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         let deadline = self.try_deadline(key)?;
         let value = self.wheel.remove(key.0)?;
         if self.wheel.is_empty() {
-            self.emptied();
+            self.on_emptied();
         } else {
-            self.put_delay_off();
+            self.postpone_wakeup();
         }
         Some(Expired { value, deadline, key: *key })
     }
@@ -301,12 +300,12 @@ impl<T> DelayQueue<T> {
     /// let mut sessions = DelayQueue::new();
     /// let key = sessions.insert("session 7", Duration::from_secs(60));
     /// let before = sessions.deadline(&key);
-    /// sessions.reset(&key, Duration::from_secs(600)); // somebody is there
+    /// sessions.reset(&key, Duration::from_secs(600)); // the user is still there
     /// assert!(sessions.deadline(&key) > before);
     /// ```
     ///
-    /// Among items of the same deadline it counts as inserted just now. Should it have become the first to expire, a task
-    /// that waits for the queue is woken.
+    /// Among items with the same deadline it counts as inserted now. If it has become the first to expire, the task that waits for the
+    /// queue is woken.
     ///
     /// # Panics
     ///
@@ -318,8 +317,8 @@ impl<T> DelayQueue<T> {
 
     /// Gives an item another deadline.
     ///
-    /// Among items of the same deadline it counts as inserted just now. Should it have become the first to expire, a task
-    /// that waits for the queue is woken.
+    /// Among items with the same deadline it counts as inserted now. If it has become the first to expire, the task that waits for the
+    /// queue is woken.
     ///
     /// # Panics
     ///
@@ -329,68 +328,68 @@ impl<T> DelayQueue<T> {
         known(self.try_reset_at(key, when));
     }
 
-    /// The same as [`reset`](DelayQueue::reset), without the panic. RemoteFreeList the deadline that the item had; `None`, and no
-    /// effect, if the key is stale.
+    /// Gives an item another deadline, `timeout` from now, and returns its old one. Does nothing and returns `None` if the key is
+    /// stale. See [`reset`](DelayQueue::reset).
     pub fn try_reset(&mut self, key: &Key, timeout: Duration) -> Option<Instant> {
         self.try_reset_at(key, self.delay.now() + timeout)
     }
 
-    /// The same as [`reset_at`](DelayQueue::reset_at), without the panic. RemoteFreeList the deadline that the item had; `None`,
-    /// and no effect, if the key is stale.
+    /// Gives an item another deadline and returns its old one. Does nothing and returns `None` if the key is stale. See
+    /// [`reset_at`](DelayQueue::reset_at).
     pub fn try_reset_at(&mut self, key: &Key, when: Instant) -> Option<Instant> {
         let deadline = self.time(when);
         let old = self.wheel.reschedule(key.0, deadline)?;
         self.wake_if_before(deadline);
-        self.put_delay_off();
+        self.postpone_wakeup();
         Some(self.instant(old))
     }
 
-    /// The key of the item that comes out next, whether it has expired or not; `None` if there is none that ever will.
+    /// Returns the key of the item that expires next or has expired; `None` if no item ever expires.
     #[must_use]
     pub fn peek(&self) -> Option<Key> {
         self.wheel.first().map(Key)
     }
 
-    /// Drops all items. Their keys are stale.
+    /// Drops all items. Their keys become stale.
     ///
-    /// A task that waits for the queue is woken.
+    /// The task that waits for the queue is woken.
     pub fn clear(&mut self) {
         if !self.wheel.is_empty() {
-            // Before the items go, whose destructors may panic. Who is woken cannot look before they have gone.
-            self.emptied();
+            // Before the items are dropped, because their destructors may panic. The task cannot poll before this call returns.
+            self.on_emptied();
         }
         self.wheel.clear();
     }
 
-    /// How many items are in the queue, expired or not.
+    /// Returns how many items are in the queue, expired or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.wheel.len()
     }
 
-    /// Whether there is no item in the queue.
+    /// Returns whether there is no item in the queue.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wheel.is_empty()
     }
 
-    /// How many items the queue holds or expects to hold.
+    /// Returns how many items the queue holds or expects.
     ///
     /// It expects as many as [`with_capacity`](DelayQueue::with_capacity) and [`reserve`](DelayQueue::reserve) said. Memory
-    /// is taken as items come, some dozens at a time, and used again for later ones.
+    /// is allocated as items come, some dozens at a time, and reused for later ones.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity.max(self.len())
     }
 
-    /// Says that `additional` more items are expected: see [`capacity`](DelayQueue::capacity).
+    /// Raises the number of expected items to `additional` more than there are: see [`capacity`](DelayQueue::capacity).
     pub fn reserve(&mut self, additional: usize) {
         self.capacity = self.capacity.max(self.len().saturating_add(additional));
     }
 
-    /// Expects no more items than there are. An empty queue gives its memory back.
+    /// Sets the number of expected items to those that there are. An empty queue frees its memory.
     ///
-    /// Keys stay what they are.
+    /// Keys stay valid.
     pub fn shrink_to_fit(&mut self) {
         self.capacity = 0;
         if self.wheel.is_empty() {
@@ -398,19 +397,19 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// The same as [`shrink_to_fit`](DelayQueue::shrink_to_fit).
+    /// Does the same as [`shrink_to_fit`](DelayQueue::shrink_to_fit).
     pub fn compact(&mut self) {
         self.shrink_to_fit();
     }
 
-    /// Whether the last poll could not wait because the engine was shut down: see [above](DelayQueue#after-a-shutdown).
+    /// Returns whether the last poll could not wait because the engine was shut down: see [above](DelayQueue#after-a-shutdown).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Remembers who waits, and for how long.
-    fn waits(&mut self, cx: &Context<'_>, wakes_at: Time) {
+    /// Stores the waker of the task that waits, and when the timer will wake it.
+    fn register(&mut self, cx: &Context<'_>, wakes_at: Time) {
         self.wakes_at = wakes_at;
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -418,15 +417,15 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Wakes who waits for something later than `deadline`. Polling the queue then sets the timer.
+    /// Wakes the task if it waits for a time later than `deadline`. Its next poll sets the timer.
     fn wake_if_before(&mut self, deadline: Time) {
         if deadline < self.wakes_at {
             self.wake();
         }
     }
 
-    /// Where time may move by itself, it does not move to the deadline of an item that was removed or put off.
-    fn put_delay_off(&mut self) {
+    /// Postpones the timer after an item was removed or postponed, so that virtual time does not move to the old deadline.
+    fn postpone_wakeup(&mut self) {
         if !self.delay.core().is_virtual || !self.delay.is_pending() {
             return;
         }
@@ -437,10 +436,10 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// Wakes who waits: there is nothing more to wait for.
-    fn emptied(&mut self) {
+    /// Wakes the task that waits, as the queue is empty now.
+    fn on_emptied(&mut self) {
         self.wake();
-        // With it goes a waker, whose destructor is the user's and may panic: it comes last.
+        // This comes last: it drops a waker, whose destructor is the user's and may panic.
         self.delay.disarm();
     }
 
@@ -460,6 +459,7 @@ impl<T> DelayQueue<T> {
     }
 }
 
+/// Returns the value that was found under a key, or panics.
 #[track_caller]
 fn known<V>(found: Option<V>) -> V {
     match found {
@@ -469,33 +469,33 @@ fn known<V>(found: Option<V>) -> V {
 }
 
 impl<T> Expired<T> {
-    /// The item.
+    /// Returns a reference to the item.
     pub fn get_ref(&self) -> &T {
         &self.value
     }
 
-    /// The item, to change it.
+    /// Returns a mutable reference to the item.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// The item alone.
+    /// Returns the item.
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// The deadline that it had.
+    /// Returns the deadline that the item had.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// The key that it had; stale by now.
+    /// Returns the key that the item had, which is stale now.
     pub fn key(&self) -> Key {
         self.key
     }
 }
 
-// Nothing in it is ever pinned.
+// No field is ever pinned.
 impl<T> Unpin for DelayQueue<T> {}
 
 impl<T> Default for DelayQueue<T> {
@@ -510,7 +510,7 @@ impl<T> fmt::Debug for DelayQueue<T> {
     }
 }
 
-/// What has expired: see [`DelayQueue::poll_expired`].
+/// Yields expired items: see [`DelayQueue::poll_expired`].
 #[cfg(feature = "futures")]
 impl<T> futures_core::Stream for DelayQueue<T> {
     type Item = Expired<T>;

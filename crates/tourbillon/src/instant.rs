@@ -1,4 +1,4 @@
-//! A point in time that arithmetic cannot break.
+//! A point in time whose arithmetic saturates.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
@@ -8,15 +8,15 @@ use crate::sync::racy::RacyOnce;
 
 /// A point in time on the clock of the current engine.
 ///
-/// It wraps [`std::time::Instant`] and converts to and from it at no cost. [`Instant::now`] asks the clock of the
+/// It wraps [`std::time::Instant`] and converts to and from it at no cost. [`Instant::now`] reads the clock of the
 /// current engine, so it follows the virtual time of a test.
 ///
 /// # Arithmetic does not panic
 ///
 /// Where the operators of the standard library panic, these saturate. A sum that is too late to be represented, or later
-/// than the far future, is the *far future*: an instant some centuries ahead, which a timer takes for "never". A
+/// than the far future, is the *far future*: an instant some centuries ahead, which timers treat as "never". A
 /// difference that is too early is the earliest instant that the platform has. [`checked_add`](Instant::checked_add) and
-/// [`checked_sub`](Instant::checked_sub) are exact, and tell.
+/// [`checked_sub`](Instant::checked_sub) are exact, and return `None` instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,55 +36,55 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// The same instant, from the standard library's type.
+    /// Converts an instant of the standard library.
     #[must_use]
     pub fn from_std(std: StdInstant) -> Instant {
         Instant { std }
     }
 
-    /// The same instant, as the standard library's type.
+    /// Converts into an instant of the standard library.
     #[must_use]
     pub fn into_std(self) -> StdInstant {
         self.std
     }
 
-    /// How long it has been since this instant; zero if it is still to come.
+    /// Returns how long ago this instant was; zero if it is in the future.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Instant::now().saturating_duration_since(*self)
     }
 
-    /// How long after `earlier` this instant is; zero if it is before it.
+    /// Returns how long after `earlier` this instant is; zero if it is before it.
     #[must_use]
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// How long after `earlier` this instant is; `None` if it is before it.
+    /// Returns how long after `earlier` this instant is; `None` if it is before it.
     #[must_use]
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         self.std.checked_duration_since(earlier.std)
     }
 
-    /// How long after `earlier` this instant is; zero if it is before it.
+    /// Returns how long after `earlier` this instant is; zero if it is before it.
     #[must_use]
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         self.std.saturating_duration_since(earlier.std)
     }
 
-    /// The instant that is `duration` later; `None` if the platform cannot represent it.
+    /// Returns the instant that is `duration` later; `None` if the platform cannot represent it.
     #[must_use]
     pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
         self.std.checked_add(duration).map(Instant::from_std)
     }
 
-    /// The instant that is `duration` earlier; `None` if the platform cannot represent it.
+    /// Returns the instant that is `duration` earlier; `None` if the platform cannot represent it.
     #[must_use]
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.std.checked_sub(duration).map(Instant::from_std)
     }
 
-    /// As early as it gets, given that subtracting `duration` goes too far.
+    /// Returns the earliest instant that the platform can represent. Subtracting `duration` has failed.
     #[cold]
     fn earliest(mut self, mut duration: Duration) -> Instant {
         while !duration.is_zero() {
@@ -97,11 +97,11 @@ impl Instant {
     }
 }
 
-/// The instant that stands for "never": a thousand years after it was first asked for.
+/// Returns the instant that stands for "never": a thousand years after the first call.
 ///
 /// That is beyond the last nanosecond that a `u64` can count from the origin of any engine, and yet far enough from the
-/// end of the standard library's type that a user can add to it. Where the platform does not reach so far, it is the
-/// longest of the shorter terms that it does reach.
+/// end of the standard library's type that a user can add to it. On a platform that cannot represent it, it is the longest of
+/// some shorter terms.
 pub(crate) fn far_future() -> Instant {
     static FAR_FUTURE: RacyOnce<StdInstant> = RacyOnce::new();
     Instant::from_std(*FAR_FUTURE.get_or_init(|| {
@@ -121,7 +121,7 @@ impl Add<Duration> for Instant {
     type Output = Instant;
 
     fn add(self, duration: Duration) -> Instant {
-        // An instant that came from elsewhere may be beyond the far future. Adding to it must not go back.
+        // An instant of the standard library may be beyond the far future. Adding to it must not make it earlier.
         let latest = far_future().max(self);
         self.checked_add(duration).map_or(latest, |sum| sum.min(latest))
     }
@@ -150,7 +150,7 @@ impl SubAssign<Duration> for Instant {
     }
 }
 
-/// How long after `earlier` this instant is; zero if it is before it.
+/// Returns how long after `earlier` this instant is; zero if it is before it.
 impl Sub<Instant> for Instant {
     type Output = Duration;
 

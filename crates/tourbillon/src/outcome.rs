@@ -1,6 +1,6 @@
 //! How a timer ends.
 
-/// How an armed timer has ended. It ends once, in one of these.
+/// How an armed timer ended. Every armed timer ends exactly once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -9,7 +9,7 @@
 /// let timer = Timer::after(Duration::from_millis(1));
 /// match timer.wait_blocking() {
 ///     Outcome::Fired => println!("time is up"),
-///     Outcome::Cancelled => println!("somebody was quicker"),
+///     Outcome::Cancelled => println!("cancelled before that"),
 ///     Outcome::Stopped => println!("the engine has been shut down"),
 ///     _ => unreachable!("there are no others yet"),
 /// }
@@ -17,10 +17,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Its deadline came.
+    /// The deadline came.
     Fired,
-    /// It was cancelled before that: nobody will ever see it fire.
+    /// The timer was cancelled before its deadline: no thread will ever see it as fired.
     Cancelled,
-    /// Its engine was shut down before that.
+    /// The engine was shut down before the deadline.
     Stopped,
 }

@@ -1,4 +1,4 @@
-//! A timer as an object: it has an expiry, and any number of waits for it.
+//! A timer as an object, with an expiry and any number of waits for it.
 //!
 //! See [`Timer`].
 
@@ -12,26 +12,26 @@ use std::time::{Duration, SystemTime};
 
 use tourbillon_queue::Time;
 
-use crate::Engine;
 use crate::core::CoreRef;
 use crate::core::thread_shard;
 use crate::current;
+use crate::engine::Engine;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
 use crate::instant::Instant;
-use crate::multi::waiter::{self, Answer, Awaited, Waiter};
+use crate::multi::waiter::{self, AwaitedOutcome, OutcomeCell, TimerWaiter};
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 #[cfg(all(loom, test))]
 use crate::verify::loom::timer::Entry;
 
-/// A timer that can be set, waited for and cancelled by any number of threads.
+/// A timer that any number of threads can set, wait for and cancel.
 ///
 /// It has an expiry, set by [`expires_after`](Timer::expires_after) and its like, and any number of waits, which end together
 /// when the expiry comes: futures ([`wait`](Timer::wait)), callbacks ([`on_expiry`](Timer::on_expiry)) and threads
-/// ([`wait_blocking`](Timer::wait_blocking)). Each ends once: as [fired](Outcome::Fired), as [cancelled](Outcome::Cancelled), or as
-/// [stopped](Outcome::Stopped) when the engine is shut down. Whoever cancels learns how many waits that ended, exactly: those
-/// are told that they were cancelled, and no other.
+/// ([`wait_blocking`](Timer::wait_blocking)). Each wait ends once: as [fired](Outcome::Fired), as [cancelled](Outcome::Cancelled), or
+/// as [stopped](Outcome::Stopped) when the engine is shut down. A cancel returns exactly how many waits it ended: those receive
+/// [`Cancelled`](Outcome::Cancelled), and no others.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -52,126 +52,125 @@ use crate::verify::loom::timer::Entry;
 /// ```
 ///
 /// # Sharing and moving
-/// All methods take `&self`: share it by an [`Arc`]. It can be moved while waits are pending, and so can a wait. Dropping it
-/// cancels its waits.
+/// All methods take `&self`: share a timer in an [`Arc`]. A timer can be moved while waits are pending, and so can a wait. Dropping
+/// the timer cancels its waits.
 ///
 /// # Before it is set
-/// A timer that was never set counts as expired, as does one whose expiry is past: a wait ends at once as fired. (That is what
-/// `asio` does.) An expiry that cannot be represented, such as `Duration::MAX` from now, never comes: its waits can be cancelled.
+/// A timer that was never set counts as expired, like one whose expiry has passed: a wait ends at once as fired. (`asio` does the
+/// same.) An expiry that cannot be represented, such as `Duration::MAX` from now, never comes: its waits can only be cancelled.
 ///
 /// # Where callbacks run
-/// Never inside the call that begins the wait, nor in the one that ends it, nor under a lock. An engine that has a driver of its
-/// own calls them on one thread, `tourbillon-calls`, in the order in which waits ended: a callback that takes long delays
-/// others, but no timer. An engine that is [turned](Engine::turn) from outside calls them in the turn; and what is left when it
-/// is [shut down](Engine::shutdown), in there. Posted after that, they are called on a thread that is started for it. A panic
-/// is contained and [counted](crate::Stats::callback_panics). In a callback the engine is [current](Engine::current).
+/// Never inside the call that begins the wait, nor in the one that ends it, nor under a lock. An engine with a driver of its own
+/// calls them on one thread, `tourbillon-calls`, in the order in which the waits ended: a slow callback delays other callbacks, but
+/// no timer. An engine that is [turned](Engine::turn) from outside calls them in the turn, and those that are left when it is
+/// [shut down](Engine::shutdown) in the shutdown. Callbacks of waits that end after the shutdown run on a new thread. A panic
+/// is caught and [counted](crate::Stats::callback_panics). In a callback the engine is [current](Engine::current).
 pub struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
 }
 
-/// The future of [`Timer::wait`]: how the wait ended.
+/// The future of [`Timer::wait`], which returns how the wait ended.
 ///
-/// It waits since it was made, not since it was polled. Once ready, it stays ready.
+/// The wait begins when the future is created, not when it is polled. Once ready, it stays ready.
 ///
 /// # Cancel safety
-/// Dropping it withdraws the wait: it counts for no cancel that comes later.
+/// Dropping it withdraws the wait: a later cancel does not count it.
 #[must_use = "the wait is withdrawn when this is dropped"]
 pub struct Wait {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     id: u64,
-    answer: Awaited,
+    outcome: AwaitedOutcome,
 }
 
 /// Cancels one wait, of [`Timer::on_expiry`] or of [`Timer::wait`]. Dropping it does nothing.
 #[derive(Clone)]
 pub struct WaitHandle {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     id: u64,
 }
 
-/// What a timer and its waits share. It is also what the engine wakes.
+/// The part that a timer and its waits share. It is also the waker of the engine's entry.
 ///
-/// All that there is to know is in one [`State`] behind one lock, and whoever changes it says how each wait ends: a wait that is
-/// taken out of `waits` has its outcome. It goes to the *outbox*, which is emptied in order. So a count that a cancel returns
-/// is the count of those who are told so.
+/// All data is in one [`TimerState`] behind one lock. The thread that removes a wait from `waits` decides its outcome, and moves it to
+/// the *outbox*, which is emptied in order. So the count that a cancel returns is the count of waits that receive `Cancelled`.
 ///
-/// What may run the user's code (to tell a task, to arm the engine's timer, to drop it) happens outside the lock, and one thread at
-/// a time does it for all: it *settles* the timer, step by step, until nothing is left to do. Others who come meanwhile
-/// leave it to that thread. So nothing here waits for a user's code, and no two threads tell waits in another order than they
-/// ended in.
+/// Steps that may run the user's code (to notify a waiter, to arm an entry, to drop it) happen outside the lock, and one thread at a time
+/// does them for all: it *settles* the timer, step by step, until nothing is left to do. Other threads that come meanwhile leave the
+/// steps to that thread. So nothing here waits for the user's code, and waiters are notified in the order in which their waits ended.
 ///
 /// ```text
-///     waits? --- no ----> let go of the engine's timer, if it is armed
+///     waits? --- no ----> drop the entry, if there is one
 ///       | yes
-///     armed? --- no ----> arm it for the expiry
+///     entry? --- no ----> arm one for the expiry
 ///       | yes
-///     for another expiry, that was set before? --- yes ---> let go of it
+///     was the expiry set again since? --- yes ---> drop the entry
 ///       | no
 ///     ended? --- yes ---> all waits into the outbox
 /// ```
-pub(crate) struct Shared {
+pub(crate) struct TimerShared {
     core: CoreRef,
-    state: Mutex<State>,
+    state: Mutex<TimerState>,
 }
 
-struct State {
-    /// `None`: never set.
+struct TimerState {
+    /// `None` if it was never set.
     expiry: Option<Time>,
     /// How often the expiry was set.
     settings: u64,
-    /// `None` also while it is being armed.
-    armed: Option<Armed>,
-    /// Whether the engine has woken us since we last looked.
+    /// `None` also while a thread arms the entry.
+    armed: Option<ArmedEntry>,
+    /// Whether the engine has woken the timer since a thread last looked at the entry.
     is_woken: bool,
-    /// By age.
-    waits: BTreeMap<u64, Waiter>,
+    /// By their ids, which rise with time.
+    waits: BTreeMap<u64, TimerWaiter>,
     next_id: u64,
-    /// Waits that have ended and are to be told.
-    outbox: VecDeque<Ended>,
-    /// Whether some thread settles it.
+    /// Waits that have ended and whose waiters are to be notified.
+    outbox: VecDeque<EndedWaits>,
+    /// Whether a thread is settling the timer.
     is_settling: bool,
 }
 
-/// The engine's timer: armed for an expiry, or waiting for room.
-struct Armed {
+/// The engine's entry, armed for an expiry or waiting for capacity.
+struct ArmedEntry {
     entry: Entry,
-    /// Of which expiry. Once that is set again, it is worth nothing.
+    /// The value of [`TimerState::settings`] that the entry is armed for. Once the expiry is set again, the entry is of no use.
     settings: u64,
 }
 
-/// Waits that have ended, by age, and how.
-struct Ended {
-    waits: BTreeMap<u64, Waiter>,
+/// Waits that have ended, by their ids, and their outcome.
+struct EndedWaits {
+    waits: BTreeMap<u64, TimerWaiter>,
     outcome: Outcome,
 }
 
-/// What is to be done outside the lock.
-enum Step {
-    Tell(Ended),
-    Drop(Armed),
+/// A step that is done outside the lock.
+enum SettleStep {
+    Notify(EndedWaits),
+    Drop(ArmedEntry),
     Arm {
         due: Time,
         settings: u64,
     },
-    /// It may be that it waits for room, and that there is some.
-    Poll(Armed),
-    Rest,
+    /// The entry may wait for capacity, and there may be some.
+    Poll(ArmedEntry),
+    /// Nothing is left to do.
+    Done,
 }
 
 impl Timer {
-    /// One that is not set, on the current engine.
+    /// Creates a timer that is not set, on the current engine.
     #[must_use]
     pub fn new() -> Timer {
         Timer::on_core(current::with_current(|local| local.core().clone()))
     }
 
-    /// One that is not set, on this engine. It does not keep the engine from being shut down when its last handle goes.
+    /// Creates a timer that is not set, on this engine. It does not keep the engine running after its last handle is dropped.
     #[must_use]
     pub fn on(engine: &Engine) -> Timer {
         Timer::on_core(engine.core().clone())
     }
 
-    /// One that expires in `duration` from now, on the current engine.
+    /// Creates a timer that expires in `duration` from now, on the current engine.
     #[must_use]
     pub fn after(duration: Duration) -> Timer {
         let timer = Timer::new();
@@ -179,7 +178,7 @@ impl Timer {
         timer
     }
 
-    /// One that expires at `deadline`, on the current engine.
+    /// Creates a timer that expires at `deadline`, on the current engine.
     #[must_use]
     pub fn at(deadline: Instant) -> Timer {
         let timer = Timer::new();
@@ -188,38 +187,38 @@ impl Timer {
     }
 
     pub(crate) fn on_core(core: CoreRef) -> Timer {
-        Timer { shared: Arc::new(Shared { core, state: Mutex::new(State::new()) }) }
+        Timer { shared: Arc::new(TimerShared { core, state: Mutex::new(TimerState::new()) }) }
     }
 
-    /// Sets it to expire in `duration` from now. Cancels all pending waits, and says how many.
+    /// Sets the timer to expire in `duration` from now. Cancels all pending waits, and returns how many.
     pub fn expires_after(&self, duration: Duration) -> usize {
         self.set(thread_shard::with(self.shared.core.as_ptr(), |local| local.deadline(duration)))
     }
 
-    /// Sets it to expire at `deadline`. Cancels all pending waits, and says how many.
+    /// Sets the timer to expire at `deadline`. Cancels all pending waits, and returns how many.
     pub fn expires_at(&self, deadline: Instant) -> usize {
         self.set(self.shared.core.clock.time_of(deadline.into_std()))
     }
 
-    /// Sets it to expire when the wall clock shows `when`. Cancels all pending waits, and says how many.
+    /// Sets the timer to expire when the wall clock shows `when`. Cancels all pending waits, and returns how many.
     ///
-    /// On an engine with [`Clock::wall`](crate::Clock::wall) it follows the clock when that is set; on any other it expires
-    /// when the time that is left now has passed.
+    /// On an engine with [`Clock::wall`](crate::Clock::wall) the timer follows changes of the clock; on any other engine it expires
+    /// after the time that is left now.
     pub fn expires_at_wall(&self, when: SystemTime) -> usize {
         self.set(self.shared.core.clock.time_of_wall(when))
     }
 
-    /// When it expires or has expired; `None` if it was never set. Cancelling does not change it.
+    /// Returns when the timer expires or has expired; `None` if it was never set. Cancelling does not change it.
     #[must_use]
     pub fn expiry(&self) -> Option<Instant> {
         let expiry = lock(&self.shared.state).expiry;
         expiry.map(|time| Instant::from_std(self.shared.core.clock.std_of(time)))
     }
 
-    /// Begins a wait, now. The future tells how it ended, and does not borrow the timer.
+    /// Begins a wait, now. The future returns how it ended, and does not borrow the timer.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the wait: it counts for no cancel that comes later.
+    /// Dropping the future withdraws the wait: a later cancel does not count it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -235,13 +234,13 @@ impl Timer {
     /// # });
     /// ```
     pub fn wait(&self) -> Wait {
-        let answer = Answer::new();
-        let id = self.shared.begin(Waiter::Task(answer.clone()));
-        Wait { shared: self.shared.clone(), id, answer: Awaited::new(answer) }
+        let cell = OutcomeCell::new();
+        let id = self.shared.begin(TimerWaiter::Task(cell.clone()));
+        Wait { shared: self.shared.clone(), id, outcome: AwaitedOutcome::new(cell) }
     }
 
-    /// Begins a wait that ends with a call of `callback`: once, with how it ended. See [above](Timer#where-callbacks-run) for
-    /// where. The handle cancels this one wait; without it, the wait goes on.
+    /// Begins a wait that ends with one call of `callback`, with the outcome. See [above](Timer#where-callbacks-run) for where it runs.
+    /// The handle cancels this one wait; dropping the handle does nothing.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -255,11 +254,11 @@ impl Timer {
     /// assert_eq!(receive.recv(), Ok(Outcome::Cancelled));
     /// ```
     pub fn on_expiry(&self, callback: impl FnOnce(Outcome) + Send + 'static) -> WaitHandle {
-        let id = self.shared.begin(Waiter::Call(Box::new(callback)));
+        let id = self.shared.begin(TimerWaiter::Callback(Box::new(callback)));
         WaitHandle { shared: self.shared.clone(), id }
     }
 
-    /// Blocks the thread until the wait ends. On an engine that is turned from outside, another thread has to turn it.
+    /// Waits, and blocks the thread until the wait ends. On an engine that is turned from outside, another thread has to turn it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -271,12 +270,12 @@ impl Timer {
         waiter::block_on(self.wait())
     }
 
-    /// Cancels all pending waits, and says how many. Zero: it was too late for all of them, or there was none.
+    /// Cancels all pending waits, and returns how many. Waits that have ended before do not count.
     pub fn cancel(&self) -> usize {
-        self.shared.change(State::cancel_all)
+        self.shared.change(TimerState::cancel_all)
     }
 
-    /// Cancels the oldest pending wait. `false`: it was too late, or there was none.
+    /// Cancels the oldest pending wait. Returns `false` if there was none.
     pub fn cancel_one(&self) -> bool {
         self.shared.change(|state| {
             let oldest = state.waits.first_key_value().map(|(id, _)| *id);
@@ -306,7 +305,7 @@ impl Drop for Timer {
 }
 
 impl Wait {
-    /// RemoteFreeList a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
+    /// Returns a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
     #[must_use]
     pub fn handle(&self) -> WaitHandle {
         WaitHandle { shared: self.shared.clone(), id: self.id }
@@ -317,33 +316,34 @@ impl Future for Wait {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        self.answer.poll(context)
+        self.outcome.poll(context)
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
         let waiter = self.shared.change(|state| state.waits.remove(&self.id));
-        // Here, outside the lock: the waker in it is the user's.
+        // Dropped outside the lock, because it holds a waker of the user's.
         drop(waiter);
     }
 }
 
 impl WaitHandle {
-    /// Cancels this wait. `true`: its callback or its future sees [`Cancelled`](Outcome::Cancelled). `false`: it had ended before.
+    /// Cancels this wait. Returns `true` if its callback or future receives [`Cancelled`](Outcome::Cancelled), and `false` if the wait
+    /// had ended before.
     pub fn cancel(&self) -> bool {
         self.shared.change(|state| state.cancel(self.id))
     }
 
-    /// Whether the wait has not ended yet.
+    /// Returns whether the wait has not ended yet.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         lock(&self.shared.state).waits.contains_key(&self.id)
     }
 }
 
-impl Shared {
-    fn begin(self: &Arc<Self>, waiter: Waiter) -> u64 {
+impl TimerShared {
+    fn begin(self: &Arc<Self>, waiter: TimerWaiter) -> u64 {
         self.change(|state| {
             let id = state.next_id;
             state.next_id += 1;
@@ -352,14 +352,14 @@ impl Shared {
         })
     }
 
-    /// Changes the state, and does what comes of it.
-    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+    /// Changes the state, and settles the timer.
+    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut TimerState) -> R) -> R {
         let result = change(&mut lock(&self.state));
         self.settle();
         result
     }
 
-    /// Does what there is to do, unless another thread is at it: that one sees to all of it.
+    /// Does the steps that are left to do, unless another thread is doing them.
     fn settle(self: &Arc<Self>) {
         let mut first = true;
         loop {
@@ -369,40 +369,42 @@ impl Shared {
                     return;
                 }
                 let step = state.next_step();
-                state.is_settling = !matches!(step, Step::Rest);
+                state.is_settling = !matches!(step, SettleStep::Done);
                 step
             };
             first = false;
             match step {
-                Step::Tell(Ended { waits, outcome }) => {
-                    waiter::tell(&self.core, waits.into_values().map(|waiter| (waiter, outcome)));
+                SettleStep::Notify(EndedWaits { waits, outcome }) => {
+                    waiter::notify_all(&self.core, waits.into_values().map(|waiter| (waiter, outcome)));
                 }
-                Step::Drop(armed) => drop(armed),
-                Step::Arm { due, settings } => self.poll(Armed { entry: Entry::on(&self.core, due), settings }),
-                Step::Poll(armed) => self.poll(armed),
-                Step::Rest => return,
+                SettleStep::Drop(armed) => drop(armed),
+                SettleStep::Arm { due, settings } => {
+                    self.poll(ArmedEntry { entry: Entry::on(&self.core, due), settings })
+                }
+                SettleStep::Poll(armed) => self.poll(armed),
+                SettleStep::Done => return,
             }
         }
     }
 
-    /// Arms it, if it is not. Whether it has ended is seen later, under the lock.
-    fn poll(self: &Arc<Self>, mut armed: Armed) {
+    /// Polls the entry, which arms it. Whether it has ended is seen in the next step, under the lock.
+    fn poll(self: &Arc<Self>, mut armed: ArmedEntry) {
         let waker = Waker::from(self.clone());
         let _later = armed.entry.poll(&mut Context::from_waker(&waker));
         lock(&self.state).armed = Some(armed);
     }
 }
 
-/// The engine's timer has ended, or there may be room for it.
-impl Wake for Shared {
+/// The engine wakes the timer when its entry has ended, or when there may be capacity for it.
+impl Wake for TimerShared {
     fn wake(self: Arc<Self>) {
         self.change(|state| state.is_woken = true);
     }
 }
 
-impl State {
-    fn new() -> State {
-        State {
+impl TimerState {
+    fn new() -> TimerState {
+        TimerState {
             expiry: None,
             settings: 0,
             armed: None,
@@ -422,42 +424,42 @@ impl State {
 
     fn cancel(&mut self, id: u64) -> bool {
         let Some(waiter) = self.waits.remove(&id) else { return false };
-        self.outbox.push_back(Ended { waits: BTreeMap::from([(id, waiter)]), outcome: Outcome::Cancelled });
+        self.outbox.push_back(EndedWaits { waits: BTreeMap::from([(id, waiter)]), outcome: Outcome::Cancelled });
         true
     }
 
     fn end_all(&mut self, outcome: Outcome) {
         if !self.waits.is_empty() {
-            self.outbox.push_back(Ended { waits: std::mem::take(&mut self.waits), outcome });
+            self.outbox.push_back(EndedWaits { waits: std::mem::take(&mut self.waits), outcome });
         }
     }
 
-    /// What to do next outside the lock.
-    fn next_step(&mut self) -> Step {
-        if let Some(step) = self.look_at_armed() {
+    /// Returns the next step.
+    fn next_step(&mut self) -> SettleStep {
+        if let Some(step) = self.check_armed() {
             return step;
         }
         if let Some(ended) = self.outbox.pop_front() {
-            return Step::Tell(ended);
+            return SettleStep::Notify(ended);
         }
         if self.armed.is_none() && !self.waits.is_empty() {
-            return Step::Arm { due: self.expiry.unwrap_or(Time::ZERO), settings: self.settings };
+            return SettleStep::Arm { due: self.expiry.unwrap_or(Time::ZERO), settings: self.settings };
         }
-        Step::Rest
+        SettleStep::Done
     }
 
-    fn look_at_armed(&mut self) -> Option<Step> {
+    fn check_armed(&mut self) -> Option<SettleStep> {
         let is_woken = std::mem::take(&mut self.is_woken);
         let armed = self.armed.take()?;
         if armed.settings != self.settings || self.waits.is_empty() {
-            return Some(Step::Drop(armed));
+            return Some(SettleStep::Drop(armed));
         }
         if let Some(outcome) = armed.entry.outcome() {
             self.end_all(outcome);
-            return Some(Step::Drop(armed));
+            return Some(SettleStep::Drop(armed));
         }
         if is_woken {
-            return Some(Step::Poll(armed));
+            return Some(SettleStep::Poll(armed));
         }
         self.armed = Some(armed);
         None

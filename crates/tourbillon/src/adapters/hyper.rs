@@ -1,6 +1,6 @@
-//! The timer that hyper asks for.
+//! A timer for hyper.
 //!
-//! hyper has no clock of its own: whoever wants its `header_read_timeout`, its HTTP/2 keep-alive or another of its timeouts
+//! hyper has no timers of its own: a program that uses its `header_read_timeout`, its HTTP/2 keep-alive or another of its timeouts
 //! gives it a [`Timer`]. [`TourbillonTimer`] is one, under any executor.
 
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant as StdInstant};
 
 use ::hyper::rt::{Sleep as HyperSleep, Timer};
 
-use crate::Engine;
-use crate::time::{Instant, Sleep, sleep, sleep_until};
+use crate::engine::Engine;
+use crate::instant::Instant;
+use crate::time::{Sleep, sleep, sleep_until};
 
-/// hyper's [`Timer`], on an engine.
+/// An implementation of hyper's [`Timer`] on an engine.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -32,24 +33,24 @@ use crate::time::{Instant, Sleep, sleep, sleep_until};
 /// # }
 /// ```
 ///
-/// Moving a deadline, which hyper does for each request of a connection, reuses the timer that is there.
+/// Moving a deadline, which hyper does for each request of a connection, reuses the existing timer.
 ///
-/// If the engine is shut down, what hyper waits for ends at once: its connections then time out rather than hang.
+/// If the engine is shut down, hyper's sleeps end at once: its connections then time out rather than hang.
 #[derive(Clone, Debug, Default)]
 pub struct TourbillonTimer {
-    /// `None`: whichever is current where hyper asks.
+    /// `None` for the engine that is current where hyper creates a sleep.
     engine: Option<Engine>,
 }
 
 impl TourbillonTimer {
-    /// On the current engine of the thread that polls the connection: the global one, unless another was
-    /// [entered](Engine::enter).
+    /// Creates a timer that uses the current engine of the thread that polls the connection: the global one, unless that thread has
+    /// [entered](Engine::enter) another.
     #[must_use]
     pub fn new() -> TourbillonTimer {
         TourbillonTimer::default()
     }
 
-    /// On that engine. The timer is one of its handles: as long as hyper has it, the engine is not shut down by itself.
+    /// Creates a timer on this engine. It is one of the engine's handles, and keeps the engine running as long as hyper holds it.
     #[must_use]
     pub fn on(engine: &Engine) -> TourbillonTimer {
         TourbillonTimer { engine: Some(engine.clone()) }
@@ -82,11 +83,11 @@ impl Timer for TourbillonTimer {
     fn reset(&self, sleep: &mut Pin<Box<dyn HyperSleep>>, deadline: StdInstant) {
         match sleep.as_mut().downcast_mut_pin::<Sleep>() {
             Some(ours) => ours.reset(Instant::from_std(deadline)),
-            // Another timer's sleep: it cannot be moved, but it can be replaced.
+            // A sleep of another timer cannot be moved, but it can be replaced.
             None => *sleep = self.sleep_until(deadline),
         }
     }
 }
 
-/// So that hyper can wait for it.
+/// Lets hyper wait for a [`Sleep`].
 impl HyperSleep for Sleep {}

@@ -1,12 +1,12 @@
-//! What an engine counts, for the crate `metrics`.
+//! The counts of an engine, for the crate `metrics`.
 //!
 //! | name | kind | |
 //! |---|---|---|
 //! | `tourbillon_timers_armed_total` | counter | timers that were armed |
-//! | `tourbillon_timers_fired_total` | counter | of those, the ones whose deadline came |
-//! | `tourbillon_timers_cancelled_total` | counter | the ones that were cancelled before it |
-//! | `tourbillon_timers_stopped_total` | counter | the ones that a shutdown ended |
-//! | `tourbillon_timers_pending` | gauge | the ones that are armed now |
+//! | `tourbillon_timers_fired_total` | counter | armed timers whose deadline came |
+//! | `tourbillon_timers_cancelled_total` | counter | armed timers that were cancelled before their deadline |
+//! | `tourbillon_timers_stopped_total` | counter | armed timers that a shutdown ended |
+//! | `tourbillon_timers_pending` | gauge | timers that are armed now |
 //! | `tourbillon_waker_panics_total` | counter | wakers that panicked when their timer fired |
 //! | `tourbillon_callback_panics_total` | counter | callbacks that panicked |
 //! | `tourbillon_callbacks_waiting` | gauge | callbacks whose timer has ended and that have not returned |
@@ -19,9 +19,9 @@ use ::metrics::{
 };
 use tourbillon_queue::Span;
 
-use crate::Engine;
 use crate::core::CoreRef;
 use crate::core::thread_shard;
+use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::stats::Lateness;
 use crate::time::Sleep;
@@ -39,14 +39,14 @@ const LATENESS: &str = "tourbillon_timer_lateness_seconds";
 /// The shortest time between two exports of [`Exporter::run`].
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Publishes what an engine counts to the recorder that is installed, at the pace of its user.
+/// Publishes the counts of an engine to the installed recorder, whenever its user calls it.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tourbillon::Engine;
 /// use tourbillon::adapters::metrics::Exporter;
 ///
-/// // Install a recorder first: what is published before that is lost.
+/// // Install a recorder first: counts that are published before that are lost.
 /// let engine = Engine::global();
 /// let exporter = Exporter::new(&engine).label("service", "checkout");
 ///
@@ -54,34 +54,34 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// std::thread::spawn(move || futures_lite::future::block_on(exporter.run(Duration::from_secs(10))));
 /// ```
 ///
-/// Make one for each engine and keep it: the histogram gets what has fired since the last time. Engines are told apart by
-/// a [label](Exporter::label). Nothing is done, and nothing slowed, between two exports.
+/// Create one exporter for each engine and keep it: each export adds to the histogram the timers that fired since the last one. A
+/// [label](Exporter::label) tells engines apart. Between two exports the exporter costs nothing.
 ///
-/// It does not keep the engine from being shut down when its last handle is dropped.
+/// An exporter does not keep its engine running after the last handle is dropped.
 pub struct Exporter {
     core: CoreRef,
     labels: Vec<Label>,
-    /// What the histogram has been told; `None` before the first time.
-    told: Option<Lateness>,
+    /// The lateness that was published last; `None` before the first export.
+    published: Option<Lateness>,
 }
 
 impl Exporter {
-    /// For this engine. Nothing is published yet.
+    /// Creates an exporter for this engine, without publishing anything yet.
     #[must_use]
     pub fn new(engine: &Engine) -> Exporter {
-        Exporter { core: engine.core().clone(), labels: Vec::new(), told: None }
+        Exporter { core: engine.core().clone(), labels: Vec::new(), published: None }
     }
 
-    /// Puts a label on all that it publishes.
+    /// Adds a label to all metrics that this exporter publishes.
     #[must_use]
     pub fn label(mut self, key: impl Into<SharedString>, value: impl Into<SharedString>) -> Exporter {
         self.labels.push(Label::new(key, value));
         self
     }
 
-    /// Publishes what has been counted so far. The first time it also describes each metric.
+    /// Publishes the counts so far. The first call also describes each metric.
     pub fn export(&mut self) {
-        let told = self.told.take().unwrap_or_else(|| {
+        let published = self.published.take().unwrap_or_else(|| {
             describe();
             Lateness::default()
         });
@@ -96,21 +96,20 @@ impl Exporter {
         counter!(CALLBACK_PANICS, labels()).absolute(stats.callback_panics);
         gauge!(CALLBACKS_WAITING, labels()).set(stats.callbacks_waiting as f64);
         let lateness = histogram!(LATENESS, labels());
-        for (late, count) in stats.lateness.since(&told).buckets() {
+        for (late, count) in stats.lateness.since(&published).buckets() {
             lateness.record_many(late, count as usize);
         }
-        self.told = Some(stats.lateness);
+        self.published = Some(stats.lateness);
     }
 
-    /// Publishes every so often, until the engine is shut down, and then a last time.
+    /// Publishes at this interval until the engine is shut down, and then a last time.
     ///
-    /// It waits a millisecond between two exports at least, also if `every` is shorter or zero: so it never keeps its thread busy,
-    /// other tasks get on, and it can be aborted.
+    /// The interval is at least a millisecond, also if `every` is shorter, so that this never keeps its thread busy and can be aborted.
     ///
-    /// It waits on the engine that it is about, so its own timer is one of those that are counted.
+    /// The wait between two exports is a timer of the same engine, and so is counted itself.
     ///
     /// # Cancel safety
-    /// Dropping it ends the publishing; what was counted since the last time is then not published.
+    /// Dropping it ends the publishing; counts since the last export are not published.
     pub async fn run(mut self, every: Duration) {
         loop {
             self.export();

@@ -1,9 +1,9 @@
-//! Tourbillon where other crates ask for a timer, or for numbers. Each adapter is a feature and is off by default.
+//! Adapters for crates that need a timer, or that collect metrics. Each adapter is a feature and is off by default.
 //!
-//! | feature | gives |
+//! | feature | provides |
 //! |---|---|
 //! | `hyper` | `adapters::hyper::TourbillonTimer`: the timer that hyper's connections need for their timeouts |
-//! | `metrics` | `adapters::metrics::Exporter`: what an engine counts, for whatever recorder is installed |
+//! | `metrics` | `adapters::metrics::Exporter`: the counts of an engine, for the recorder that is installed |
 //! | `tower` | `adapters::tower::TimeoutLayer`: a timeout for every request to a service |
 
 #[cfg(feature = "hyper")]

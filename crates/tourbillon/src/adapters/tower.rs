@@ -1,6 +1,6 @@
-//! A timeout for every request to a service, as a layer for tower.
+//! A tower layer that puts a timeout on every request to a service.
 //!
-//! It does what `tower::timeout` does, under any executor: tower's own needs Tokio's timer.
+//! It does the same as `tower::timeout`, which needs Tokio's timer, under any executor.
 
 use std::error::Error;
 use std::future::Future;
@@ -42,7 +42,7 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// ```
 ///
 /// # A limit for each request
-/// What takes a request and gives a [`Duration`] can be the limit:
+/// The limit can be a function that takes the request and returns a [`Duration`]:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -59,22 +59,22 @@ pub struct TimeoutLayer<L = Duration> {
     limit: L,
 }
 
-/// A service whose responses are given up when they take too long.
+/// A service whose responses must not take longer than a limit.
 ///
-/// The time of a request begins with the call. Waiting for the service to become ready is not part of it, as in tower's own.
+/// The time of a request begins with the call. It does not include the wait for the service to become ready, as with tower's own.
 ///
-/// A response is awaited in a [deadline scope](Deadline::scope): what works on it can ask [`Deadline::current`] how much time is
-/// left, and if the caller has a deadline that is earlier, that one counts.
+/// A response is awaited in a [deadline scope](Deadline::scope): the code that produces it reads [`Deadline::current`] to see how much
+/// time is left, and an earlier deadline of the caller has precedence.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout<S, L = Duration> {
     inner: S,
     limit: L,
 }
 
-/// How long the response to a request may take: a [`Duration`] for all of them, or a function of the request.
+/// How long the response to a request may take: the same [`Duration`] for all requests, or a function of the request.
 /// [`Duration::MAX`] is no limit.
 pub trait Limit<Request> {
-    /// For this request.
+    /// Returns the limit for this request.
     fn of(&self, request: &Request) -> Duration;
 }
 
@@ -94,7 +94,7 @@ pin_project! {
     /// The response of a [`Timeout`].
     ///
     /// # Cancel safety
-    /// Dropping it drops the service's own response. It is as cancel safe as that is.
+    /// Dropping it drops the service's own response. As cancel safe as that response.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ResponseFuture<F> {
@@ -104,7 +104,7 @@ pin_project! {
 }
 
 impl<L> TimeoutLayer<L> {
-    /// No response may take longer than that.
+    /// Creates a layer with this limit for each response.
     pub fn new(limit: L) -> TimeoutLayer<L> {
         TimeoutLayer { limit }
     }
@@ -119,22 +119,22 @@ impl<S, L: Clone> Layer<S> for TimeoutLayer<L> {
 }
 
 impl<S, L> Timeout<S, L> {
-    /// No response of this service may take longer than that.
+    /// Wraps a service with this limit for each response.
     pub fn new(inner: S, limit: L) -> Timeout<S, L> {
         Timeout { inner, limit }
     }
 
-    /// The service.
+    /// Returns a reference to the service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service, to change it.
+    /// Returns a mutable reference to the service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service alone.
+    /// Returns the service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -155,7 +155,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future> {
-        // The clock is read before the service gets its hands on the request: what it does in the call counts too.
+        // The clock is read before the call, because the time that the service spends in the call counts too.
         let deadline = Deadline::after(self.limit.of(&request));
         ResponseFuture { scope: deadline.scope(self.inner.call(request)) }
     }

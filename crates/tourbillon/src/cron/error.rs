@@ -1,11 +1,11 @@
-//! What can be wrong with a line, and how it is shown: the line, and below it where.
+//! Errors in cron lines. Each shows the line and marks the place.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Why there is no [`Cron`](super::Cron): its line or its time zone cannot be what was meant.
+/// An error in the line or the time zone of a [`Cron`](super::Cron).
 ///
-/// It prints the line and marks the place:
+/// Its text shows the line and marks the place:
 ///
 /// ```
 /// use tourbillon::Cron;
@@ -22,22 +22,22 @@ use std::ops::Range;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CronError {
-    /// There is nothing in the line.
+    /// The line is empty.
     Empty,
-    /// The line is so long that it must be something else.
+    /// The line is too long to be a cron line.
     TooLong {
-        /// So many bytes.
+        /// The length of the line in bytes.
         length: usize,
-        /// No more than this.
+        /// The longest allowed length in bytes.
         limit: usize,
     },
-    /// There are five fields in a line; with seconds before them six; with years behind them as well, seven.
+    /// The line does not have five fields, nor six with seconds first, nor seven with years last as well.
     FieldCount {
         /// The line.
         line: Box<str>,
-        /// So many fields.
+        /// How many fields the line has.
         found: usize,
-        /// Where the first field is that is too much, or where one is missing: bytes of the line.
+        /// The bytes of the first field that is too many, or the place where one is missing.
         at: Range<usize>,
     },
     /// There is no such nickname.
@@ -45,20 +45,20 @@ pub enum CronError {
         /// The line.
         line: Box<str>,
     },
-    /// A field says what it cannot say.
+    /// A field has a value that is not allowed.
     Field {
         /// The line.
         line: Box<str>,
-        /// Which one.
+        /// Which field.
         field: CronField,
-        /// Where: bytes of the line.
+        /// The bytes of the line that are wrong.
         at: Range<usize>,
     },
-    /// No interval stands behind `@every`.
+    /// There is no valid interval after `@every`.
     Interval {
         /// The line.
         line: Box<str>,
-        /// Where: bytes of the line.
+        /// The bytes of the line that are wrong.
         at: Range<usize>,
     },
     /// There is no time zone of that name.
@@ -68,7 +68,7 @@ pub enum CronError {
     },
 }
 
-/// A field of a line.
+/// A field of a cron line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names say it")]
@@ -83,7 +83,7 @@ pub enum CronField {
 }
 
 impl CronField {
-    /// What may stand there.
+    /// Describes the values that are allowed.
     fn allowed(self) -> &'static str {
         match self {
             CronField::Second => {
@@ -104,8 +104,8 @@ impl CronField {
             }
             CronField::DayOfWeek => {
                 "a day of the week is 0-7 or SUN-SAT (0 and 7 are Sunday), or * or ?, a range MON-FRI or FRI-MON, steps */2 or MON/2, FRI#2 for the \
-                 second Friday of the month (1 to 5), FRI#L for the last, or a list MON,WED-FRI; a + before it all: only if \
-                 the day of the month matches too"
+                 second Friday of the month (1 to 5), FRI#L for the last, or a list MON,WED-FRI; a + before all of it means that \
+                 the day of the month must match too"
             }
             CronField::Year => {
                 "a year is 1-4999, or *, a range 2030-2039, steps */4, 2030/4 or 2030-2050/5, or a list 2030,2032"
@@ -133,7 +133,7 @@ impl fmt::Display for CronError {
         match self {
             CronError::Empty => write!(f, "an empty cron line: {FIELDS}"),
             CronError::TooLong { length, limit } => {
-                write!(f, "a cron line of {length} bytes: {limit} are the most that one can have")
+                write!(f, "a cron line of {length} bytes: at most {limit} are allowed")
             }
             CronError::FieldCount { line, found, at } => {
                 let s = if *found == 1 { "" } else { "s" };
@@ -146,23 +146,22 @@ impl fmt::Display for CronError {
             CronError::Field { line, field, at } => {
                 match line.get(at.clone()).unwrap_or_default() {
                     "" => write!(f, "{field}: something is missing there")?,
-                    wrong => write!(f, "{field}: `{}` is not allowed there", Shown(wrong))?,
+                    wrong => write!(f, "{field}: `{}` is not allowed there", OneLine(wrong))?,
                 }
                 write!(f, "\n{}\n{}", Marked { line, at }, field.allowed())
             }
             CronError::Interval { line, at } => {
                 match line.get(at.clone()).unwrap_or_default() {
                     "" => f.write_str("an interval is missing")?,
-                    wrong => write!(f, "`{}` is no interval", Shown(wrong))?,
+                    wrong => write!(f, "`{}` is no interval", OneLine(wrong))?,
                 }
                 write!(f, "\n{}\n{INTERVALS}", Marked { line, at })
             }
             CronError::UnknownZone { name } => write!(
                 f,
-                "no time zone is called `{}`: names are those of the IANA time zone database, such as Europe/Berlin or UTC; it \
-                 is the system's (/usr/share/zoneinfo, or where the variable TZDIR says), or where it has none a copy that \
-                 is built in",
-                Shown(name)
+                "no time zone is called `{}`: use a name from the IANA time zone database, such as Europe/Berlin or UTC; the database \
+                 is the system's (in /usr/share/zoneinfo, or in the directory TZDIR), or a built-in copy if the system has none",
+                OneLine(name)
             ),
         }
     }
@@ -170,7 +169,7 @@ impl fmt::Display for CronError {
 
 impl std::error::Error for CronError {}
 
-/// A line, and below it a mark.
+/// A line, with a mark below the place.
 struct Marked<'a> {
     line: &'a str,
     at: &'a Range<usize>,
@@ -178,36 +177,36 @@ struct Marked<'a> {
 
 impl fmt::Display for Marked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A place behind the end is as far behind it there.
+        // A place after the end of the line is as far after the end of the shown line.
         let columns = |to: usize| {
             let behind = to.saturating_sub(self.line.len());
             self.line.get(..to - behind).map_or(0, |before| before.chars().count() + behind)
         };
         let (from, to) = (columns(self.at.start), columns(self.at.end));
-        write!(f, "    {}\n    {:from$}{:^>width$}", Shown(self.line), "", "", width = (to - from.min(to)).max(1))
+        write!(f, "    {}\n    {:from$}{:^>width$}", OneLine(self.line), "", "", width = (to - from.min(to)).max(1))
     }
 }
 
-/// A text with a blank for whatever would break its line.
-struct Shown<'a>(&'a str);
+/// A text on one line: control characters and line breaks are shown as blanks.
+struct OneLine<'a>(&'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
         self.0.chars().try_for_each(|c| fmt::Write::write_char(f, plain(c)))
     }
 }
 
-const FIELDS: &str = "five fields are wanted: minute, hour, day of the month, month, day of the week; with seconds there is one \
-                      more before them, with years one more behind, and a nickname such as @daily or @every 5m stands for \
-                      all of them";
+const FIELDS: &str = "five fields are wanted: minute, hour, day of the month, month, day of the week; a sixth before them is \
+                      for seconds, a seventh after them for years; a nickname such as @daily or @every 5m takes the place of \
+                      all fields";
 
-const NICKNAMES: &str = "these are known: @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, and intervals such as @every 5m";
+const NICKNAMES: &str = "the nicknames are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, and intervals such as @every 5m";
 
 const INTERVALS: &str = "an interval is longer than zero, without blanks, of numbers with the units h, m, s, ms, us or ns: \
                          @every 5m, @every 1h30m10s, @every 1.5h";
 
-/// All of a line but the blanks around it.
+/// Returns the range of a line without the blanks around it.
 fn whole(line: &str) -> Range<usize> {
     let begin = line.len() - line.trim_start().len();
     begin..begin + line.trim().len()

@@ -1,4 +1,4 @@
-//! Parses a line.
+//! The parser of cron lines.
 //!
 //! ```text
 //!     CRON_TZ=Europe/Berlin 5/15 22-2 * * FRI-MON
@@ -6,8 +6,8 @@
 //!     zone
 //! ```
 //!
-//! [`words`](super::words) rewrites the forms that croner does not know (`5/15`, `22-2`) into those that it does, and croner parses
-//! the fields. This module refuses what croner would accept by mistake, and finds the place of what it refuses.
+//! [`words`](super::words) rewrites the forms that croner does not know (`5/15`, `22-2`) into forms that it knows, and croner parses
+//! the fields. This module refuses lines that croner accepts by mistake, and finds the place of an error.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use super::LAST_YEAR;
 use super::error::{CronError, CronField};
 use super::words;
 
-/// A line that was parsed.
+/// A parsed line.
 pub(super) struct Parsed {
-    /// The zone that stands before the fields.
+    /// The zone that the line names.
     pub(super) zone: Option<TimeZone>,
-    pub(super) times: Times,
+    pub(super) times: CronTimes,
 }
 
 /// When a line is due.
-pub(super) enum Times {
-    /// When the local clock shows what the fields name.
+pub(super) enum CronTimes {
+    /// When the local clock shows a time that the fields name.
     Pattern(Box<croner::Cron>),
     /// The fields name no day that ever comes.
     Never,
-    /// `@every`: this long after the time before.
+    /// `@every`: one interval after the previous time.
     Every(Duration),
 }
 
@@ -56,7 +56,7 @@ pub(super) fn parse(line: &str) -> Result<Parsed, CronError> {
     Ok(Parsed { zone, times: times(line, words)? })
 }
 
-/// The zone of this name in the IANA time zone database.
+/// Returns the zone of this name in the IANA time zone database.
 ///
 /// # Errors
 /// [`CronError::UnknownZone`].
@@ -64,13 +64,13 @@ pub(super) fn zone(name: &str) -> Result<TimeZone, CronError> {
     TimeZone::get(name).map_err(|_| CronError::UnknownZone { name: name.into() })
 }
 
-fn times(line: &str, words: &[Range<usize>]) -> Result<Times, CronError> {
+fn times(line: &str, words: &[Range<usize>]) -> Result<CronTimes, CronError> {
     let rest = words.first().map(|first| &line[first.start..words[words.len() - 1].end]);
     if let Some(rest) = rest.filter(|rest| rest.starts_with('@')) {
         return if line[words[0].clone()].eq_ignore_ascii_case("@every") {
-            every(line, words).map(Times::Every)
+            every(line, words).map(CronTimes::Every)
         } else {
-            nickname(line, rest).map(|cron| Times::Pattern(Box::new(cron)))
+            nickname(line, rest).map(|cron| CronTimes::Pattern(Box::new(cron)))
         };
     }
     let fields = fields(line, words)?;
@@ -79,10 +79,10 @@ fn times(line: &str, words: &[Range<usize>]) -> Result<Times, CronError> {
     }
     let plain = fields.iter().map(|(field, at)| plain(*field, &line[at.clone()])).collect::<Vec<_>>().join(" ");
     let mut cron = CronParser::new().parse(&plain).map_err(|_| place(line, &fields))?;
-    Ok(if keep_years_with_days(&mut cron.pattern) { Times::Pattern(Box::new(cron)) } else { Times::Never })
+    Ok(if keep_years_with_days(&mut cron.pattern) { CronTimes::Pattern(Box::new(cron)) } else { CronTimes::Never })
 }
 
-/// The interval behind `@every`.
+/// Parses the interval after `@every`.
 fn every(line: &str, words: &[Range<usize>]) -> Result<Duration, CronError> {
     let at = match words {
         [_] => line.trim_end().len() + 1..line.trim_end().len() + 1,
@@ -92,7 +92,7 @@ fn every(line: &str, words: &[Range<usize>]) -> Result<Duration, CronError> {
     interval.ok_or_else(|| CronError::Interval { line: line.into(), at })
 }
 
-/// The longest line.
+/// The longest line, in bytes.
 const LIMIT: usize = 1024;
 
 const FIELDS: [CronField; 7] = [
@@ -110,14 +110,14 @@ fn nickname(line: &str, name: &str) -> Result<croner::Cron, CronError> {
     CronParser::new().parse(name).map_err(|_| CronError::Nickname { line: line.into() })
 }
 
-/// A field as croner knows it.
+/// Rewrites a field into the forms that croner knows.
 fn plain(field: CronField, text: &str) -> String {
     let plus = if field == CronField::DayOfWeek && text.starts_with('+') { "+" } else { "" };
     let items = text[plus.len()..].split(',').map(|item| words::plain(field, item)).collect::<Vec<_>>();
     format!("{plus}{}", items.join(","))
 }
 
-/// Which word is which field.
+/// Assigns the words to fields.
 fn fields(line: &str, words: &[Range<usize>]) -> Result<Vec<(CronField, Range<usize>)>, CronError> {
     let named = match words.len() {
         5 => &FIELDS[1..6],
@@ -125,7 +125,7 @@ fn fields(line: &str, words: &[Range<usize>]) -> Result<Vec<(CronField, Range<us
         7 => &FIELDS[..],
         found => {
             let end = line.trim_end().len();
-            // After the last one, and a blank between.
+            // The place after the last field and a blank.
             let at = words.get(7).cloned().unwrap_or(end + 1..end + 1);
             return Err(CronError::FieldCount { line: line.into(), found, at });
         }
@@ -133,8 +133,8 @@ fn fields(line: &str, words: &[Range<usize>]) -> Result<Vec<(CronField, Range<us
     Ok(named.iter().copied().zip(words.iter().cloned()).collect())
 }
 
-/// Refuses what croner would let pass: items that are empty, names where none belong or glued to numbers, letters behind the
-/// end of an item, and the last day beside the last weekday, of which it would forget one.
+/// Refuses fields that croner accepts by mistake: empty items, names in fields that have none or glued to numbers, letters after the
+/// end of an item, and the last day beside the last weekday, of which croner would drop one.
 fn strictly(line: &str, field: CronField, at: Range<usize>) -> Result<(), CronError> {
     let items = items(line, field, at);
     let last_weekday = items.iter().any(|at| line[at.clone()].eq_ignore_ascii_case("LW"));
@@ -149,7 +149,7 @@ fn strictly(line: &str, field: CronField, at: Range<usize>) -> Result<(), CronEr
     Ok(())
 }
 
-/// The parts between commas. A + before the day of the week is for all of them.
+/// Returns the items between commas. A + before the day of the week belongs to all of them.
 fn items(line: &str, field: CronField, mut at: Range<usize>) -> Vec<Range<usize>> {
     if field == CronField::DayOfWeek && line[at.clone()].starts_with('+') {
         at.start += 1;
@@ -165,7 +165,7 @@ fn has_right_letters(field: CronField, item: &str) -> bool {
         let is_apart = !is_digit(before.chars().next_back()) && !is_digit(after.chars().next());
         match field {
             CronField::Month => is_apart && words::MONTHS.contains(&letters),
-            // The last of which weekday must be said.
+            // `L` needs a weekday before it.
             CronField::DayOfWeek if letters == "L" => !before.is_empty() && after.is_empty(),
             CronField::DayOfWeek => is_apart && words::WEEKDAYS.contains(&letters.strip_suffix('L').unwrap_or(letters)),
             CronField::DayOfMonth => after.is_empty() && matches!(letters, "L" | "W" | "LW"),
@@ -174,32 +174,32 @@ fn has_right_letters(field: CronField, item: &str) -> bool {
     })
 }
 
-/// What stands behind a #.
+/// Checks the number after a #.
 fn has_right_nth(item: &str) -> bool {
     item.split_once('#').is_none_or(|(_, nth)| matches!(nth, "1" | "2" | "3" | "4" | "5" | "L" | "l"))
 }
 
-/// Where croner finds fault with a line: each item is tried on its own, and then each field.
+/// Finds the place that croner refuses: tries each item on its own, and then each field.
 fn place(line: &str, fields: &[(CronField, Range<usize>)]) -> CronError {
     let each_item =
         fields.iter().flat_map(|(field, at)| items(line, *field, at.clone()).into_iter().map(|at| (*field, at)));
     let each_field = fields.iter().cloned();
     let found = each_item.chain(each_field).find(|(field, at)| !is_right(*field, &line[at.clone()]));
-    // Fields are read one by one, so one of them it is.
+    // Croner reads the fields one by one, so one of them is wrong.
     let (field, at) = found.unwrap_or((CronField::Minute, 0..line.len()));
     CronError::Field { line: line.into(), field, at }
 }
 
-/// Whether croner takes this in a line that has nothing else.
+/// Returns whether croner accepts this field in a line of which all other fields are `*`.
 fn is_right(field: CronField, text: &str) -> bool {
     let line = FIELDS.map(|each| if each == field { plain(field, text) } else { "*".to_owned() }).join(" ");
     CronParser::new().parse(&line).is_ok()
 }
 
-/// Leaves to a line the years in which there are days that match, so that nobody looks for them in the others, and says
-/// whether there are any. There are but fourteen kinds of years, and each is looked through once.
+/// Keeps only the years that have matching days, so that croner does not search the others, and returns whether there are any. There
+/// are fourteen kinds of years, and each kind is searched once.
 fn keep_years_with_days(pattern: &mut CronPattern) -> bool {
-    // Any 28 years of these centuries are all the kinds that there are.
+    // These 28 years include every kind.
     let mut has_days = [false; 14];
     for first in (2001..=2028).filter_map(first_day) {
         has_days[kind(first)] |= days_of(first).any(|date| is_day(pattern, date));
@@ -227,7 +227,7 @@ fn first_day(year: i16) -> Option<Date> {
     Date::new(year, 1, 1).ok()
 }
 
-/// The kind of a year, by its first day: when its weeks begin, and whether it is a leap year.
+/// Returns the kind of a year, given its first day: the weekday of that day, and whether it is a leap year.
 fn kind(first: Date) -> usize {
     first.weekday().to_sunday_zero_offset() as usize + 7 * usize::from(first.in_leap_year())
 }
@@ -236,12 +236,12 @@ fn days_of(first: Date) -> impl Iterator<Item = Date> {
     std::iter::successors(Some(first), |date| date.tomorrow().ok()).take(first.days_in_year() as usize)
 }
 
-/// The parts of a part of a text.
+/// Splits a range of a text into ranges.
 fn split(text: &str, at: Range<usize>, between: impl Fn(char) -> bool) -> impl Iterator<Item = Range<usize>> {
     let mut begin = at.start;
     text[at].split(between).map(move |part| {
         let part = begin..begin + part.len();
-        // What is between them is one character, and not always one byte.
+        // The separator is one character, which may be more than one byte.
         begin = part.end;
         begin += text[begin..].chars().next().map_or(0, char::len_utf8);
         part

@@ -1,6 +1,6 @@
-//! From what a local clock shows to moments.
+//! Converts times that a local clock shows into moments.
 //!
-//! A zone's local clock runs evenly but for its transitions, where it is put forward (a gap) or back (an overlap):
+//! A zone's local clock runs evenly except at its transitions, where it is set forward (a gap) or back (an overlap):
 //!
 //! ```text
 //!     local                            /                  A stretch is the time between two transitions. Within one,
@@ -12,33 +12,33 @@
 //!                      /  gap   overlap
 //! ```
 //!
-//! Lines come in two kinds, and each has a rule that says all:
+//! There are two kinds of lines, with one rule each:
 //!
-//! - An *interval* is due at every moment at which the local clock shows what it names. So it is not due for what is in a gap, and
-//!   for what is in an overlap twice.
-//! - A *fixed time* is due at the first moment at which the local clock has reached or passed it. So what is in a gap is due
-//!   when the gap has been passed, all of it at once, and what is in an overlap is due in its first half.
+//! - An *interval* is due at every moment at which the local clock shows a time that the line names. So times in a gap are not due,
+//!   and times in an overlap are due twice.
+//! - A *fixed time* is due at the first moment at which the local clock has reached or passed it. So times in a gap are due at its end,
+//!   all at once, and times in an overlap are due in its first half.
 //!
-//! Croner has rules for zones too, and is not asked for them: it gives up at a gap of more than two hours, forgets what falls into
-//! a gap that ends on another day, and takes two times a day for an interval.
+//! Croner's own rules for zones are not used: croner gives up at a gap of more than two hours, drops times in a gap that ends on another
+//! day, and treats two times a day as an interval.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
-use super::Kind;
+use super::CronKind;
 
-/// The first moment after this one that is due. `next_shown` is the next that a local clock would show after what it is given, in
-/// whole seconds.
+/// Returns the first due moment after `after`. `next_shown` returns the first matching time, in whole seconds, that a local clock shows
+/// after the time that it is given.
 pub(super) fn next(
     zone: &TimeZone,
-    kind: Kind,
+    kind: CronKind,
     after: Timestamp,
     next_shown: impl Fn(DateTime) -> Option<DateTime>,
 ) -> Option<Timestamp> {
     match kind {
-        Kind::Fixed => next_fixed(zone, after, next_shown),
-        Kind::Interval => next_interval(zone, after, next_shown),
+        CronKind::Fixed => next_fixed(zone, after, next_shown),
+        CronKind::Interval => next_interval(zone, after, next_shown),
     }
 }
 
@@ -49,7 +49,7 @@ fn next_fixed(
 ) -> Option<Timestamp> {
     let due = next_shown(furthest_shown(zone, after))?;
     stretches(zone, after).find_map(|stretch| {
-        // Where the gap before this stretch has swallowed it, its begin.
+        // A time in the gap before this stretch is due where the stretch begins.
         stretch.when(due).map(|at| at.max(stretch.begin)).filter(|at| stretch.lasts_until(*at))
     })
 }
@@ -60,7 +60,7 @@ fn next_interval(
     next_shown: impl Fn(DateTime) -> Option<DateTime>,
 ) -> Option<Timestamp> {
     let mut from = zone.to_datetime(after);
-    // Nothing that is shown between these two is due.
+    // No time that the clock shows between `from` and `due` is due.
     let mut due = next_shown(from)?;
     for (index, stretch) in stretches(zone, after).enumerate() {
         let begin = stretch.offset.to_datetime(stretch.begin);
@@ -76,11 +76,12 @@ fn next_interval(
     None
 }
 
-/// The latest that the local clock has shown up to this moment: after an overlap has begun, more than it shows.
+/// Returns the latest time that the local clock has shown up to this moment. In the second half of an overlap that is later than
+/// the time that it shows.
 fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
     let shown = zone.to_datetime(at);
     let window = at.saturating_sub(LONGEST_OVERLAP).unwrap_or(Timestamp::MIN);
-    // The transitions that are not after it.
+    // The transitions up to and including `at`.
     let upto = at.saturating_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(at);
     let before = zone.preceding(upto).map(|transition| transition.timestamp()).take_while(|at| *at > window);
     before.fold(shown, |furthest, transition| {
@@ -89,19 +90,19 @@ fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
     })
 }
 
-/// An offset is less than 26 hours, so two of them differ by less than this.
+/// An offset is less than 26 hours, so two offsets differ by less than this.
 const LONGEST_OVERLAP: jiff::SignedDuration = jiff::SignedDuration::from_hours(2 * 26);
 
-/// A time in which the local clock runs evenly.
+/// A time between two transitions, in which the local clock runs evenly.
 struct Stretch {
     begin: Timestamp,
-    /// `None`: for ever.
+    /// `None` if the stretch never ends.
     end: Option<Timestamp>,
     offset: Offset,
 }
 
 impl Stretch {
-    /// When the local clock would show this, if the stretch had no bounds.
+    /// Returns when the local clock would show this time if the stretch had no bounds.
     fn when(&self, shown: DateTime) -> Option<Timestamp> {
         self.offset.to_timestamp(shown).ok()
     }
@@ -111,7 +112,7 @@ impl Stretch {
     }
 }
 
-/// From this moment on.
+/// Returns the stretches from this moment on.
 fn stretches(zone: &TimeZone, from: Timestamp) -> impl Iterator<Item = Stretch> {
     let mut transitions = zone.following(from);
     let mut next = Some((from, zone.to_offset(from)));

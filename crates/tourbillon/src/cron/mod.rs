@@ -1,9 +1,9 @@
-//! Lines of a crontab: when something is due by the clock on the wall.
+//! Cron lines, which name times on the wall clock.
 //!
-//! [`Cron`] is such a line in a time zone. It says when it is due next, and does nothing else: it has no timer and no thread.
+//! [`Cron`] is a line in a time zone. It computes when the line is due next, and has neither a timer nor a thread.
 //!
 //! # A line
-//! Five fields, or six with seconds first, or seven with years last as well:
+//! A line has five fields, or six with seconds first, or seven with years last as well:
 //!
 //! ```text
 //!     .----------------- second         0-59               (may be left out: 0)
@@ -16,9 +16,9 @@
 //!    30  0 12  *  * MON
 //! ```
 //!
-//! Each is a number or a name in upper or lower case, a range `9-17`, all of them `*`, steps `*/15`, `5/15` or `9-17/2`, or a list
+//! Each field is a number or a name in upper or lower case, a range `9-17`, all values `*`, steps `*/15`, `5/15` or `9-17/2`, or a list
 //! of these `1,3,9-17`. `5/15` goes from 5 to the maximum of the field. A range may go over the end of its field: `22-2` is from 22
-//! o'clock to 2 o'clock, `FRI-MON` from Friday to Monday. (Years do not come again, so theirs may not.)
+//! o'clock to 2 o'clock, `FRI-MON` from Friday to Monday. (A range of years may not, because years do not repeat.)
 //!
 //! A nickname stands for all fields: `@yearly` or `@annually`, `@monthly`, `@weekly`, `@daily` or `@midnight`, `@hourly`. So does
 //! `@every` with an interval, written as Go writes durations: see [below](#intervals).
@@ -28,37 +28,37 @@
 //! - If both the day of the month and the day of the week are given, *one* of the two must match, as in every cron. With a `+`
 //!   before the day of the week both must: `0 0 13 * +FRI`.
 //!
-//! A line that names no day there is, such as 30 February, is never due, and one whose years are over is never due again:
-//! [`Cron::next_after`] gives `None`.
+//! A line that names only days that do not exist, such as 30 February, is never due, and a line whose years are over is never due
+//! again: [`Cron::next_after`] returns `None`.
 //!
 //! # Intervals
-//! `@every 5m`, `@every 1h30m10s`, `@every 1.5h`: the next time is so long after the last, whatever the clock on the wall shows. The
-//! units are `h`, `m`, `s`, `ms`, `us` (or `µs`) and `ns`. An interval is kept to the nanosecond; robfig/cron, where this form is
-//! from, drops parts of a second and takes no less than one. An interval of zero, or less, is refused.
+//! `@every 5m`, `@every 1h30m10s`, `@every 1.5h`: the next time is one interval after the last, whatever the wall clock shows. The
+//! units are `h`, `m`, `s`, `ms`, `us` (or `µs`) and `ns`. Intervals are exact to the nanosecond; robfig/cron, which introduced this
+//! form, drops fractions of a second and takes at least one second. An interval of zero or less is refused.
 //!
-//! [`Cron::next_after`] adds the interval to the time that it is given, and a [`Plan`](crate::scheduler::Plan) of such a line is
-//! [`Plan::every`](crate::scheduler::Plan::every): it follows the engine's clock, so that steps of the wall clock do not concern it.
+//! [`Cron::next_after`] adds the interval to the time that it is given. The [`Plan`](crate::scheduler::Plan) of such a line is
+//! [`Plan::every`](crate::scheduler::Plan::every): it follows the engine's clock, which steps of the wall clock do not change.
 //!
 //! # Time zones
-//! A zone can stand before the fields: `CRON_TZ=Europe/Berlin 30 2 * * *`, or the same with `TZ=`. Its name is one of the IANA time zone
-//! database, or `Local` for the system's. It belongs to the line, and wins over a zone that the program gives beside it, by
-//! [`Cron::utc`], [`Cron::in_zone`] or [`Cron::in_time_zone`]: that one is for lines that name none.
+//! A line may name its zone before the fields: `CRON_TZ=Europe/Berlin 30 2 * * *`, or the same with `TZ=`. The name is one of the IANA
+//! time zone database, or `Local` for the system's zone. It has precedence over a zone that the program gives by [`Cron::utc`],
+//! [`Cron::in_zone`] or [`Cron::in_time_zone`], which is for lines that name none.
 //!
-//! Of other lines [`Cron::parse`] takes the system's zone as it is then, as the variable `TZ` or `/etc/localtime` says, and UTC where neither does.
-//! [`Cron::in_zone`] takes a name of the IANA time zone database. The database is the system's, so that it can be brought up to
-//! date without this program; where there is none, as in many containers, a copy that is built in.
+//! For a line without a zone [`Cron::parse`] uses the system's zone at the time of the call: that of the variable `TZ` or of
+//! `/etc/localtime`, or else UTC. [`Cron::in_zone`] takes a name of the IANA time zone database. That is the system's database, so that
+//! it can be updated without this program; where the system has none, as in many containers, it is a copy that is built in.
 //!
 //! # Summer time
-//! In spring the local clock leaves out an hour (a gap), in autumn it shows one twice (an overlap). There are two kinds of lines:
+//! In spring the local clock skips an hour (a gap), in autumn it shows one twice (an overlap). There are two kinds of lines:
 //!
-//! - *Intervals*: hour, minute or second has a `*`, also as `*/15`. They follow the time that passes: due at every moment at
-//!   which the local clock shows what the line names. `*/15 * * * *` is due every quarter of an hour, through both hours of an
-//!   overlap, and over a gap goes on from 01:45 to 03:00, which are a quarter of an hour apart.
-//! - *Fixed times*: all others. They are due once a day, whatever the clock does: at the first moment at which the local clock has
-//!   reached or passed the time. What falls into a gap is due when the gap has just been passed, and several that fall into
-//!   the same one are due there together, once; what falls into an overlap is due the first time, and not again.
+//! - *Intervals*: the hour, minute or second has a `*`, also as `*/15`. They are due at every moment at which the local clock shows a
+//!   time that the line names. `*/15 * * * *` is due every quarter of an hour, through both hours of an overlap, and over a gap goes
+//!   on from 01:45 to 03:00, which are a quarter of an hour apart.
+//! - *Fixed times*: all other lines. Each time is due once a day, whatever the clock does: at the first moment at which the local clock
+//!   has reached or passed it. A time in a gap is due at the end of the gap, and several times in the same gap are due there
+//!   together, once; a time in an overlap is due the first time that the clock shows it, and not again.
 //!
-//! The same goes for every other shift of a zone's clock, be it half an hour or a whole day: `0 12 * * *` in Samoa, which left out
+//! The same holds for every other shift of a zone's clock, be it half an hour or a whole day: `0 12 * * *` in Samoa, which skipped
 //! 30 December 2011, was due for that day when the 31st began.
 
 mod error;
@@ -75,11 +75,11 @@ use jiff::Timestamp;
 use tourbillon_queue::{Span, Time};
 
 pub use self::error::{CronError, CronField};
-use self::line::Times;
+use self::line::CronTimes;
 #[doc(no_inline)]
 pub use jiff::tz::TimeZone;
 
-/// A line of a crontab, in a time zone.
+/// A cron line in a time zone.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -93,46 +93,46 @@ pub use jiff::tz::TimeZone;
 /// # Ok::<(), tourbillon::CronError>(())
 /// ```
 ///
-/// The [module](crate::cron) says what can stand in a line, and what becomes of it when summer time begins and ends.
+/// The [module](crate::cron) describes the lines, and when they are due where summer time begins and ends.
 ///
-/// Clones share the line: they are cheap. A parsed line takes some 6 KiB.
+/// Cloning is cheap, because clones share the parsed line. A parsed line takes about 6 KiB.
 #[derive(Clone)]
 pub struct Cron {
-    line: Arc<Line>,
+    line: Arc<CronLine>,
     zone: TimeZone,
 }
 
-struct Line {
+struct CronLine {
     text: Box<str>,
-    times: Times,
-    kind: Kind,
-    /// Whether the zone stands in the text.
+    times: CronTimes,
+    kind: CronKind,
+    /// Whether the text names the zone.
     has_zone: bool,
 }
 
-/// What a line does where the local clock is put forward or back: see [`local`].
+/// The rule for times around a shift of the local clock: see [`local`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum CronKind {
     Fixed,
     Interval,
 }
 
-/// The last year that croner looks through to its end.
+/// The last year that croner searches to its end.
 const LAST_YEAR: u16 = croner::YEAR_UPPER_LIMIT as u16 - 1;
 
 impl Cron {
-    /// Reads a line, in the zone that it names, or else in the system's time zone.
+    /// Parses a line, in the zone that it names, or else in the system's time zone.
     ///
     /// # Errors
-    /// A [`CronError`] shows where the line is wrong and what could stand there.
+    /// A [`CronError`] shows where the line is wrong, and what is allowed there.
     pub fn parse(line: &str) -> Result<Cron, CronError> {
         let line::Parsed { zone, times } = line::parse(line)?;
-        let (kind, has_zone) = (Kind::of(&times), zone.is_some());
-        let line = Line { text: line.trim().into(), times, kind, has_zone };
+        let (kind, has_zone) = (CronKind::of(&times), zone.is_some());
+        let line = CronLine { text: line.trim().into(), times, kind, has_zone };
         Ok(Cron { line: Arc::new(line), zone: zone.unwrap_or_else(TimeZone::system) })
     }
 
-    /// Reads a line, in the zone that it names, or else in UTC, whose clock has no summer time.
+    /// Parses a line, in the zone that it names, or else in UTC, which has no summer time.
     ///
     /// # Errors
     /// As for [`parse`](Cron::parse).
@@ -140,38 +140,38 @@ impl Cron {
         Cron::parse(line).map(|cron| cron.in_time_zone(TimeZone::UTC))
     }
 
-    /// The same line in another time zone, by its name in the IANA time zone database: `America/New_York`. A line that names a
-    /// zone itself (`CRON_TZ=Europe/Berlin 30 2 * * *`) keeps that.
+    /// Returns the line in another time zone, by its name in the IANA time zone database: `America/New_York`. A line that names a
+    /// zone itself (`CRON_TZ=Europe/Berlin 30 2 * * *`) keeps that zone.
     ///
     /// # Errors
-    /// [`CronError::UnknownZone`] if there is none of that name.
+    /// [`CronError::UnknownZone`] if there is no zone of that name.
     pub fn in_zone(self, name: &str) -> Result<Cron, CronError> {
         Ok(self.in_time_zone(line::zone(name)?))
     }
 
-    /// The same line in another time zone. A line that names a zone itself keeps that.
+    /// Returns the line in another time zone. A line that names a zone itself keeps that zone.
     #[must_use]
     pub fn in_time_zone(self, zone: TimeZone) -> Cron {
         if self.line.has_zone { self } else { Cron { zone, ..self } }
     }
 
-    /// When it is due next, strictly later than `after`. `None`: never again.
+    /// Returns when the line is due next, strictly later than `after`; `None` if it is never due again.
     ///
-    /// Times of day begin with the year 1 and end with the year 4999. An `@every` line is due its interval later than `after`.
+    /// Times of day begin with the year 1 and end with the year 4999. An `@every` line is due one interval after `after`.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
     /// use tourbillon::Cron;
     ///
     /// let cron = Cron::utc("@hourly")?;
-    /// // All that it is due, from 1970 on.
+    /// // All times at which it is due, from 1970 on.
     /// let mut times = std::iter::successors(Some(SystemTime::UNIX_EPOCH), |time| cron.next_after(*time));
     /// assert_eq!(times.nth(24), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(24 * 60 * 60)));
     /// # Ok::<(), tourbillon::CronError>(())
     /// ```
     #[must_use]
     pub fn next_after(&self, after: SystemTime) -> Option<SystemTime> {
-        if let Times::Every(interval) = self.line.times {
+        if let CronTimes::Every(interval) = self.line.times {
             return after.checked_add(interval);
         }
         let after = match Timestamp::try_from(after) {
@@ -188,31 +188,31 @@ impl Cron {
         }
     }
 
-    /// The interval of an `@every` line; `None` for all others, which follow the clock on the wall.
+    /// Returns the interval of an `@every` line; `None` for all other lines, which follow the wall clock.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         match self.line.times {
-            Times::Every(interval) => Some(interval),
-            Times::Pattern(_) | Times::Never => None,
+            CronTimes::Every(interval) => Some(interval),
+            CronTimes::Pattern(_) | CronTimes::Never => None,
         }
     }
 
-    /// The line, as it was given.
+    /// Returns the line as it was given.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.line.text
     }
 
-    /// The time zone.
+    /// Returns the time zone.
     #[must_use]
     pub fn time_zone(&self) -> &TimeZone {
         &self.zone
     }
 
-    /// The same as [`next_after`](Cron::next_after) for the time of a wall clock: nanoseconds since 1970. What is beyond those,
-    /// in the year 2554, is never.
+    /// Returns the same as [`next_after`](Cron::next_after) for the time of a wall clock: nanoseconds since 1970. Times that these
+    /// cannot represent, from the year 2554 on, are never.
     pub(crate) fn next_time(&self, after: Time) -> Option<Time> {
-        if let Times::Every(interval) = self.line.times {
+        if let CronTimes::Every(interval) = self.line.times {
             return Some(after + Span::from(interval)).filter(|time| !time.is_never());
         }
         let after = Timestamp::from_nanosecond(i128::from(after.as_nanos())).ok()?;
@@ -221,9 +221,9 @@ impl Cron {
     }
 
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let Line { times: Times::Pattern(pattern), kind, .. } = &*self.line else { return None };
+        let CronLine { times: CronTimes::Pattern(pattern), kind, .. } = &*self.line else { return None };
         local::next(&self.zone, *kind, after, |shown| {
-            // It fails where its calendar ends.
+            // Croner fails where its calendar ends.
             let next = pattern.find_next_occurrence(&shown, false).ok()?;
             (next.year() as u16 <= LAST_YEAR).then_some(next)
         })
@@ -233,22 +233,22 @@ impl Cron {
 impl FromStr for Cron {
     type Err = CronError;
 
-    /// [`Cron::parse`].
+    /// Parses a line: see [`Cron::parse`].
     fn from_str(line: &str) -> Result<Cron, CronError> {
         Cron::parse(line)
     }
 }
 
-impl Kind {
-    fn of(times: &Times) -> Kind {
-        let Times::Pattern(cron) = times else { return Kind::Interval };
+impl CronKind {
+    fn of(times: &CronTimes) -> CronKind {
+        let CronTimes::Pattern(cron) = times else { return CronKind::Interval };
         let pattern = &cron.pattern;
         let has_star = [&pattern.seconds, &pattern.minutes, &pattern.hours].iter().any(|field| field.from_wildcard);
-        if has_star { Kind::Interval } else { Kind::Fixed }
+        if has_star { CronKind::Interval } else { CronKind::Fixed }
     }
 }
 
-/// The line and its zone: `30 2 * * * in Europe/Berlin`. An interval has none: `@every 5m`.
+/// Shows the line and its zone: `30 2 * * * in Europe/Berlin`. An interval has no zone: `@every 5m`.
 impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.interval().is_some() {
@@ -256,7 +256,7 @@ impl fmt::Display for Cron {
         }
         let zone = match self.zone.iana_name() {
             Some(name) => name,
-            None if self.zone.is_unknown() => "UTC, for want of a zone of the system's",
+            None if self.zone.is_unknown() => "UTC, as the system has no zone",
             None => "a zone without a name",
         };
         write!(f, "{} in {zone}", self.line.text)

@@ -1,6 +1,6 @@
-//! The words of a line: names, numbers, ranges and steps, zones and intervals, and what croner calls them.
+//! The words of a cron line: names, numbers, ranges and steps, zones and intervals.
 //!
-//! Croner follows the cron of BSD and does not know two forms that others do. They are rewritten:
+//! Croner follows the cron of BSD and does not know two forms that other crons know. This module rewrites them:
 //!
 //! ```text
 //!     5/15      from 5 to the maximum of the field        5-59/15
@@ -18,14 +18,14 @@ pub(super) const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 pub(super) const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// RemoteFreeList the name of the zone if this first word of a line gives one: `CRON_TZ=Europe/Berlin`.
+/// Returns the name of the zone if this first word of a line gives one: `CRON_TZ=Europe/Berlin`.
 pub(super) fn zone_name(word: &str) -> Option<&str> {
     let (key, name) = word.split_once('=')?;
     let is_zone = key.eq_ignore_ascii_case("CRON_TZ") || key.eq_ignore_ascii_case("TZ");
     is_zone.then_some(name)
 }
 
-/// Rewrites an item of a field into a form that croner knows. An item that is wrong stays as it is, for croner to refuse.
+/// Rewrites an item of a field into a form that croner knows. A wrong item stays as it is, for croner to refuse.
 pub(super) fn plain(field: CronField, item: &str) -> Cow<'_, str> {
     rewritten(field, item).map_or(Cow::Borrowed(item), Cow::Owned)
 }
@@ -41,7 +41,7 @@ fn rewritten(field: CronField, item: &str) -> Option<String> {
         return Some(format!("{from}-{}/{step}", limits.end()));
     };
     if field == CronField::DayOfWeek && number(from) == Some(0) && number(to) == Some(7) {
-        // All days, and not from Sunday to the same Sunday.
+        // All days, rather than from Sunday to the same Sunday.
         return None;
     }
     let (from, to) = (value(field, from)?, value(field, to)?);
@@ -59,7 +59,7 @@ fn rewritten(field: CronField, item: &str) -> Option<String> {
     Some(values.map(|value| value.to_string()).collect::<Vec<_>>().join(","))
 }
 
-/// The values of a field. (Sunday is 0 here, also where it was written as 7.)
+/// Returns the values of a field. (Sunday is 0 here, also if it was written as 7.)
 fn limits(field: CronField) -> RangeInclusive<u16> {
     match field {
         CronField::Second | CronField::Minute => 0..=59,
@@ -71,7 +71,7 @@ fn limits(field: CronField) -> RangeInclusive<u16> {
     }
 }
 
-/// The value that a number or a name stands for.
+/// Returns the value of a number or a name.
 fn value(field: CronField, text: &str) -> Option<u16> {
     let index = |names: &[&str]| names.iter().position(|name| name.eq_ignore_ascii_case(text));
     let named = match field {
@@ -85,14 +85,14 @@ fn value(field: CronField, text: &str) -> Option<u16> {
     }
 }
 
-/// Digits and nothing else.
+/// Parses a number that consists of digits only.
 fn number(text: &str) -> Option<u16> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok())?
 }
 
-/// Reads a duration as Go writes it: numbers with units, the largest usually first, a fraction in any of them. Parts of a
-/// nanosecond are dropped. `None` if it is none, is negative, or is longer than a [`Duration`] can be.
+/// Parses a duration as Go writes it: numbers with units, the largest usually first, each possibly with a fraction. Fractions of a
+/// nanosecond are dropped. Returns `None` if the text is not a duration, is negative, or is longer than a [`Duration`] can be.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     let mut nanos = 0_u128;
@@ -113,7 +113,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
 fn nanos_of(unit: &str) -> Option<u128> {
     Some(match unit {
         "ns" => 1,
-        // The sign for micro, and the Greek letter.
+        // The micro sign, and the Greek letter mu.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -123,14 +123,14 @@ fn nanos_of(unit: &str) -> Option<u128> {
     })
 }
 
-/// A decimal number times a unit, without parts of one.
+/// Returns a decimal number times a unit, rounded down.
 fn times(number: &str, unit: u128) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && part.is_empty() || part.contains('.') {
         return None;
     }
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()?.checked_mul(unit)? };
-    // A unit has fewer than 14 digits: what stands behind 20 of them is less than a nanosecond.
+    // A unit has fewer than 14 digits, so digits after the 20th make less than a nanosecond.
     let part = &part[..part.len().min(20)];
     let scale = 10_u128.pow(part.len() as u32);
     let part = if part.is_empty() { 0 } else { part.parse::<u128>().ok()? };

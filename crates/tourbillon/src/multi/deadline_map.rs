@@ -1,54 +1,54 @@
-//! Many things with deadlines, behind one lock of their surface: a slab with keys that never alias, and a wheel.
+//! Items with deadlines, which a surface keeps behind its lock: a slab whose keys are never reused, and a wheel.
 //!
 //! ```text
-//!     Key ---> heads:  generation, place    8 bytes each, side by side: all that the wheel reads and writes
-//!              values: T                    in chunks, so that nothing moves when it grows
-//!                 ^
-//!              wheel:  indices, in the order of the deadlines
+//!     DeadlineKey ---> heads:  generation, place    8 bytes each, side by side: all that the wheel reads and writes
+//!                      values: T                    in chunks, so that no value moves when the map grows
+//!                         ^
+//!                      wheel:  indices, in the order of the deadlines
 //! ```
 //!
-//! An item without a place in the wheel is *parked*: it has no deadline, or its deadline has come and it was given no
-//! other. It keeps its key all the same.
+//! An item without a place in the wheel is *parked*: it has no deadline, or its deadline has passed and it was given no
+//! other. It keeps its key.
 
 use tourbillon_queue::{Entries, Place, RawQueue, RawWheel, Settled, Time};
 
 /// Items of type `T`, some of which have a deadline.
 pub(crate) struct DeadlineMap<T> {
-    heads: Heads,
+    heads: ItemHeads,
     values: Vec<Vec<Option<T>>>,
     wheel: RawWheel<u32>,
-    /// The item that was given a deadline last. It is not on the wheel yet: many a one is gone before the next comes.
+    /// The item that was given a deadline last. It is not on the wheel yet, because many items are removed before the next one comes.
     insert_buffer: Option<(u32, Time)>,
-    /// Indices that have been in use and are not.
+    /// Indices that can be used again.
     free: Vec<u32>,
     len: usize,
 }
 
-/// Names one item, for ever: when the item is gone, its key means nothing.
+/// The key of one item. It is never reused for another item.
 // One word, so that it is moved as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key(u64);
+pub(crate) struct DeadlineKey(u64);
 
-/// What was found to be due.
+/// The result of [`DeadlineMap::pop`].
 pub(crate) enum Popped {
-    /// This, since then.
-    Due(Key, Time),
-    /// There may be something, but more upkeep has to be done first.
+    /// The item with this key, which was due at this time.
+    Due(DeadlineKey, Time),
+    /// An item may be due, but the wheel needs more upkeep first.
     NotYet,
     Nothing,
 }
 
-/// What the wheel has to know of the items.
-struct Heads(Vec<Head>);
+/// The part of the items that the wheel reads and writes.
+struct ItemHeads(Vec<ItemHead>);
 
 #[derive(Clone, Copy)]
-struct Head {
-    /// Of the key that is in use, or of the next one to be given.
+struct ItemHead {
+    /// The generation of the key that is in use, or of the next key.
     generation: u32,
     place: Place,
 }
 
-/// As many as a queue can find places for.
+/// The most items that a map can hold: a wheel has no more places.
 pub(crate) const MOST: usize = 1 << 30;
 
 const CHUNK: usize = 256;
@@ -62,7 +62,7 @@ impl<T> Default for DeadlineMap<T> {
 impl<T> DeadlineMap<T> {
     pub(crate) fn new() -> DeadlineMap<T> {
         DeadlineMap {
-            heads: Heads(Vec::new()),
+            heads: ItemHeads(Vec::new()),
             values: Vec::new(),
             wheel: RawWheel::new(),
             insert_buffer: None,
@@ -75,17 +75,17 @@ impl<T> DeadlineMap<T> {
         self.len
     }
 
-    /// Whether there is no room for another item: there are [`MOST`].
+    /// Returns whether there is no room for another item.
     pub(crate) fn is_full(&self) -> bool {
         self.free.is_empty() && self.heads.0.len() == MOST
     }
 
-    /// Puts an item in; with the deadline `NEVER` it is parked.
+    /// Inserts an item; with the deadline `NEVER` it is parked.
     ///
     /// # Panics
-    /// If it [is full](DeadlineMap::is_full).
+    /// If the map [is full](DeadlineMap::is_full).
     #[inline(always)]
-    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> Key {
+    pub(crate) fn insert(&mut self, deadline: Time, value: T) -> DeadlineKey {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow(),
@@ -93,19 +93,19 @@ impl<T> DeadlineMap<T> {
         self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
         self.len += 1;
         self.place(index, deadline);
-        Key::new(index, self.heads.0[index as usize].generation)
+        DeadlineKey::new(index, self.heads.0[index as usize].generation)
     }
 
-    /// Takes an item out. (Inlined, so that of a large item only what the caller wants is moved.)
+    /// Removes an item. (Inlined, so that of a large item only the fields that the caller uses are moved.)
     #[inline(always)]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: DeadlineKey) -> Option<T> {
         self.check_key(key)?;
         let index = key.index();
         self.unplace(index);
         let value = self.values[index as usize / CHUNK][index as usize % CHUNK].take();
         let head = &mut self.heads.0[index as usize];
         head.generation = head.generation.wrapping_add(1);
-        // When all its generations have been used, an index is not used again.
+        // An index whose generations have all been used is not used again.
         if head.generation != 0 {
             self.free.push(index);
         }
@@ -114,31 +114,31 @@ impl<T> DeadlineMap<T> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: DeadlineKey) -> Option<&T> {
         self.check_key(key)?;
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: DeadlineKey) -> Option<&mut T> {
         self.check_key(key)?;
         self.values[key.index() as usize / CHUNK][key.index() as usize % CHUNK].as_mut()
     }
 
-    /// The key of the item that has this [index](Key::index).
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        self.heads.0.get(index as usize).map(|head| Key::new(index, head.generation))
+    /// Returns the key of the item that has this [index](DeadlineKey::index).
+    pub(crate) fn key_at(&self, index: u32) -> Option<DeadlineKey> {
+        self.heads.0.get(index as usize).map(|head| DeadlineKey::new(index, head.generation))
     }
 
-    /// Gives an item another deadline, or with `NEVER` none. Nothing happens if the key is stale.
-    pub(crate) fn set_deadline(&mut self, key: Key, deadline: Time) {
+    /// Gives an item another deadline, or parks it if that is `NEVER`. Does nothing if the key is stale.
+    pub(crate) fn set_deadline(&mut self, key: DeadlineKey, deadline: Time) {
         if self.check_key(key).is_some() {
             self.unplace(key.index());
             self.place(key.index(), deadline);
         }
     }
 
-    /// The first item that is due at `now`; it is parked. Does at most about so many steps of the wheel's upkeep for it: see
+    /// Parks and returns the first item that is due at `now`. Does at most about `steps` steps of the wheel's upkeep: see
     /// [`RawQueue::settle`].
     #[inline]
     pub(crate) fn pop(&mut self, now: Time, steps: usize) -> Popped {
@@ -151,19 +151,22 @@ impl<T> DeadlineMap<T> {
         popped.map_or(Popped::Nothing, |(index, deadline)| Popped::Due(self.park(index), deadline))
     }
 
-    /// When to look for what is due: never too late, and too early only for the wheel's upkeep. `NEVER`: not at all.
+    /// Returns when to call [`pop`](DeadlineMap::pop) next: the first deadline, or an earlier time if the wheel needs upkeep; `NEVER` if
+    /// there is no deadline.
     pub(crate) fn next_wakeup(&self) -> Time {
-        let insert_buffer = self.insert_buffer.map_or(Time::NEVER, |(_, deadline)| deadline);
-        self.wheel.next_wakeup().map_or(insert_buffer, |next| next.min(insert_buffer))
+        let buffered = self.insert_buffer.map_or(Time::NEVER, |(_, deadline)| deadline);
+        self.wheel.next_wakeup().map_or(buffered, |next| next.min(buffered))
     }
 
-    /// The keys of all items, in no particular order.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+    /// Returns the keys of all items, in no particular order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = DeadlineKey> {
         let filled = self.values.iter().flatten().zip(&self.heads.0).enumerate();
-        filled.filter_map(|(index, (value, head))| value.as_ref().map(|_| Key::new(index as u32, head.generation)))
+        filled.filter_map(|(index, (value, head))| {
+            value.as_ref().map(|_| DeadlineKey::new(index as u32, head.generation))
+        })
     }
 
-    /// All items, one by one.
+    /// Returns all items.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.values.into_iter().flatten().flatten()
     }
@@ -186,7 +189,7 @@ impl<T> DeadlineMap<T> {
 
     #[inline]
     fn unplace(&mut self, index: u32) {
-        if self.insert_buffer.is_some_and(|(insert_buffer, _)| insert_buffer == index) {
+        if self.insert_buffer.is_some_and(|(buffered, _)| buffered == index) {
             self.insert_buffer = None;
             return;
         }
@@ -196,25 +199,25 @@ impl<T> DeadlineMap<T> {
         }
     }
 
-    /// What has left the wheel.
+    /// Records that an item has left the wheel.
     #[inline]
-    fn park(&mut self, index: u32) -> Key {
+    fn park(&mut self, index: u32) -> DeadlineKey {
         let head = &mut self.heads.0[index as usize];
         head.place = Place::NOWHERE;
-        Key::new(index, head.generation)
+        DeadlineKey::new(index, head.generation)
     }
 
     #[inline]
-    fn check_key(&self, key: Key) -> Option<()> {
+    fn check_key(&self, key: DeadlineKey) -> Option<()> {
         let head = self.heads.0.get(key.index() as usize)?;
         (head.generation == key.generation()).then_some(())
     }
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        assert!(!self.is_full(), "more than {MOST} items");
+        assert!(!self.is_full(), "a deadline map holds at most {MOST} items");
         let index = self.heads.0.len() as u32;
-        self.heads.0.push(Head { generation: 1, place: Place::NOWHERE });
+        self.heads.0.push(ItemHead { generation: 1, place: Place::NOWHERE });
         if (index as usize).is_multiple_of(CHUNK) {
             self.values.push(Vec::with_capacity(CHUNK));
         }
@@ -223,7 +226,7 @@ impl<T> DeadlineMap<T> {
     }
 }
 
-impl Entries<u32> for Heads {
+impl Entries<u32> for ItemHeads {
     #[inline]
     fn place(&self, index: &u32) -> Place {
         self.0[*index as usize].place
@@ -235,12 +238,12 @@ impl Entries<u32> for Heads {
     }
 }
 
-impl Key {
-    fn new(index: u32, generation: u32) -> Key {
-        Key(u64::from(generation) << 32 | u64::from(index))
+impl DeadlineKey {
+    fn new(index: u32, generation: u32) -> DeadlineKey {
+        DeadlineKey(u64::from(generation) << 32 | u64::from(index))
     }
 
-    /// Of the item, as long as it is there.
+    /// Returns the index of the item, which another item may have once this one is removed.
     pub(crate) fn index(self) -> u32 {
         self.0 as u32
     }
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(popped(&mut deadlines, at(1_000_000)), [earlier, late]);
     }
 
-    fn popped(deadlines: &mut DeadlineMap<&str>, now: Time) -> Vec<Key> {
+    fn popped(deadlines: &mut DeadlineMap<&str>, now: Time) -> Vec<DeadlineKey> {
         let mut keys = Vec::new();
         loop {
             match deadlines.pop(now, 100) {

@@ -1,4 +1,4 @@
-//! What surfaces share that keep many timers behind one entry of the engine.
+//! Parts of the surfaces that keep many timers behind one timer of the engine.
 
 pub(crate) mod deadline_map;
 pub(crate) mod waiter;

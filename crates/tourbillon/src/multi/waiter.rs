@@ -1,7 +1,7 @@
-//! Who waits for a timer of which others decide how it ends: a callback, or a future.
+//! Waiting for a timer whose outcome another thread decides, with a callback or a future.
 //!
-//! A callback goes to the engine's [line of calls](crate::core::callbacks). A future is told directly, by its [`Answer`], and its task is
-//! woken by whoever tells.
+//! A callback goes to the engine's [callback queue](crate::core::callbacks). A future polls an [`OutcomeCell`]; the thread that sets
+//! the cell wakes the future's task.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,46 +15,46 @@ use crate::outcome::Outcome;
 use crate::sync::aside::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
-/// Who waits. It is told once.
-pub(crate) enum Waiter {
-    Call(Callback),
-    Task(Arc<Answer>),
+/// A callback or a task that waits for a timer. It receives one outcome.
+pub(crate) enum TimerWaiter {
+    Callback(Callback),
+    Task(Arc<OutcomeCell>),
 }
 
-/// What a future waits for: an outcome, from whoever decides on it.
-pub(crate) struct Answer(Mutex<Given>);
+/// An outcome that one thread sets and a future waits for.
+pub(crate) struct OutcomeCell(Mutex<CellState>);
 
-/// An [`Answer`] in the hands of the future that waits for it.
-pub(crate) struct Awaited {
-    answer: Arc<Answer>,
+/// An [`OutcomeCell`] as a user's future polls it.
+pub(crate) struct AwaitedOutcome {
+    cell: Arc<OutcomeCell>,
     /// Whether a poll was pending.
     has_waited: bool,
 }
 
-enum Given {
-    /// Not yet. Who asked last is woken.
-    NotYet(Option<Waker>),
-    Outcome(Outcome),
+enum CellState {
+    /// With the waker of the last poll.
+    Unset(Option<Waker>),
+    Set(Outcome),
 }
 
-/// So many are told before a lock is let go that others want.
+/// How many waiters are notified before a lock is released that other threads need.
 const BATCH: usize = if cfg!(shuttle) { 2 } else { 256 };
 
-/// Tells each of them how it ended, in order. To be called outside every lock: tasks are woken.
-pub(crate) fn tell(core: &Core, mut ended: impl Iterator<Item = (Waiter, Outcome)>) {
-    let mut answers = Vec::new();
-    let mut told = BATCH;
-    while told == BATCH {
-        told = 0;
-        let batch = ended.by_ref().take(BATCH).inspect(|_| told += 1);
+/// Gives each waiter its outcome, in order. Must be called without any lock held, because it wakes tasks.
+pub(crate) fn notify_all(core: &Core, mut ended: impl Iterator<Item = (TimerWaiter, Outcome)>) {
+    let mut cells = Vec::new();
+    let mut notified = BATCH;
+    while notified == BATCH {
+        notified = 0;
+        let batch = ended.by_ref().take(BATCH).inspect(|_| notified += 1);
         core.post(batch.filter_map(|(waiter, outcome)| match waiter {
-            Waiter::Call(callback) => Some(Call { callback, outcome }),
-            Waiter::Task(answer) => {
-                answers.push((answer, outcome));
+            TimerWaiter::Callback(callback) => Some(Call { callback, outcome }),
+            TimerWaiter::Task(cell) => {
+                cells.push((cell, outcome));
                 None
             }
         }));
-        answers.drain(..).for_each(|(answer, outcome)| answer.give(core, outcome));
+        cells.drain(..).for_each(|(cell, outcome)| cell.set(core, outcome));
     }
 }
 
@@ -74,46 +74,47 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            // Whatever else unparks the thread only makes it look again.
+            // An unpark from elsewhere costs one more poll.
             Poll::Pending => thread::park(),
         }
     }
 }
 
-impl Awaited {
-    pub(crate) fn new(answer: Arc<Answer>) -> Awaited {
-        Awaited { answer, has_waited: false }
+impl AwaitedOutcome {
+    pub(crate) fn new(cell: Arc<OutcomeCell>) -> AwaitedOutcome {
+        AwaitedOutcome { cell, has_waited: false }
     }
 
-    /// [Polls](Answer::poll) it for a future of the user's: one that is there at once may have to wait, so that the task yields.
+    /// [Polls](OutcomeCell::poll) the cell for a future of the user's. An outcome that is there at once may be `Pending` for one poll, so
+    /// that the task yields.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         let result = if self.has_waited { coop::Result::Awaited } else { coop::Result::AtOnce };
-        let poll = self.answer.poll(context);
+        let poll = self.cell.poll(context);
         self.has_waited = poll.is_pending();
         match poll {
             Poll::Pending => Poll::Pending,
-            // It is given again in the next poll.
+            // The cell gives the outcome again in the next poll.
             Poll::Ready(outcome) => coop::poll_result(context, result).map(|()| outcome),
         }
     }
 }
 
-impl Answer {
-    pub(crate) fn new() -> Arc<Answer> {
-        Arc::new(Answer(Mutex::new(Given::NotYet(None))))
+impl OutcomeCell {
+    pub(crate) fn new() -> Arc<OutcomeCell> {
+        Arc::new(OutcomeCell(Mutex::new(CellState::Unset(None))))
     }
 
-    /// The outcome, again and again once it is given; else the waker is woken when it is.
+    /// Returns the outcome in this and every later poll once it is set; else registers the waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
-        if let Some(poll) = self.look(context.waker()) {
+        if let Some(poll) = self.poll_with_same_waker(context.waker()) {
             return poll;
         }
         // Wakers are the user's: they are cloned and dropped outside the lock.
         let mut waker = Some(context.waker().clone());
         let poll = match &mut *lock(&self.0) {
-            Given::Outcome(outcome) => Poll::Ready(*outcome),
-            Given::NotYet(asked) => {
-                std::mem::swap(asked, &mut waker);
+            CellState::Set(outcome) => Poll::Ready(*outcome),
+            CellState::Unset(registered) => {
+                std::mem::swap(registered, &mut waker);
                 Poll::Pending
             }
         };
@@ -121,19 +122,19 @@ impl Answer {
         poll
     }
 
-    /// What there is to say without keeping another waker.
-    fn look(&self, waker: &Waker) -> Option<Poll<Outcome>> {
+    /// Returns the result of a poll if no other waker has to be registered for it.
+    fn poll_with_same_waker(&self, waker: &Waker) -> Option<Poll<Outcome>> {
         match &*lock(&self.0) {
-            Given::Outcome(outcome) => Some(Poll::Ready(*outcome)),
-            Given::NotYet(Some(asked)) if asked.will_wake(waker) => Some(Poll::Pending),
-            Given::NotYet(_) => None,
+            CellState::Set(outcome) => Some(Poll::Ready(*outcome)),
+            CellState::Unset(Some(registered)) if registered.will_wake(waker) => Some(Poll::Pending),
+            CellState::Unset(_) => None,
         }
     }
 
-    /// To be called outside every lock: a task is woken.
-    pub(crate) fn give(&self, core: &Core, outcome: Outcome) {
-        let before = std::mem::replace(&mut *lock(&self.0), Given::Outcome(outcome));
-        if let Given::NotYet(Some(waker)) = before {
+    /// Sets the outcome. Must be called without any lock held, because it wakes the task that waits.
+    pub(crate) fn set(&self, core: &Core, outcome: Outcome) {
+        let before = std::mem::replace(&mut *lock(&self.0), CellState::Set(outcome));
+        if let CellState::Unset(Some(waker)) = before {
             core.wake_one(waker);
         }
     }

@@ -1,68 +1,70 @@
-//! The one timer of a surface that keeps many deadlines of its own: it rings at the earliest.
+//! The engine timer of a surface that keeps many deadlines of its own: it wakes the surface at the earliest.
 //!
-//! A bell rings by waking the surface's own waker, which looks for what is due and sets the bell again. So:
+//! A wake-up calls the surface's own waker, which looks for deadlines that are due and sets the timer again:
 //!
-//! 1. Whoever adds a deadline calls [`WakeupTimer::set`] with it, after letting go of the surface's lock. If the bell will ring
-//!    before that anyway, nothing more is done.
-//! 2. Whoever looks for what is due, because it rang or for another reason, calls [`WakeupTimer::rang`] first, then looks under the
-//!    surface's lock, then calls `set` with the earliest deadline that is left.
+//! 1. A thread that adds a deadline calls [`WakeupTimer::set`] with it after it has released the surface's lock. If the timer is set
+//!    for an earlier time, nothing more is done.
+//! 2. A thread that looks for due deadlines, because of a wake-up or for another reason, first calls
+//!    [`WakeupTimer::take_outcome`], then looks under the surface's lock, and then calls `set` with the earliest deadline that is left.
 //!
-//! It may ring for nothing, when the deadline that it was set for is gone: once.
+//! If the deadline that the timer was set for has been removed, the surface is woken once for nothing.
 //!
-//! Arming a timer may call what a user gave to [`Driver::external_with`](crate::Driver::external_with), which may come
-//! back here. So the entry is armed outside every lock, the bell's own included: whoever arms it has taken it out of the bell
-//! meanwhile. Others leave their wish, and whoever has the entry sees to it before it is put back.
+//! Arming an entry may call the closure that a user gave to [`Driver::external_with`](crate::Driver::external_with), which may
+//! call back into this module. So an entry is armed with no lock held, this timer's own included: the arming thread takes the entry out
+//! of the timer for as long as it arms it. Other threads store the time that they need, and the arming thread arms the entry again for
+//! that time before it puts the entry back.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Wake, Waker};
 
 use tourbillon_queue::Time;
 
-use crate::Outcome;
 use crate::core::CoreRef;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
+use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 #[cfg(all(loom, test))]
 use crate::verify::loom::timer::Entry;
 
+/// A timer of the engine that wakes one surface.
 pub(crate) struct WakeupTimer {
     core: CoreRef,
-    state: Mutex<State>,
+    state: Mutex<WakeupState>,
     waker: Waker,
 }
 
-struct State {
-    /// `None` while somebody arms it.
+struct WakeupState {
+    /// `None` while a thread arms it.
     entry: Option<Entry>,
-    /// Whether it will ring, or is being armed.
+    /// Whether the entry is armed, waits for capacity, or is being armed.
     is_set: bool,
-    /// When it will ring.
+    /// The time that the timer is set for.
     at: Time,
-    /// It was heard while somebody armed it, and who heard it could not tell why.
-    is_unheard: bool,
+    /// A thread called `take_outcome` while another thread had the entry, and could not see the outcome.
+    missed_outcome: bool,
 }
 
-/// What a bell wakes: its surface, as long as that is there.
-struct Ringer<S> {
+/// The waker of a surface. It does nothing once the surface has been dropped.
+struct SurfaceWaker<S> {
     surface: Weak<S>,
-    ring: fn(&S),
+    on_wakeup: fn(&S),
 }
 
 impl WakeupTimer {
-    /// The bell of this surface: it calls `ring`, as long as the surface is there. As [`WakeupTimer::on`].
-    pub(crate) fn of<S: Send + Sync + 'static>(surface: &Weak<S>, core: &CoreRef, ring: fn(&S)) -> WakeupTimer {
-        WakeupTimer::on(core, Waker::from(Arc::new(Ringer { surface: surface.clone(), ring })))
+    /// Creates the timer of a surface: a wake-up calls `on_wakeup`, as long as the surface is there. See [`WakeupTimer::on`].
+    pub(crate) fn of<S: Send + Sync + 'static>(surface: &Weak<S>, core: &CoreRef, on_wakeup: fn(&S)) -> WakeupTimer {
+        WakeupTimer::on(core, Waker::from(Arc::new(SurfaceWaker { surface: surface.clone(), on_wakeup })))
     }
 
-    /// One that does not ring, and that follows the time of this engine.
+    /// Creates a timer that is not set, on this engine's clock.
     pub(crate) fn on(core: &CoreRef, waker: Waker) -> WakeupTimer {
         let entry = Entry::on(core, Time::NEVER);
-        let state = State { entry: Some(entry), is_set: false, at: Time::NEVER, is_unheard: false };
+        let state = WakeupState { entry: Some(entry), is_set: false, at: Time::NEVER, missed_outcome: false };
         WakeupTimer { core: core.clone(), state: Mutex::new(state), waker }
     }
 
-    /// Rings at `at` or before, and when the engine is shut down: also if `at` is `NEVER`.
+    /// Wakes the surface at `at` or before, and when the engine is shut down, also if `at` is `NEVER`.
     #[inline]
     pub(crate) fn set(&self, at: Time) {
         let mut state = lock(&self.state);
@@ -74,9 +76,25 @@ impl WakeupTimer {
         }
     }
 
-    /// In an engine whose time may move by itself: rings at `at` rather than before, if it is set. The caller has found that there is no
-    /// earlier deadline; if one was added meanwhile, the caller has to [set](WakeupTimer::set) the bell for it.
-    pub(crate) fn put_off(&self, at: Time) {
+    /// Postpones the wake-up to the surface's next deadline, which `next` returns, after a deadline was removed or moved later.
+    ///
+    /// Only an engine in virtual time needs this: its time would move to the removed deadline. Elsewhere a surface lets the timer wake
+    /// it for nothing, which is cheaper.
+    pub(crate) fn postpone_to(&self, mut next: impl FnMut() -> Time) {
+        loop {
+            let deadline = next();
+            self.postpone(deadline);
+            // A thread that has added an earlier deadline since then may have set the timer before this thread postponed it.
+            let now = next();
+            if now >= deadline {
+                return;
+            }
+            self.set(now);
+        }
+    }
+
+    /// Wakes the surface at `at` and not before, if the timer is set.
+    fn postpone(&self, at: Time) {
         let mut state = lock(&self.state);
         if state.is_set && at > state.at {
             state.at = at;
@@ -86,31 +104,33 @@ impl WakeupTimer {
         }
     }
 
-    /// By whoever is going to look for what is due: if it has rung, it has to be set again. Says why it rang; nothing, if it
-    /// has not, or if there may be room now for a timer that the engine had none for.
-    pub(crate) fn rang(&self) -> Option<Outcome> {
+    /// Returns how the entry ended, after which the timer is no longer set. The caller is about to look for due deadlines.
+    ///
+    /// Returns `None` if the entry has not ended: the timer is still set; or another thread is arming the entry, and will wake the
+    /// surface again if necessary; or the entry was woken because the engine has room for it, and is no longer set.
+    pub(crate) fn take_outcome(&self) -> Option<Outcome> {
         let mut state = lock(&self.state);
         let Some(entry) = &state.entry else {
-            state.is_unheard = true;
+            state.missed_outcome = true;
             return None;
         };
         let outcome = entry.outcome();
         if !entry.is_pending() {
             (state.is_set, state.at) = (false, Time::NEVER);
         }
-        // One that has ended takes room in the engine as long as it is there, and it may be long before the bell is set again.
-        // Others may wait for that room: they are woken when it is dropped, outside the lock.
+        // An entry that has ended takes up capacity of the engine until it is dropped, and the timer may not be set again for long.
+        // It is dropped outside the lock, because that wakes timers that wait for capacity.
         let ended = outcome.and_then(|_| state.entry.replace(Entry::on(&self.core, Time::NEVER)));
         drop(state);
         drop(ended);
         outcome
     }
 
-    /// By the thread that has looked for what is due and found no deadline left: ends a wait for room, and gives up a place that was
-    /// reserved meanwhile. Does nothing if the bell is set.
-    pub(crate) fn rest(&self) {
+    /// Stops waiting for capacity of the engine, and frees capacity that was reserved meanwhile. The caller has looked for due deadlines
+    /// and found that no deadline is left. Does nothing if the timer is set.
+    pub(crate) fn release_capacity(&self) {
         let mut state = lock(&self.state);
-        // Being armed by another thread, or set again since.
+        // Another thread is arming the entry, or has set the timer again.
         if state.is_set || state.entry.is_none() {
             return;
         }
@@ -119,7 +139,8 @@ impl WakeupTimer {
         drop(entry);
     }
 
-    /// Arms the entry, if we have got it, until it is armed for what is wished.
+    /// Arms the entry for `at`, and again as long as other threads store another time. Without an entry, another thread is arming it and
+    /// does so for this thread as well.
     #[cold]
     fn arm(&self, entry: Option<Entry>, mut at: Time) {
         let Some(mut entry) = entry else { return };
@@ -131,13 +152,13 @@ impl WakeupTimer {
                 at = state.at;
                 continue;
             }
-            // It may have rung while it was with us, and whoever heard that could not tell: for its time, or for room that the
-            // engine has now. Or it is time already, or the engine has been shut down. Whoever is woken finds out.
-            let is_unheard = std::mem::take(&mut state.is_unheard);
-            let has_rung = entry.outcome().is_some() || (is_unheard && !entry.is_pending());
+            // The entry may have ended, or been woken for capacity, while this thread had it, and the thread that was woken could not
+            // see why. Or it ended in this poll: its time has passed, or the engine was shut down. Then the surface is woken here.
+            let missed_outcome = std::mem::take(&mut state.missed_outcome);
+            let has_ended = entry.outcome().is_some() || (missed_outcome && !entry.is_pending());
             state.entry = Some(entry);
             drop(state);
-            if has_rung {
+            if has_ended {
                 self.waker.wake_by_ref();
             }
             return;
@@ -145,14 +166,14 @@ impl WakeupTimer {
     }
 }
 
-impl<S: Send + Sync + 'static> Wake for Ringer<S> {
+impl<S: Send + Sync + 'static> Wake for SurfaceWaker<S> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(surface) = self.surface.upgrade() {
-            (self.ring)(&surface);
+            (self.on_wakeup)(&surface);
         }
     }
 }
@@ -163,12 +184,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Clock, Engine};
+    use crate::clock::Clock;
+    use crate::engine::Engine;
 
     #[derive(Default)]
-    struct Rings(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Rings {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -178,16 +200,16 @@ mod tests {
     fn d39_p7_news_of_room_that_comes_while_somebody_arms_it_is_told_again() {
         let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
         let _takes_all_room = engine.try_sleep(Duration::from_secs(1)).unwrap();
-        let rings = Arc::new(Rings::default());
-        let bell = WakeupTimer::on(engine.core(), Waker::from(rings.clone()));
-        bell.set(Time::NEVER);
-        // Somebody is about to arm it, and there is room for a moment.
-        let (entry, at) = (lock(&bell.state).entry.take(), Time::NEVER);
-        assert_eq!(bell.rang(), None);
-        bell.arm(entry, at);
-        assert_eq!(rings.0.load(Ordering::SeqCst), 1, "nobody would arm it");
-        assert_eq!(bell.rang(), None);
-        bell.set(at);
-        assert_eq!(rings.0.load(Ordering::SeqCst), 1, "once is enough");
+        let wakes = Arc::new(WakeCount::default());
+        let timer = WakeupTimer::on(engine.core(), Waker::from(wakes.clone()));
+        timer.set(Time::NEVER);
+        // Another thread is about to arm the entry, and there is room for a moment.
+        let (entry, at) = (lock(&timer.state).entry.take(), Time::NEVER);
+        assert_eq!(timer.take_outcome(), None);
+        timer.arm(entry, at);
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "no thread would arm it");
+        assert_eq!(timer.take_outcome(), None);
+        timer.set(at);
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "once is enough");
     }
 }

@@ -1,4 +1,4 @@
-//! Timers by name: many under one name, cancelled together.
+//! Timers under names: many can share a name, and are cancelled together.
 //!
 //! See [`NamedTimers`].
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use self::state::{BATCH, Batch, Start, State};
+use self::state::{BATCH, Batch, NamedState, StartResult};
 use crate::clock::representable;
 use crate::core::CoreRef;
 use crate::core::error::ArmError;
@@ -21,18 +21,18 @@ use crate::core::thread_shard;
 use crate::current;
 use crate::engine::Engine;
 use crate::instant::Instant;
-use crate::multi::deadline_map::Key;
-use crate::multi::waiter::{self, Answer, Awaited, Waiter};
+use crate::multi::deadline_map::DeadlineKey;
+use crate::multi::waiter::{self, AwaitedOutcome, OutcomeCell, TimerWaiter};
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 
-/// Timers that have a name, which many can share, and that are cancelled by it.
+/// Timers under names. Many timers can share a name, by which they are cancelled together.
 ///
-/// A timer is [created](NamedTimers::create) under a name and then started, or both in [one call](NamedTimers::start). Each that
-/// is started ends once, and its callback or future is told how: as [fired](Outcome::Fired), as [cancelled](Outcome::Cancelled),
-/// or as [stopped](Outcome::Stopped). [`cancel`](NamedTimers::cancel) says how many it cancelled, exactly. However many there are,
-/// starting, cancelling and firing one takes the same time.
+/// A timer is [created](NamedTimers::create) under a name and then started, or both in [one call](NamedTimers::start). Each started
+/// timer ends once, and its callback or future receives the outcome: [fired](Outcome::Fired), [cancelled](Outcome::Cancelled),
+/// or [stopped](Outcome::Stopped). [`cancel`](NamedTimers::cancel) returns exactly how many timers it cancelled. Starting, cancelling
+/// and firing a timer takes the same time however many there are.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -52,76 +52,76 @@ use crate::sync::{Mutex, lock};
 /// ```
 ///
 /// # Handles
-/// It is cheap to clone, and all clones are the same timers. When the last is dropped, what is pending is cancelled.
+/// Cloning is cheap, and all clones refer to the same timers. When the last clone is dropped, pending timers are cancelled.
 ///
 /// # Where callbacks run
-/// As those of a [`Timer`](crate::Timer#where-callbacks-run): never inside a call of this type, nor under a lock. They are called
-/// in the order of the deadlines; equal ones in the order in which they were started. A callback may use the timers that it
-/// is of in any way: also cancel them all, or start as many again.
+/// Where those of a [`Timer`](crate::Timer#where-callbacks-run) run: never inside a call of this type, nor under a lock. They are called
+/// in the order of the deadlines, and for equal deadlines in the order in which the timers were started. A callback may call any
+/// method, also cancel all timers, or start as many again.
 ///
 /// # Names
-/// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it. How many timers there
-/// can be is [for you to say](NamedTimers::at_most); how long a name may be as well, before it comes here.
+/// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it. The number of timers
+/// can be [limited](NamedTimers::at_most); the length of names is for the caller to limit.
 #[derive(Clone)]
 pub struct NamedTimers {
-    owner: Arc<Owner>,
+    owner: Arc<NamedOwner>,
 }
 
-/// A timer that has a name and was not started yet: [`NamedTimers::create`].
+/// A timer under a name that has not been started: see [`NamedTimers::create`].
 ///
-/// It counts as one of its name, and can be cancelled: starting it then completes as [cancelled](Outcome::Cancelled). Dropping it
-/// frees its place.
-#[must_use = "the timer is gone when this is dropped: start it"]
+/// It counts among the timers of its name, and can be cancelled: a start after that ends at once as
+/// [cancelled](Outcome::Cancelled). Dropping it removes it.
+#[must_use = "the timer is removed when this is dropped: start it"]
 pub struct NamedTimer {
-    shared: Arc<Shared>,
-    /// Or why there is none.
-    place: Result<Key, ArmError>,
+    shared: Arc<NamedShared>,
+    /// The key of the timer, or why it could not be created.
+    key: Result<DeadlineKey, ArmError>,
 }
 
-/// The future of [`NamedTimer::wait`]: how the timer ended. Once ready, it stays ready.
+/// The future of [`NamedTimer::wait`], which returns how the timer ended. Once ready, it stays ready.
 ///
 /// # Cancel safety
-/// Dropping it withdraws the timer, without a word: it counts for no cancel that comes later.
-#[must_use = "the timer is cancelled when this is dropped"]
+/// Dropping it removes the timer: a later cancel does not count it.
+#[must_use = "the timer is removed when this is dropped"]
 pub struct NamedWait {
-    shared: Arc<Shared>,
-    key: Key,
-    answer: Awaited,
+    shared: Arc<NamedShared>,
+    key: DeadlineKey,
+    outcome: AwaitedOutcome,
 }
 
-/// What the clones of a handle share. Its end is that of the timers.
-struct Owner {
-    shared: Arc<Shared>,
+/// The part that all clones share. Dropping it cancels the timers.
+struct NamedOwner {
+    shared: Arc<NamedShared>,
 }
 
-/// What is shared with timers and with the bell.
-struct Shared {
+/// The part that handles, timers and the wake-up timer share.
+struct NamedShared {
     core: CoreRef,
-    /// Rings at the earliest deadline, and when the engine is shut down.
-    bell: WakeupTimer,
-    state: Mutex<State>,
+    /// Fires timers at the earliest deadline, and stops them when the engine is shut down.
+    wakeup: WakeupTimer,
+    state: Mutex<NamedState>,
 }
 
-/// So many batches are fired before the driver, on whose thread that is, may see to other timers.
-const IN_A_ROW: usize = 32;
-/// And for so long, at least.
+/// How many batches are fired in a row. Firing runs on the driver's thread, which then has to fire other timers.
+const BATCHES_IN_A_ROW: usize = 32;
+/// How long the driver has for other timers after that.
 const PAUSE: Span = Span::from_nanos(20_000);
 
 impl NamedTimers {
-    /// Without any timers yet, on the current engine.
+    /// Creates an empty set of timers on the current engine.
     #[must_use]
     pub fn new() -> NamedTimers {
         NamedTimers::on_core(current::with_current(|local| local.core().clone()))
     }
 
-    /// Without any timers yet, on this engine. It does not keep the engine from being shut down when its last handle goes.
+    /// Creates an empty set of timers on this engine. It does not keep the engine running after its last handle is dropped.
     #[must_use]
     pub fn on(engine: &Engine) -> NamedTimers {
         NamedTimers::on_core(engine.core().clone())
     }
 
-    /// Without any timers yet, on this engine, and never more than `most` at a time: where others choose the names, so that they cannot
-    /// take all memory. To start one more is [`ArmError::Full`]; those that are created and not started count.
+    /// Creates an empty set of at most `most` timers on this engine, for programs whose clients choose the names and must not take all
+    /// memory. Starting one more is [`ArmError::Full`]; timers that are created and not started count.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,17 +143,18 @@ impl NamedTimers {
     }
 
     fn with_most(core: CoreRef, most: usize) -> NamedTimers {
-        let shared = Arc::new_cyclic(|shared| Shared {
-            bell: WakeupTimer::of(shared, &core, Shared::ring),
+        let shared = Arc::new_cyclic(|shared| NamedShared {
+            wakeup: WakeupTimer::of(shared, &core, NamedShared::on_wakeup),
             core,
-            state: Mutex::new(State::new(most)),
+            state: Mutex::new(NamedState::new(most)),
         });
-        NamedTimers { owner: Arc::new(Owner { shared }) }
+        NamedTimers { owner: Arc::new(NamedOwner { shared }) }
     }
 
-    /// A timer under this name, to be started later. Until then it can be cancelled, and it counts.
+    /// Creates a timer under this name, to be started later. Until then it can be cancelled, and it counts.
     ///
-    /// When the timers were stopped, or there are as many as there can be (a billion, or [fewer](NamedTimers::at_most)), starting it says so.
+    /// If the timers were stopped, or there are as many as there can be (a billion, or [fewer](NamedTimers::at_most)), starting the timer
+    /// returns the error.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,14 +170,14 @@ impl NamedTimers {
     /// ```
     pub fn create(&self, name: &str) -> NamedTimer {
         let shared = self.owner.shared.clone();
-        let place = shared.add(name, None, Time::NEVER).map_err(|(error, _)| error);
-        NamedTimer { shared, place }
+        let key = shared.add(name, None, Time::NEVER).map_err(|(error, _)| error);
+        NamedTimer { shared, key }
     }
 
     /// Creates a timer and starts it: see [`NamedTimer::start`].
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`stop`](NamedTimers::stop) or the engine's shutdown, [`ArmError::Full`] when there are as many
+    /// [`ArmError::Stopped`] after [`stop`](NamedTimers::stop) or the engine's shutdown, [`ArmError::Full`] if there are as many timers
     /// as there can be. The callback is not called then.
     pub fn start(
         &self,
@@ -186,60 +187,59 @@ impl NamedTimers {
     ) -> Result<(), ArmError> {
         let shared = &self.owner.shared;
         let due = shared.due_after(after);
-        // A callback that comes back is dropped here, outside the lock.
-        shared.add(name, Some(Waiter::Call(Box::new(callback))), due).map_err(|(error, _)| error)?;
-        shared.bell.set(due);
+        // A callback that is returned with an error is dropped here, outside the lock.
+        shared.add(name, Some(TimerWaiter::Callback(Box::new(callback))), due).map_err(|(error, _)| error)?;
+        shared.wakeup.set(due);
         Ok(())
     }
 
-    /// Cancels all timers of a name, and says how many: those that it was too late for do not count. Timers that are not
-    /// started yet do; they are told when they are.
+    /// Cancels all timers of a name, and returns how many. Timers that have ended before do not count. Timers that are not started yet
+    /// count, and end as cancelled when they are started.
     ///
-    /// Timers that are created under the name after this has begun, for instance by the callbacks, are not cancelled.
+    /// Timers that are created under the name after this call has begun, for instance by callbacks, are not cancelled.
     pub fn cancel(&self, name: &str) -> usize {
         self.cancel_up_to(name, usize::MAX)
     }
 
-    /// The same for no more than `max` of them, the oldest first.
+    /// Cancels at most `max` timers of a name, the oldest first, and returns how many: see [`cancel`](NamedTimers::cancel).
     pub fn cancel_up_to(&self, name: &str, max: usize) -> usize {
         self.owner.shared.cancel(name, max)
     }
 
-    /// Ends every pending timer as [stopped](Outcome::Stopped), and says how many: each with its one callback, in no particular
-    /// order. From now on starting a timer gives [`ArmError::Stopped`], unless it was cancelled before. It can be called
-    /// again.
+    /// Ends every pending timer as [stopped](Outcome::Stopped), in no particular order, and returns how many. From now on starting a
+    /// timer returns [`ArmError::Stopped`], unless the timer was cancelled before. Calling this again does nothing.
     ///
-    /// The engine goes on. Its [shutdown](Engine::shutdown) does the same to all timers on it.
+    /// The engine goes on. Its [shutdown](Engine::shutdown) stops all timers on it in the same way.
     pub fn stop(&self) -> usize {
         self.owner.shared.close(Outcome::Stopped)
     }
 
-    /// Whether they were stopped, or their engine was shut down.
+    /// Returns whether the timers were stopped, or their engine was shut down.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let shared = &self.owner.shared;
         shared.core.is_closed() || lock(&shared.state).is_closed
     }
 
-    /// How many there are, started or not.
+    /// Returns how many timers there are, started or not.
     #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.owner.shared.state).deadlines.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no timer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many there are of this name, started or not.
+    /// Returns how many timers there are under this name, started or not.
     #[must_use]
     pub fn count(&self, name: &str) -> usize {
         lock(&self.owner.shared.state).count(name)
     }
 
-    /// The names that have timers, in no particular order.
+    /// Returns the names that have timers, in no particular order.
     #[must_use]
     pub fn names(&self) -> Vec<Arc<str>> {
         lock(&self.owner.shared.state).names.keys().cloned().collect()
@@ -247,39 +247,39 @@ impl NamedTimers {
 }
 
 impl NamedTimer {
-    /// Starts it: `after` so long `callback` is called with [`Outcome::Fired`]; or before that with how else it ended. It is called
-    /// once, and never inside this call. With [`Duration::MAX`] it never fires and can only be cancelled.
+    /// Starts the timer: `callback` is called with [`Outcome::Fired`] `after` this duration, or earlier with another outcome. It is
+    /// called once, and never inside this call. With [`Duration::MAX`] the timer never fires and can only be cancelled.
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`NamedTimers::stop`] or the engine's shutdown, or if all handles are gone;
-    /// [`ArmError::Full`] if there were as many as there can be. The callback is not called then.
+    /// [`ArmError::Stopped`] after [`NamedTimers::stop`] or the engine's shutdown, or if all handles were dropped;
+    /// [`ArmError::Full`] if there were as many timers as there can be. The callback is not called then.
     pub fn start(self, after: Duration, callback: impl FnOnce(Outcome) + Send + 'static) -> Result<(), ArmError> {
         let due = self.shared.due_after(after);
-        self.start_due(due, Waiter::Call(Box::new(callback))).map(drop)
+        self.start_due(due, TimerWaiter::Callback(Box::new(callback))).map(drop)
     }
 
-    /// The same, to fire at `deadline`.
+    /// Starts the timer, to fire at `deadline`: see [`start`](NamedTimer::start).
     ///
     /// # Errors
     /// As for [`start`](NamedTimer::start).
     pub fn start_at(self, deadline: Instant, callback: impl FnOnce(Outcome) + Send + 'static) -> Result<(), ArmError> {
         let due = self.shared.due_at(deadline);
-        self.start_due(due, Waiter::Call(Box::new(callback))).map(drop)
+        self.start_due(due, TimerWaiter::Callback(Box::new(callback))).map(drop)
     }
 
-    /// Starts it, and gives a future that says how it ended. The timer runs from now on, polled or not.
+    /// Starts the timer, and returns a future of its outcome. The timer runs from now on, whether the future is polled or not.
     ///
     /// # Errors
     /// As for [`start`](NamedTimer::start).
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the timer: it counts for no cancel that comes later.
+    /// Dropping the future removes the timer: a later cancel does not count it.
     pub fn wait(self, after: Duration) -> Result<NamedWait, ArmError> {
         let due = self.shared.due_after(after);
         self.wait_due(due)
     }
 
-    /// The same, until `deadline`.
+    /// Starts the timer, to fire at `deadline`: see [`wait`](NamedTimer::wait).
     ///
     /// # Errors
     /// As for [`start`](NamedTimer::start).
@@ -292,31 +292,31 @@ impl NamedTimer {
     }
 
     pub(crate) fn wait_due(self, due: Time) -> Result<NamedWait, ArmError> {
-        let (shared, answer) = (self.shared.clone(), Answer::new());
-        let key = self.start_due(due, Waiter::Task(answer.clone()))?;
-        Ok(NamedWait { shared, key, answer: Awaited::new(answer) })
+        let (shared, cell) = (self.shared.clone(), OutcomeCell::new());
+        let key = self.start_due(due, TimerWaiter::Task(cell.clone()))?;
+        Ok(NamedWait { shared, key, outcome: AwaitedOutcome::new(cell) })
     }
 
-    pub(crate) fn start_due(mut self, due: Time, waiter: Waiter) -> Result<Key, ArmError> {
-        // From here on there is nothing left to drop.
-        let key = std::mem::replace(&mut self.place, Err(ArmError::Stopped))?;
+    pub(crate) fn start_due(mut self, due: Time, waiter: TimerWaiter) -> Result<DeadlineKey, ArmError> {
+        // `Drop` has nothing to do from here on.
+        let key = std::mem::replace(&mut self.key, Err(ArmError::Stopped))?;
         let started = lock(&self.shared.state).start(key, due, waiter, self.shared.core.is_closed());
         match started {
-            Start::Done => self.shared.bell.set(due),
-            Start::WasCancelled(waiter) => {
-                waiter::tell(&self.shared.core, [(waiter, Outcome::Cancelled)].into_iter());
+            StartResult::Started => self.shared.wakeup.set(due),
+            StartResult::WasCancelled(waiter) => {
+                waiter::notify_all(&self.shared.core, [(waiter, Outcome::Cancelled)].into_iter());
             }
-            // Its waiter is dropped here, outside the lock.
-            Start::Stopped(_) => return Err(ArmError::Stopped),
+            // The waiter is dropped here, outside the lock.
+            StartResult::Stopped(_) => return Err(ArmError::Stopped),
         }
         Ok(key)
     }
 }
 
-/// If it was not started.
+/// Removes the timer if it was not started.
 impl Drop for NamedTimer {
     fn drop(&mut self) {
-        if let Ok(key) = self.place {
+        if let Ok(key) = self.key {
             lock(&self.shared.state).remove_unstarted(key);
         }
     }
@@ -326,16 +326,16 @@ impl Future for NamedWait {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        self.answer.poll(context)
+        self.outcome.poll(context)
     }
 }
 
 impl Drop for NamedWait {
     fn drop(&mut self) {
-        let withdrawn = lock(&self.shared.state).remove(self.key);
+        let removed = lock(&self.shared.state).remove(self.key);
         self.shared.postpone_wakeup();
-        // Here, outside the lock: the waker in it is the user's.
-        drop(withdrawn);
+        // Dropped outside the lock, because it holds a waker of the user's.
+        drop(removed);
     }
 }
 
@@ -345,13 +345,13 @@ impl Default for NamedTimers {
     }
 }
 
-impl Drop for Owner {
+impl Drop for NamedOwner {
     fn drop(&mut self) {
         self.shared.close(Outcome::Cancelled);
     }
 }
 
-impl Shared {
+impl NamedShared {
     fn due_after(&self, after: Duration) -> Time {
         representable(thread_shard::with(self.core.as_ptr(), |local| local.deadline(after)))
     }
@@ -360,8 +360,13 @@ impl Shared {
         representable(self.core.clock.time_of(deadline.into_std()))
     }
 
-    /// The waiter comes back if it cannot be added.
-    fn add(&self, name: &str, waiter: Option<Waiter>, due: Time) -> Result<Key, (ArmError, Option<Waiter>)> {
+    /// Adds a timer. The error gives back the waiter.
+    fn add(
+        &self,
+        name: &str,
+        waiter: Option<TimerWaiter>,
+        due: Time,
+    ) -> Result<DeadlineKey, (ArmError, Option<TimerWaiter>)> {
         let mut state = lock(&self.state);
         if state.is_closed || self.core.is_closed() {
             return Err((ArmError::Stopped, waiter));
@@ -371,11 +376,11 @@ impl Shared {
 
     fn cancel(&self, name: &str, max: usize) -> usize {
         let (mut count, mut batch) = (0, Batch::new());
-        let youngest = lock(&self.state).created;
+        let created = lock(&self.state).created;
         loop {
-            let taken = lock(&self.state).take_oldest(name, youngest, BATCH.min(max - count), &mut batch);
+            let taken = lock(&self.state).take_oldest(name, created, BATCH.min(max - count), &mut batch);
             count += taken;
-            waiter::tell(&self.core, batch.drain(..));
+            waiter::notify_all(&self.core, batch.drain(..));
             if taken < BATCH {
                 self.postpone_wakeup();
                 return count;
@@ -383,7 +388,7 @@ impl Shared {
         }
     }
 
-    /// Ends all that are started, and takes no more.
+    /// Ends all started timers, and accepts no more.
     fn close(&self, outcome: Outcome) -> usize {
         let (mut count, mut batch) = (0, Batch::new());
         let mut cursor = 0;
@@ -394,7 +399,7 @@ impl Shared {
                 state.take_started(&mut cursor, outcome, &mut batch)
             };
             count += batch.len();
-            waiter::tell(&self.core, batch.drain(..));
+            waiter::notify_all(&self.core, batch.drain(..));
             if is_over {
                 self.postpone_wakeup();
                 return count;
@@ -402,34 +407,23 @@ impl Shared {
         }
     }
 
-    /// In an engine whose time may move by itself, after timers were cancelled: the bell waits for what is left.
+    /// Postpones the wake-up to the deadlines that are left, in virtual time, after timers were cancelled.
     fn postpone_wakeup(&self) {
-        let next = || {
-            let state = lock(&self.state);
-            if state.pending > 0 { state.deadlines.next_wakeup() } else { Time::NEVER }
-        };
-        if !self.core.is_virtual {
-            return;
-        }
-        loop {
-            let left = next();
-            self.bell.put_off(left);
-            // A timer that was started meanwhile has set the bell, which this may have put off again.
-            let now = next();
-            if now >= left {
-                return;
-            }
-            self.bell.set(now);
+        if self.core.is_virtual {
+            self.wakeup.postpone_to(|| {
+                let state = lock(&self.state);
+                if state.pending > 0 { state.deadlines.next_wakeup() } else { Time::NEVER }
+            });
         }
     }
 
-    /// Fires what is due, and sets the bell for what is not; unless another thread is at it, which then looks again.
-    fn ring(&self) {
-        if !lock(&self.state).begin_ringing() {
+    /// Handles a wake-up: fires due timers, and sets the wake-up for the others. If another thread is firing, that thread looks again.
+    fn on_wakeup(&self) {
+        if !lock(&self.state).begin_firing() {
             return;
         }
         loop {
-            if self.bell.rang() == Some(Outcome::Stopped) {
+            if self.wakeup.take_outcome() == Some(Outcome::Stopped) {
                 self.close(Outcome::Stopped);
             }
             let is_done = self.fire();
@@ -438,28 +432,28 @@ impl Shared {
                 (state.pending > 0).then(|| state.deadlines.next_wakeup())
             };
             match next {
-                // This may ring it at once: then we go round again.
-                Some(next) => self.bell.set(if is_done { next } else { self.core.clock.now() + PAUSE }),
-                None => self.bell.rest(),
+                // This may wake at once; then `end_firing` says to go round again.
+                Some(next) => self.wakeup.set(if is_done { next } else { self.core.clock.now() + PAUSE }),
+                None => self.wakeup.release_capacity(),
             }
-            if lock(&self.state).end_ringing() {
+            if lock(&self.state).end_firing() {
                 return;
             }
         }
     }
 
-    /// Fires what is due now. Not all, if that takes so long that other timers of the engine would be late; time that is moved by
-    /// hand can wait.
+    /// Fires the timers that are due now. Returns `false` if it stopped before the last, so that other timers of the engine are not
+    /// late. A clock that is moved by hand waits, so there all are fired.
     fn fire(&self) -> bool {
         let now = self.core.clock.now();
         let mut batch = Batch::new();
         for batches in 1.. {
             let more = lock(&self.state).take_due(now, &mut batch);
-            waiter::tell(&self.core, batch.drain(..));
+            waiter::notify_all(&self.core, batch.drain(..));
             if !more {
                 break;
             }
-            if batches == IN_A_ROW && !self.core.clock.is_manual() && !self.core.is_virtual {
+            if batches == BATCHES_IN_A_ROW && !self.core.clock.is_manual() && !self.core.is_virtual {
                 return false;
             }
         }

@@ -1,8 +1,8 @@
-//! All timers by their names, behind one lock. It reads no clock and calls nobody.
+//! All timers and their names, behind one lock. This module reads no clock and calls no user code.
 //!
 //! ```text
-//!     names: name -> line        agenda: timers, by their deadlines
-//!     lines: oldest <-> ... <-> youngest, a list through the timers of one name
+//!     names: name -> list        deadlines: timers, by their deadlines
+//!     lists: oldest <-> ... <-> newest, linked through the timers of one name
 //! ```
 
 use std::collections::HashMap;
@@ -11,159 +11,167 @@ use std::sync::Arc;
 use tourbillon_queue::Time;
 
 use crate::core::error::ArmError;
-use crate::multi::deadline_map::{self, DeadlineMap, Key, Popped};
-use crate::multi::waiter::Waiter;
+use crate::multi::deadline_map::{self, DeadlineKey, DeadlineMap, Popped};
+use crate::multi::waiter::TimerWaiter;
 use crate::outcome::Outcome;
 
-/// Whoever takes a timer out of it, under the lock, decides how that timer ended, and tells it so outside.
-pub(super) struct State {
-    pub(super) deadlines: DeadlineMap<Item>,
+/// All timers of a [`NamedTimers`](super::NamedTimers). The thread that removes a timer, under the lock, decides its outcome, and
+/// notifies its waiter after it has released the lock.
+pub(super) struct NamedState {
+    pub(super) deadlines: DeadlineMap<NamedItem>,
     pub(super) names: HashMap<Arc<str>, u32>,
-    /// By the numbers in `names`; some are free.
-    lines: Vec<Line>,
+    /// Indexed by the values of `names`; some are free.
+    lists: Vec<NameList>,
     free: Vec<u32>,
-    /// There are never more timers than this.
+    /// The most timers that there can be.
     most: usize,
     /// How many timers have been created.
     pub(super) created: u64,
-    /// How many are started and pending.
+    /// How many timers are started and pending.
     pub(super) pending: usize,
-    /// No more are taken.
+    /// Whether the timers were stopped, or all handles dropped: no more timers are accepted.
     pub(super) is_closed: bool,
-    ringing: Ringing,
+    firing: Firing,
 }
 
 /// One timer.
-pub(super) struct Item {
-    line: u32,
-    /// Who waits; `None` before it is started.
-    waiter: Option<Waiter>,
-    /// Timers of a name are cancelled by age.
+pub(super) struct NamedItem {
+    list: u32,
+    /// `None` before the timer is started.
+    waiter: Option<TimerWaiter>,
+    /// The order of creation, in which the timers of a name are cancelled.
     number: u64,
-    /// In its line.
-    before: Option<Key>,
-    after: Option<Key>,
+    /// The neighbours in the list of its name.
+    before: Option<DeadlineKey>,
+    after: Option<DeadlineKey>,
 }
 
-/// The timers of one name, from the oldest to the youngest: a list that is linked through them.
-struct Line {
-    /// `None`: it is free.
+/// The timers of one name, from the oldest to the newest, as a linked list.
+struct NameList {
+    /// `None` if this list is free.
     name: Option<Arc<str>>,
-    first: Option<Key>,
-    last: Option<Key>,
+    first: Option<DeadlineKey>,
+    last: Option<DeadlineKey>,
     len: usize,
 }
 
-/// Whether some thread fires what is due. Only one does at a time, so that they are told in order.
+/// Whether a thread is firing due timers. Only one does at a time, so that the waiters are notified in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ringing {
+enum Firing {
     No,
     Yes,
-    /// And the bell has rung meanwhile.
+    /// Another wake-up came meanwhile, so the thread has to look again.
     Again,
 }
 
-/// What came of starting a timer.
-pub(super) enum Start {
-    Done,
-    WasCancelled(Waiter),
-    Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] Waiter),
+/// The result of starting a timer.
+pub(super) enum StartResult {
+    Started,
+    WasCancelled(TimerWaiter),
+    Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] TimerWaiter),
 }
 
+/// A direction in a list.
 enum Side {
     Before,
     After,
 }
 
-pub(super) type Batch = Vec<(Waiter, Outcome)>;
+pub(super) type Batch = Vec<(TimerWaiter, Outcome)>;
 
-/// So many are taken out before the lock is let go (D26).
+/// How many timers are removed before the lock is released (D26).
 pub(super) const BATCH: usize = 256;
 
-/// So much of the wheel's upkeep is done, and so many places are looked at, before the lock is let go.
+/// How many steps of the wheel's upkeep are done, or indices looked at, before the lock is released.
 const STEPS: usize = 1024;
 
-/// The memory for so many names is kept when there is none.
+/// The memory for this many names is kept when there are no names.
 const KEPT: usize = 1024;
 
-impl State {
-    pub(super) fn new(most: usize) -> State {
-        State {
+impl NamedState {
+    pub(super) fn new(most: usize) -> NamedState {
+        NamedState {
             most: most.min(deadline_map::MOST),
             deadlines: DeadlineMap::new(),
             names: HashMap::new(),
-            lines: Vec::new(),
+            lists: Vec::new(),
             free: Vec::new(),
             created: 0,
             pending: 0,
             is_closed: false,
-            ringing: Ringing::No,
+            firing: Firing::No,
         }
     }
 
-    /// How many there are of this name.
+    /// Returns how many timers there are under this name.
     pub(super) fn count(&self, name: &str) -> usize {
-        self.names.get(name).map_or(0, |line| self.lines[*line as usize].len)
+        self.names.get(name).map_or(0, |list| self.lists[*list as usize].len)
     }
 
     pub(super) fn add(
         &mut self,
         name: &str,
-        waiter: Option<Waiter>,
+        waiter: Option<TimerWaiter>,
         due: Time,
-    ) -> Result<Key, (ArmError, Option<Waiter>)> {
+    ) -> Result<DeadlineKey, (ArmError, Option<TimerWaiter>)> {
         if self.deadlines.len() >= self.most || self.deadlines.is_full() {
             return Err((ArmError::Full { capacity: self.most }, waiter));
         }
         self.pending += usize::from(waiter.is_some());
-        let line = self.line(name);
-        let before = self.lines[line as usize].last;
-        let key = self.deadlines.insert(due, Item { line, waiter, number: self.created, before, after: None });
+        let list = self.list(name);
+        let before = self.lists[list as usize].last;
+        let key = self.deadlines.insert(due, NamedItem { list, waiter, number: self.created, before, after: None });
         self.created += 1;
-        self.link(before, line, Side::After, Some(key));
-        let line = &mut self.lines[line as usize];
-        (line.last, line.len) = (Some(key), line.len + 1);
+        self.link(before, list, Side::After, Some(key));
+        let list = &mut self.lists[list as usize];
+        (list.last, list.len) = (Some(key), list.len + 1);
         Ok(key)
     }
 
-    pub(super) fn start(&mut self, key: Key, due: Time, waiter: Waiter, engine_is_closed: bool) -> Start {
-        let Some(item) = self.deadlines.get_mut(key) else { return Start::WasCancelled(waiter) };
+    pub(super) fn start(
+        &mut self,
+        key: DeadlineKey,
+        due: Time,
+        waiter: TimerWaiter,
+        engine_is_closed: bool,
+    ) -> StartResult {
+        let Some(item) = self.deadlines.get_mut(key) else { return StartResult::WasCancelled(waiter) };
         if self.is_closed || engine_is_closed {
             self.remove(key);
-            return Start::Stopped(waiter);
+            return StartResult::Stopped(waiter);
         }
         item.waiter = Some(waiter);
         self.pending += 1;
         self.deadlines.set_deadline(key, due);
-        Start::Done
+        StartResult::Started
     }
 
-    pub(super) fn remove_unstarted(&mut self, key: Key) {
+    pub(super) fn remove_unstarted(&mut self, key: DeadlineKey) {
         if self.deadlines.get(key).is_some_and(|item| item.waiter.is_none()) {
             self.remove(key);
         }
     }
 
-    /// Takes a timer out of everything. `None` if it has ended.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Item> {
+    /// Removes a timer; `None` if it has ended.
+    pub(super) fn remove(&mut self, key: DeadlineKey) -> Option<NamedItem> {
         let item = self.deadlines.remove(key)?;
-        self.link(item.before, item.line, Side::After, item.after);
-        self.link(item.after, item.line, Side::Before, item.before);
-        self.lines[item.line as usize].len -= 1;
-        self.free_if_empty(item.line);
+        self.link(item.before, item.list, Side::After, item.after);
+        self.link(item.after, item.list, Side::Before, item.before);
+        self.lists[item.list as usize].len -= 1;
+        self.free_if_empty(item.list);
         self.pending -= usize::from(item.waiter.is_some());
         Some(item)
     }
 
-    /// Up to `most` of a name, the oldest first, of those that were created before the one with this number. Gives how many;
-    /// those that are started go into the batch.
-    pub(super) fn take_oldest(&mut self, name: &str, youngest: u64, most: usize, batch: &mut Batch) -> usize {
-        let Some(line) = self.names.get(name).copied() else { return 0 };
+    /// Cancels at most `most` timers of a name, the oldest first, of those with numbers below `end`. Returns how many; those that were
+    /// started are added to the batch.
+    pub(super) fn take_oldest(&mut self, name: &str, end: u64, most: usize, batch: &mut Batch) -> usize {
+        let Some(list) = self.names.get(name).copied() else { return 0 };
         let mut taken = 0;
-        // With its last timer the line goes, and with the last line all of them may.
+        // Removing its last timer frees the list, and freeing the last list may free all of them.
         while taken < most
-            && let Some(first) = self.lines.get(line as usize).and_then(|line| line.first)
-            && self.deadlines.get(first).is_some_and(|item| item.number < youngest)
+            && let Some(first) = self.lists.get(list as usize).and_then(|list| list.first)
+            && self.deadlines.get(first).is_some_and(|item| item.number < end)
         {
             self.end(first, Outcome::Cancelled, batch);
             taken += 1;
@@ -171,7 +179,7 @@ impl State {
         taken
     }
 
-    /// A batch of those that are started, by their places from `cursor` on; whether that was the last.
+    /// Ends started timers, by their indices from `cursor` on, and adds them to the batch. Returns whether the end was reached.
     pub(super) fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut Batch) -> bool {
         for _ in 0..STEPS {
             let Some(key) = self.deadlines.key_at(*cursor) else { return true };
@@ -183,7 +191,7 @@ impl State {
         false
     }
 
-    /// A batch of what is due, in order. Says whether there may be more.
+    /// Ends due timers, in order, and adds them to the batch. Returns whether there may be more.
     pub(super) fn take_due(&mut self, now: Time, batch: &mut Batch) -> bool {
         while batch.len() < BATCH {
             match self.deadlines.pop(now, STEPS) {
@@ -195,41 +203,41 @@ impl State {
         true
     }
 
-    /// Whether the caller is the one to fire what is due. If not, whoever does looks again.
-    pub(super) fn begin_ringing(&mut self) -> bool {
-        let before = self.ringing;
-        self.ringing = if before == Ringing::No { Ringing::Yes } else { Ringing::Again };
-        before == Ringing::No
+    /// Returns whether the calling thread is the one to fire due timers. If not, the thread that fires looks again.
+    pub(super) fn begin_firing(&mut self) -> bool {
+        let before = self.firing;
+        self.firing = if before == Firing::No { Firing::Yes } else { Firing::Again };
+        before == Firing::No
     }
 
-    /// Whether it was all.
-    pub(super) fn end_ringing(&mut self) -> bool {
-        let was_all = self.ringing == Ringing::Yes;
-        self.ringing = if was_all { Ringing::No } else { Ringing::Yes };
+    /// Returns whether the calling thread is done; if not, it has to look again.
+    pub(super) fn end_firing(&mut self) -> bool {
+        let was_all = self.firing == Firing::Yes;
+        self.firing = if was_all { Firing::No } else { Firing::Yes };
         was_all
     }
 
-    /// Takes a timer out. If it was started, who waits for it goes into the batch.
-    fn end(&mut self, key: Key, outcome: Outcome, batch: &mut Batch) {
+    /// Removes a timer. If it was started, its waiter is added to the batch.
+    fn end(&mut self, key: DeadlineKey, outcome: Outcome, batch: &mut Batch) {
         let waiter = self.remove(key).and_then(|item| item.waiter);
         batch.extend(waiter.map(|waiter| (waiter, outcome)));
     }
 
-    /// The line of a name, made if need be.
-    fn line(&mut self, name: &str) -> u32 {
-        if let Some(line) = self.names.get(name) {
-            return *line;
+    /// Returns the list of a name, created if necessary.
+    fn list(&mut self, name: &str) -> u32 {
+        if let Some(list) = self.names.get(name) {
+            return *list;
         }
         let name: Arc<str> = name.into();
-        let line = Line { name: Some(name.clone()), first: None, last: None, len: 0 };
+        let list = NameList { name: Some(name.clone()), first: None, last: None, len: 0 };
         let index = match self.free.pop() {
             Some(index) => {
-                self.lines[index as usize] = line;
+                self.lists[index as usize] = list;
                 index
             }
             None => {
-                self.lines.push(line);
-                self.lines.len() as u32 - 1
+                self.lists.push(list);
+                self.lists.len() as u32 - 1
             }
         };
         self.names.insert(name, index);
@@ -237,9 +245,9 @@ impl State {
     }
 
     fn free_if_empty(&mut self, index: u32) {
-        let line = &mut self.lines[index as usize];
-        if line.len == 0
-            && let Some(name) = line.name.take()
+        let list = &mut self.lists[index as usize];
+        if list.len == 0
+            && let Some(name) = list.name.take()
         {
             self.names.remove(&name);
             self.free.push(index);
@@ -247,23 +255,23 @@ impl State {
         }
     }
 
-    /// When there is no name left.
+    /// Frees the memory for names if there is no name left.
     fn give_memory_back(&mut self) {
         if self.names.is_empty() && self.names.capacity() > KEPT {
             self.names = HashMap::new();
-            (self.lines, self.free) = (Vec::new(), Vec::new());
+            (self.lists, self.free) = (Vec::new(), Vec::new());
         }
     }
 
-    /// Makes `neighbour` what comes after or before `of` in a line; at its end, the line's first or last.
-    fn link(&mut self, of: Option<Key>, line: u32, side: Side, neighbour: Option<Key>) {
+    /// Makes `neighbour` the one after or before `of` in a list. If `of` is `None`, makes it the list's first or last.
+    fn link(&mut self, of: Option<DeadlineKey>, list: u32, side: Side, neighbour: Option<DeadlineKey>) {
         let item = of.and_then(|of| self.deadlines.get_mut(of));
-        let line = &mut self.lines[line as usize];
+        let list = &mut self.lists[list as usize];
         match (item, side) {
             (Some(item), Side::After) => item.after = neighbour,
             (Some(item), Side::Before) => item.before = neighbour,
-            (None, Side::After) => line.first = neighbour,
-            (None, Side::Before) => line.last = neighbour,
+            (None, Side::After) => list.first = neighbour,
+            (None, Side::Before) => list.last = neighbour,
         }
     }
 }

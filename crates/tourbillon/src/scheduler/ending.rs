@@ -1,4 +1,4 @@
-//! Waiting for a scheduler's end.
+//! The end of a scheduler, and waiting for it.
 
 use std::fmt;
 use std::future::Future;
@@ -7,26 +7,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant as StdInstant};
 
-use super::book::Phase;
-use super::shared::Shared;
+use super::shared::SchedulerShared;
+use super::state::SchedulerPhase;
 
 /// How a scheduler is [shut down](super::Scheduler::shutdown).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
-    /// Runs that were due before are made to the end. No others are.
+    /// Runs that are due now are made to their end, and no others.
     Drain,
-    /// Runs that stand in line are not made. Async ones that have begun are dropped where they wait; a closure that runs
-    /// cannot be interrupted, and goes on to its end.
+    /// Queued runs are not made. Async runs that have begun are dropped where they wait; a closure that runs cannot be interrupted,
+    /// and goes on to its end.
     Abort,
 }
 
-/// The end of a scheduler that was shut down: a future, or something to [`wait`](Ending::wait) for. Need not be waited for.
+/// The end of a scheduler that was shut down. It can be awaited, [waited](Ending::wait) for on a thread, or dropped.
 ///
-/// A job that waits for its own end would wait for ever. Within a run of this scheduler nothing here waits: the future is ready
-/// at once, and [`is_over`](Ending::is_over) says that the end has not come.
+/// A job that waited for the end of its own scheduler would wait for ever. So nothing here waits inside a run of this scheduler: the
+/// future is ready at once, and [`is_over`](Ending::is_over) is `false`.
 ///
-/// Without [threads](super::Builder::threads) of its own a scheduler ends where its engine's callbacks are called. So do not block
-/// there; and where the engine is turned from outside, another thread has to turn it.
+/// A scheduler without [threads](super::Builder::threads) of its own ends in a callback of its engine. So do not block in a callback;
+/// and if the engine is turned from outside, another thread has to turn it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,41 +41,41 @@ pub enum Shutdown {
 /// ```
 ///
 /// # Cancel safety
-/// Dropping it gives up waiting, and nothing else. Polled after it was ready, it is ready again.
+/// Dropping it only stops waiting. Polled after it was ready, it is ready again.
 pub struct Ending<K> {
-    shared: Arc<Shared<K>>,
-    /// The number of its waker, if it was polled.
-    watcher: Option<u64>,
+    shared: Arc<SchedulerShared<K>>,
+    /// The number under which its waker is registered, if it was polled.
+    number: Option<u64>,
 }
 
 impl<K> Ending<K> {
-    pub(super) fn of(shared: Arc<Shared<K>>) -> Ending<K> {
-        Ending { shared, watcher: None }
+    pub(super) fn of(shared: Arc<SchedulerShared<K>>) -> Ending<K> {
+        Ending { shared, number: None }
     }
 
-    /// Whether everything has ended.
+    /// Returns whether all runs have ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.lock().phase == Phase::Over
+        self.shared.lock().phase == SchedulerPhase::Over
     }
 
-    /// Blocks the thread until everything has ended, for so long at most (on the real clock). Gives whether it has.
+    /// Blocks the thread until all runs have ended, for no longer than `at_most` of real time. Returns whether they have ended.
     #[must_use]
     pub fn wait_for(&self, at_most: Duration) -> bool {
         let end = StdInstant::now().checked_add(at_most);
-        let mut book = self.shared.lock();
-        while book.phase != Phase::Over && !self.shared.is_inside() {
+        let mut state = self.shared.lock();
+        while state.phase != SchedulerPhase::Over && !self.shared.is_inside_run() {
             let left = end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(StdInstant::now()));
             if left.is_zero() {
                 return false;
             }
-            let waited = self.shared.over.wait_timeout(book, left);
-            book = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            let waited = self.shared.over.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
-        book.phase == Phase::Over
+        state.phase == SchedulerPhase::Over
     }
 
-    /// The same, for as long as it takes.
+    /// Blocks the thread until all runs have ended.
     pub fn wait(&self) {
         let _is_over = self.wait_for(Duration::MAX);
     }
@@ -87,18 +87,18 @@ impl<K> Future for Ending<K> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let shared = Arc::clone(&self.shared);
-        let mut book = shared.lock();
-        if book.phase == Phase::Over || shared.is_inside() {
-            drop(book);
+        let mut state = shared.lock();
+        if state.phase == SchedulerPhase::Over || shared.is_inside_run() {
+            drop(state);
             return Poll::Ready(());
         }
-        let number = *self.watcher.get_or_insert_with(|| {
-            book.watched += 1;
-            book.watched
+        let number = *self.number.get_or_insert_with(|| {
+            state.endings += 1;
+            state.endings
         });
-        let before = book.watchers.insert(number, waker);
+        let before = state.ending_wakers.insert(number, waker);
         // Wakers are the user's: they are dropped outside the lock.
-        drop(book);
+        drop(state);
         drop(before);
         Poll::Pending
     }
@@ -106,9 +106,9 @@ impl<K> Future for Ending<K> {
 
 impl<K> Drop for Ending<K> {
     fn drop(&mut self) {
-        if let Some(watcher) = self.watcher {
-            let waker = self.shared.lock().watchers.remove(&watcher);
-            // Here, outside the lock: it is the user's.
+        if let Some(number) = self.number {
+            let waker = self.shared.lock().ending_wakers.remove(&number);
+            // Wakers are the user's: they are dropped outside the lock.
             drop(waker);
         }
     }

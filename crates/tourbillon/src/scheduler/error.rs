@@ -1,20 +1,20 @@
-//! What can be wrong with a schedule, and with a run.
+//! Errors of scheduling, and failures of runs.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a job was not scheduled. Gives back what was to be scheduled.
+/// The error of scheduling a job. It gives back the key and the job.
 #[non_exhaustive]
 pub struct ScheduleError<K, F> {
-    /// Why.
+    /// Why the job was not scheduled.
     pub kind: ScheduleErrorKind,
-    /// The key.
+    /// The key that was passed in.
     pub key: K,
-    /// The job.
+    /// The closure that was passed in.
     pub job: F,
 }
 
-/// Why a job was not scheduled, or scheduled anew.
+/// Why a job was not scheduled or rescheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ScheduleErrorKind {
@@ -22,28 +22,28 @@ pub enum ScheduleErrorKind {
     Duplicate,
     /// An interval must be longer than zero.
     ZeroInterval,
-    /// A job runs at least once.
+    /// A job must run at least once.
     ZeroTimes,
-    /// The scheduler holds as many jobs as it may.
+    /// The scheduler holds as many jobs as it can.
     Full {
-        /// So many.
+        /// The most jobs that it can hold.
         capacity: usize,
     },
-    /// The scheduler, or its engine, has been shut down.
+    /// The scheduler or its engine has been shut down.
     ShutDown,
-    /// There is no job under this key, so its plan cannot be changed.
+    /// There is no job under this key to reschedule.
     Unknown,
 }
 
-/// A run that failed, as it is reported to [`Builder::on_failure`](super::Builder::on_failure).
+/// A failed run, as reported to [`Builder::on_failure`](super::Builder::on_failure).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure<'a, K> {
-    /// Of the job.
+    /// The key of the job.
     pub key: &'a K,
     /// Which run of the job it was; the first is 1.
     pub run: u64,
-    /// What happened.
+    /// Why the run failed.
     pub cause: Cause<'a>,
 }
 
@@ -51,18 +51,18 @@ pub struct Failure<'a, K> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause<'a> {
-    /// It panicked, with this message.
+    /// The run panicked, with this message.
     Panic(&'a str),
-    /// It returned an error.
+    /// The run returned an error.
     Error(&'a (dyn Error + Send + Sync + 'static)),
 }
 
-/// What a job may return: nothing, or a result whose error is reported.
+/// The return type of a job: nothing, or a result whose error is reported.
 pub trait JobResult {
-    /// The error, if there is one.
+    /// Converts the returned value into a result.
     ///
     /// # Errors
-    /// The job's own.
+    /// The error of the job.
     fn into_result(self) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
@@ -85,11 +85,11 @@ impl fmt::Display for ScheduleErrorKind {
                 f.write_str("there is a job under this key already: remove it first, or reschedule it")
             }
             ScheduleErrorKind::ZeroInterval => f.write_str("a job's interval must be longer than zero"),
-            ScheduleErrorKind::ZeroTimes => f.write_str("a job that runs zero times is none: ask for one run or more"),
+            ScheduleErrorKind::ZeroTimes => f.write_str("a job cannot run zero times: ask for one run or more"),
             ScheduleErrorKind::Full { capacity } => {
-                write!(f, "the scheduler holds as many jobs as it may, {capacity}")
+                write!(f, "the scheduler is full: it holds {capacity} jobs, as many as it can")
             }
-            ScheduleErrorKind::ShutDown => f.write_str("the scheduler has been shut down: build another one"),
+            ScheduleErrorKind::ShutDown => f.write_str("the scheduler has been shut down: build a new one"),
             ScheduleErrorKind::Unknown => f.write_str("there is no job under this key"),
         }
     }
@@ -103,7 +103,7 @@ impl<K, F> fmt::Display for ScheduleError<K, F> {
     }
 }
 
-// Keys and closures need not be `Debug`, and one who unwraps wants to see why.
+// Without key and closure, which need not be `Debug`, so that `unwrap` can show the kind.
 impl<K, F> fmt::Debug for ScheduleError<K, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScheduleError").field("kind", &self.kind).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Deadlines that are handed down from caller to callee.
+//! Deadlines that a caller hands down to everything it calls.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,28 +10,28 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::error::Elapsed;
-use super::{Instant, Timeout, timeout_at};
-use crate::instant::far_future;
+use super::timeout::{Timeout, timeout_at};
+use crate::instant::{Instant, far_future};
 use crate::sync::aside::thread_local;
 
 /// The time by which some work must be done.
 ///
 /// Unlike a duration, a deadline can be passed through any number of calls without growing: a request that may take a
 /// second may take a second in all, not a second for each of its steps. Deadlines are compared with the usual operators;
-/// `min` is the stricter of two.
+/// `min` returns the stricter of two.
 ///
 /// # Scopes
 ///
-/// [`scope`](Deadline::scope) runs a future under a deadline and lets everything it calls know of it:
-/// [`Deadline::current`] is the deadline of the scope that is being polled. Scopes nest, and an inner one never outlives
-/// the outer one, whatever it asks for.
+/// [`scope`](Deadline::scope) runs a future under a deadline, which everything that the future calls can read:
+/// [`Deadline::current`] is the deadline of the scope that is being polled. Scopes nest, and an inner scope never outlives
+/// the outer one, whatever its own deadline.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tourbillon::time::Deadline;
 ///
 /// async fn query() -> &'static str {
-///     // However long a query may take by itself, it takes no longer than its caller has.
+///     // A query may take 30 s, but no longer than its caller has.
 ///     let limit = Deadline::after(Duration::from_secs(30));
 ///     let limit = Deadline::current().map_or(limit, |callers| callers.min(limit));
 ///     assert!(limit.remaining() <= Duration::from_secs(1));
@@ -46,57 +46,56 @@ use crate::sync::aside::thread_local;
 /// ```
 ///
 /// A scope is part of the future, not of the thread or the task: it works under any executor, and a future that moves
-/// between threads takes its scope along. A task that is *spawned* from within a scope is not part of it; hand it
-/// `Deadline::current()`. Timeouts made inside a scope are what they were made to be.
+/// between threads takes its scope along. A task that is *spawned* from within a scope is not part of it; pass
+/// `Deadline::current()` to it. A scope does not change the timeouts that are created in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-// Never is the far future, and nothing is later: so the order of the instants is the order of the deadlines.
+// Never is the far future, and no deadline is later, so the order of the instants is the order of the deadlines.
 pub struct Deadline(Instant);
 
 thread_local! {
-    /// That of the innermost scope that is being polled on this thread.
+    /// The deadline of the innermost scope that is being polled on this thread.
     static CURRENT: Cell<Option<Deadline>> = const { Cell::new(None) };
 }
 
 impl Deadline {
-    /// `duration` from now. What is too long to be represented is [never](Deadline::never).
+    /// Creates a deadline `duration` from now. A duration that is too long to be represented is [never](Deadline::never).
     #[must_use]
     pub fn after(duration: Duration) -> Deadline {
         Deadline::at(Instant::now() + duration)
     }
 
-    /// At an instant.
+    /// Creates a deadline at an instant.
     #[must_use]
     pub fn at(instant: Instant) -> Deadline {
         Deadline(instant.min(far_future()))
     }
 
-    /// No deadline: later than every other.
+    /// Creates a deadline that never comes, later than every other.
     #[must_use]
     pub fn never() -> Deadline {
         Deadline(far_future())
     }
 
-    /// The deadline of the scope that is being polled; `None` outside any.
-    ///
-    /// It is the earliest of all scopes around the caller.
+    /// Returns the deadline of the scope that is being polled, which is the earliest of all scopes around the caller; `None` outside
+    /// any scope.
     #[must_use]
     pub fn current() -> Option<Deadline> {
         CURRENT.with(Cell::get)
     }
 
-    /// The instant; `None` if it is [never](Deadline::never).
+    /// Returns the instant; `None` if the deadline is [never](Deadline::never).
     #[must_use]
     pub fn instant(self) -> Option<Instant> {
         (self != Deadline::never()).then_some(self.0)
     }
 
-    /// How much time is left: zero when it has passed, [`Duration::MAX`] if it is [never](Deadline::never).
+    /// Returns how much time is left: zero when the deadline has passed, [`Duration::MAX`] if it is [never](Deadline::never).
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.instant().map_or(Duration::MAX, |instant| instant - Instant::now())
     }
 
-    /// Whether there is no time left.
+    /// Returns whether there is no time left.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,29 +111,29 @@ impl Deadline {
 
     /// Waits for a future, but no longer than until this deadline: see [`timeout_at`].
     ///
-    /// It does not make a scope, and it does not look at the one it is in.
+    /// It neither creates a scope, nor considers the scope around it.
     ///
     /// # Cancel safety
     ///
-    /// It is as cancel safe as the future is.
+    /// As cancel safe as the future.
     pub fn timeout<F: IntoFuture>(self, future: F) -> Timeout<F::IntoFuture> {
         timeout_at(self.0, future)
     }
 
     /// Runs a future under this deadline, or under the one of the surrounding scope if that is earlier.
     ///
-    /// While the future is polled, [`Deadline::current`] is the earliest of this deadline, the one that surrounds this
-    /// call, and the one that surrounds the poll. At the earlier of the first two the answer is
-    /// [`Err(Elapsed)`](Elapsed); at the third it is the outer scope that ends. As with [`timeout`](super::timeout()), the
+    /// While the future is polled, [`Deadline::current`] is the earliest of this deadline, the one of the scope around this
+    /// call, and the one of the scope around the poll. At the earlier of the first two the result is
+    /// [`Err(Elapsed)`](Elapsed); at the third the outer scope ends. As with [`timeout`](super::timeout()), the
     /// future is polled first.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the scope drops the future. It is as cancel safe as the future is.
+    /// Dropping the scope drops the future. As cancel safe as the future.
     ///
     /// # Panics
     ///
-    /// Only if the future does; the surrounding scope is then in force again.
+    /// Only if the future panics; the scope around it is then in force again.
     pub fn scope<F: IntoFuture>(self, future: F) -> Scope<F::IntoFuture> {
         let deadline = self.within(Deadline::current());
         Scope { deadline, timeout: deadline.timeout(future) }
@@ -159,7 +158,7 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the future inside. It is as cancel safe as that is.
+    /// Dropping it drops the future inside. As cancel safe as that future.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Scope<F> {
         deadline: Deadline,
@@ -169,7 +168,7 @@ pin_project! {
 }
 
 impl<F> Scope<F> {
-    /// When it ends: the deadline that was asked for, or that of the scope in which it was made if that is earlier.
+    /// Returns when the scope ends: its own deadline, or that of the scope in which it was created if that is earlier.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         self.deadline
@@ -181,7 +180,7 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let _restore = Restore(CURRENT.with(Cell::get));
+        let _restore = RestoreScope(CURRENT.with(Cell::get));
         CURRENT.with(|current| current.set(Some(this.deadline.within(current.get()))));
         this.timeout.poll(cx)
     }
@@ -193,10 +192,10 @@ impl<F: fmt::Debug> fmt::Debug for Scope<F> {
     }
 }
 
-/// Puts the surrounding scope back in force, also when a poll panics.
-struct Restore(Option<Deadline>);
+/// Restores the surrounding scope, also when a poll panics.
+struct RestoreScope(Option<Deadline>);
 
-impl Drop for Restore {
+impl Drop for RestoreScope {
     fn drop(&mut self) {
         CURRENT.with(|current| current.set(self.0));
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with time.
+//! The errors of `time`.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::core::error::ArmError;
 
 /// Why a timer cannot be used, with the names of `tokio::time::error::Error`.
 ///
-/// As with Tokio, no function of [`time`](crate::time) returns it. It is there for code that names it in a type of its own: an
+/// As with Tokio, no function of [`time`](crate::time) returns it. It is there for code that names it in its own types: an
 /// [`ArmError`], which the `try_` forms return, converts into it, so that `?` works.
 ///
 /// ```
@@ -39,7 +39,7 @@ enum ErrorKind {
 
 /// A [`timeout`](crate::time::timeout) or a [`Deadline`](crate::time::Deadline) was reached before the future was ready.
 ///
-/// It converts into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut), so that `?` works where I/O is done.
+/// It converts into an [`io::Error`] of kind [`TimedOut`](io::ErrorKind::TimedOut), so that `?` works in functions that do I/O.
 ///
 /// ```
 /// use std::io;
@@ -56,14 +56,14 @@ enum ErrorKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed(Reason);
 
-/// Why nothing more is waited for.
+/// Why a timeout ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
     DeadlineReached,
     EngineStopped,
 }
 
-/// An interval of period zero was asked for.
+/// The error of an interval with a period of zero.
 ///
 /// See [`try_interval`](crate::time::try_interval).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ impl Error {
         Error(ErrorKind::Shutdown)
     }
 
-    /// RemoteFreeList whether the engine was shut down. No timer of that engine can be armed again.
+    /// Returns whether the engine was shut down. No timer of that engine can be armed again.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.0 == ErrorKind::Shutdown
@@ -89,20 +89,20 @@ impl Error {
         Error(ErrorKind::AtCapacity)
     }
 
-    /// RemoteFreeList whether the engine holds as many timers as it may. A later attempt may succeed.
+    /// Returns whether the engine holds as many timers as it may. A later attempt may succeed.
     #[must_use]
     pub fn is_at_capacity(&self) -> bool {
         self.0 == ErrorKind::AtCapacity
     }
 
-    /// Creates an error that says that a duration is longer than a timer can wait. Only other code has such timers: here every
-    /// duration is valid.
+    /// Creates an error that says that a duration is longer than a timer can wait. This crate never does: here every duration is
+    /// valid.
     #[must_use]
     pub fn invalid() -> Error {
         Error(ErrorKind::Invalid)
     }
 
-    /// RemoteFreeList whether a duration is longer than a timer can wait.
+    /// Returns whether a duration is longer than a timer can wait.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0 == ErrorKind::Invalid
@@ -139,7 +139,7 @@ impl Elapsed {
         Elapsed(Reason::EngineStopped)
     }
 
-    /// Whether the deadline was not reached at all: the engine that should have watched it was shut down.
+    /// Returns whether the wait ended before the deadline, because the engine was shut down.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0 == Reason::EngineStopped
@@ -165,7 +165,7 @@ impl From<Elapsed> for io::Error {
 
 impl fmt::Display for ZeroPeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Users' tests look for these very words in the panic of `interval`.
+        // Users' tests look for these words in the panic of `interval`.
         f.write_str("`period` must be non-zero.")
     }
 }

@@ -1,9 +1,10 @@
-//! Timeouts as methods.
+//! Timeouts as methods of futures.
 
 use std::future::Future;
 use std::time::Duration;
 
-use super::{Instant, Timeout};
+use super::timeout::Timeout;
+use crate::instant::Instant;
 
 /// Timeouts as methods of every future.
 ///
@@ -20,7 +21,7 @@ pub trait FutureExt: Future {
     /// Waits for this future, but no longer than `duration` from now: see [`timeout`](super::timeout()).
     ///
     /// # Cancel safety
-    /// It is as cancel safe as the future is.
+    /// As cancel safe as the future.
     fn timeout(self, duration: Duration) -> Timeout<Self>
     where
         Self: Sized,
@@ -31,7 +32,7 @@ pub trait FutureExt: Future {
     /// Waits for this future, but no longer than until `deadline`: see [`timeout_at`](super::timeout_at).
     ///
     /// # Cancel safety
-    /// It is as cancel safe as the future is.
+    /// As cancel safe as the future.
     fn timeout_at(self, deadline: Instant) -> Timeout<Self>
     where
         Self: Sized,

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use super::Instant;
 use super::error::ZeroPeriod;
-use crate::Outcome;
 use crate::entry::Entry;
+use crate::instant::Instant;
+use crate::outcome::Outcome;
 
-/// Ticks every `period`, at once for the first time.
+/// Creates an interval that ticks every `period`, for the first time at once.
 ///
-/// The first tick is ready immediately; [`interval_at`] lets it wait. What happens when ticks come too late is the
-/// interval's [`MissedTickBehavior`].
+/// [`interval_at`] sets another time for the first tick. The interval's [`MissedTickBehavior`] says what happens when ticks come too
+/// late.
 ///
 /// # Panics
 ///
@@ -37,7 +37,7 @@ pub fn interval(period: Duration) -> Interval {
     expect_period(try_interval(period))
 }
 
-/// Ticks every `period`, at `start` for the first time.
+/// Creates an interval that ticks every `period`, for the first time at `start`.
 ///
 /// # Panics
 ///
@@ -58,7 +58,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     expect_period(try_interval_at(start, period))
 }
 
-/// The same as [`interval`], without the panic.
+/// Creates an interval as [`interval`] does, with an error instead of the panic.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn try_interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     Interval::new(Entry::after(Duration::ZERO), period)
 }
 
-/// The same as [`interval_at`], without the panic.
+/// Creates an interval as [`interval_at`] does, with an error instead of the panic.
 ///
 /// # Errors
 ///
@@ -93,10 +93,10 @@ pub fn try_interval_at(start: Instant, period: Duration) -> Result<Interval, Zer
     Interval::new(Entry::until(start), period)
 }
 
-/// Later than this, a tick counts as missed.
+/// A tick that is later than this counts as missed.
 pub(crate) const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// Ticks every period: made by [`interval`], [`interval_at`] and their `try_` forms.
+/// A source of ticks at a fixed period, created by [`interval`], [`interval_at`] and their `try_` forms.
 ///
 /// With the feature `futures` it is also a `Stream` of instants, which ends only if its engine is shut down.
 ///
@@ -113,14 +113,14 @@ pub(crate) const TOLERANCE: Duration = Duration::from_millis(5);
 ///
 /// # Cancel safety
 ///
-/// No tick is lost when a [`tick`](Interval::tick) is dropped before it is ready.
+/// No tick is lost if a [`tick`](Interval::tick) is dropped before it is ready.
 ///
 /// # After a shutdown
 ///
-/// When its engine has been shut down nothing can be waited for, and waiting for ever would be a hang. So the pending
-/// tick is ready at once, whatever its time, and so is every later one; each gives the instant for which it was
-/// scheduled, one period after the other. [`is_stopped`](Interval::is_stopped) then tells, and a loop that may outlive
-/// its engine asks it:
+/// After a shutdown of its engine nothing can be waited for, and waiting for ever would be a hang. So the pending
+/// tick is ready at once, whatever its time, and so is every later one; each returns the instant for which it was
+/// scheduled, one period after the other. [`is_stopped`](Interval::is_stopped) is then `true`, and a loop that may outlive
+/// its engine checks it:
 ///
 /// ```
 /// use std::time::Duration;
@@ -144,8 +144,8 @@ pub(crate) const TOLERANCE: Duration = Duration::from_millis(5);
 /// # });
 /// ```
 ///
-/// From the second such tick on, the task yields to its executor before each, so that a loop that does not ask is busy
-/// but does not keep other tasks from running.
+/// From the second such tick on, the task yields to its executor before each, so that a loop that does not check is busy
+/// but lets other tasks run.
 pub struct Interval {
     delay: Entry,
     period: Duration,
@@ -153,7 +153,7 @@ pub struct Interval {
     engine: EngineSeen,
 }
 
-/// What the interval knows of its engine.
+/// Whether the interval has seen the shutdown of its engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EngineSeen {
     Running,
@@ -165,11 +165,11 @@ enum EngineSeen {
 
 /// What an [`Interval`] does when a tick comes more than five milliseconds late.
 ///
-/// In the drawings an interval ticks at 0 and at 1 of its periods. Then its task is busy and asks for the next tick only at
-/// 3.2. A mark is where a tick is taken, the number below it what the tick returns.
+/// In the drawings an interval ticks at 0 and at 1 of its periods. Then its task is busy and awaits the next tick only at
+/// 3.2. A mark shows when a tick is taken, and the number below it the time that the tick returns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MissedTickBehavior {
-    /// Makes up for what was missed: ticks at once until the schedule is caught up with. The default.
+    /// Makes up for missed ticks: ticks at once until it has caught up with the schedule. The default.
     ///
     /// ```text
     ///     time     0         1         2         3         4         5
@@ -188,7 +188,7 @@ pub enum MissedTickBehavior {
     /// ```
     Delay,
 
-    /// Drops what was missed and returns to the schedule: the next tick is at the next multiple of the period.
+    /// Drops missed ticks and returns to the schedule: the next tick is at the next multiple of the period.
     ///
     /// ```text
     ///     time     0         1         2         3         4         5
@@ -207,11 +207,11 @@ impl Interval {
         Ok(Interval { delay, period, missed_tick_behavior, engine: EngineSeen::Running })
     }
 
-    /// Waits for the next tick and returns the instant for which it was scheduled, which may be long past.
+    /// Waits for the next tick and returns the instant for which it was scheduled, which may be in the past.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when the future is dropped before it is ready, no tick is lost.
+    /// Cancel safe: no tick is lost if the future is dropped before it is ready.
     ///
     /// # Panics
     ///
@@ -223,15 +223,15 @@ impl Interval {
     /// Polls for the next tick.
     ///
     /// - `Pending`: the tick is not due. The task of `cx`, and of no earlier poll, is woken when it is.
-    /// - `Ready`: the tick, as the instant for which it was scheduled. No task will be woken for the next one before this
-    ///   method has been called again.
+    /// - `Ready`: the instant for which the tick was scheduled. No task is woken for the next tick before this method is called
+    ///   again.
     ///
     /// # Panics
     ///
     /// Never.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         let outcome = ready!(self.delay.poll_cooperatively(cx));
-        // On the engine's own clock: from one clock to the other and back is a little later each time.
+        // On the engine's own clock, because each conversion to an `Instant` and back rounds up a little.
         let scheduled = self.delay.deadline_on_clock();
         let next = if outcome == Outcome::Stopped {
             ready!(self.poll_stopped(cx));
@@ -240,7 +240,7 @@ impl Interval {
             self.next_after(scheduled, self.delay.core().clock.now())
         };
         let tick = self.delay.deadline();
-        // The entry has completed, so this arms nothing: the next poll will.
+        // The entry has ended, so this does not arm it: the next poll does.
         self.delay.reset_on_clock(next);
         Poll::Ready(tick)
     }
@@ -270,7 +270,7 @@ impl Interval {
 
     /// Restarts the schedule: the next tick is `after` from now, whatever the period.
     ///
-    /// With an `after` that is too long to be represented, the next tick never comes.
+    /// If `after` is too long to be represented, the next tick never comes.
     pub fn reset_after(&mut self, after: Duration) {
         self.reset_at(self.delay.now() + after);
     }
@@ -280,13 +280,13 @@ impl Interval {
         self.delay.reset(deadline);
     }
 
-    /// What it does when ticks come late.
+    /// Returns the behavior for ticks that come late.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed_tick_behavior
     }
 
-    /// Says what to do when ticks come late.
+    /// Sets the behavior for ticks that come late.
     ///
     /// ```
     /// use std::time::Duration;
@@ -299,20 +299,20 @@ impl Interval {
         self.missed_tick_behavior = behavior;
     }
 
-    /// The period.
+    /// Returns the period.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Whether the last tick did not wait for its time because the engine was shut down: see
+    /// Returns whether the last tick did not wait for its time because the engine was shut down: see
     /// [above](Interval#after-a-shutdown).
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.engine != EngineSeen::Running
     }
 
-    /// The tick after the one that was scheduled for `scheduled` and is taken `now`.
+    /// Returns the time of the tick after the one that was scheduled for `scheduled` and is taken at `now`.
     fn next_after(&self, scheduled: Time, now: Time) -> Time {
         let period = Span::from(self.period);
         if now <= scheduled + Span::from(TOLERANCE) {
@@ -325,7 +325,7 @@ impl Interval {
         }
     }
 
-    /// Ready at once for the first time, and from then on every other time.
+    /// Is ready the first time, and from then on every second time.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.engine == EngineSeen::Stopped {
             self.engine = EngineSeen::StoppedYielded;
@@ -337,7 +337,7 @@ impl Interval {
     }
 }
 
-/// What is missing from `span` to the next whole number of periods.
+/// Returns how much `span` is short of the next multiple of `period`.
 fn remaining(span: Span, period: Span) -> Span {
     Span::from_nanos(period.as_nanos() - span.as_nanos() % period.as_nanos())
 }
@@ -350,8 +350,8 @@ fn expect_period(interval: Result<Interval, ZeroPeriod>) -> Interval {
     }
 }
 
-/// Ticks, each the instant for which it was scheduled. What can no longer be waited for, after a shutdown, ends the stream:
-/// whoever has put other streams around it could not ask [`is_stopped`](Interval::is_stopped).
+/// Yields the instant for which each tick was scheduled. After a shutdown of the engine the stream ends, because a program that has
+/// wrapped it in other streams cannot check [`is_stopped`](Interval::is_stopped).
 #[cfg(feature = "futures")]
 impl futures_core::Stream for Interval {
     type Item = Instant;

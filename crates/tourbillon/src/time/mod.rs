@@ -1,14 +1,14 @@
 //! Sleeps, timeouts and intervals, under any executor.
 //!
 //! The names and meanings are those of `tokio::time`: to migrate, change the `use` line. Nothing here needs a runtime, a
-//! context, or a task; what is beyond Tokio's API is marked with a plus.
+//! context, or a task. Items that Tokio does not have are marked with a plus.
 //!
 //! | to | use |
 //! |---|---|
 //! | wait | [`sleep`], [`sleep_until`], [`Sleep`]; + [`try_sleep`], [`Sleep::slack`], [`disarm`](Sleep::disarm), [`arm`](Sleep::arm) |
 //! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`disarm`](Timeout::disarm) |
 //! | give up in time, through many calls | + [`Deadline`] |
-//! | do something every so often | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
+//! | do something at an interval | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | read the clock | [`Instant`] |
 //! | test in virtual time | `pause`, `resume`, `advance`; + `blocking_advance`, `run`, `auto_advance` (feature `test-util`) |
@@ -28,16 +28,15 @@
 //!
 //! # Differences from `tokio::time`
 //!
-//! - Nothing needs a runtime: outside one, where Tokio's panic, these work.
+//! - Nothing needs a runtime: outside one, Tokio's timers panic and these work.
 //! - Deadlines are exact to the nanosecond, not to the millisecond. A sleep of zero, or until a time that has passed, is ready
 //!   at the first poll: to let other tasks run, yield.
-//! - Tokio's cooperative budget is neither used up nor looked at.
-//! - Virtual time works outside a current-thread runtime as well. OwnerGuard one it is Tokio's: `pause`, `advance` and `resume` of both
-//!   crates are the same clock's.
-//! - The operators of [`Instant`] saturate where Tokio's panic.
-//! - After an engine was shut down, a timer completes and says so; Tokio's panics.
-//! - Items of a [`DelayQueue`] with equal deadlines come in the order of their insertion, and a key that is no longer
-//!   valid never comes to mean another item.
+//! - Outside Tokio's runtimes, a task yields after 128 results that were ready at once; inside, Tokio's own budget counts.
+//! - Virtual time works outside a current-thread runtime as well. Inside one, `pause`, `advance` and `resume` of both crates control
+//!   the same clock, which is Tokio's.
+//! - The operators of [`Instant`] saturate where those of Tokio's panic.
+//! - After a shutdown of its engine a timer completes, and its outcome says so; Tokio's panics.
+//! - A [`DelayQueue`] returns items with equal deadlines in the order of their insertion, and never reuses the key of an item.
 
 mod deadline;
 pub mod error;
@@ -55,6 +54,6 @@ pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
 pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
-/// The standard library's, for those who import everything from here.
+/// The type of the standard library, so that everything can be imported from here.
 pub use std::time::Duration;
 pub use timeout::{Timeout, timeout, timeout_at, try_timeout};

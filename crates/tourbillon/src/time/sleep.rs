@@ -1,4 +1,4 @@
-//! A future that is ready when its time has come.
+//! A future that is ready at its deadline.
 
 use std::fmt;
 use std::future::Future;
@@ -28,21 +28,22 @@ use crate::slack::Slack;
 /// # });
 /// ```
 ///
-/// Nothing shared is touched before the first poll. Any duration will do: zero is ready at once, one that is too long to be
-/// represented waits for ever. A task that awaits many sleeps that are ready at once yields now and then: under Tokio by Tokio's
-/// [budget](https://docs.rs/tokio/latest/tokio/task/coop/index.html), elsewhere after each 128. (A thread that has never yielded does so later, within milliseconds.)
+/// Creating it touches nothing shared; the first poll arms it. Every duration is valid: zero is ready at once, and a duration that is
+/// too long to be represented waits for ever. A task that awaits many sleeps that are ready at once yields now and then: under Tokio
+/// by Tokio's [budget](https://docs.rs/tokio/latest/tokio/task/coop/index.html), elsewhere after each 128. (A thread that has never
+/// yielded does so later, within milliseconds.)
 ///
 /// # Cancel safety
 /// Dropping it cancels it, at once, from any thread.
 ///
 /// # Panics
-/// Never, also outside a runtime and after a shutdown.
+/// Never, not even outside a runtime or after a shutdown.
 #[inline]
 pub fn sleep(duration: Duration) -> Sleep {
     Sleep::from_entry(Entry::after(duration))
 }
 
-/// Waits until `deadline`, which may have passed: then it is ready at once. See [`sleep`].
+/// Waits until `deadline`. A deadline in the past is ready at once. See [`sleep`].
 ///
 /// ```
 /// # futures_lite::future::block_on(async {
@@ -62,11 +63,11 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep::from_entry(Entry::until(deadline))
 }
 
-/// The same as [`sleep`], but armed at once, so that the caller learns if that cannot be.
+/// Creates a [`sleep`] and arms it at once, so that the caller learns if that is not possible.
 ///
 /// # Errors
 /// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
-/// down. (A plain `sleep` waits for room, and is ready at once when there is no engine any more.)
+/// down. (A plain `sleep` waits for capacity, and is ready at once after a shutdown.)
 ///
 /// # Cancel safety
 /// As for [`sleep`].
@@ -90,14 +91,14 @@ pub fn try_sleep(duration: Duration) -> Result<Sleep, ArmError> {
 pin_project! {
     /// The future of [`sleep`] and [`sleep_until`].
     ///
-    /// It works in any executor and in none. It takes 16 bytes, and the engine another 48 while it is armed.
+    /// It works with any executor and without one. It takes 16 bytes, and another 48 in the engine while it is armed.
     ///
-    /// If its engine is shut down it is ready at once, whatever the time: [`outcome`](Sleep::outcome) tells the difference.
-    /// Polled after it was ready it is ready again, until it is [reset](Sleep::reset).
+    /// If its engine is shut down, it is ready at once, whatever the time; [`outcome`](Sleep::outcome) then is
+    /// [`Stopped`](Outcome::Stopped). Polled after it was ready, it is ready again, until it is [reset](Sleep::reset).
     ///
     /// # Cancel safety
     /// Dropping it cancels it, at once, from any thread. Awaited by reference (`sleep.as_mut().await`, in a `select!` for
-    /// instance), it goes on where it was.
+    /// instance), it keeps its deadline.
     ///
     /// # Moving its deadline
     /// ```
@@ -108,7 +109,7 @@ pin_project! {
     /// # futures_lite::future::block_on(async {
     /// let mut idle = pin!(sleep(Duration::from_secs(30)));
     /// idle.as_mut().reset(Instant::now() + Duration::from_secs(60)); // something came in
-    /// idle.as_mut().disarm(); // for as long as we are busy ourselves
+    /// idle.as_mut().disarm(); // while we are busy ourselves
     /// idle.as_mut().reset(Instant::now() + Duration::from_millis(1));
     /// idle.as_mut().await;
     /// assert!(idle.is_elapsed());
@@ -117,7 +118,7 @@ pin_project! {
     #[must_use = "futures do nothing unless they are awaited or polled"]
     pub struct Sleep {
         entry: Entry,
-        // As its users rely on: it has to be pinned. (The entry does not.)
+        // `Sleep` is not `Unpin`, as with Tokio, although its entry need not be pinned.
         #[pin]
         pinned: PhantomPinned,
     }
@@ -129,7 +130,7 @@ impl Sleep {
         Sleep { entry, pinned: PhantomPinned }
     }
 
-    /// For runtimes: [`sleep`], polled for the first time, at a lower price than both.
+    /// Creates a [`sleep`] and polls it for the first time, which together is cheaper. For runtimes.
     #[doc(hidden)]
     #[inline(always)]
     pub fn polled(duration: Duration, context: &mut Context<'_>) -> (Sleep, Poll<()>) {
@@ -137,44 +138,43 @@ impl Sleep {
         (Sleep::from_entry(entry), poll.map(|_| ()))
     }
 
-    /// When it is due.
+    /// Returns the deadline.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.entry.deadline()
     }
 
-    /// Whether it has ended: the deadline has come and the driver has seen it, or the engine was shut down.
+    /// Returns whether the sleep has ended: the driver has fired it, or the engine was shut down.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         self.entry.outcome().is_some()
     }
 
-    /// How it has ended; `None` if it has not. [`Outcome::Cancelled`] is never seen here: who cancels a sleep drops it.
+    /// Returns how the sleep ended; `None` if it has not. It is never [`Outcome::Cancelled`], since a sleep is cancelled by dropping it.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
         self.entry.outcome()
     }
 
-    /// Sets another deadline: before or after the old one, in the past, while it waits, when it has ended.
+    /// Sets another deadline, earlier or later than the old one, also after the sleep has ended.
     ///
-    /// Whoever waits for it is woken at the new deadline; there is no need to poll again. If it had ended, it waits again
-    /// from the next poll on. Pushing a deadline later takes no lock. A deadline in the past ends it at once, and whoever waits for
-    /// it is woken within this call.
+    /// The task that waits is woken at the new deadline, without another poll. A sleep that had ended waits again from the next poll
+    /// on. Moving a deadline later takes no lock. A deadline in the past ends the sleep at once, and the task is woken within this call.
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         self.entry().reset(deadline);
     }
 
-    /// Waits for ever, until [`arm`](Sleep::arm) or [`reset`](Sleep::reset) is called. The deadline is kept.
+    /// Disarms the sleep: it waits until [`arm`](Sleep::arm) or [`reset`](Sleep::reset) is called. The deadline is kept.
     pub fn disarm(self: Pin<&mut Self>) {
         self.entry().hold();
     }
 
-    /// Ends being [disarmed](Sleep::disarm): it is due at its deadline again, at once if that is past.
+    /// Arms a [disarmed](Sleep::disarm) sleep: it is due at its deadline again, at once if that is in the past.
     pub fn arm(self: Pin<&mut Self>) {
         self.entry().let_go();
     }
 
-    /// Sets how late it may be, instead of what its engine says.
+    /// Sets how late the sleep may end, instead of the slack of its engine.
     ///
     /// ```
     /// # futures_lite::future::block_on(async {
@@ -189,7 +189,7 @@ impl Sleep {
         self
     }
 
-    /// Whether the engine holds it, for who keeps books on it.
+    /// Returns whether the engine holds the sleep.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_armed(&self) -> bool {
         self.entry.is_armed()

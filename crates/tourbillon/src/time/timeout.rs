@@ -1,4 +1,4 @@
-//! A future that is given up at a deadline.
+//! A future with a deadline.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
-use super::Instant;
 use super::error::Elapsed;
-use crate::Outcome;
 use crate::coop;
 use crate::core::error::ArmError;
 use crate::entry::Entry;
+use crate::instant::Instant;
+use crate::outcome::Outcome;
 
 /// Waits for a future, but no longer than `duration` from now.
 ///
-/// Gives `Ok` with the future's output, or [`Err(Elapsed)`](Elapsed). The future is polled before the time is looked at,
-/// so one that is ready wins over a deadline that has passed. A `duration` that is too long to be represented, such as
+/// Returns `Ok` with the future's output, or [`Err(Elapsed)`](Elapsed). The future is polled before the deadline is checked,
+/// so a ready future wins over a deadline that has passed. A `duration` that is too long to be represented, such as
 /// [`Duration::MAX`], never ends.
 ///
-/// It works under any executor. If the engine is shut down while the future is pending, the answer is an `Elapsed` that
-/// [says so](Elapsed::is_stopped): a timeout never becomes a wait without end.
+/// It works under any executor. If the engine is shut down while the future is pending, the result is an `Elapsed` that
+/// [says so](Elapsed::is_stopped), so that a timeout never becomes a wait without end.
 ///
 /// # Cancel safety
 ///
-/// Dropping the timeout cancels its timer and drops the future. It is as cancel safe as the future is.
+/// Dropping the timeout cancels its timer and drops the future. As cancel safe as the future.
 ///
 /// # Panics
 ///
@@ -49,11 +49,11 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 
 /// Waits for a future, but no longer than until `deadline`.
 ///
-/// The same as [`timeout`], for a point in time. With a deadline that has passed, the future is still polled once.
+/// Like [`timeout`], for a point in time. With a deadline in the past the future is still polled once.
 ///
 /// # Cancel safety
 ///
-/// Dropping the timeout cancels its timer and drops the future. It is as cancel safe as the future is.
+/// Dropping the timeout cancels its timer and drops the future. As cancel safe as the future.
 ///
 /// # Panics
 ///
@@ -73,11 +73,11 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
     Timeout { value: future.into_future(), delay: Entry::until(deadline), is_armed: true }
 }
 
-/// The same as [`timeout`], but its timer is armed at once, so that the caller learns if that cannot be.
+/// Creates a [`timeout`] and arms its timer at once, so that the caller learns if that is not possible.
 ///
 /// # Errors
 /// [`ArmError::Full`] if the engine has a capacity and holds that many timers, [`ArmError::Stopped`] if it has been shut
-/// down. The future is given back with it.
+/// down. The error comes with the future.
 ///
 /// # Cancel safety
 ///
@@ -94,7 +94,7 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// # futures_lite::future::block_on(async {
 /// match try_timeout(Duration::from_secs(5), async { "answer" }) {
 ///     Ok(request) => assert_eq!(request.await, Ok("answer")),
-///     Err((error, _future)) => println!("too much to do already: {error}"),
+///     Err((error, _future)) => println!("too many requests: {error}"),
 /// }
 /// # });
 /// ```
@@ -108,7 +108,7 @@ pub fn try_timeout<F: IntoFuture>(duration: Duration, future: F) -> Result<Timeo
 pin_project! {
     /// The future of [`timeout`] and [`timeout_at`].
     ///
-    /// Its deadline can be moved while it runs, taken away and set again:
+    /// Its deadline can be moved while it runs, removed and set again:
     ///
     /// ```
     /// use std::pin::pin;
@@ -117,20 +117,19 @@ pin_project! {
     ///
     /// # futures_lite::future::block_on(async {
     /// let mut request = pin!(timeout(Duration::from_secs(1), async { "answer" }));
-    /// request.as_mut().extend(Duration::from_secs(4)); // the peer asked for patience
-    /// request.as_mut().disarm(); // the operator asked for even more
+    /// request.as_mut().extend(Duration::from_secs(4)); // the peer needs more time
+    /// request.as_mut().disarm(); // no limit, for now
     /// request.as_mut().reset(Instant::now() + Duration::from_secs(1)); // enough
     /// assert_eq!(request.await, Ok("answer"));
     /// # });
     /// ```
     ///
-    /// After `Err(Elapsed)` the future is still there: [`reset`](Timeout::reset) and go on polling, or take it back with
-    /// [`into_inner`](Timeout::into_inner). For that it is `Unpin` if its future is. (Tokio's never is; what compiles with that
-    /// compiles with this.)
+    /// After `Err(Elapsed)` the future is still there: [`reset`](Timeout::reset) the timeout and go on polling, or take the future back
+    /// with [`into_inner`](Timeout::into_inner). So that this is possible, a timeout is `Unpin` if its future is. (Tokio's never is.)
     ///
     /// # Cancel safety
     ///
-    /// Dropping it cancels its timer and drops the future. It is as cancel safe as the future is.
+    /// Dropping it cancels its timer and drops the future. As cancel safe as the future.
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct Timeout<F> {
         #[pin]
@@ -141,32 +140,32 @@ pin_project! {
 }
 
 impl<F> Timeout<F> {
-    /// The future.
+    /// Returns a reference to the future.
     pub fn get_ref(&self) -> &F {
         &self.value
     }
 
-    /// The future, to change it.
+    /// Returns a mutable reference to the future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.value
     }
 
-    /// The future alone. The timer is cancelled.
+    /// Cancels the timer and returns the future.
     pub fn into_inner(self) -> F {
         self.value
     }
 
-    /// When it times out: `None` while it is [disarmed](Timeout::disarm).
+    /// Returns the deadline; `None` while the timeout is [disarmed](Timeout::disarm).
     ///
     /// A timeout that is too long to be represented has a deadline in the far future.
     pub fn deadline(&self) -> Option<Instant> {
         self.is_armed.then(|| self.delay.deadline())
     }
 
-    /// Gives it another deadline, earlier or later, in the future or in the past.
+    /// Sets another deadline, earlier or later, in the future or in the past.
     ///
-    /// The task that polled it last is woken when the new deadline is reached. Only if it was [disarmed](Timeout::disarm)
-    /// or had timed out must it be polled again for the new deadline to count.
+    /// The task that polled last is woken at the new deadline. Only if the timeout was [disarmed](Timeout::disarm) or had elapsed must
+    /// it be polled again for the new deadline to count.
     ///
     /// # Panics
     ///
@@ -177,7 +176,7 @@ impl<F> Timeout<F> {
         this.delay.reset(deadline);
     }
 
-    /// Moves its deadline by `duration`, counted from the deadline and not from now.
+    /// Moves the deadline by `duration`, counted from the deadline and not from now.
     ///
     /// A deadline beyond what can be represented is never reached. A [disarmed](Timeout::disarm) timeout stays so.
     ///
@@ -191,7 +190,7 @@ impl<F> Timeout<F> {
         }
     }
 
-    /// Takes its deadline away: from now on only the future can end it, until it is [reset](Timeout::reset).
+    /// Removes the deadline: from now on only the future can end the timeout, until it is [reset](Timeout::reset).
     pub fn disarm(self: Pin<&mut Self>) {
         let this = self.project();
         *this.is_armed = false;
@@ -208,16 +207,16 @@ impl<F: Future> Future for Timeout<F> {
         if let Poll::Ready(output) = this.value.poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        // Looked at in every poll, however often the future wakes its own task.
+        // Checked in every poll, however often the future wakes its own task.
         if *this.is_armed { poll_delay(this.delay, had_budget, cx).map(Err) } else { Poll::Pending }
     }
 }
 
-/// The part that is the same for all futures.
+/// Polls the deadline. Not generic, so that it is compiled once for all futures.
 fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
-    // A value that has used up the budget of its task must not keep its own timeout from ending it (T12).
-    let is_value_to_blame = had_budget && !coop::has_budget();
-    let ended = if is_value_to_blame { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
+    // A future that uses up the budget of its task must not prevent its own timeout (T12).
+    let has_used_up_budget = had_budget && !coop::has_budget();
+    let ended = if has_used_up_budget { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
     ended.map(|outcome| match outcome {
         Outcome::Stopped => Elapsed::engine_stopped(),
         _ => Elapsed::deadline_reached(),

@@ -1,4 +1,4 @@
-//! `NamedTimers`, over an engine that is made up: see [`timer`](super::timer).
+//! Models of `NamedTimers`, over a simulated engine: see [`timer`](super::timer).
 
 use loom::thread;
 use tourbillon_queue::Time;
@@ -6,12 +6,12 @@ use tourbillon_queue::Time;
 use super::timer::{World, spawn};
 use super::{DUE, LATER, Tally, explore_up_to};
 use crate::core::error::ArmError;
-use crate::multi::waiter::Waiter;
+use crate::multi::waiter::TimerWaiter;
 use crate::named::{NamedTimer, NamedTimers};
 use crate::outcome::Outcome;
 
 fn start(world: &World, timer: NamedTimer, due: Time, number: u32) -> Result<(), ArmError> {
-    timer.start_due(due, Waiter::Call(Box::new(world.callback(number)))).map(drop)
+    timer.start_due(due, TimerWaiter::Callback(Box::new(world.callback(number)))).map(drop)
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn w3_d27_timeout_cancel_and_stop_at_once_are_one_outcome_and_the_counts_are_tru
         let cancelled = timers.cancel("a");
         fires.join().unwrap();
         let stopped = stops.join().unwrap();
-        let told = world.told();
-        assert_eq!(told.len(), 1, "{told:?}");
-        let expected = match told[0].1 {
+        let outcomes = world.outcomes();
+        assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+        let expected = match outcomes[0].1 {
             Outcome::Fired => (0, 0),
             Outcome::Cancelled => (1, 0),
             _ => (0, 1),
@@ -50,7 +50,7 @@ fn w5_a_timer_that_is_started_while_it_is_cancelled_is_told_and_counted() {
         let starts = spawn(&world, move |world| start(world, timer, DUE, 1).unwrap());
         assert_eq!(timers.cancel("a"), 1, "before or after it was started");
         starts.join().unwrap();
-        assert_eq!(world.told(), [(1, Outcome::Cancelled)]);
+        assert_eq!(world.outcomes(), [(1, Outcome::Cancelled)]);
         drop(timers);
         world.assert_idle();
     });
@@ -65,9 +65,9 @@ fn d39_a_timer_that_is_started_while_others_fire_is_not_forgotten() {
         let fires = spawn(&world, |world| world.fire(DUE));
         start(&world, timers.create("b"), LATER, 2).unwrap();
         fires.join().unwrap();
-        assert_eq!(world.told(), [(1, Outcome::Fired)]);
+        assert_eq!(world.outcomes(), [(1, Outcome::Fired)]);
         world.fire(LATER);
-        assert_eq!(world.told(), [(2, Outcome::Fired)]);
+        assert_eq!(world.outcomes(), [(2, Outcome::Fired)]);
         drop(timers);
         world.assert_idle();
     });
@@ -82,9 +82,9 @@ fn d39_an_earlier_timer_that_is_started_while_the_time_comes_is_not_forgotten() 
         let fires = spawn(&world, |world| world.fire(DUE));
         start(&world, timers.create("b"), DUE, 2).unwrap();
         fires.join().unwrap();
-        assert_eq!(world.told(), [(2, Outcome::Fired)]);
+        assert_eq!(world.outcomes(), [(2, Outcome::Fired)]);
         drop(timers);
-        assert_eq!(world.told(), [(1, Outcome::Cancelled)]);
+        assert_eq!(world.outcomes(), [(1, Outcome::Cancelled)]);
         world.assert_idle();
     });
 }
@@ -97,8 +97,8 @@ fn d28_d32_a_timer_that_is_started_during_a_shutdown_is_refused_or_stopped() {
         let stops = spawn(&world, World::stop);
         let started = start(&world, timers.create("a"), DUE, 1);
         stops.join().unwrap();
-        let told = world.told();
-        assert_eq!(told, if started.is_ok() { vec![(1, Outcome::Stopped)] } else { vec![] });
+        let outcomes = world.outcomes();
+        assert_eq!(outcomes, if started.is_ok() { vec![(1, Outcome::Stopped)] } else { vec![] });
         drop(timers);
         world.assert_idle();
     });

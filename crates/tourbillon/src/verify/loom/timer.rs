@@ -1,4 +1,4 @@
-//! `Timer`, over an engine that is made up: loom's threads are one thread of the system and would share a home in a real one.
+//! Models of `Timer`, over a simulated engine: loom's threads are one thread of the system, and would share a shard of a real engine.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,28 +18,28 @@ use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 use crate::timer::Timer;
 
-/// In the place of the engine's entry, with the same contract: it ends once, and then its waker is woken, outside the lock.
+/// Replaces the engine's entry, with the same contract: it ends once, and then its waker is woken outside the lock.
 pub(crate) struct Entry {
-    engine: Arc<Mutex<Engine>>,
+    engine: Arc<Mutex<SimulatedEngine>>,
     index: usize,
 }
 
-/// What an engine does to its entries.
-struct Engine {
+/// An engine that does nothing but end entries.
+struct SimulatedEngine {
     now: Time,
     is_stopped: bool,
-    entries: Vec<Slot>,
+    entries: Vec<SimulatedEntry>,
 }
 
-struct Slot {
+struct SimulatedEntry {
     due: Time,
     outcome: Option<Outcome>,
     waker: Option<Waker>,
 }
 
 thread_local! {
-    /// Of the model that runs on this thread of the system. Nothing of loom's happens while it is borrowed.
-    static ENGINE: RefCell<Option<Arc<Mutex<Engine>>>> = const { RefCell::new(None) };
+    /// The engine of the model that runs on this thread of the system. No loom operation happens while it is borrowed.
+    static ENGINE: RefCell<Option<Arc<Mutex<SimulatedEngine>>>> = const { RefCell::new(None) };
 }
 
 impl Entry {
@@ -47,7 +47,7 @@ impl Entry {
         let engine = ENGINE.with_borrow(|engine| engine.clone().expect("the model has begun"));
         let index = {
             let mut engine = lock(&engine);
-            engine.entries.push(Slot { due, outcome: None, waker: None });
+            engine.entries.push(SimulatedEntry { due, outcome: None, waker: None });
             engine.entries.len() - 1
         };
         Entry { engine, index }
@@ -56,17 +56,17 @@ impl Entry {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut engine = lock(&self.engine);
         let (now, is_stopped) = (engine.now, engine.is_stopped);
-        let slot = &mut engine.entries[self.index];
-        if slot.outcome.is_none() {
-            slot.outcome = match is_stopped {
+        let entry = &mut engine.entries[self.index];
+        if entry.outcome.is_none() {
+            entry.outcome = match is_stopped {
                 true => Some(Outcome::Stopped),
-                false => (slot.due <= now).then_some(Outcome::Fired),
+                false => (entry.due <= now).then_some(Outcome::Fired),
             };
         }
-        match slot.outcome {
+        match entry.outcome {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                slot.waker = Some(context.waker().clone());
+                entry.waker = Some(context.waker().clone());
                 Poll::Pending
             }
         }
@@ -74,14 +74,15 @@ impl Entry {
 
     pub(crate) fn set_due(&mut self, due: Time) {
         let mut engine = lock(&self.engine);
-        let before = std::mem::replace(&mut engine.entries[self.index], Slot { due, outcome: None, waker: None });
+        let before =
+            std::mem::replace(&mut engine.entries[self.index], SimulatedEntry { due, outcome: None, waker: None });
         drop(engine);
         drop(before);
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        let slot = &lock(&self.engine).entries[self.index];
-        slot.waker.is_some() && slot.outcome.is_none()
+        let entry = &lock(&self.engine).entries[self.index];
+        entry.waker.is_some() && entry.outcome.is_none()
     }
 
     pub(crate) fn outcome(&self) -> Option<Outcome> {
@@ -96,21 +97,21 @@ impl Drop for Entry {
     }
 }
 
-/// The engine of one run of a model, and the core whose calls it uses.
+/// The simulated engine of one run of a model, and the core whose callback queue it uses.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) core: CoreRef,
-    engine: Arc<Mutex<Engine>>,
-    told: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
+    engine: Arc<Mutex<SimulatedEngine>>,
+    outcomes: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
 }
 
 impl World {
     pub(crate) fn new() -> World {
-        let engine = Arc::new(Mutex::new(Engine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
+        let engine = Arc::new(Mutex::new(SimulatedEngine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
         ENGINE.set(Some(engine.clone()));
         let clock = Clock::manual();
         clock.set(Time::ZERO);
-        World { core: core(Driver::external(), clock), engine, told: Arc::default() }
+        World { core: core(Driver::external(), clock), engine, outcomes: Arc::default() }
     }
 
     fn timer(&self, expiry: Time) -> Timer {
@@ -120,42 +121,42 @@ impl World {
     }
 
     pub(super) fn callback(&self, name: u32) -> impl FnOnce(Outcome) + Send + 'static {
-        let told = self.told.clone();
-        move |outcome| told.lock().unwrap().push((name, outcome))
+        let outcomes = self.outcomes.clone();
+        move |outcome| outcomes.lock().unwrap().push((name, outcome))
     }
 
     pub(crate) fn fire(&self, now: Time) {
         self.core.clock.set(now);
-        self.end(|engine| engine.now = now, |slot| (slot.due <= now).then_some(Outcome::Fired));
+        self.end(|engine| engine.now = now, |entry| (entry.due <= now).then_some(Outcome::Fired));
     }
 
     pub(crate) fn stop(&self) {
         self.end(|engine| engine.is_stopped = true, |_| Some(Outcome::Stopped));
     }
 
-    fn end(&self, change: impl Fn(&mut Engine), outcome: impl Fn(&Slot) -> Option<Outcome>) {
+    fn end(&self, change: impl Fn(&mut SimulatedEngine), outcome: impl Fn(&SimulatedEntry) -> Option<Outcome>) {
         let wakers: Vec<_> = {
             let mut engine = lock(&self.engine);
             change(&mut engine);
-            let pending = engine.entries.iter_mut().filter(|slot| slot.waker.is_some());
-            let end = |slot: &mut Slot| {
-                slot.outcome = outcome(slot);
-                slot.outcome.is_some().then(|| slot.waker.take()).flatten()
+            let pending = engine.entries.iter_mut().filter(|entry| entry.waker.is_some());
+            let end = |entry: &mut SimulatedEntry| {
+                entry.outcome = outcome(entry);
+                entry.outcome.is_some().then(|| entry.waker.take()).flatten()
             };
             pending.filter_map(end).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// What callbacks have been told, once all of them are.
-    pub(super) fn told(&self) -> Vec<(u32, Outcome)> {
+    /// Runs all callbacks, and returns the outcomes that they received.
+    pub(super) fn outcomes(&self) -> Vec<(u32, Outcome)> {
         self.core.run_callbacks();
-        std::mem::take(&mut self.told.lock().unwrap())
+        std::mem::take(&mut self.outcomes.lock().unwrap())
     }
 
-    /// After the timer: nothing refers to it any more.
+    /// Checks that no entry is left, after the timer was dropped.
     pub(crate) fn assert_idle(&self) {
-        assert!(lock(&self.engine).entries.iter().all(|slot| slot.waker.is_none()), "an entry that nobody needs");
+        assert!(lock(&self.engine).entries.iter().all(|entry| entry.waker.is_none()), "an entry that was not dropped");
         ENGINE.set(None);
     }
 }
@@ -176,16 +177,16 @@ fn d27_w3_a_wait_that_is_fired_cancelled_and_stopped_at_once_ends_once_and_the_c
         let cancelled = timer.cancel();
         fires.join().unwrap();
         stops.join().unwrap();
-        let told = world.told();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(usize::from(told[0].1 == Outcome::Cancelled), cancelled);
+        let outcomes = world.outcomes();
+        assert_eq!(outcomes.len(), 1, "{outcomes:?}");
+        assert_eq!(usize::from(outcomes[0].1 == Outcome::Cancelled), cancelled);
         drop(timer);
         world.assert_idle();
     });
 }
 
 #[test]
-fn d27_two_who_cancel_while_it_fires_count_each_wait_once() {
+fn d27_two_threads_that_cancel_while_it_fires_count_each_wait_once() {
     explore_up_to(2, || {
         let world = World::new();
         let timer = Arc::new(world.timer(DUE));
@@ -195,10 +196,10 @@ fn d27_two_who_cancel_while_it_fires_count_each_wait_once() {
         let one = thread::spawn(move || usize::from(handle.cancel()));
         let cancelled = timer.cancel() + one.join().unwrap();
         fires.join().unwrap();
-        let mut told = world.told();
-        assert_eq!(told.iter().filter(|(_, outcome)| *outcome == Outcome::Cancelled).count(), cancelled);
-        told.sort_by_key(|(name, _)| *name);
-        assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [1, 2]);
+        let mut outcomes = world.outcomes();
+        assert_eq!(outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Cancelled).count(), cancelled);
+        outcomes.sort_by_key(|(name, _)| *name);
+        assert_eq!(outcomes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [1, 2]);
         drop(timer);
         world.assert_idle();
     });
@@ -213,8 +214,8 @@ fn d39_a_wait_that_begins_while_the_timer_fires_is_not_forgotten() {
         let fires = spawn(&world, |world| world.fire(DUE));
         timer.on_expiry(world.callback(2));
         fires.join().unwrap();
-        // Also in order, whoever told them.
-        assert_eq!(world.told(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
+        // Also in order, whichever thread notified them.
+        assert_eq!(world.outcomes(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
         drop(timer);
         world.assert_idle();
     });
@@ -231,9 +232,9 @@ fn p1_a_timer_that_is_set_again_while_it_fires_does_not_end_the_new_waits() {
         timer.on_expiry(world.callback(2));
         fires.join().unwrap();
         let first = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
-        assert_eq!(world.told(), [(1, first)]);
+        assert_eq!(world.outcomes(), [(1, first)]);
         world.fire(LATER);
-        assert_eq!(world.told(), [(2, Outcome::Fired)]);
+        assert_eq!(world.outcomes(), [(2, Outcome::Fired)]);
         drop(timer);
         world.assert_idle();
     });
@@ -252,11 +253,11 @@ fn p1_a_timer_that_is_set_again_while_it_is_being_armed_does_not_end_the_new_wai
         timer.set(LATER);
         timer.on_expiry(world.callback(2));
         waits.join().unwrap();
-        let told = world.told();
-        assert!(told.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{told:?}");
+        let outcomes = world.outcomes();
+        assert!(outcomes.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{outcomes:?}");
         world.fire(LATER);
-        let told = [told, world.told()].concat();
-        assert!(told.contains(&(2, Outcome::Fired)) && told.len() == 2, "{told:?}");
+        let outcomes = [outcomes, world.outcomes()].concat();
+        assert!(outcomes.contains(&(2, Outcome::Fired)) && outcomes.len() == 2, "{outcomes:?}");
         drop(timer);
         world.assert_idle();
     });

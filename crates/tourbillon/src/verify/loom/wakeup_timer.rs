@@ -1,4 +1,4 @@
-//! The bell: it rings when it was set to, whoever set it and whatever happened meanwhile.
+//! Models of the wake-up timer: it wakes at the time that it was set for, whichever threads set it and look at it meanwhile.
 
 use std::sync::Arc;
 
@@ -11,117 +11,117 @@ use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
 
 #[test]
-fn d39_of_two_who_set_it_at_once_the_earlier_is_rung_for() {
+fn d39_of_two_threads_that_set_it_at_once_the_earlier_is_woken() {
     explore(|| {
         let (world, tally) = (World::new(), Tally::new());
-        let bell = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
+        let timer = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
         let other = {
-            let bell = bell.clone();
-            thread::spawn(move || bell.set(LATER))
+            let timer = timer.clone();
+            thread::spawn(move || timer.set(LATER))
         };
-        bell.set(DUE);
+        timer.set(DUE);
         other.join().unwrap();
         assert_eq!(tally.woken(), 0);
         world.fire(DUE);
-        assert!(tally.woken() > 0, "it did not ring");
-        assert_eq!(bell.rang(), Some(Outcome::Fired));
-        bell.set(LATER);
+        assert!(tally.woken() > 0, "it did not wake");
+        assert_eq!(timer.take_outcome(), Some(Outcome::Fired));
+        timer.set(LATER);
         let before = tally.woken();
         world.fire(LATER);
-        assert!(tally.woken() > before, "it did not ring again");
-        drop(bell);
+        assert!(tally.woken() > before, "it did not wake again");
+        drop(timer);
         world.assert_idle();
         tally.assert_none_lost_or_doubled();
     });
 }
 
 #[test]
-fn d39_who_sets_it_while_time_comes_is_rung_for() {
+fn d39_a_thread_that_sets_it_while_time_comes_is_woken() {
     explore(|| {
         let (world, tally) = (World::new(), Tally::new());
-        let bell = WakeupTimer::on(&world.core, tally.waker());
+        let timer = WakeupTimer::on(&world.core, tally.waker());
         let fires = spawn(&world, |world| world.fire(DUE));
-        bell.set(DUE);
+        timer.set(DUE);
         fires.join().unwrap();
-        assert!(tally.woken() > 0, "it did not ring");
-        drop(bell);
+        assert!(tally.woken() > 0, "it did not wake");
+        drop(timer);
         world.assert_idle();
     });
 }
 
 #[test]
-fn d39_who_looks_while_it_rings_and_sets_it_again_is_rung_for_again() {
+fn d39_a_thread_that_looks_while_it_wakes_and_sets_it_again_is_woken_again() {
     explore(|| {
         let (world, tally) = (World::new(), Tally::new());
-        let bell = WakeupTimer::on(&world.core, tally.waker());
-        bell.set(DUE);
+        let timer = WakeupTimer::on(&world.core, tally.waker());
+        timer.set(DUE);
         let fires = spawn(&world, |world| world.fire(DUE));
-        // Somebody looks for another reason, sees whatever it sees, and wants to be rung for later.
-        let first = bell.rang();
-        bell.set(LATER);
+        // A thread looks for another reason, and sets the timer for later.
+        let first = timer.take_outcome();
+        timer.set(LATER);
         fires.join().unwrap();
-        assert!(first.is_some() || tally.woken() > 0, "a ring that nobody heard");
-        // Whoever was rung for looks, as the rules say.
+        assert!(first.is_some() || tally.woken() > 0, "a wake-up that was lost");
+        // A thread that is woken looks, as the rules say.
         if tally.woken() > 0 {
-            let _why = bell.rang();
-            bell.set(LATER);
+            let _outcome = timer.take_outcome();
+            timer.set(LATER);
         }
         let before = tally.woken();
         world.fire(LATER);
-        assert!(tally.woken() > before, "it did not ring again");
-        drop(bell);
+        assert!(tally.woken() > before, "it did not wake again");
+        drop(timer);
         world.assert_idle();
     });
 }
 
-/// With a surface: something that has been added is taken by whoever looks, or somebody is rung for.
+/// With a surface: a deadline that was added is taken by the thread that looks, or the surface is woken again.
 #[test]
-fn d39_what_is_added_while_somebody_has_heard_the_bell_is_taken_or_rung_for() {
+fn d39_a_deadline_that_is_added_during_a_wakeup_is_taken_or_woken_for() {
     explore(|| {
         let (world, tally) = (World::new(), Tally::new());
-        let bell = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
+        let timer = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
         let surface = Arc::new(Mutex::new(false));
-        bell.set(DUE);
+        timer.set(DUE);
         world.fire(DUE);
         assert_eq!(tally.woken(), 1);
         let looks = {
-            let (bell, surface) = (bell.clone(), surface.clone());
-            thread::spawn(move || look(&bell, &surface))
+            let (timer, surface) = (timer.clone(), surface.clone());
+            thread::spawn(move || look(&timer, &surface))
         };
-        // It is time for this already.
+        // This is due already.
         *lock(&surface) = true;
-        bell.set(DUE);
+        timer.set(DUE);
         looks.join().unwrap();
         let is_left = *lock(&surface);
-        assert!(!is_left || tally.woken() > 1, "what was added is due, and nobody was told");
-        look(&bell, &surface);
+        assert!(!is_left || tally.woken() > 1, "the added deadline is due, and no thread was woken");
+        look(&timer, &surface);
         assert!(!*lock(&surface));
         let before = tally.woken();
         world.fire(LATER);
-        assert!(tally.woken() > before, "it did not ring again");
-        drop(bell);
+        assert!(tally.woken() > before, "it did not wake again");
+        drop(timer);
         world.assert_idle();
     });
 }
 
 #[test]
-fn d28_who_sets_it_during_a_shutdown_hears_of_that() {
+fn d28_a_thread_that_sets_it_during_a_shutdown_is_woken_for_that() {
     explore(|| {
         let (world, tally) = (World::new(), Tally::new());
-        let bell = WakeupTimer::on(&world.core, tally.waker());
+        let timer = WakeupTimer::on(&world.core, tally.waker());
         let stops = spawn(&world, World::stop);
-        bell.set(DUE);
+        timer.set(DUE);
         stops.join().unwrap();
-        assert!(tally.woken() > 0, "nobody heard of the shutdown");
-        assert_eq!(bell.rang(), Some(Outcome::Stopped));
-        drop(bell);
+        assert!(tally.woken() > 0, "no thread was woken for the shutdown");
+        assert_eq!(timer.take_outcome(), Some(Outcome::Stopped));
+        drop(timer);
         world.assert_idle();
     });
 }
 
-/// As the rules of the bell say; and there is something for later.
-fn look(bell: &WakeupTimer, surface: &Mutex<bool>) {
-    let _why = bell.rang();
+/// Looks for due deadlines as the rules of the timer say; a later deadline is left.
+fn look(timer: &WakeupTimer, surface: &Mutex<bool>) {
+    let _outcome = timer.take_outcome();
     *lock(surface) = false;
-    bell.set(LATER);
+    timer.set(LATER);
 }

@@ -1,4 +1,4 @@
-//! A `DelayQueue` that threads share: one takes what expires, others insert, reset and remove.
+//! A `DelayQueue` that threads share: one thread takes expired items, others insert, reset and remove items.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,26 +11,27 @@ use tourbillon_queue::Time;
 use super::explore;
 use super::world::{World, micros, one_of};
 use crate::delay_queue::Expired;
+use crate::instant::Instant;
 use crate::sync::under_shuttle::time;
 use crate::{DelayQueue, Engine};
 
-/// No item is due later, in microseconds.
+/// The longest time until an item is due, in microseconds.
 const MOST: u64 = 20_000;
 
-/// A queue of flags, each set when its item comes out.
-struct Shared {
+/// A queue of flags, each of which is set when its item expires.
+struct SharedQueue {
     queue: Mutex<DelayQueue<Arc<AtomicBool>>>,
-    /// What went in, what came out by itself, and what was taken out. (Counted by what shuttle does not see.)
+    /// How many items were inserted, expired and removed. (In atomics that shuttle does not see.)
     inserted: AtomicU64,
     expired: AtomicU64,
     removed: AtomicU64,
-    /// Nobody inserts any more.
+    /// Whether no thread inserts any more.
     is_complete: AtomicBool,
-    /// Nobody takes any more.
+    /// Whether no thread takes items any more.
     is_left: AtomicBool,
 }
 
-/// The thread that takes.
+/// The thread that takes expired items.
 struct Taker(Thread);
 
 impl Wake for Taker {
@@ -39,15 +40,15 @@ impl Wake for Taker {
     }
 }
 
-impl Shared {
-    fn on(engine: &Engine) -> Shared {
+impl SharedQueue {
+    fn on(engine: &Engine) -> SharedQueue {
         let _entered = engine.enter();
         let [inserted, expired, removed] = std::array::from_fn(|_| AtomicU64::new(0));
         let (is_complete, is_left) = (AtomicBool::new(false), AtomicBool::new(false));
-        Shared { queue: Mutex::new(DelayQueue::new()), inserted, expired, removed, is_complete, is_left }
+        SharedQueue { queue: Mutex::new(DelayQueue::new()), inserted, expired, removed, is_complete, is_left }
     }
 
-    /// Takes what expires until nothing is left to come, or the engine has ended.
+    /// Takes expired items until none is left to come, or the engine was shut down.
     fn take(&self, world: &World) {
         let waker = Waker::from(Arc::new(Taker(thread::current())));
         loop {
@@ -58,7 +59,7 @@ impl Shared {
             match poll {
                 Poll::Ready(Some(expired)) => self.has_expired(world, expired),
                 Poll::Ready(None) if is_over => break,
-                // Who inserts wakes it.
+                // The thread that inserts wakes this thread.
                 Poll::Ready(None) => thread::park(),
                 Poll::Pending => {
                     let _waits = world.waits_until(due);
@@ -77,7 +78,7 @@ impl Shared {
     fn has_expired(&self, world: &World, expired: Expired<Arc<AtomicBool>>) {
         let due = due(world, expired.deadline());
         assert!(time() >= due, "expired at {:?}, due at {due:?}", time());
-        assert!(!expired.get_ref().swap(true, Ordering::Relaxed), "an item that came out twice");
+        assert!(!expired.get_ref().swap(true, Ordering::Relaxed), "an item that expired twice");
         self.expired.fetch_add(1, Ordering::Relaxed);
         world.changed();
     }
@@ -109,7 +110,7 @@ impl Shared {
         Arc::default()
     }
 
-    /// No more items come; whoever takes has one more to be woken by.
+    /// Inserts the last item, which wakes the thread that takes.
     fn complete(&self) {
         let item = self.item();
         let mut queue = self.queue.lock().unwrap();
@@ -125,12 +126,12 @@ impl Shared {
     }
 }
 
-fn due(world: &World, deadline: crate::time::Instant) -> Time {
+fn due(world: &World, deadline: Instant) -> Time {
     world.engine.clock().time_of(deadline.into_std())
 }
 
 fn share(world: World, may_end: bool) {
-    let (shared, users) = (Arc::new(Shared::on(&world.engine)), Arc::new(AtomicU64::new(2)));
+    let (shared, users) = (Arc::new(SharedQueue::on(&world.engine)), Arc::new(AtomicU64::new(2)));
     let taken = Arc::clone(&shared);
     world.spawn(move |world| taken.take(world));
     for _ in 0..2 {

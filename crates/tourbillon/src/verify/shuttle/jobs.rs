@@ -1,4 +1,4 @@
-//! A `Scheduler`, with threads of its own or none, whose jobs several threads add, change and remove.
+//! A `Scheduler`, with threads of its own and without, whose jobs several threads add, change and remove.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use tourbillon_queue::Span;
 
 use super::explore;
 use super::world::{World, micros, one_of};
-use crate::Engine;
+use crate::engine::{Builder, Engine};
 use crate::scheduler::{Plan, Run, Scheduler, Shutdown};
 use crate::sync::under_shuttle::{point, time};
 
-/// No run is due later, in microseconds.
+/// The longest time until a run is due, in microseconds.
 const MOST: u64 = 20_000;
 
-/// What all jobs of a scheduler have to do with each other.
+/// The counts of all jobs of a scheduler.
 #[derive(Default)]
 struct Common {
-    /// Somebody has begun to shut it down.
+    /// Whether a thread has begun to shut the scheduler down.
     is_ending: AtomicBool,
-    /// Somebody has waited for its end.
+    /// Whether a thread has waited for its end.
     is_over: AtomicBool,
-    /// How many runs go on.
+    /// How many runs have begun and not ended.
     running: AtomicU64,
-    /// How many have failed, on purpose.
+    /// How many runs have failed, on purpose.
     failed: AtomicU64,
 }
 
-/// What one job has done. (Counted by what shuttle does not see.)
+/// The counts of one job. (In atomics that shuttle does not see.)
 #[derive(Default)]
-struct Job {
+struct JobCounts {
     common: Arc<Common>,
     /// The number of the last run.
     last: AtomicU64,
@@ -39,24 +39,24 @@ struct Job {
     ended: AtomicU64,
 }
 
-/// A run that goes on. What else goes wrong in one is counted by the scheduler, as failed.
-struct Going {
-    job: Arc<Job>,
+/// A run that has begun. (An assertion that fails in it is counted by the scheduler as a failed run.)
+struct ActiveRun {
+    job: Arc<JobCounts>,
     world: World,
 }
 
-impl Going {
-    fn begin(job: &Arc<Job>, world: &World, run: &Run<usize>) -> Going {
+impl ActiveRun {
+    fn begin(job: &Arc<JobCounts>, world: &World, run: &Run<usize>) -> ActiveRun {
         let due = world.engine.clock().time_of(run.due().into_std());
         assert!(time() >= due, "run at {:?}, due at {due:?}", time());
         assert!(!job.common.is_over.load(Ordering::Relaxed), "a run that begins after the end");
         assert!(!job.is_running.swap(true, Ordering::Relaxed), "two runs of one job at once");
         assert_eq!(run.number(), job.last.fetch_add(1, Ordering::Relaxed) + 1);
         job.common.running.fetch_add(1, Ordering::Relaxed);
-        Going { job: Arc::clone(job), world: world.clone() }
+        ActiveRun { job: Arc::clone(job), world: world.clone() }
     }
 
-    /// Whether it is to fail.
+    /// Ends the run, and returns whether it is to fail.
     fn fails(self) -> bool {
         let fails = one_of(8) == 0;
         self.job.common.failed.fetch_add(u64::from(fails), Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Going {
     }
 }
 
-impl Drop for Going {
+impl Drop for ActiveRun {
     fn drop(&mut self) {
         self.job.common.running.fetch_sub(1, Ordering::Relaxed);
         self.job.is_running.store(false, Ordering::Relaxed);
@@ -73,12 +73,12 @@ impl Drop for Going {
     }
 }
 
-/// Whoever adds jobs, changes and removes them.
+/// A thread that adds, changes and removes jobs.
 struct User<'a> {
     world: &'a World,
     scheduler: &'a Scheduler<usize>,
     common: &'a Arc<Common>,
-    /// Keys from this one on are its own.
+    /// Keys from this one on are used by this thread only.
     own: usize,
 }
 
@@ -105,37 +105,37 @@ impl User<'_> {
         }
     }
 
-    fn add(&self, key: usize, plan: Plan) -> Arc<Job> {
+    fn add(&self, key: usize, plan: Plan) -> Arc<JobCounts> {
         let job = self.job();
         let (counts, world) = (Arc::clone(&job), self.world.clone());
         let _or_not = self.scheduler.schedule(key, plan, move |run| {
-            let going = Going::begin(&counts, &world, run);
+            let active = ActiveRun::begin(&counts, &world, run);
             point();
-            if going.fails() {
-                // Not by `panic!`, which would be reported.
+            if active.fails() {
+                // Not by `panic!`, which shuttle would report.
                 resume_unwind(Box::new("on purpose"));
             }
         });
         job
     }
 
-    /// Its runs sleep, on the engine that the scheduler is on.
+    /// Adds a job whose runs sleep on the scheduler's engine.
     fn add_async(&self, key: usize, plan: Plan) {
         let (job, world) = (self.job(), self.world.clone());
         let _or_not = self.scheduler.schedule_async(key, plan, move |run| {
             let (job, world) = (Arc::clone(&job), world.clone());
             async move {
-                let going = Going::begin(&job, &world, &run);
+                let active = ActiveRun::begin(&job, &world, &run);
                 let after = micros(0, MOST);
                 let sleep = world.engine.sleep(after);
                 let _waits = world.waits_until(time() + Span::from(after));
                 sleep.await;
-                if going.fails() { Err("on purpose") } else { Ok(()) }
+                if active.fails() { Err("on purpose") } else { Ok(()) }
             }
         });
     }
 
-    /// A run that nobody keeps from being made.
+    /// Adds a job that no other thread changes, and waits for its run.
     fn wait_for_one(&self, key: usize) {
         let after = micros(0, MOST);
         let job = self.add(key, Plan::once(after));
@@ -152,8 +152,8 @@ impl User<'_> {
         self.common.is_over.store(true, Ordering::Relaxed);
     }
 
-    fn job(&self) -> Arc<Job> {
-        Arc::new(Job { common: Arc::clone(self.common), ..Job::default() })
+    fn job(&self) -> Arc<JobCounts> {
+        Arc::new(JobCounts { common: Arc::clone(self.common), ..JobCounts::default() })
     }
 }
 
@@ -185,7 +185,7 @@ fn share(world: World, threads: usize, may_end: bool) {
     world.check_outcomes();
 }
 
-fn builder() -> crate::Builder {
+fn builder() -> Builder {
     Engine::builder().shards(1 + one_of(3))
 }
 

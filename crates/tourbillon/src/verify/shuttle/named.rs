@@ -1,4 +1,4 @@
-//! Timers by name, started and cancelled by several threads.
+//! `NamedTimers` that several threads start and cancel.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::multi::waiter::block_on;
 use crate::sync::under_shuttle::time;
 use crate::{ArmError, Engine, NamedTimers, Outcome};
 
-/// No timer is due later, in microseconds.
+/// The longest time until a timer is due, in microseconds.
 const MOST: u64 = 20_000;
 
 fn use_it(world: &World, timers: &NamedTimers, told: &Arc<Told>, may_end: bool) {
@@ -27,7 +27,7 @@ fn use_it(world: &World, timers: &NamedTimers, told: &Arc<Told>, may_end: bool) 
                 created.start(after, callback(told))
             }
             6 => {
-                // If it is cancelled before, that counts for those who cancel.
+                // If another thread cancels it before it is dropped, that thread counts it.
                 let created = timers.create(name());
                 told.begin();
                 drop(created);

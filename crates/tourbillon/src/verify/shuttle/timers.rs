@@ -14,10 +14,10 @@ use crate::sync::under_shuttle::time;
 use crate::timer::WaitHandle;
 use crate::{Engine, Outcome, Timer};
 
-/// No expiry is further away, in microseconds.
+/// The longest time until an expiry, in microseconds.
 const MOST: u64 = 20_000;
 
-/// What one of the threads does with the timer. One of them alone sets it, so it knows when its waits are due.
+/// A thread that uses the timer. Only one thread sets it, so that this thread knows when its waits are due.
 struct User<'a> {
     world: &'a World,
     timer: Arc<Timer>,
@@ -57,7 +57,7 @@ impl User<'_> {
         self.handles.push(self.timer.on_expiry(self.told.callback(self.world, self.due)));
     }
 
-    /// A callback that begins another wait.
+    /// Begins a wait whose callback begins another wait.
     fn call_again(&self) {
         let first = self.told.callback(self.world, Time::ZERO);
         let second = self.told.callback(self.world, Time::ZERO);
@@ -72,7 +72,7 @@ impl User<'_> {
     fn wait(&self) {
         self.told.begin();
         let wait = self.timer.wait();
-        // The timer was set before, and whoever sets it again ends the wait.
+        // The timer was set before, and setting it again ends the wait.
         let _waits = self.world.waits_until(time() + Span::from(Duration::from_micros(MOST)));
         self.told.tell(block_on(wait));
     }
@@ -96,7 +96,7 @@ fn share(world: World, may_end: bool) {
         });
     }
     world.run();
-    // A wait that a callback begins may begin after a cancel, and a timer that is set anew is due at once then.
+    // A callback may begin a wait after the last cancel. With an expiry in the past that wait ends at once.
     told.cancel(timer.expires_after(Duration::ZERO));
     told.check(&world);
     world.engine.shutdown();

@@ -7,94 +7,94 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::error::JobResult;
-use super::shared::Shared;
+use super::shared::SchedulerShared;
 use super::{JobId, Scheduler};
 use crate::instant::Instant;
 
-/// How a run ended.
-pub(super) type Ended = Result<(), Box<dyn Error + Send + Sync>>;
+/// What a run returned.
+pub(super) type RunResult = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// A run that goes on elsewhere.
-pub(super) type BoxedRun = Pin<Box<dyn Future<Output = Ended> + Send>>;
+/// The future of one run of an async job.
+pub(super) type BoxedRun = Pin<Box<dyn Future<Output = RunResult> + Send>>;
 
-/// A key and a closure, in one place of memory.
-pub(super) trait Work<K>: Send + Sync {
+/// A key and a closure, in one allocation.
+pub(super) trait JobBody<K>: Send + Sync {
     fn key(&self) -> &K;
 
-    /// Makes a run, or begins one.
+    /// Makes a run, or creates its future.
     fn begin(&self, run: &Run<K>) -> Begun;
 }
 
-/// Work that can be taken apart again.
-pub(super) trait Parts<K, F>: Work<K> {
+/// A body that is made of a key and a closure, and can be taken apart again.
+pub(super) trait JobBodyParts<K, F>: JobBody<K> {
     fn of(key: K, job: F) -> Self;
 
     fn into_parts(self) -> (K, F);
 }
 
-/// What came of beginning a run.
+/// The result of [`JobBody::begin`].
 pub(super) enum Begun {
-    /// It has been made.
-    Ended(Ended),
-    /// It has to be polled.
+    /// The run has been made.
+    Returned(RunResult),
+    /// The run has to be polled.
     Future(BoxedRun),
 }
 
-/// A job that blocks its thread until it is done.
-pub(super) struct Call<K, F> {
+/// The body of a job that blocks its thread until it is done.
+pub(super) struct BlockingJob<K, F> {
     pub(super) key: K,
     pub(super) job: F,
 }
 
-/// A job whose runs are futures.
-pub(super) struct Spawn<K, F> {
+/// The body of a job whose runs are futures.
+pub(super) struct AsyncJob<K, F> {
     pub(super) key: K,
     pub(super) job: F,
 }
 
-/// One run of a job, as the job is given it.
+/// One run of a job. The scheduler passes it to the job's closure.
 pub struct Run<K> {
-    pub(super) shared: Arc<Shared<K>>,
-    pub(super) work: Arc<dyn Work<K>>,
+    pub(super) shared: Arc<SchedulerShared<K>>,
+    pub(super) body: Arc<dyn JobBody<K>>,
     pub(super) id: JobId,
     pub(super) number: u64,
     pub(super) due: Instant,
 }
 
 impl<K> Run<K> {
-    /// The job's key.
+    /// Returns the job's key.
     #[must_use]
     pub fn key(&self) -> &K {
-        self.work.key()
+        self.body.key()
     }
 
-    /// Which run of the job it is; the first is 1.
+    /// Returns which run of the job this is; the first is 1.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When it was due.
+    /// Returns when this run was due.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Which job it is, for ever: see [`JobId`].
+    /// Returns the identity of the job: see [`JobId`].
     #[must_use]
     pub fn job(&self) -> JobId {
         self.id
     }
 
-    /// The scheduler, to change something in it; `None` if nobody has it any more. (A job that kept a handle of its own would
-    /// keep the scheduler alive, and itself.)
+    /// Returns a handle of the scheduler; `None` if all handles have been dropped. (A job that keeps a handle in its closure keeps the
+    /// scheduler, and so itself, alive.)
     #[must_use]
     pub fn scheduler(&self) -> Option<Scheduler<K>> {
         Scheduler::upgrade(&self.shared)
     }
 }
 
-impl<K, F, R> Work<K> for Call<K, F>
+impl<K, F, R> JobBody<K> for BlockingJob<K, F>
 where
     K: Send + Sync,
     F: Fn(&Run<K>) -> R + Send + Sync,
@@ -105,11 +105,11 @@ where
     }
 
     fn begin(&self, run: &Run<K>) -> Begun {
-        Begun::Ended((self.job)(run).into_result())
+        Begun::Returned((self.job)(run).into_result())
     }
 }
 
-impl<K, F, R> Work<K> for Spawn<K, F>
+impl<K, F, R> JobBody<K> for AsyncJob<K, F>
 where
     K: Send + Sync,
     F: Fn(Run<K>) -> R + Send + Sync,
@@ -125,12 +125,12 @@ where
     }
 }
 
-impl<K, F> Parts<K, F> for Call<K, F>
+impl<K, F> JobBodyParts<K, F> for BlockingJob<K, F>
 where
-    Call<K, F>: Work<K>,
+    BlockingJob<K, F>: JobBody<K>,
 {
-    fn of(key: K, job: F) -> Call<K, F> {
-        Call { key, job }
+    fn of(key: K, job: F) -> BlockingJob<K, F> {
+        BlockingJob { key, job }
     }
 
     fn into_parts(self) -> (K, F) {
@@ -138,12 +138,12 @@ where
     }
 }
 
-impl<K, F> Parts<K, F> for Spawn<K, F>
+impl<K, F> JobBodyParts<K, F> for AsyncJob<K, F>
 where
-    Spawn<K, F>: Work<K>,
+    AsyncJob<K, F>: JobBody<K>,
 {
-    fn of(key: K, job: F) -> Spawn<K, F> {
-        Spawn { key, job }
+    fn of(key: K, job: F) -> AsyncJob<K, F> {
+        AsyncJob { key, job }
     }
 
     fn into_parts(self) -> (K, F) {
@@ -153,8 +153,8 @@ where
 
 impl<K> Clone for Run<K> {
     fn clone(&self) -> Run<K> {
-        let (shared, work) = (Arc::clone(&self.shared), Arc::clone(&self.work));
-        Run { shared, work, id: self.id, number: self.number, due: self.due }
+        let (shared, body) = (Arc::clone(&self.shared), Arc::clone(&self.body));
+        Run { shared, body, id: self.id, number: self.number, due: self.due }
     }
 }
 

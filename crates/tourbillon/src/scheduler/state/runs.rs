@@ -1,0 +1,272 @@
+//! The way from a due job to a run that a thread makes, and to its end.
+
+use std::sync::Arc;
+
+use async_task::Runnable;
+use tourbillon_queue::Time;
+
+use super::{SchedulerPhase, SchedulerState};
+use crate::multi::deadline_map::{DeadlineKey, Popped};
+use crate::scheduler::builder::Overflow;
+use crate::scheduler::clock_pair::{ClockId, ClockPair, DueTime};
+use crate::scheduler::ending::Shutdown;
+use crate::scheduler::job::{DueAction, RemovedJob, ScheduledJob};
+use crate::scheduler::job_body::JobBody;
+
+/// What a thread does next.
+pub(in crate::scheduler) enum NextAction<K> {
+    Run(RunStart<K>),
+    Task(Runnable),
+    /// Releases the lock and asks again.
+    Again,
+    /// Waits, as there is nothing to do now.
+    Wait,
+    /// Ends, as there will never be anything to do.
+    End,
+}
+
+/// A run that begins.
+pub(in crate::scheduler) struct RunStart<K> {
+    pub(in crate::scheduler) job: DeadlineKey,
+    pub(in crate::scheduler) body: Arc<dyn JobBody<K>>,
+    pub(in crate::scheduler) number: u64,
+    pub(in crate::scheduler) due: DueTime,
+}
+
+/// A run that has ended.
+pub(in crate::scheduler) struct RunEnd {
+    pub(in crate::scheduler) job: DeadlineKey,
+    /// The message of the failure, if the run failed.
+    pub(in crate::scheduler) failure: Option<String>,
+}
+
+/// A run that waits for a thread.
+pub(super) struct QueuedRun {
+    job: DeadlineKey,
+    due: DueTime,
+    /// The [number](ScheduledJob::plan_number) of the plan that the run was due by.
+    plan: u32,
+}
+
+/// Whether all due jobs were queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Admitted {
+    All,
+    /// There may be more due jobs, and there is room for them.
+    Some,
+    /// There may be more due jobs, and they have to wait for room.
+    UpToRoom,
+}
+
+impl<K> SchedulerState<K> {
+    /// How many due jobs are processed before the lock is released.
+    const BATCH: usize = 64;
+    /// How many steps of the wheel's upkeep are done before the lock is released.
+    const STEPS: usize = 1024;
+
+    /// Returns what the calling thread does next.
+    pub(in crate::scheduler) fn next(&mut self, now: ClockPair) -> NextAction<K> {
+        self.observe_clocks(now);
+        let admitted = match (self.phase, self.drain_until) {
+            (SchedulerPhase::Running, _) => self.admit(now),
+            (_, Some(until)) => self.admit(until),
+            _ => Admitted::All,
+        };
+        if admitted == Admitted::All {
+            self.drain_until = None;
+        }
+        self.tasks_first = !self.tasks_first;
+        if self.tasks_first
+            && let Some(task) = self.tasks.pop_front()
+        {
+            return NextAction::Task(task);
+        }
+        if let Some(start) = self.begin() {
+            return NextAction::Run(start);
+        }
+        if let Some(task) = self.tasks.pop_front() {
+            return NextAction::Task(task);
+        }
+        match (self.phase, admitted) {
+            (SchedulerPhase::Over, _) => NextAction::End,
+            (SchedulerPhase::Ending(_), Admitted::All) if self.running == 0 => NextAction::End,
+            (_, Admitted::All) => NextAction::Wait,
+            // The queued runs were of removed jobs, so there is room now.
+            (_, Admitted::Some | Admitted::UpToRoom) => NextAction::Again,
+        }
+    }
+
+    /// Records that a run has ended. Returns its job, to be dropped outside the lock, if this was the job's last run.
+    #[must_use]
+    pub(in crate::scheduler) fn end(&mut self, end: RunEnd) -> Option<RemovedJob<K>> {
+        self.running -= 1;
+        self.stats.failed += u64::from(end.failure.is_some());
+        let job = self.jobs.get_mut(end.job)?;
+        if end.failure.is_some() {
+            let failures = job.failures_mut();
+            failures.failed += 1;
+            failures.last_failure = end.failure;
+        }
+        let (clock, next_wake) = (job.timing.clock(), job.next_wake());
+        let next = job.end_run();
+        if let Some(time) = next
+            && self.phase != SchedulerPhase::Ending(Shutdown::Abort)
+        {
+            self.enqueue(end.job, DueTime { time, clock });
+            self.update_deadline_if_changed(end.job, next_wake);
+        }
+        let is_over = self.jobs.get(end.job).is_some_and(ScheduledJob::is_over);
+        if is_over { self.remove(end.job) } else { None }
+    }
+
+    /// Adds an async run that was woken and is to be polled.
+    pub(in crate::scheduler) fn push_task(&mut self, task: Runnable) {
+        self.tasks.push_back(task);
+        self.alerts += 1;
+    }
+
+    /// Returns how many runs wait for a thread.
+    pub(in crate::scheduler) fn queued(&self) -> usize {
+        self.queue.len() - self.removed_in_queue
+    }
+
+    /// Queues due jobs, until the queue or the batch is full.
+    fn admit(&mut self, now: ClockPair) -> Admitted {
+        let mut left = Self::BATCH;
+        while left > 0 {
+            if self.is_queue_full() && self.rules.overflow == Overflow::Wait {
+                return Admitted::UpToRoom;
+            }
+            match self.pop(now) {
+                Ok((key, due)) => self.on_due(key, due, now),
+                Err(admitted) => return admitted,
+            }
+            left -= 1;
+        }
+        Admitted::Some
+    }
+
+    /// Returns a due job, or whether there may be more. The two clocks take turns, so that a clock on which a job is always due does
+    /// not keep back the jobs of the other.
+    fn pop(&mut self, now: ClockPair) -> Result<(DeadlineKey, DueTime), Admitted> {
+        if !self.has_wall_jobs() {
+            self.clock_first = ClockId::Engine;
+            return self.pop_on(ClockId::Engine, now);
+        }
+        self.clock_first = self.clock_first.other();
+        match self.pop_on(self.clock_first, now) {
+            Err(Admitted::All) => self.pop_on(self.clock_first.other(), now),
+            found => found,
+        }
+    }
+
+    /// Returns a job that is due on one clock, or whether there may be more.
+    fn pop_on(&mut self, clock: ClockId, now: ClockPair) -> Result<(DeadlineKey, DueTime), Admitted> {
+        let popped = match clock {
+            ClockId::Engine => self.jobs.pop(now.engine, Self::STEPS),
+            ClockId::Wall => self.wall.pop(now.wall, Self::STEPS),
+        };
+        match popped {
+            Popped::Due(key, time) => Ok((key, DueTime { time, clock })),
+            Popped::NotYet => Err(Admitted::Some),
+            Popped::Nothing => Err(Admitted::All),
+        }
+    }
+
+    /// Returns whether no more runs can be queued. Beyond the limit there is room for one run for each idle thread, and for one that
+    /// the calling thread takes.
+    fn is_queue_full(&self) -> bool {
+        self.queued() > self.rules.queue.saturating_add(self.idle)
+    }
+
+    /// Processes a job that is due.
+    fn on_due(&mut self, key: DeadlineKey, due: DueTime, now: ClockPair) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
+        job.due = due.time;
+        job.starts_in_past &= due.time < started_at;
+        let passed_over = if job.starts_in_past { 0 } else { job.pass_over_until(started_at) };
+        if passed_over > 0 {
+            add(&mut job.failures_mut().missed, passed_over);
+            add(&mut self.stats.missed, passed_over);
+            return self.update_deadline(key);
+        }
+        let action = job.on_due(due.time, now);
+        if action.run {
+            self.enqueue(key, due);
+        }
+        if action.missed > 0 || action.overlapped > 0 {
+            self.count_unmade(key, action);
+        }
+        self.update_deadline(key);
+    }
+
+    /// Counts the occurrences for which no run is made. Called after the run that is made was queued, because a plan has no occurrences
+    /// after its last run, however late that is (D60).
+    fn count_unmade(&mut self, key: DeadlineKey, action: DueAction) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let is_last = action.run && job.runs_left == 0;
+        let missed = if is_last { 0 } else { action.missed };
+        if missed > 0 || action.overlapped > 0 {
+            let failures = job.failures_mut();
+            add(&mut failures.missed, missed);
+            add(&mut failures.overlapped, action.overlapped);
+            add(&mut self.stats.missed, missed);
+            add(&mut self.stats.overlapped, action.overlapped);
+        }
+    }
+
+    /// Queues a run, or applies the [`Overflow`] rule if there is no room.
+    fn enqueue(&mut self, key: DeadlineKey, due: DueTime) {
+        let is_full = self.is_queue_full();
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        if is_full && self.rules.overflow == Overflow::Skip {
+            // The runs of the backlog, which were to follow this one, are not made either.
+            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            add(&mut job.failures_mut().overflowed, count);
+            add(&mut self.stats.overflowed, count);
+            return;
+        }
+        if is_full && self.rules.overflow == Overflow::RunLate {
+            self.stats.late += 1;
+        }
+        job.enqueue_run();
+        let plan = job.plan_number;
+        self.queue.push_back(QueuedRun { job: key, due, plan });
+    }
+
+    /// Updates a job's deadline if its [next wake-up](ScheduledJob::next_wake) is no longer `before`. A job whose last run is queued
+    /// loses its deadline, else it would count as overlapped when it is next due. A job whose backlog found no room gets one again.
+    fn update_deadline_if_changed(&mut self, key: DeadlineKey, before: Time) {
+        if self.jobs.get(key).is_some_and(|job| job.next_wake() != before) {
+            self.update_deadline(key);
+        }
+    }
+
+    /// Begins the first queued run whose job has been neither removed nor paused.
+    fn begin(&mut self) -> Option<RunStart<K>> {
+        if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
+            return None;
+        }
+        while let Some(QueuedRun { job: key, due, plan }) = self.queue.pop_front() {
+            let Some(job) = self.jobs.get_mut(key) else {
+                self.removed_in_queue -= 1;
+                continue;
+            };
+            if job.is_paused {
+                job.withdraw_run(plan);
+                continue;
+            }
+            job.begin_run();
+            self.stats.runs += 1;
+            self.running += 1;
+            return Some(RunStart { job: key, body: Arc::clone(&job.body), number: job.runs, due });
+        }
+        None
+    }
+}
+
+/// Adds to a count, saturating: an interval of one nanosecond can be missed more often in centuries than a count can hold.
+fn add(count: &mut u64, more: u64) {
+    *count = count.saturating_add(more);
+}
