@@ -225,7 +225,7 @@ mod timer {
     use tourbillon_queue::Time;
 
     use super::Set;
-    use crate::clock::Kernel;
+    use crate::clock::KernelClock;
     use crate::sync::fork;
 
     /// A timer of the kernel.
@@ -237,12 +237,12 @@ mod timer {
     }
 
     impl Timer {
-        pub(super) fn new(clock: Kernel) -> io::Result<Timer> {
+        pub(super) fn new(clock: KernelClock) -> io::Result<Timer> {
             let (id, more) = match clock {
-                Kernel::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
-                Kernel::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
+                KernelClock::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
+                KernelClock::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
                 // It also goes off when the clock is set.
-                Kernel::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
+                KernelClock::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
             };
             let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
             Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })

@@ -19,6 +19,6 @@ impl Watch {
     }
 
     pub(crate) fn is_wanted(&self, core: &Core) -> bool {
-        !core.is_closed() && (self.moves_by_itself.load(Ordering::SeqCst) || !core.clock.stands_still())
+        !core.is_closed() && (self.moves_by_itself.load(Ordering::SeqCst) || !core.clock.is_paused())
     }
 }

@@ -69,7 +69,7 @@ impl Scope {
 
     fn is_paused(&self) -> bool {
         match self {
-            Scope::Manual(engine) => engine.clock().stands_still(),
+            Scope::Manual(engine) => engine.clock().is_paused(),
             #[cfg(feature = "tokio")]
             Scope::Runtime(engine) => engine.clock().runtime().is_some_and(|clock| clock.is_paused()),
         }
@@ -155,7 +155,7 @@ pub fn resume() {
     match Scope::current().filter(Scope::is_paused) {
         Some(Scope::Manual(engine)) if engine.clock().is_pausable() => paused_runtime::resume(&engine),
         Some(Scope::Manual(engine)) => {
-            engine.clock().let_go();
+            engine.clock().resume();
             watcher::start(engine.core());
         }
         #[cfg(feature = "tokio")]

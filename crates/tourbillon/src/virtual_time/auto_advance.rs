@@ -139,7 +139,7 @@ pub(crate) fn pause(engine: &Engine) {
 /// Lets the time of an engine with a pausable clock run on, and tells its driver.
 pub(crate) fn resume(engine: &Engine) {
     if engine.clock().is_paused() {
-        engine.clock().let_go();
+        engine.clock().resume();
         engine.core().driver.wake();
     }
 }

@@ -56,7 +56,7 @@ fn run(core: &Core) {
     let mut in_vain = 0;
     let mut moved = Instant::now();
     while core.watch.is_wanted(core) {
-        if !core.clock.stands_still() {
+        if !core.clock.is_paused() {
             while core.turn(core.clock.now()).more {}
             sleep(SELDOM);
             continue;
@@ -71,7 +71,7 @@ fn run(core: &Core) {
         in_vain = 0;
         let others_wait = || moved.elapsed() >= GRACE || waiting::others_wait(&core.threads());
         let is_idle = !core.work.is_under_way() && doubts.resolve(look(core)) && others_wait();
-        if is_idle && core.clock.stands_still() && next == core.next_step() {
+        if is_idle && core.clock.is_paused() && next == core.next_step() {
             core.advance(next);
             moved = Instant::now();
         } else {

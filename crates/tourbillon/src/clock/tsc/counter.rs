@@ -2,12 +2,12 @@
 
 use tourbillon_queue::Time;
 
-use super::Source;
+use super::CounterSource;
 
-/// The counter and the monotonic clock of this machine.
-pub(crate) struct Machine;
+/// The processor's time stamp counter and the monotonic clock.
+pub(crate) struct ProcessorCounter;
 
-impl Source for Machine {
+impl CounterSource for ProcessorCounter {
     #[inline(always)]
     fn counter(&self) -> u64 {
         tsc::read()
@@ -15,7 +15,7 @@ impl Source for Machine {
 
     #[inline(always)]
     fn clock(&self) -> Time {
-        super::super::monotonic()
+        crate::clock::monotonic()
     }
 
     #[inline(always)]
@@ -23,8 +23,8 @@ impl Source for Machine {
         tsc::is_clock()
     }
 
-    fn ask(&self) {
-        tsc::ask();
+    fn check_again(&self) {
+        tsc::check_again();
     }
 }
 
@@ -34,7 +34,7 @@ mod tsc {
     use std::fs::read_to_string;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    /// What the process knows. A "no" is final.
+    /// Whether the kernel's clock is derived from the counter, as far as the process knows. A "no" is final.
     static IS_CLOCK: AtomicU8 = AtomicU8::new(UNKNOWN);
     const UNKNOWN: u8 = 0;
     const YES: u8 = 1;
@@ -49,19 +49,19 @@ mod tsc {
     #[inline(always)]
     pub(super) fn is_clock() -> bool {
         match IS_CLOCK.load(Ordering::Relaxed) {
-            UNKNOWN => ask(),
+            UNKNOWN => check_again(),
             known => known == YES,
         }
     }
 
-    /// Asks the processor and the kernel.
+    /// Asks the processor and the kernel whether the kernel's clock is derived from the counter.
     #[cold]
-    pub(super) fn ask() -> bool {
+    pub(super) fn check_again() -> bool {
         let now = if is_invariant() && is_kernels_source() { YES } else { NO };
         IS_CLOCK.fetch_max(now, Ordering::Relaxed).max(now) == YES
     }
 
-    /// Whether the processor says that the counter neither changes its rate nor stops while a core idles.
+    /// Returns whether the processor says that the counter neither changes its rate nor stops while a core idles.
     #[allow(unused_unsafe, reason = "`__cpuid` is a safe function in newer compilers only")]
     fn is_invariant() -> bool {
         const HIGHEST_LEAF: u32 = 0x8000_0000;
@@ -71,7 +71,7 @@ mod tsc {
         unsafe { __cpuid(HIGHEST_LEAF).eax >= POWER_LEAF && __cpuid(POWER_LEAF).edx & INVARIANT != 0 }
     }
 
-    /// Whether the kernel derives its clock from the counter. Then it has found it to be steady and the same on all cores.
+    /// Returns whether the kernel derives its clock from the counter. It does so only if the counter is steady and the same on all cores.
     fn is_kernels_source() -> bool {
         let source = read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         source.is_ok_and(|name| name.trim() == "tsc")
@@ -88,5 +88,5 @@ mod tsc {
         false
     }
 
-    pub(super) fn ask() {}
+    pub(super) fn check_again() {}
 }

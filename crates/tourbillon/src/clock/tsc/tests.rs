@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-impl Source for &World {
+impl CounterSource for &World {
     fn counter(&self) -> u64 {
         self.reads();
         self.count.get()
@@ -187,7 +187,7 @@ impl Source for &World {
         self.is_clock.get()
     }
 
-    fn ask(&self) {
+    fn check_again(&self) {
         self.asked.set(self.asked.get() + 1);
         self.is_clock.set(self.is_derived.get());
     }
@@ -485,13 +485,13 @@ fn happens(world: &World) {
 fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
     for windows in WINDOWS {
         let ahead = Ahead::new(windows, true);
-        let start = super::super::monotonic();
+        let start = crate::clock::monotonic();
         let mut most = 0;
-        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+        while (crate::clock::monotonic() - start).as_nanos() < 100_000_000 {
             for _ in 0..100 {
-                let before = super::super::monotonic();
+                let before = crate::clock::monotonic();
                 let now = ahead.now();
-                let after = super::super::monotonic();
+                let after = crate::clock::monotonic();
                 assert!(now >= before, "behind the clock");
                 most = most.max((now - after).as_nanos());
             }
@@ -504,9 +504,9 @@ fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
 #[test]
 fn p3_it_does_not_go_back_when_the_clock_is_read_again() {
     for windows in WINDOWS {
-        let (ahead, start) = (Ahead::new(windows, true), super::super::monotonic());
+        let (ahead, start) = (Ahead::new(windows, true), crate::clock::monotonic());
         let mut last = start;
-        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+        while (crate::clock::monotonic() - start).as_nanos() < 100_000_000 {
             let now = ahead.now();
             assert!(now >= last, "{} ns back after {windows} windows", (last - now).as_nanos());
             last = now;
