@@ -377,7 +377,7 @@ impl Core {
         batch: &mut Vec<Waker>,
         visit: impl Fn(&Shard, &mut Vec<Waker>) -> Visit,
     ) -> Round {
-        self.look_for_step(now);
+        self.check_for_clock_jump(now);
         let mut round = self.end_waits(now, batch);
         let mut wanted = now;
         for shard in self.driven() {

@@ -73,7 +73,7 @@ impl Core {
 
 impl Way<'_> {
     pub(crate) fn to(core: &Core, to: Time) -> Way<'_> {
-        core.look_for_step(core.clock.now());
+        core.check_for_clock_jump(core.clock.now());
         Way { core, to, at_once: 0, fired: 0 }
     }
 
@@ -96,7 +96,7 @@ impl Way<'_> {
         }
         if next > self.to || next.is_never() || self.core.is_closed() {
             self.core.move_clock(self.to);
-            self.core.look_for_step(self.core.clock.now());
+            self.core.check_for_clock_jump(self.core.clock.now());
             return false;
         }
         self.fired += self.core.step_to(next);

@@ -214,7 +214,7 @@ impl DriverLoop {
 
     /// A round and a plan.
     fn step(&mut self) -> Next {
-        self.core.driver.awake();
+        self.core.driver.mark_awake();
         if self.core.is_closed() {
             return Next::End;
         }
@@ -271,7 +271,7 @@ impl Core {
         let mut batch = Vec::with_capacity(BATCH);
         let is_driver = self.driver.is_external();
         if is_driver {
-            self.driver.awake();
+            self.driver.mark_awake();
         }
         let round = self.round(now, &mut batch);
         if is_driver && self.has_callbacks() {
@@ -301,7 +301,7 @@ impl Core {
     fn drive_with(&self, batch: &mut Vec<Waker>) -> usize {
         let mut fired = 0;
         for _ in 0..AT_ONCE {
-            self.driver.awake();
+            self.driver.mark_awake();
             let now = self.clock.now();
             let round = self.round_by(now, batch, |shard, batch| visit_as_owner(shard, now, batch));
             fired += round.fired;

@@ -47,7 +47,7 @@ impl Engine {
         if core.has_callbacks() || core.next_round(Time::ZERO) <= core.clock.now() {
             return AutoAdvance::Due;
         }
-        core.driver.awake();
+        core.driver.mark_awake();
         let is_moved = core.clock.move_forward(|now| core.fire_next(now, None, fired));
         match (is_moved, core.driver.plan(core, core.clock.now(), Time::ZERO)) {
             (true, _) => AutoAdvance::Moved,
