@@ -14,7 +14,7 @@ use super::runtimes;
 use super::{IN_USE, threads, watcher};
 use crate::core::Core;
 use crate::core::thread_shard;
-use crate::driver::Way;
+use crate::driver::ClockAdvance;
 use crate::virtual_time::auto_advance as paused_runtime;
 use crate::{Clock, Driver, Engine};
 
@@ -54,7 +54,7 @@ impl Scope {
     fn current_or_new() -> Scope {
         Scope::current().unwrap_or_else(|| {
             super::tell_of_earlier_timers();
-            let built = super::builder(Clock::manual()).driver(Driver::external()).build_unannounced();
+            let built = super::builder(Clock::manual()).driver(Driver::external()).build_untraced();
             let built = built.expect("an engine with a manual clock needs nothing that could fail");
             #[cfg(feature = "tokio")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -63,7 +63,7 @@ impl Scope {
                 return Scope::Manual(engine);
             }
             threads::set(built.engine().clone());
-            Scope::Manual(built.announce())
+            Scope::Manual(built.trace())
         })
     }
 
@@ -195,9 +195,9 @@ pub fn resume() {
 pub async fn advance(duration: Duration) {
     let scope = Scope::paused();
     let core = scope.core();
-    let mut way = Way::to(core, core.clock.now() + Span::from(duration));
+    let mut clock_advance = ClockAdvance::to(core, core.clock.now() + Span::from(duration));
     poll_fn(|context| core.poll_work(context)).await;
-    while way.step() {
+    while clock_advance.step() {
         poll_fn(|context| core.poll_work(context)).await;
     }
     scope.let_others_run().await;
@@ -223,9 +223,9 @@ pub async fn advance(duration: Duration) {
 pub fn blocking_advance(duration: Duration) {
     let scope = Scope::paused();
     let core = scope.core();
-    let mut way = Way::to(core, core.clock.now() + Span::from(duration));
+    let mut clock_advance = ClockAdvance::to(core, core.clock.now() + Span::from(duration));
     core.wait_for_work();
-    while way.step() {
+    while clock_advance.step() {
         core.wait_for_work();
     }
 }

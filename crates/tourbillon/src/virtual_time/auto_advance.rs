@@ -17,7 +17,7 @@ use tourbillon_queue::Time;
 use crate::Engine;
 use crate::core::Core;
 use crate::core::thread_shard;
-use crate::driver::AT_ONCE;
+use crate::driver::MAX_TURNS_AT_ONCE;
 use crate::shard::{Access, BATCH};
 
 /// What [`Engine::auto_advance`] has done.
@@ -102,7 +102,7 @@ impl Core {
         }
         // What is due already, and callbacks. A callback that posts another for ever does not hold the clock.
         let mut turns = 0;
-        while self.turn(self.clock.now()).more && turns < AT_ONCE {
+        while self.turn(self.clock.now()).more && turns < MAX_TURNS_AT_ONCE {
             turns += 1;
         }
         let mut fired = Vec::with_capacity(BATCH);

@@ -14,7 +14,7 @@ use crate::core::CoreRef;
 use crate::driver::Driver;
 use crate::engine::Engine;
 #[cfg(feature = "test-util")]
-use crate::engine::Unannounced;
+use crate::engine::builder::UntracedEngine;
 
 /// What each runtime has; `None`: no time driver.
 static ENGINES: LazyLock<RwLock<HashMap<Id, Option<Engine>>>> = LazyLock::new(RwLock::default);
@@ -61,11 +61,11 @@ pub(super) fn find(runtime: Id) -> Option<Option<Engine>> {
 
 /// Makes this engine the one of a runtime, unless another thread was faster. Gives the one that it has.
 #[cfg(feature = "test-util")]
-pub(super) fn set(runtime: &Handle, built: Unannounced) -> Option<Engine> {
+pub(super) fn set(runtime: &Handle, built: UntracedEngine) -> Option<Engine> {
     let (has, is_new) = insert(runtime.id(), Some(built.engine().clone()));
     if is_new {
         remove_at_the_end(runtime);
-        drop(built.announce());
+        drop(built.trace());
     }
     has
 }
@@ -103,7 +103,7 @@ fn follow(runtime: &Handle) -> Option<Engine> {
     if is_paused {
         IN_USE.store(true, Ordering::Relaxed);
     }
-    let built = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build_unannounced();
+    let built = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build_untraced();
     let built = built.expect("an engine that Tokio turns needs nothing that could fail");
     let owner = built.engine().downgrade();
     alarm.on_expiry(move || {
@@ -116,7 +116,7 @@ fn follow(runtime: &Handle) -> Option<Engine> {
         let end = OnEnd(runtime.id());
         alarm.start(move || drop(end));
         // A subscriber may make timers, which are to find it (D81).
-        drop(built.announce());
+        drop(built.trace());
     }
     has
 }

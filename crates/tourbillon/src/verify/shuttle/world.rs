@@ -11,7 +11,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use tourbillon_queue::{Span, Time};
 
-use crate::driver::SPACE;
+use crate::driver::WAKEUP_SPACING;
 use crate::sync::under_shuttle::{set_time, time};
 use crate::{Builder, Driver, Engine, Stats};
 
@@ -24,7 +24,7 @@ pub(super) const SLACK: u64 = 500;
 /// Nobody waits for longer than this beyond what they wait for: that slack, and the space between two wake-ups when they come thick,
 /// for a timer and for another that is armed when that fires. Timers here are several times that apart, so that a wake-up for an earlier one is
 /// missed if it does not come.
-const PATIENCE: Duration = Duration::from_micros(2 * (SPACE.as_micros() as u64 + SLACK));
+const PATIENCE: Duration = Duration::from_micros(2 * (WAKEUP_SPACING.as_micros() as u64 + SLACK));
 
 /// Handles to one engine, its users' books, and what moves time.
 #[derive(Clone)]
