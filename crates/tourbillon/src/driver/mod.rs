@@ -246,7 +246,7 @@ impl DriverLoop {
         if round.more {
             return DriverStep::More;
         }
-        // A clock that was set back has left the pace ahead.
+        // After the clock was set back, the budget may lie far ahead.
         let floor = self.budget.next_wakeup().min(now + Span::from(WAKEUP_SPACING));
         if self.core.next_round(floor) - self.core.clock.now() <= too_short_to_sleep(self.core.is_lead_in()) {
             return DriverStep::Soon;
@@ -266,7 +266,8 @@ impl DriverLoop {
 fn visit_as_owner(shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
     thread_shard::with_owner(shard, |local| {
         let access = local.map_or(Access::Remote, ThreadShard::access);
-        // SAFETY: a thread shard knows how its thread stands to its shard.
+        // SAFETY: `local` is the calling thread's own `ThreadShard`, so its access is the one that this thread has; remote access is
+        // open to any thread.
         unsafe { shard.visit(access, now, batch) }
     })
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::coop;
 use crate::core::Core;
-use crate::core::callbacks::{Call, Callback};
+use crate::core::callbacks::{Callback, PostedCallback};
 use crate::outcome::Outcome;
 use crate::sync::aside::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
@@ -48,7 +48,7 @@ pub(crate) fn tell(core: &Core, mut ended: impl Iterator<Item = (Waiter, Outcome
         told = 0;
         let batch = ended.by_ref().take(BATCH).inspect(|_| told += 1);
         core.post(batch.filter_map(|(waiter, outcome)| match waiter {
-            Waiter::Call(callback) => Some(Call { callback, outcome }),
+            Waiter::Call(callback) => Some(PostedCallback { callback, outcome }),
             Waiter::Task(answer) => {
                 answers.push((answer, outcome));
                 None

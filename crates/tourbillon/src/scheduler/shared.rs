@@ -27,7 +27,7 @@ use super::work::{Begun, BoxedRun, Run};
 use super::{JobId, Owner, Rules, Shutdown};
 use crate::clock::WallShift;
 use crate::core::CoreRef;
-use crate::core::callbacks::Call;
+use crate::core::callbacks::PostedCallback;
 use crate::core::jumps::OnClockSet;
 use crate::core::trace;
 use crate::instant::Instant;
@@ -234,7 +234,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         if is_to_be_called && let Some(shared) = self.this.upgrade() {
             let callback = Box::new(move |_| shared.turn());
-            self.core.post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+            self.core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
         }
     }
 

@@ -300,7 +300,7 @@ pub fn auto_advance() {
     if let Scope::Manual(engine) = Scope::paused() {
         // The first thread that asks the kernel for this waits for some milliseconds, and the watcher would take it for idle.
         crate::shard::asymmetric_fence::find_out();
-        engine.core().watch.move_by_itself();
+        engine.core().watch.enable_auto_advance();
         watcher::start(engine.core());
     }
 }

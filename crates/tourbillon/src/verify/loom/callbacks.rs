@@ -8,7 +8,7 @@ use tourbillon_queue::Time;
 
 use super::explore_up_to;
 use crate::clock::Clock;
-use crate::core::callbacks::Call;
+use crate::core::callbacks::PostedCallback;
 use crate::core::{CoreConfig, CoreRef};
 use crate::driver::Driver;
 use crate::outcome::Outcome;
@@ -24,7 +24,7 @@ impl Made {
     fn post(&self, core: &CoreRef) {
         let made = self.clone();
         let callback = Box::new(move |_| _ = made.0.fetch_add(1, Ordering::Relaxed));
-        core.post([Call { callback, outcome: Outcome::Fired }].into_iter());
+        core.post([PostedCallback { callback, outcome: Outcome::Fired }].into_iter());
     }
 
     fn count(&self) -> usize {
