@@ -38,7 +38,7 @@ use crate::shard::remote_free::{DRAIN_AT, RemoteFreeList};
 use crate::shard::slab::{NONE, Slab};
 use crate::shard::state::{Cancel, Ended, Fire, Seen, Stop};
 use crate::slack::{LEAD, SlackBits, SlackClass};
-use crate::stats::Counts;
+use crate::stats::ShardCounts;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
 use crate::sync::{AtomicBool, AtomicU64, IS_CHECK, Ordering, aside};
@@ -167,7 +167,7 @@ pub(crate) struct ShardInner {
     insert_buffer: InsertBuffer,
     queues: [Queue; 2],
     slab: Slab,
-    counts: Counts,
+    counts: ShardCounts,
     /// How many are in the strict queue.
     exact: usize,
     /// When the precise ones among those are due there.
@@ -192,7 +192,7 @@ impl Shard {
             insert_buffer: InsertBuffer::new(),
             queues,
             slab: Slab::new(),
-            counts: Counts::default(),
+            counts: ShardCounts::default(),
             exact: 0,
             leads: Leads::default(),
             closed: false,
@@ -487,7 +487,7 @@ impl Shard {
     }
 
     /// What has been counted, all that is on its way home included.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> ShardCounts {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
             inner.counts.clone()
