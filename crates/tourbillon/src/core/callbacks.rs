@@ -60,14 +60,14 @@ struct PendingCallbacks {
     spare: Vec<PostedCallback>,
     /// A thread drains the queue, and checks it once more before it stops.
     is_draining: bool,
-    thread: CallbackThread,
+    thread: CallbackThreadState,
     /// The engine has been shut down: its driver does not run callbacks any more.
     is_closed: bool,
 }
 
 /// The state of the engine's callback thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum CallbackThread {
+enum CallbackThreadState {
     /// There is none.
     None,
     /// It checks the queue before it sleeps.
@@ -127,7 +127,7 @@ impl Core {
             return false;
         }
         let pending = lock(&self.callbacks.pending);
-        let is_for_driver = self.driver.is_external() || pending.thread == CallbackThread::Refused;
+        let is_for_driver = self.driver.is_external() || pending.thread == CallbackThreadState::Refused;
         is_for_driver && !pending.waiting.is_empty() && !pending.is_draining
     }
 
@@ -138,7 +138,7 @@ impl Core {
             if thread::spawn(self.to_ref()).is_ok() {
                 return;
             }
-            lock(&self.callbacks.pending).thread = CallbackThread::Refused;
+            lock(&self.callbacks.pending).thread = CallbackThreadState::Refused;
         }
         self.run_callbacks();
     }
@@ -164,21 +164,22 @@ impl Core {
         let thread = {
             let mut pending = lock(&self.callbacks.pending);
             pending.is_closed = true;
-            let awake = if pending.thread == CallbackThread::Asleep { CallbackThread::Awake } else { pending.thread };
+            let awake =
+                if pending.thread == CallbackThreadState::Asleep { CallbackThreadState::Awake } else { pending.thread };
             std::mem::replace(&mut pending.thread, awake)
         };
         match thread {
             // It checks the queue once more.
-            CallbackThread::Awake => {}
-            CallbackThread::Asleep => self.callbacks.posted.notify_one(),
-            CallbackThread::None | CallbackThread::Refused => self.run_callbacks(),
+            CallbackThreadState::Awake => {}
+            CallbackThreadState::Asleep => self.callbacks.posted.notify_one(),
+            CallbackThreadState::None | CallbackThreadState::Refused => self.run_callbacks(),
         }
     }
 
     /// Acts as if the system had refused a thread before.
     #[cfg(all(test, loom))]
     pub(crate) fn refuse_thread_for_callbacks(&self) {
-        lock(&self.callbacks.pending).thread = CallbackThread::Refused;
+        lock(&self.callbacks.pending).thread = CallbackThreadState::Refused;
     }
 
     /// Returns how many callbacks have panicked.
@@ -197,7 +198,7 @@ impl Core {
         }
         let is_closed = {
             let mut pending = lock(&self.callbacks.pending);
-            pending.thread = CallbackThread::Refused;
+            pending.thread = CallbackThreadState::Refused;
             pending.is_closed
         };
         // If shutdown came before, it has left the callbacks to the thread that was to start here. Otherwise it will run them itself.
@@ -221,8 +222,13 @@ impl Core {
 impl CallbackQueue {
     pub(crate) fn new() -> CallbackQueue {
         let (waiting, spare) = (Vec::new(), Vec::new());
-        let pending =
-            PendingCallbacks { waiting, spare, is_draining: false, thread: CallbackThread::None, is_closed: false };
+        let pending = PendingCallbacks {
+            waiting,
+            spare,
+            is_draining: false,
+            thread: CallbackThreadState::None,
+            is_closed: false,
+        };
         CallbackQueue {
             pending: Mutex::new(pending),
             posted: Condvar::new(),
@@ -243,12 +249,12 @@ impl CallbackQueue {
             }
             // If another thread drains the queue, it runs all of them.
             if pending.is_closed {
-                pending.thread = CallbackThread::None;
+                pending.thread = CallbackThreadState::None;
                 return None;
             }
-            pending.thread = CallbackThread::Asleep;
+            pending.thread = CallbackThreadState::Asleep;
             pending = self.posted.wait(pending).unwrap_or_else(|poisoned| poisoned.into_inner());
-            pending.thread = CallbackThread::Awake;
+            pending.thread = CallbackThreadState::Awake;
         }
     }
 }
@@ -274,9 +280,9 @@ impl PendingCallbacks {
 
     /// Returns whether the caller has to try to start the thread again. The state is then `Awake`, and the caller resets it on failure.
     fn claim_thread_start(&mut self) -> bool {
-        let is_claimed = self.thread == CallbackThread::Refused && !self.is_draining;
+        let is_claimed = self.thread == CallbackThreadState::Refused && !self.is_draining;
         if is_claimed {
-            self.thread = CallbackThread::Awake;
+            self.thread = CallbackThreadState::Awake;
         }
         is_claimed
     }
@@ -287,14 +293,14 @@ impl PendingCallbacks {
         }
         match self.thread {
             _ if is_external && !self.is_closed => WakeTarget::Driver,
-            CallbackThread::Refused if !self.is_closed => WakeTarget::Driver,
-            CallbackThread::Awake => WakeTarget::Nothing,
-            CallbackThread::Asleep => {
-                self.thread = CallbackThread::Awake;
+            CallbackThreadState::Refused if !self.is_closed => WakeTarget::Driver,
+            CallbackThreadState::Awake => WakeTarget::Nothing,
+            CallbackThreadState::Asleep => {
+                self.thread = CallbackThreadState::Awake;
                 WakeTarget::Thread
             }
-            CallbackThread::None | CallbackThread::Refused => {
-                self.thread = CallbackThread::Awake;
+            CallbackThreadState::None | CallbackThreadState::Refused => {
+                self.thread = CallbackThreadState::Awake;
                 WakeTarget::NewThread
             }
         }
@@ -406,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn d28_without_a_thread_for_them_shutdown_calls_and_after_it_who_posts() {
+    fn d28_without_a_callback_thread_shutdown_runs_the_callbacks_and_after_it_the_posting_thread() {
         let engine = Engine::builder().build().unwrap();
         refuse_threads(&engine, true);
         let timer = Timer::on(&engine);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_a_turn_after_the_clock_was_set_back_tells_once() {
+    fn a8_a_turn_after_the_clock_was_set_back_notifies_once() {
         let engine = manual();
         engine.clock().advance(24 * HOUR);
         let listener = TestListener::on(&engine);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_a_clock_that_goes_on_is_no_news() {
+    fn a8_a_clock_that_runs_on_notifies_nobody() {
         let engine = manual();
         let listener = TestListener::on(&engine);
         for _ in 0..10 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a8_a_step_before_anybody_listened_is_no_news() {
+    fn a8_a_clock_that_was_set_before_the_first_listener_notifies_nobody() {
         let engine = manual();
         engine.advance(24 * HOUR);
         set_back(&engine, HOUR);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn p10_who_is_told_may_arm_and_what_it_arms_fires_in_the_same_advance() {
+    fn p10_a_listener_may_arm_a_timer_which_fires_in_the_same_advance() {
         let engine = manual();
         let slot = Arc::new(OnceLock::new());
         let listener = TestListener::with(&engine, {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn p10_who_is_told_may_listen_again_and_turn() {
+    fn p10_a_listener_may_add_a_listener_and_turn_the_engine() {
         let engine = manual();
         let listener = TestListener::with(&engine, {
             let engine = engine.clone();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_what_one_throws_does_not_keep_the_news_from_the_others() {
+    fn p6_a_panic_of_one_listener_does_not_keep_the_others_from_being_notified() {
         let engine = manual();
         let first = TestListener::with(&engine, || panic!("contained"));
         let second = TestListener::on(&engine);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn p7_those_who_have_gone_are_forgotten() {
+    fn p7_listeners_that_were_dropped_are_forgotten() {
         let engine = manual();
         let stays = TestListener::on(&engine);
         for _ in 0..if cfg!(miri) { 300 } else { 10_000 } {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_is_overtaken_by_another_is_no_step() {
+    fn a_round_that_is_overtaken_by_another_notifies_nobody() {
         let engine = manual();
         let listener = TestListener::on(&engine);
         let early = engine.clock().now();
@@ -266,7 +266,7 @@ mod tests {
     /// path.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a8_b8_the_driver_of_a_wall_clock_tells_of_a_step_that_its_alarm_has_noticed() {
+    fn a8_b8_the_driver_of_a_wall_clock_notifies_when_its_alarm_has_noticed_that_the_clock_was_set() {
         let engine = Engine::builder().clock(Clock::wall()).driver(Driver::thread()).build().unwrap();
         let listener = TestListener::on(&engine);
         for _ in 0..3 {

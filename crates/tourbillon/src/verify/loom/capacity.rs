@@ -11,14 +11,14 @@ use crate::slack::SlackBits;
 
 const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTIVE };
 
-/// A capacity of one that is taken.
+/// Returns a capacity with one place, which is taken.
 fn full() -> Arc<Capacity> {
     let capacity = Arc::new(Capacity::new(1));
     assert!(capacity.take());
     capacity
 }
 
-/// A thread that gives the place back.
+/// Starts a thread that gives the place back.
 fn giver(capacity: &Arc<Capacity>) -> thread::JoinHandle<()> {
     let capacity = capacity.clone();
     thread::spawn(move || give_back(&capacity))
@@ -30,7 +30,7 @@ fn give_back(capacity: &Capacity) {
     wake(granted);
 }
 
-/// As the driver does at the deadline.
+/// Ends the waits that are due, as the driver does at the deadline.
 fn end_due(capacity: &Capacity) {
     let mut batch = Vec::new();
     capacity.end_due(DUE, 2, &mut batch);
@@ -42,7 +42,7 @@ fn leave(capacity: &Capacity, ticket: WaitTicket) {
     wake(left.next);
 }
 
-/// Begins to wait where there is no place for certain.
+/// Begins to wait, where no place can be free.
 fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
     match capacity.take_or_wait(END, tally.waker()) {
         Claim::Place => panic!("there was no place"),
@@ -50,7 +50,7 @@ fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
     }
 }
 
-/// At the end of a model: the only place is free, and nobody waits.
+/// Asserts at the end of a model that the only place is free, and that no sleep waits.
 fn assert_all_given_back(capacity: &Capacity) {
     assert!(capacity.is_unawaited(), "a wait that is left");
     assert!(capacity.take(), "a place that was lost");
@@ -98,7 +98,7 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
     });
 }
 
-/// Ends the sleep that has the place, which it took at once or was granted.
+/// Gives back the place of the sleep that has it, taken at once or granted later.
 fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tally; 2]) {
     for (claim, tally) in claims.iter().zip(tallies) {
         if let Claim::Wait(ticket) = claim
@@ -196,7 +196,7 @@ fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_
 }
 
 #[test]
-fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_is_told_once() {
+fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_ends_once() {
     explore(|| {
         let (capacity, tally) = (full(), Tally::new());
         let ticket = wait(&capacity, tally);

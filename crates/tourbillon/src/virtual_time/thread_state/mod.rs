@@ -8,4 +8,4 @@ mod portable;
 #[cfg(target_os = "linux")]
 pub(super) use self::linux::{ThreadWait, current_thread, others_wait, wait_of};
 #[cfg(not(target_os = "linux"))]
-pub(super) use self::portable::{ThreadWait, current_thread, others_wait, wait_of};
+pub(super) use self::portable::{NeverFound as ThreadWait, current_thread, others_wait, wait_of};

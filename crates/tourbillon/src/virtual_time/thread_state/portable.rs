@@ -1,11 +1,12 @@
 //! For systems that do not tell: no thread is ever found waiting, so time does not move by itself.
 
+/// The wait of a thread, which is never found.
 #[derive(PartialEq, Eq)]
-pub(in crate::virtual_time) struct ThreadWait;
+pub(in crate::virtual_time) enum NeverFound {}
 
-impl ThreadWait {
+impl NeverFound {
     pub(in crate::virtual_time) fn may_be_for_lock(&self) -> bool {
-        false
+        match *self {}
     }
 }
 
@@ -13,7 +14,7 @@ pub(in crate::virtual_time) fn current_thread() -> Option<i32> {
     None
 }
 
-pub(in crate::virtual_time) fn wait_of(_: i32) -> Option<ThreadWait> {
+pub(in crate::virtual_time) fn wait_of(_: i32) -> Option<NeverFound> {
     None
 }
 
