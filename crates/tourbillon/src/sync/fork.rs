@@ -4,7 +4,7 @@
 //! were not copied, and its kernel timer is shared with the parent. So the child must not take a lock of that engine or make a system call
 //! for it: [`Core::is_inherited`](crate::core::Core::is_inherited) tells, and such an engine counts as shut down.
 //!
-//! The C library calls [`forked`] in the child, on its only thread, before `fork` returns there. `forked` clears that thread's current
+//! The C library calls `posix::forked` in the child, on its only thread, before `fork` returns there. `forked` clears that thread's current
 //! engine, so that every operation takes the slow path, where the generation is compared; the fast paths need no check.
 //! A child that was made by the bare `clone` system call is not noticed.
 

@@ -3,8 +3,8 @@
 //! | where | engine | its clock |
 //! |---|---|---|
 //! | in the context of a current-thread Tokio runtime | one for each runtime | that of the runtime: Tokio's `pause`, `advance` and auto-advance govern it |
-//! | in the context of a Tokio runtime with several workers, after `pause` | one for each runtime | a manual clock, which [`advance`](api::advance) moves |
-//! | on a thread without a Tokio context, after `pause` | one for each thread | a manual clock, which [`advance`](api::advance) moves |
+//! | in the context of a Tokio runtime with several workers, after `pause` | one for each runtime | a manual clock, which `time::advance` moves |
+//! | on a thread without a Tokio context, after `pause` | one for each thread | a manual clock, which `time::advance` moves |
 //!
 //! With the feature `test-util` a current-thread runtime has its engine from its first timer on, so that timers that were made before `pause`
 //! follow it. Without that feature a program pays for none of this. A runtime then gets an engine if its clock stands still when a thread
