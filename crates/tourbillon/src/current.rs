@@ -1,6 +1,6 @@
-//! Which engine a timer belongs to that is made without naming one.
+//! The current engine: the one to which a timer belongs that is made without naming an engine.
 //!
-//! It is the engine that the thread has [entered](crate::Engine::enter) last; else the one of [virtual time](crate::virtual_time) where
+//! It is the engine that the thread has [entered](crate::Engine::enter) last; else the engine of [virtual time](crate::virtual_time) where
 //! time is virtual; else the global engine.
 
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::shard::NotifyDriver;
 
-/// With the current home.
+/// Calls `f` with the thread's shard in the current engine.
 #[inline(always)]
 pub(crate) fn with_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
     match usable() {
@@ -22,24 +22,24 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
     }
 }
 
-/// The home that a timer made here belongs to, if it has been made.
+/// Returns the thread's shard in the current engine, if the thread has one there already.
 #[inline(always)]
 fn usable<'a>() -> Option<&'a ThreadShard> {
     #[cfg(any(feature = "test-util", feature = "tokio"))]
-    if crate::virtual_time::is_possible() {
+    if crate::virtual_time::may_be_virtual() {
         return virtual_or_current();
     }
     current()
 }
 
-/// The same where time may be virtual. A home in an engine of virtual time that is found here becomes the current one, and stays so
-/// until this function finds that a timer made here belongs elsewhere.
+/// As [`usable`], where time may be virtual. A shard in an engine of virtual time that is found here becomes the thread's current one, until
+/// this function finds that the current engine is another.
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 #[cold]
 #[inline(never)]
 fn virtual_or_current<'a>() -> Option<&'a ThreadShard> {
     let before = current();
-    let Some(core) = crate::virtual_time::look() else {
+    let Some(core) = crate::virtual_time::find_core() else {
         return before.filter(|local| !local.is_found()).or_else(|| {
             thread_shard::forget_current();
             None
@@ -53,7 +53,7 @@ fn virtual_or_current<'a>() -> Option<&'a ThreadShard> {
     Some(local)
 }
 
-/// With the current home, if there is one already.
+/// Calls `f` with the thread's shard in the current engine, if the thread has one there already.
 pub(crate) fn with_known<R>(f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
     f(usable())
 }
@@ -64,23 +64,23 @@ fn with_new_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
     let entered = thread_shard::entered_core();
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     if entered.is_none()
-        && let Some(core) = crate::virtual_time::look()
+        && let Some(core) = crate::virtual_time::find_core()
     {
         return thread_shard::with_other(core.as_ptr(), f);
     }
     let core = entered.unwrap_or_else(|| crate::engine::global_core().as_ptr());
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     if entered.is_none() && thread_shard::find(core).is_none() {
-        crate::virtual_time::tell_of_real_time();
+        crate::virtual_time::warn_of_real_time();
     }
     if let Some(local) = thread_shard::find_or_make(core) {
         thread_shard::set_current(local);
     }
-    // The global engine is kept for ever, and one that was entered by its guard.
+    // The global engine is never freed, and the guard keeps an engine that was entered.
     thread_shard::with_other(core, f)
 }
 
-/// Returns what the clock of the current engine shows, as an instant of the standard library. Starts no engine.
+/// Returns the time of the current engine's clock, as an instant of the standard library. Starts no engine.
 pub(crate) fn now_std() -> StdInstant {
     with_known(|local| match local {
         Some(local) if !local.core().clock.is_steady() => local.core().clock.now_std(),
@@ -101,7 +101,7 @@ impl Entry {
     }
 
     /// Returns an entry that is due in `duration` from now on the current engine and has been polled: [`after`](Entry::after) and
-    /// [`poll`](Entry::poll) in one look at the thread's shard.
+    /// [`poll`](Entry::poll) with one look-up of the thread's shard.
     #[inline(always)]
     pub(crate) fn polled(duration: Duration, context: &mut Context<'_>) -> (Entry, Poll<Outcome>) {
         let mut waker = Some(context.waker().clone());
@@ -127,7 +127,7 @@ impl Engine {
 }
 
 impl Instant {
-    /// Returns what the clock of the current engine shows.
+    /// Returns the time of the current engine's clock.
     #[must_use]
     pub fn now() -> Instant {
         Instant::from_std(now_std())

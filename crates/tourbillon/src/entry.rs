@@ -22,7 +22,7 @@ use tourbillon_queue::Time;
 
 use crate::clock::representable;
 use crate::coop;
-use crate::core::capacity::{CapacityWait, Claim, Moved, Progress, WaitEnd, WaitTicket};
+use crate::core::capacity::{CapacityWait, Claim, Moved, WaitEnd, WaitProgress, WaitTicket};
 use crate::core::error::ArmError;
 use crate::core::thread_shard::{self, ThreadShard};
 use crate::core::{Core, CoreRef};
@@ -365,17 +365,17 @@ impl Entry {
         }
         let Some(capacity) = &self.core().capacity else { return Poll::Pending };
         match capacity.poll(self.ticket(), kept) {
-            Progress::Granted(deadline) => {
+            WaitProgress::Granted(deadline) => {
                 self.set_capacity_wait(CapacityWait::None(deadline));
                 self.arm_in_place(mine, waker)
             }
-            Progress::Ended(deadline) => {
+            WaitProgress::Ended(deadline) => {
                 self.set_capacity_wait(CapacityWait::None(deadline));
                 self.ended(Outcome::Fired)
             }
             // A shutdown may have looked for wakers before this one was there.
-            Progress::Waiting(_) if self.core().is_closed() => self.end_waiting(),
-            Progress::Waiting(before) => {
+            WaitProgress::Waiting(_) if self.core().is_closed() => self.end_waiting(),
+            WaitProgress::Waiting(before) => {
                 drop(before);
                 Poll::Pending
             }

@@ -1,4 +1,4 @@
-//! How late a timer may be, so that wake-ups can be shared.
+//! Slack: how late a timer may fire, so that timers can share wake-ups.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tourbillon_queue::Time;
 
 use crate::clock::LAST;
 
-/// How far after its deadline a timer may fire, on purpose. (Never before it.)
+/// How long after its deadline a timer may fire. (It never fires before.)
 ///
-/// A wake-up of the driver costs far more than a timer; slack lets timers share one. It is set for an engine
+/// A wake-up of the driver costs far more than a timer, and slack lets timers share wake-ups. It is set for an engine
 /// ([`Builder::slack`](crate::Builder::slack)) and can be set for one sleep ([`Sleep::slack`](crate::time::Sleep::slack)).
 ///
 /// ```
@@ -26,46 +26,48 @@ use crate::clock::LAST;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Slack(SlackBits);
 
-/// Slack as entries and nodes keep it, in a byte: the [`SlackClass`] in the upper two bits. In the others the grid: deadlines are
-/// rounded up to a multiple of two to this power.
+/// Slack in one byte, as entries and nodes store it: the [`SlackClass`] in the upper two bits, the grid in the others. Deadlines are rounded up
+/// to a multiple of two to the power of the grid.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SlackBits(u8);
 
-/// Which wake-ups a timer can ask for.
+/// Which wake-ups of the driver a timer gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub(crate) enum SlackClass {
-    /// Those that the driver's budget has room for.
+    /// One that the driver's [budget](crate::driver) allows.
     #[default]
     Adaptive = 0,
     /// One at its own time.
     Exact = 1,
-    /// One before its time: the driver waits for the rest in a loop.
+    /// One before its time: the driver spins until then.
     Precise = 2,
 }
 
 const GRID_BITS: u32 = 6;
 const GRID: u8 = (1 << GRID_BITS) - 1;
 
-/// So long before a precise timer is due does the driver wake up: longer than a wake-up usually takes.
+/// How long before a precise timer is due the driver wakes up: longer than a wake-up usually takes.
 pub(crate) const LEAD: Duration = Duration::from_micros(200);
 
 impl Slack {
-    /// The default. Exact while the driver is quiet. When wake-ups come thick, more than some six hundred a second, they are
-    /// spaced so that the driver's CPU time stays bounded, and a timer can be late by that space: 1.75 ms.
+    /// Returns the default: exact while the driver is quiet, and with bounded CPU time when it is not.
+    ///
+    /// When there are more than some six hundred wake-ups a second, the driver spaces them 1.75 ms apart, and a timer can be late by that
+    /// time.
     #[must_use]
     pub const fn adaptive() -> Slack {
         Slack(SlackBits::new(SlackClass::Adaptive, 0))
     }
 
-    /// A wake-up for each deadline, at that deadline.
+    /// Returns a slack with a wake-up for each deadline, at that deadline.
     #[must_use]
     pub const fn exact() -> Slack {
         Slack(SlackBits::new(SlackClass::Exact, 0))
     }
 
-    /// Up to `most` late: deadlines are rounded up to a grid that is shared by all timers, so that those that are close to
-    /// each other share a wake-up. Less than two nanoseconds is [`exact`](Slack::exact).
+    /// Returns a slack that makes a timer late by up to `most`: deadlines are rounded up to a grid that all timers share, so that timers that
+    /// are close to each other share a wake-up. Less than two nanoseconds is the same as [`exact`](Slack::exact).
     #[must_use]
     pub const fn upto(most: Duration) -> Slack {
         let nanos = most.as_nanos();
@@ -79,11 +81,11 @@ impl Slack {
         Slack(SlackBits::new(SlackClass::Exact, grid))
     }
 
-    /// For those who pay CPU for microseconds: the driver wakes up 0.2 ms before the deadline and spins until it comes. It does not spin
-    /// before other timers.
+    /// Returns a slack that saves microseconds of lateness at the cost of CPU time: the driver wakes up 0.2 ms before the deadline and spins
+    /// until it comes. It does not spin before other timers.
     ///
-    /// Where an engine is turned from outside, it is for who turns it to spin: a runtime's [`Worker`](crate::Worker) is
-    /// told [so](crate::Worker::too_short_to_sleep).
+    /// In an engine without a driver of its own, the thread that turns the engine has to spin. A runtime's [`Worker`](crate::Worker) tells
+    /// [when](crate::Worker::too_short_to_sleep).
     #[must_use]
     pub const fn precise() -> Slack {
         Slack(SlackBits::new(SlackClass::Precise, 0))
@@ -101,7 +103,7 @@ impl fmt::Debug for SlackBits {
 }
 
 impl SlackBits {
-    /// The only one of its class.
+    /// The only slack of its class.
     pub(crate) const ADAPTIVE: SlackBits = SlackBits::new(SlackClass::Adaptive, 0);
 
     const fn new(class: SlackClass, grid: u8) -> SlackBits {
@@ -112,7 +114,7 @@ impl SlackBits {
         self.0
     }
 
-    /// What [`to_bits`](SlackBits::to_bits) gave.
+    /// Returns the slack from which [`to_bits`](SlackBits::to_bits) has made `bits`.
     pub(crate) const fn from_bits(bits: u8) -> SlackBits {
         SlackBits(bits)
     }
@@ -126,7 +128,7 @@ impl SlackBits {
         }
     }
 
-    /// When a timer with this deadline is placed in the queue: up, so that it is never early; but not beyond the end of the clock.
+    /// Rounds a deadline up to the grid, so that the timer is never early, but not beyond the last time of a clock.
     #[inline(always)]
     pub(crate) fn round_up(self, deadline: Time) -> Time {
         let below = (1 << (self.0 & GRID)) - 1;

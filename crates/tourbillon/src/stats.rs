@@ -1,14 +1,13 @@
-//! What an engine counts.
+//! The counts of an engine, and a histogram of its lateness.
 
 use std::fmt;
 use std::time::Duration;
 
 use tourbillon_queue::Span;
 
-/// What an engine has done so far: [`Engine::stats`](crate::Engine::stats).
+/// The counts of an engine since it was built: [`Engine::stats`](crate::Engine::stats).
 ///
-/// `armed == fired + cancelled + stopped + pending`. While other threads arm and cancel, the shards are counted one after
-/// the other.
+/// `armed == fired + cancelled + stopped + pending`. The shards are read one after another, while other threads may arm and cancel.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,43 +26,43 @@ use tourbillon_queue::Span;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers that have been armed. (A sleep that is never polled is not; one that is moved is armed once.)
+    /// Timers that have been armed. (A sleep that is never polled is not armed; a sleep that is reset counts once.)
     pub armed: u64,
-    /// Of those, the ones whose deadline has come.
+    /// Armed timers that have fired.
     pub fired: u64,
-    /// The ones that were cancelled before that.
+    /// Armed timers that were cancelled.
     pub cancelled: u64,
-    /// The ones that were pending when the engine was shut down.
+    /// Armed timers that were pending when the engine was shut down.
     pub stopped: u64,
-    /// The ones that are armed now.
+    /// Armed timers that are pending now.
     pub pending: u64,
     /// Shards in use.
     pub shards: usize,
-    /// Wakers that panicked. (The panic was contained; the standard panic hook has reported it.)
+    /// Wakers that panicked. (The engine caught the panic; the standard panic hook has reported it.)
     pub waker_panics: u64,
-    /// Callbacks that panicked, likewise.
+    /// Callbacks that panicked. (The engine caught the panic; the standard panic hook has reported it.)
     pub callback_panics: u64,
-    /// Callbacks whose timer has ended and that have not returned yet. It grows while they are slower than timers end, since they are
-    /// called one after the other, and the engine's capacity does not count them.
+    /// Callbacks that are queued or running. They run one after another, so this grows while timers end faster than callbacks return. The
+    /// engine's capacity does not limit them.
     pub callbacks_waiting: u64,
-    /// How late timers fired: from the deadline to the moment when the driver took them out of the queue.
+    /// How late timers fired: from the deadline until the driver took the timer out of its queue.
     pub lateness: Lateness,
 }
 
-/// A histogram of how late timers fired, in steps of an eighth or finer.
+/// A histogram of how late timers fired. A bucket is at most an eighth of its values wide.
 #[derive(Clone)]
 pub struct Lateness {
     buckets: Box<[u64; BUCKETS]>,
 }
 
-/// A power of two is cut in so many steps.
+/// How many buckets a power of two is divided into.
 const STEPS: u32 = 8;
 const STEP_BITS: u32 = STEPS.ilog2();
 const BUCKETS: usize = ((u64::BITS - STEP_BITS + 1) * STEPS) as usize;
 
 /// The counts of one shard.
 #[derive(Clone, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ShardCounts {
     pub(crate) armed: u64,
     pub(crate) cancelled: u64,
     pub(crate) stopped: u64,
@@ -71,7 +70,7 @@ pub(crate) struct Counts {
     lateness: Lateness,
 }
 
-impl Counts {
+impl ShardCounts {
     #[inline]
     pub(crate) fn fired(&mut self, late: Span) {
         self.fired += 1;
@@ -80,7 +79,7 @@ impl Counts {
 }
 
 impl Stats {
-    pub(crate) fn add(&mut self, counts: &Counts) {
+    pub(crate) fn add(&mut self, counts: &ShardCounts) {
         self.armed += counts.armed;
         self.fired += counts.fired;
         self.cancelled += counts.cancelled;
@@ -93,14 +92,14 @@ impl Stats {
 }
 
 impl Lateness {
-    /// How many fires it counts.
+    /// Returns how many timers it has counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// The lateness that `quantile` (0.5 for the median, 0.99, ...) of all fires did not exceed; zero if there were none.
-    /// Rounded up to the histogram's step.
+    /// Returns the lateness that `quantile` (0.5 for the median, 0.99, ...) of all timers did not exceed, rounded up to the end of its
+    /// bucket; zero if no timer has fired.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (self.count() as f64 * quantile.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
@@ -112,7 +111,7 @@ impl Lateness {
         Duration::from_nanos(found.map_or(0, highest))
     }
 
-    /// What has been added since an earlier reading of the same engine: the lateness of a while, not of a life.
+    /// Returns the difference to an earlier histogram of the same engine: the lateness since then.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,20 +132,20 @@ impl Lateness {
         since
     }
 
-    /// The steps that have any fires in them, from early to late: the highest lateness of each, and its count.
+    /// Returns the buckets that are not empty, in ascending order: the highest lateness of each, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let counts = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bucket, count)| (Duration::from_nanos(highest(bucket)), *count))
     }
 
-    /// The latest of all, rounded up likewise.
+    /// Returns the highest lateness, rounded up to the end of its bucket; zero if no timer has fired.
     #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.buckets.iter().rposition(|count| *count > 0).map_or(0, highest))
     }
 }
 
-/// The bucket of a value: small values have one each, larger ones share it with those that agree in the highest bits.
+/// Returns the bucket of a value. Small values have one each; larger ones share it with the values that have the same highest bits.
 #[inline]
 fn bucket(nanos: u64) -> usize {
     if nanos < u64::from(STEPS) {
@@ -156,7 +155,7 @@ fn bucket(nanos: u64) -> usize {
     (power as usize + 1) * STEPS as usize + ((nanos >> power) as usize - STEPS as usize)
 }
 
-/// The highest value of a bucket.
+/// Returns the highest value of a bucket.
 fn highest(bucket: usize) -> u64 {
     let (power, step) = (bucket / STEPS as usize, (bucket % STEPS as usize) as u64);
     match power.checked_sub(1) {
@@ -199,10 +198,10 @@ mod tests {
 
     #[test]
     fn b5_quantiles_are_those_of_what_was_counted() {
-        let mut counts = Counts::default();
+        let mut counts = ShardCounts::default();
         (1..=100).for_each(|nanos| counts.fired(Span::from_nanos(nanos)));
         let mut stats = Stats { armed: 100, ..Stats::default() };
-        stats.add(&Counts { armed: 0, ..counts });
+        stats.add(&ShardCounts { armed: 0, ..counts });
         assert_eq!(stats.lateness.count(), 100);
         assert_eq!(stats.lateness.quantile(0.5), Duration::from_nanos(51));
         assert_eq!(stats.lateness.max(), Duration::from_nanos(103));
@@ -211,7 +210,7 @@ mod tests {
 
     #[test]
     fn b5_the_lateness_of_a_while_is_what_was_counted_in_it() {
-        let mut counts = Counts::default();
+        let mut counts = ShardCounts::default();
         counts.fired(Span::from_nanos(3));
         let earlier = counts.lateness.clone();
         [3, 5, 3].iter().for_each(|nanos| counts.fired(Span::from_nanos(*nanos)));

@@ -1,189 +1,186 @@
-//! What a driver waits on: one alarm that it sets, and that anybody can set earlier.
+//! The alarm that a driver waits on. The driver sets it, and any thread can set it earlier.
 //!
-//! On Linux it is a timer of the kernel (timerfd) on the engine's own clock. Whoever arms an earlier timer sets it
-//! earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again. Elsewhere, and
-//! where no file descriptor is to be had, it is a condition variable. That hears nothing of a clock that is set or of a suspend, so a
-//! driver that waits on it for a clock that may jump looks at the clock every [`LOOK`].
+//! | file | back end |
+//! |---|---|
+//! | `timerfd` | Linux: a timer of the kernel on the engine's own clock. A thread that arms an earlier timer sets it earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again |
+//! | `condvar` | other systems, or no file descriptor left: a condition variable |
+//! | `tokio_sleep` | an engine on the clock of a Tokio runtime: a sleep of Tokio's |
+//!
+//! An engine that its user turns has none of these: the alarm calls the function that the user gave.
 
+mod condvar;
+#[cfg(target_os = "linux")]
+mod timerfd;
 #[cfg(feature = "tokio")]
 mod tokio_sleep;
 
 #[cfg(any(target_os = "linux", feature = "tokio"))]
 use std::sync::Arc;
-use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+use self::condvar::CondvarAlarm;
+#[cfg(target_os = "linux")]
+use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio_sleep::RuntimeAlarm;
 use crate::clock::Clock;
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Mutex, lock};
 
 pub(crate) struct Alarm {
-    set: Mutex<AlarmState>,
+    state: Mutex<AlarmState>,
     backend: AlarmBackend,
 }
 
 struct AlarmState {
-    /// When it is to go off. Never: not at all.
+    /// When the alarm goes off; `NEVER` if it is off.
     at: Time,
-    /// The clock was set, and the driver has yet to hear of it.
+    /// The clock was set, and the driver does not know yet.
     clock_was_set: bool,
 }
 
-/// What came of setting it.
+/// The result of setting an alarm. In both cases the alarm is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Set {
+pub(crate) enum SetOutcome {
     Done,
-    /// It is set. But the wall clock was set since the last time, and who waits does not hear of it any more.
+    /// The wall clock was set since the last time. The kernel has reported this to the caller, and does not report it to the driver.
     ClockWasSet,
 }
 
 enum AlarmBackend {
-    /// `None` when the engine is gone. The driver has another reference while it waits.
+    /// `None` after [`Alarm::close`]. The driver has another reference while it waits.
     #[cfg(target_os = "linux")]
-    Timer(Mutex<Option<Arc<self::timer::Timer>>>),
-    Condvar(Condvar),
-    /// Nobody waits: an engine that is turned by its user, who may want to be told.
+    TimerFd(Mutex<Option<Arc<TimerFd>>>),
+    Condvar(CondvarAlarm),
+    /// No thread waits: the user turns the engine, and this function tells the user to turn it earlier.
     Call(Box<dyn Fn() + Send + Sync>),
-    /// Nobody waits: Tokio's time driver turns the engine.
+    /// No thread waits: Tokio's time driver turns the engine.
     #[cfg(feature = "tokio")]
     Runtime(Arc<RuntimeAlarm>),
 }
 
-/// How late a timer can be, without a timer of the kernel, because its clock has jumped.
-const LOOK: Duration = Duration::from_secs(1);
-
 impl Alarm {
-    /// For a driver that [waits](Alarm::wait) on a thread.
+    /// Returns an alarm for a driver that [waits](Alarm::wait) on a thread.
     pub(crate) fn new(clock: &Clock) -> Alarm {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-        if let Some(Ok(timer)) = clock.kernel().map(timer::Timer::new) {
-            return Alarm::with(AlarmBackend::Timer(Mutex::new(Some(Arc::new(timer)))));
+        if let Some(Ok(timer)) = clock.kernel().map(TimerFd::new) {
+            return Alarm::with(AlarmBackend::TimerFd(Mutex::new(Some(Arc::new(timer)))));
         }
         let _ = clock;
-        Alarm::with(AlarmBackend::Condvar(Condvar::new()))
+        Alarm::with(AlarmBackend::Condvar(CondvarAlarm::new()))
     }
 
-    /// For a driver elsewhere: `call` is told whenever it has to come earlier than it planned.
+    /// Returns an alarm for an engine that its user turns. `call` is called when the engine has to be turned earlier than planned.
     pub(crate) fn call(call: Box<dyn Fn() + Send + Sync>) -> Alarm {
         Alarm::with(AlarmBackend::Call(call))
     }
 
-    /// For an engine that a Tokio runtime turns, on whose clock it is.
+    /// Returns an alarm for an engine that is on the clock of a Tokio runtime and is turned by that runtime.
     #[cfg(feature = "tokio")]
     pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Alarm {
         Alarm::with(AlarmBackend::Runtime(alarm))
     }
 
     fn with(backend: AlarmBackend) -> Alarm {
-        Alarm { set: Mutex::new(AlarmState { at: Time::NEVER, clock_was_set: false }), backend }
+        Alarm { state: Mutex::new(AlarmState { at: Time::NEVER, clock_was_set: false }), backend }
     }
 
-    /// By the driver, which has read the clock at `now`: goes off at `at`, whatever was set before.
-    pub(crate) fn set(&self, at: Time, now: Time) -> Set {
-        let mut set = lock(&self.set);
-        set.at = at;
+    /// Sets the alarm to `at`. For the driver, which has read the clock at `now`.
+    pub(crate) fn set(&self, at: Time, now: Time) -> SetOutcome {
+        let mut state = lock(&self.state);
+        state.at = at;
         let done = self.backend.set(at, Some(now));
-        if std::mem::take(&mut set.clock_was_set) { Set::ClockWasSet } else { done }
+        if std::mem::take(&mut state.clock_was_set) { SetOutcome::ClockWasSet } else { done }
     }
 
-    /// By the thread that has found when the driver is wanted: goes off at `at`, whatever was set before.
-    pub(crate) fn set_unless_it_is(&self, at: Time) {
-        let mut set = lock(&self.set);
-        if set.at != at {
-            set.at = at;
-            // An engine that is planned like this is on no clock that is set.
+    /// Sets the alarm to `at`, unless it is set to that already. For a thread that has computed the driver's next wake-up.
+    pub(crate) fn set_if_different(&self, at: Time) {
+        let mut state = lock(&self.state);
+        if state.at != at {
+            state.at = at;
+            // Only engines of virtual time use this, and their clocks are not the wall clock.
             let _done = self.backend.set(at, None);
         }
     }
 
-    /// By anybody: goes off at `at`, or earlier if that was set before.
+    /// Sets the alarm to `at`, unless it is set to an earlier time. For any thread.
     pub(crate) fn set_earlier(&self, at: Time) {
-        let mut set = lock(&self.set);
-        if at >= set.at {
+        let mut state = lock(&self.state);
+        if at >= state.at {
             return;
         }
-        set.at = at;
-        if self.backend.set(at, None) == Set::ClockWasSet {
-            self.pass_on(&mut set);
+        state.at = at;
+        if self.backend.set(at, None) == SetOutcome::ClockWasSet {
+            self.pass_on_clock_set(&mut state);
         }
-        drop(set);
+        drop(state);
         if let AlarmBackend::Call(call) = &self.backend {
             let _ignored = catch_panic(call);
         }
     }
 
-    /// The driver would have heard of a step from the bell, but somebody else has. So it is woken, to hear of it when it sets
-    /// the alarm again.
-    fn pass_on(&self, set: &mut AlarmState) {
-        *set = AlarmState { at: Time::ZERO, clock_was_set: true };
+    /// Wakes the driver, which learns that the clock was set when it sets the alarm again. The kernel reports this only once, and has
+    /// reported it to the calling thread.
+    fn pass_on_clock_set(&self, state: &mut AlarmState) {
+        *state = AlarmState { at: Time::ZERO, clock_was_set: true };
         let _ = self.backend.set(Time::ZERO, None);
     }
 
     #[cfg(all(loom, test))]
     pub(crate) fn is_set_to(&self) -> Time {
-        lock(&self.set).at
+        lock(&self.state).at
     }
 
-    /// In a schedule, where no kernel does it: goes off if it is time.
+    /// Makes the alarm go off if its time has come. For schedules, which have no kernel to do it.
     #[cfg(all(test, shuttle))]
     pub(crate) fn time_has_moved(&self, clock: &Clock) {
-        let set = lock(&self.set);
-        if set.at <= clock.now() {
-            let _ = self.backend.set(set.at, None);
+        let state = lock(&self.state);
+        if state.at <= clock.now() {
+            let _ = self.backend.set(state.at, None);
         }
     }
 
-    /// As if somebody had noticed a step.
+    /// Acts as if another thread had noticed that the clock was set.
     #[cfg(all(test, target_os = "linux"))]
-    pub(crate) fn clock_was_set(&self) {
-        self.pass_on(&mut lock(&self.set));
+    pub(crate) fn pretend_clock_was_set(&self) {
+        self.pass_on_clock_set(&mut lock(&self.state));
     }
 
-    /// Whether nobody waits on it.
+    /// Returns whether the user turns the engine.
     pub(crate) fn is_external(&self) -> bool {
         matches!(self.backend, AlarmBackend::Call(_))
     }
 
-    /// By the driver: waits until it goes off, and now and then for less.
+    /// Waits until the alarm goes off, sometimes for less. For the driver.
     pub(crate) fn wait(&self, clock: &Clock) {
         match &self.backend {
             #[cfg(target_os = "linux")]
-            AlarmBackend::Timer(timer) => {
+            AlarmBackend::TimerFd(timer) => {
                 let timer = lock(timer).clone();
                 timer.inspect(|timer| timer.wait());
             }
-            AlarmBackend::Condvar(condvar) => {
-                let set = lock(&self.set);
-                let rest = Duration::from(set.at - clock.now());
-                let may_jump = !clock.is_steady() && !set.at.is_never();
-                let rest = if may_jump { rest.min(LOOK) } else { rest };
-                if !rest.is_zero() {
-                    drop(condvar.wait_timeout(set, rest));
-                }
-            }
+            AlarmBackend::Condvar(condvar) => condvar.wait(lock(&self.state), clock),
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
             AlarmBackend::Runtime(_) => {}
         }
     }
 
-    /// What an event loop can watch; it becomes readable when the alarm goes off.
+    /// Returns a file descriptor that becomes readable when the alarm goes off; `None` if the back end has none.
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     pub(crate) fn fd(&self) -> Option<std::io::Result<std::os::fd::OwnedFd>> {
         match &self.backend {
-            AlarmBackend::Timer(timer) => Some(lock(timer).as_ref()?.fd().try_clone_to_owned()),
+            AlarmBackend::TimerFd(timer) => Some(lock(timer).as_ref()?.fd().try_clone_to_owned()),
             _ => None,
         }
     }
 
-    /// When the engine is gone and the driver has been woken for the last time: gives the kernel's timer back.
+    /// Releases the timer of the kernel, after the engine has ended and its driver has been woken for the last time.
     pub(crate) fn close(&self) {
         #[cfg(target_os = "linux")]
-        if let AlarmBackend::Timer(timer) = &self.backend {
+        if let AlarmBackend::TimerFd(timer) = &self.backend {
             let timer = lock(timer).take();
             drop(timer);
         }
@@ -195,90 +192,23 @@ impl Alarm {
 }
 
 impl AlarmBackend {
-    /// The engine's clock shows `now`, if the caller has just read it.
-    fn set(&self, at: Time, now: Option<Time>) -> Set {
+    /// Sets the back end to go off at `at`. `now`: the time of the engine's clock, if the caller has just read it.
+    fn set(&self, at: Time, now: Option<Time>) -> SetOutcome {
         let _ = now;
         match self {
             #[cfg(target_os = "linux")]
-            AlarmBackend::Timer(timer) => return lock(timer).as_ref().map_or(Set::Done, |timer| timer.set(at)),
+            AlarmBackend::TimerFd(timer) => {
+                return lock(timer).as_ref().map_or(SetOutcome::Done, |timer| timer.set(at));
+            }
             AlarmBackend::Condvar(condvar) => {
                 let _ = at;
-                condvar.notify_one();
+                condvar.notify();
             }
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
             AlarmBackend::Runtime(alarm) => alarm.set(at, now),
         }
-        Set::Done
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod timer {
-    use std::io;
-    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-    use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-    };
-    use tourbillon_queue::Time;
-
-    use super::Set;
-    use crate::clock::Kernel;
-    use crate::sync::fork;
-
-    /// A timer of the kernel.
-    pub(super) struct Timer {
-        fd: OwnedFd,
-        flags: TimerfdTimerFlags,
-        /// Of the process that has made it: a child has the same timer, not a copy.
-        generation: u32,
-    }
-
-    impl Timer {
-        pub(super) fn new(clock: Kernel) -> io::Result<Timer> {
-            let (id, more) = match clock {
-                Kernel::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
-                Kernel::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
-                // It also goes off when the clock is set.
-                Kernel::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
-            };
-            let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-            Ok(Timer { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })
-        }
-
-        pub(super) fn set(&self, at: Time) -> Set {
-            if self.generation != fork::generation() {
-                return Set::Done;
-            }
-            // All zero means off. A wall clock's timer is set even to the end of time, so that a step is noticed.
-            let nanos = match at.as_nanos() {
-                0 => 1,
-                u64::MAX if self.flags.contains(TimerfdTimerFlags::CANCEL_ON_SET) => i64::MAX as u64,
-                u64::MAX => 0,
-                nanos => nanos.min(i64::MAX as u64),
-            };
-            let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
-            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
-            // The descriptor is ours and the time is valid, so nothing else can be wrong.
-            match timerfd_settime(&self.fd, self.flags, &once) {
-                Err(rustix::io::Errno::CANCELED) => Set::ClockWasSet,
-                _ => Set::Done,
-            }
-        }
-
-        /// Waits until it has gone off since it was last set. (AlarmState it again is what takes the news back: there is no
-        /// need to read it.)
-        pub(super) fn wait(&self) {
-            // Interrupted, or the clock was set: the driver looks at the clock anyway.
-            let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
-        }
-
-        #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only event loops watch it"))]
-        pub(super) fn fd(&self) -> BorrowedFd<'_> {
-            self.fd.as_fd()
-        }
+        SetOutcome::Done
     }
 }
 
@@ -286,20 +216,21 @@ mod timer {
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     use tourbillon_queue::Span;
 
     use super::*;
 
-    /// What is waited for an hour may be due at once, if the clock is set or the machine was suspended; a condition variable
-    /// hears nothing of either.
+    /// A timer that is an hour away may be due at once if the clock is set or the machine was suspended, and a condition variable is not
+    /// woken by either.
     #[test]
     #[cfg_attr(miri, ignore = "there is no boot-time clock")]
     fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
         let (send, receive) = channel();
         for clock in [Clock::wall(), Clock::boot()] {
-            let alarm = Alarm::with(AlarmBackend::Condvar(Condvar::new()));
-            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), Set::Done);
+            let alarm = Alarm::with(AlarmBackend::Condvar(CondvarAlarm::new()));
+            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), SetOutcome::Done);
             let send = send.clone();
             thread::spawn(move || {
                 alarm.wait(&clock);
@@ -307,7 +238,7 @@ mod tests {
             });
         }
         for _ in 0..2 {
-            assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(()), "it waits without looking");
+            assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(()), "it waits without reading the clock");
         }
     }
 }

@@ -7,17 +7,18 @@ use std::time::Instant as StdInstant;
 use tokio::runtime::Handle;
 use tourbillon_queue::Time;
 
-use super::{Anchor, LAST, WallShift};
+use super::anchor::ClockAnchor;
+use super::{LAST, WallShift};
 
 thread_local! {
-    /// What this thread has converted last.
+    /// The last conversion on this thread.
     static CONVERTED: Cell<Option<(StdInstant, Time)>> = const { Cell::new(None) };
 }
 
-/// What one Tokio runtime calls the time.
+/// The clock of one Tokio runtime.
 pub(crate) struct RuntimeClock {
     runtime: Handle,
-    /// What it showed when this was made.
+    /// The time that it showed when this was made.
     made: StdInstant,
     wall: WallShift,
 }
@@ -28,7 +29,7 @@ impl RuntimeClock {
             let _context = runtime.enter();
             tokio::time::Instant::now().into_std()
         };
-        let wall = WallShift::at(Anchor::of_process().to_time(made));
+        let wall = WallShift::at(ClockAnchor::of_process().to_time(made));
         RuntimeClock { runtime, made, wall }
     }
 
@@ -40,11 +41,11 @@ impl RuntimeClock {
         self.wall
     }
 
-    /// What it shows, on any thread.
+    /// Returns the time that it shows. Can be called on any thread.
     pub(crate) fn time(&self) -> Time {
         let now = self.now();
-        let convert = |now| Anchor::of_process().to_time(now).min(LAST);
-        // A clock that stands still is read again and again: then the answer is the same.
+        let convert = |now| ClockAnchor::of_process().to_time(now).min(LAST);
+        // A clock that stands still is read many times with the same result.
         let converted = CONVERTED.try_with(|converted| match converted.get() {
             Some((std, time)) if std == now => time,
             _ => {
@@ -56,13 +57,13 @@ impl RuntimeClock {
         converted.unwrap_or_else(|_| convert(now))
     }
 
-    /// The same, as the standard library calls it.
+    /// Returns the time that it shows, as an instant of the standard library.
     pub(crate) fn now(&self) -> StdInstant {
-        // Tokio tells the time of the runtime in whose context it is asked.
+        // Tokio reads the clock of the runtime whose context the calling thread is in.
         match Handle::try_current() {
             Ok(current) if current.id() == self.runtime.id() => tokio::time::Instant::now().into_std(),
-            // A thread that is ending can enter no context. Another can.
-            Err(none) if none.is_thread_local_destroyed() => self.now_elsewhere(),
+            // A thread that is ending can enter no context, so another thread reads the clock.
+            Err(none) if none.is_thread_local_destroyed() => self.now_on_new_thread(),
             _ => {
                 let _context = self.runtime.enter();
                 tokio::time::Instant::now().into_std()
@@ -71,11 +72,11 @@ impl RuntimeClock {
     }
 
     #[cold]
-    fn now_elsewhere(&self) -> StdInstant {
+    fn now_on_new_thread(&self) -> StdInstant {
         thread::scope(|scope| scope.spawn(|| self.now()).join()).unwrap_or(self.made)
     }
 
-    /// Whether it stands still. Tokio does not say so, but it can be watched.
+    /// Returns whether it stands still. Tokio does not tell, so this compares two readings of different real times.
     pub(crate) fn is_paused(&self) -> bool {
         let (shown, real) = (self.now(), StdInstant::now());
         while StdInstant::now() == real {}

@@ -16,7 +16,7 @@
 //! A timer that counts from a time behind the clock would fire early by the difference. So no returned time is behind the clock:
 //!
 //! 1. The kernel computes its clock from the same counter: a fixed number of nanoseconds for each tick, changed by slewing to
-//!    at most 11 % more or less. [`Source::is_clock`] checks this.
+//!    at most 11 % more or less. [`CounterSource::is_clock`] checks this.
 //! 2. A window starts from a reading of the counter, then of the clock, then of the counter again, less than [`TOGETHER`]
 //!    apart. At the first counter value the clock showed no more than what was read.
 //! 3. The thread measures the rate itself, over the last two intervals between its real readings. Each lasted from [`SHORTEST`] to
@@ -32,7 +32,7 @@
 //!
 //! - *Pause, snapshot, restore or migration of a virtual machine*, also to a processor of another rate: the kernel inside goes on
 //!   computing its clock from the counter that the thread reads, with the same nanoseconds for each tick. If the counter jumps, the
-//!   clock jumps with it; if the counter's rate changes, so does the clock's. ClockJumps 1 and 4 hold at any moment, inside a
+//!   clock jumps with it; if the counter's rate changes, so does the clock's. Steps 1 and 4 hold at any moment, inside a
 //!   window too. (A hypervisor continues the counter from a value no smaller than any that the guest has read. If it sets the counter
 //!   back, the window ends at once, see below.)
 //! - *Suspend of the machine*: the clock stands still. A counter that goes on meanwhile has left the window, as a
@@ -43,28 +43,28 @@
 //! - *Any of these inside a real reading*: the two counter values are not close together, and the reading is not used.
 //! - *Any of these inside an interval*, however small the change: such an event falls into one of the two intervals of step 3 only, as
 //!   both together last no longer than 2 ms. Then the two rates differ, or both are right. An event between the two
-//!   intervals is noticed in the same way. If they differ, the thread forgets what it knows and [asks](Source::ask) again
+//!   intervals is noticed in the same way. If they differ, the thread forgets what it knows and [checks](CounterSource::check_again) again
 //!   whether the counter is the kernel's clock; it uses the counter again after [`PROVEN`] intervals in a row have agreed. Until then it
 //!   reads the clock.
-//! - *Any of these while the thread did not ask for the time*: a longer interval proves nothing, but if its rate does not agree with the
+//! - *Any of these while the thread did not read the time*: a longer interval proves nothing, but if its rate does not agree with the
 //!   last one, the thread starts over in the same way.
 //!
 //! The rate is never taken from another thread, nor from a time long past, and a difference between the boot-time and the monotonic clock
-//! need not be looked at: a suspend of less than the resolution of the machine's battery clock would not show there, and does show in
+//! need not be checked: a suspend of less than the resolution of the machine's battery clock would not show there, and does show in
 //! the rates.
 //!
 //! What remains is a coincidence, which only the clock itself could rule out: after a restore under another kernel, or after a suspend
 //! that set the counter to zero, the counter stands by chance inside the very window that was open, or so near to where it would have
 //! been that the rates agree. Windows last 16 or 256 us; among the counter values of machines that have been up for up to a
-//! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window. The other exception is of the
-//! process's own making: a process of one thread that sets its clock forward (it enters another time namespace, with
-//! `setns`) and makes a timer before the window is over. The kernel refuses that to a process with more threads, as each has whose engine
-//! has a driver thread; elsewhere a process that does so again and again does not get to [`PROVEN_ALONE`].
+//! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window. The other exception is made by the
+//! process itself: a process of one thread that sets its clock forward (it enters another time namespace, with
+//! `setns`) and makes a timer before the window is over. The kernel refuses that to a process with more threads, and a process
+//! whose engine has a driver thread has more; elsewhere a process that does so repeatedly does not reach [`PROVEN_ALONE`].
 //!
 //! A counter that stops while a processor idles, or that differs between processors, could be behind inside a window. The
 //! kernel does not derive its clock from such a counter, and the processor has to say that the counter is invariant. Should the
-//! kernel later choose another source for its clock, the first interval that shows a difference makes the thread ask, and the
-//! answer holds for all threads of the process.
+//! kernel later choose another source for its clock, the first interval that shows a difference makes the thread check, and the
+//! result holds for all threads of the process.
 //!
 //! # Never back (P3)
 //!
@@ -81,25 +81,25 @@ use std::cell::Cell;
 
 use tourbillon_queue::{Span, Time};
 
-use self::counter::Machine;
+use self::counter::ProcessorCounter;
 
 /// A counter and the clock that is derived from it.
-pub(crate) trait Source {
+pub(crate) trait CounterSource {
     /// Reads the counter.
     fn counter(&self) -> u64;
 
     /// Reads the clock.
     fn clock(&self) -> Time;
 
-    /// RemoteFreeList whether the clock is derived from the counter, as far as the process knows.
+    /// Returns whether the clock is derived from the counter, as far as the process knows.
     fn is_clock(&self) -> bool;
 
-    /// Finds out anew whether the clock is derived from the counter, for all threads of the process.
-    fn ask(&self);
+    /// Checks anew whether the clock is derived from the counter, for all threads of the process.
+    fn check_again(&self);
 }
 
-/// The state of one thread.
-pub(crate) struct Ahead<S = Machine> {
+/// Reads the monotonic clock for one thread, ahead of it by some microseconds at most.
+pub(crate) struct Ahead<S = ProcessorCounter> {
     source: S,
     /// The length of a window, in units of [`WINDOW`].
     windows: u64,
@@ -119,12 +119,12 @@ pub(crate) struct Ahead<S = Machine> {
     base: Cell<Option<Reading>>,
     /// The rate that the last interval showed, as for `pace`; zero if there is none to compare with.
     rate: Cell<u64>,
-    /// So many intervals have agreed with the one before since the last disagreement.
+    /// How many intervals have agreed with the one before since the last disagreement.
     agreed: Cell<u32>,
-    /// So many have to before a window is opened.
+    /// How many intervals have to agree before a window is opened.
     proven: u32,
-    /// The next time at which a disagreement makes the thread ask the source again.
-    ask_at: Cell<Time>,
+    /// The next time at which a disagreement makes the thread check the source again.
+    check_at: Cell<Time>,
 }
 
 /// The clock, and the counter right before and after it.
@@ -135,11 +135,11 @@ struct Reading {
     after: u64,
 }
 
-/// What the interval between two readings shows.
-enum Interval {
-    /// Nothing: it is too short, or the readings were too slow for its length.
+/// The rate that the interval between two readings shows.
+enum TickInterval {
+    /// No rate: the interval is too short, or the readings were too slow for its length.
     Unclear,
-    /// A rate, as below. The interval is too long for it to prove anything, but it can disprove.
+    /// As `Rate`, but the interval is too long to confirm a rate. It can refute one.
     Long(u64),
     /// No steady counter behaves like this.
     Broken,
@@ -160,29 +160,29 @@ const EARLY: u64 = 50;
 const SHORTEST: u64 = 8_000;
 /// Nanoseconds that an interval may last. Much less than what lies between two suspends or restores.
 const LONGEST: u64 = 1_000_000;
-/// The time that the two readings took, times this, is no longer than the interval between them.
+/// An interval is clear if it is at least this many times as long as its two readings took.
 const CLEAR: u64 = 64;
 /// Two rates agree if they differ by no more than this part of the higher one: twice what unclear readings can make of it.
 const AGREE: u64 = 32;
-/// So many intervals in a row have to agree before the counter is used: the two of step 3.
+/// How many intervals in a row have to agree before the counter is used: the two of step 3.
 const PROVEN: u32 = 2;
-/// So many where the process may have one thread only, which can set the clock of the process.
+/// The same for a process that may have only one thread, which can set the clock of the process.
 const PROVEN_ALONE: u32 = 256;
-/// Nanoseconds before the source is asked again: asking means to open a file.
-const PAUSE: u64 = 10_000_000;
+/// Nanoseconds before the source is checked again: a check opens a file.
+const CHECK_PAUSE: u64 = 10_000_000;
 
 // A window has to last until the next interval can be measured, and an interval has to be allowed to last for a window.
 const _: () = assert!(SHORTEST < WINDOW / 5 * 4 && LONGEST > 2 * 16 * WINDOW);
 
 impl Ahead {
-    /// RemoteFreeList the state of a thread that has not read the clock. `windows`: how many times [`WINDOW`] pass between real readings.
+    /// Returns the state of a thread that has not read the clock. `windows`: how many times [`WINDOW`] pass between real readings.
     /// `has_driver`: whether the process has another thread, that of the engine's driver.
     pub(crate) const fn new(windows: u64, has_driver: bool) -> Ahead {
-        Ahead::with(Machine, windows, if has_driver { PROVEN } else { PROVEN_ALONE })
+        Ahead::with(ProcessorCounter, windows, if has_driver { PROVEN } else { PROVEN_ALONE })
     }
 }
 
-impl<S: Source> Ahead<S> {
+impl<S: CounterSource> Ahead<S> {
     const fn with(source: S, windows: u64, proven: u32) -> Ahead<S> {
         Ahead {
             source,
@@ -197,12 +197,12 @@ impl<S: Source> Ahead<S> {
             rate: Cell::new(0),
             agreed: Cell::new(0),
             proven,
-            ask_at: Cell::new(Time::ZERO),
+            check_at: Cell::new(Time::ZERO),
         }
     }
 
-    /// A time that is not before what the monotonic clock shows, and at most some microseconds after it: five for each of the windows
-    /// that may have passed since it was read. It does not go back.
+    /// Returns a time that is not before the monotonic clock's, and at most some microseconds after it: five for each of the windows that
+    /// may have passed since the clock was read. It does not go back.
     #[inline(always)]
     pub(crate) fn now(&self) -> Time {
         if !self.usable.get() {
@@ -248,19 +248,19 @@ impl<S: Source> Ahead<S> {
         let most = Span::from_nanos(self.windows * WINDOW + EARLY);
         if self.last.get() > time + most {
             self.last.set(time);
-            self.ask_at.set(Time::ZERO);
+            self.check_at.set(Time::ZERO);
         }
     }
 
-    /// The pace of a window that starts with this reading; `None` if the rate is not known.
+    /// Returns the pace of a window that starts with this reading; `None` if the rate is not known.
     fn pace_after(&self, reading: Reading) -> Option<u64> {
         let Some(base) = self.base.get() else {
             self.base.set(Some(reading));
             return None;
         };
         let rate = match base.interval_to(reading) {
-            Interval::Unclear => return None,
-            Interval::Long(rate) => {
+            TickInterval::Unclear => return None,
+            TickInterval::Long(rate) => {
                 self.base.set(Some(reading));
                 let before = self.rate.get();
                 if before != 0 && !agree(before, rate) {
@@ -268,8 +268,8 @@ impl<S: Source> Ahead<S> {
                 }
                 return None;
             }
-            Interval::Broken => 0,
-            Interval::Rate(rate) => rate,
+            TickInterval::Broken => 0,
+            TickInterval::Rate(rate) => rate,
         };
         let before = self.rate.replace(rate);
         self.base.set(Some(reading));
@@ -284,32 +284,32 @@ impl<S: Source> Ahead<S> {
         (self.agreed.get() >= self.proven).then_some(rate + rate / 4)
     }
 
-    /// Something has happened to the counter or to the clock, or the one is not derived from the other any more.
+    /// Forgets the rate: the counter or the clock has changed, or the clock is not derived from the counter any more.
     #[cold]
     fn start_over(&self, now: Time) {
         self.rate.set(0);
         self.agreed.set(0);
-        if now >= self.ask_at.get() {
-            self.ask_at.set(now + Span::from_nanos(PAUSE));
-            self.source.ask();
+        if now >= self.check_at.get() {
+            self.check_at.set(now + Span::from_nanos(CHECK_PAUSE));
+            self.source.check_again();
         }
     }
 }
 
 impl Reading {
-    fn interval_to(self, next: Reading) -> Interval {
+    fn interval_to(self, next: Reading) -> TickInterval {
         let (from, to) = (self.time.as_nanos(), next.time.as_nanos());
         let ticks = next.before.wrapping_sub(self.after);
         // A clock or a counter that goes back.
         if to < from || ticks > u64::MAX / 2 {
-            return Interval::Broken;
+            return TickInterval::Broken;
         }
         let nanos = to - from;
         let unclear = (self.after - self.before) + (next.after - next.before);
         if nanos < SHORTEST || unclear * CLEAR > ticks {
-            return Interval::Unclear;
+            return TickInterval::Unclear;
         }
-        // A counter of less than 100 MHz or more than 100 GHz is none that we know.
+        // No known counter has less than 100 MHz or more than 100 GHz.
         let known = (1 << FRACTION) / 100..10 << FRACTION;
         let is_long = nanos > LONGEST;
         let rate = if is_long {
@@ -319,9 +319,9 @@ impl Reading {
             ((nanos + EARLY) << FRACTION) / ticks.max(1) + 1
         };
         match (known.contains(&rate), is_long) {
-            (false, _) => Interval::Broken,
-            (true, true) => Interval::Long(rate),
-            (true, false) => Interval::Rate(rate),
+            (false, _) => TickInterval::Broken,
+            (true, true) => TickInterval::Long(rate),
+            (true, false) => TickInterval::Rate(rate),
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Where the callbacks of an engine's users run: one line of them, and one at a time who makes the calls.
+//! The callback queue of an engine: runs the callbacks of its users in order, on one thread at a time.
 //!
 //! ```text
 //!     a timer fires, is cancelled, is stopped
-//!          |  post: at the end of the line, never called here
+//!          |  post: appends to the queue, and does not run the callback
 //!          v
-//!     [ waiting calls ]  ---- whoever makes calls takes all that wait, and makes them outside every lock, in order
+//!     [ queued callbacks ]  ---- the draining thread takes all of them, and runs them in order, outside every lock
 //! ```
 //!
-//! Who makes them:
+//! Which thread drains the queue:
 //!
-//! - With a driver of its own, a thread of the engine, `tourbillon-calls`. It is started by the first call and sleeps while there
-//!   is none. So a callback that blocks delays other callbacks, and no timer (P4, P11).
-//! - Turned from outside: whoever turns, after the round. A turn makes the calls that waited when it began, so that a callback
-//!   that arms again cannot keep it for ever.
-//! - If the system has no thread to give: the driver, after its round. It asks for one each time before, so that callbacks delay
-//!   timers for no longer than need be.
-//! - Shutdown makes those that are left if no thread does. What is posted afterwards gets a thread of its own, whoever turned the
-//!   engine before, since nobody may come to turn it any more. Only if the system refuses that too are the calls made by
-//!   who posts them, as the last thing that it does: late and in the wrong place, but made.
+//! - In an engine with a driver of its own, the engine's thread `tourbillon-calls`. The first callback starts it, and it sleeps while the
+//!   queue is empty. So a callback that blocks delays other callbacks, and no timer (P4, P11).
+//! - In an engine that its user turns, the thread that turns it, after the round. A turn runs the callbacks that were queued when it began
+//!   to drain, so that a callback that arms a timer again cannot keep it for ever.
+//! - If the system refuses that thread, the driver, after its round. Before each drain it tries to start the thread again, so that callbacks
+//!   delay timers for no longer than necessary.
+//! - Shutdown drains the queue itself if no other thread does. A callback that is posted after shutdown gets a thread of its own in any
+//!   engine, because the user may not turn the engine any more. Only if the system refuses that thread too, the posting thread runs the
+//!   callback, as the last thing that it does: late and in the wrong place, but it runs.
 //!
-//! At any time at most one thread makes calls, and it looks once more before it leaves. Who would make calls meanwhile leaves
-//! them to it. So calls are made in order, and a callback that turns the engine or shuts it down neither waits for itself nor
-//! calls the next from within.
+//! At most one thread drains the queue at any time, and it checks the queue once more before it stops. Another thread that would drain the
+//! queue leaves the callbacks to it. So callbacks run in order, and a callback that turns the engine or shuts it down neither waits for
+//! itself nor runs the next callback inside.
 
 use crate::core::trace;
 use crate::core::{Core, CoreRef};
@@ -30,70 +30,71 @@ use crate::sync::aside::{AtomicBool, AtomicU64};
 use crate::sync::catch_panic::{CallResult, catch_panic};
 use crate::sync::{Condvar, Mutex, Ordering, lock};
 
-/// What a user wants to be called when a timer has ended.
+/// A function of the user that runs when a timer has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Outcome) + Send>;
 
-/// A callback, and what it is called with.
-pub(crate) struct Call {
+/// A callback and its argument.
+pub(crate) struct PostedCallback {
     pub(crate) callback: Callback,
     pub(crate) outcome: Outcome,
 }
 
-/// The calls of one engine.
+/// The queue of callbacks of one engine.
 pub(crate) struct CallbackQueue {
     pending: Mutex<PendingCallbacks>,
-    /// The thread sleeps on it.
+    /// Wakes the engine's callback thread.
     posted: Condvar,
-    /// Whether there ever was a call. Engines without any pay no more than a look at this.
+    /// Whether a callback was ever posted. An engine without callbacks pays for one load of this.
     used: AtomicBool,
-    /// CallbackQueue that were posted and have not returned.
+    /// How many callbacks were posted and have not returned.
     unreturned: AtomicU64,
     panics: AtomicU64,
-    /// As if the system had no thread to give.
+    /// Whether a test refuses threads, as the system may.
     #[cfg(all(test, not(any(loom, shuttle))))]
     is_refused: AtomicBool,
 }
 
 struct PendingCallbacks {
-    waiting: Vec<Call>,
+    waiting: Vec<PostedCallback>,
     /// The memory of the last batch, for the next.
-    spare: Vec<Call>,
-    /// Somebody makes calls, and looks once more before it leaves.
+    spare: Vec<PostedCallback>,
+    /// A thread drains the queue, and checks it once more before it stops.
     is_draining: bool,
-    thread: Thread,
-    /// The engine has been shut down: nobody comes any more who would make calls by the way.
+    thread: CallbackThreadState,
+    /// The engine has been shut down: its driver does not run callbacks any more.
     is_closed: bool,
 }
 
-/// How the line stands to its thread.
+/// The state of the engine's callback thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Thread {
+enum CallbackThreadState {
     /// There is none.
     None,
-    /// It looks at the line before it sleeps.
+    /// It checks the queue before it sleeps.
     Awake,
     Asleep,
-    /// The system has none to give.
+    /// The system has refused it.
     Refused,
 }
 
-/// Who has to be told of calls that were posted.
-enum Tell {
-    Nobody,
+/// Which thread has to be woken for callbacks that were posted.
+enum WakeTarget {
+    /// None: the draining thread checks the queue once more.
+    Nothing,
     Thread,
     NewThread,
     Driver,
 }
 
-/// The memory for so many calls is kept for the next.
-const KEPT: usize = 16 * 1024;
+/// The memory of a batch is kept for the next one if it has room for no more callbacks than this.
+const MAX_KEPT: usize = 16 * 1024;
 
 impl Core {
-    /// Puts calls at the end of the line. None is made in here, but if there is nobody else at all: see the module.
+    /// Appends callbacks to the queue. Runs none of them, except after shutdown if the system refuses a thread: see the module.
     ///
-    /// The line is locked while the iterator runs.
-    pub(crate) fn post(&self, calls: impl Iterator<Item = Call>) {
-        let tell = {
+    /// The queue is locked while the iterator runs.
+    pub(crate) fn post(&self, calls: impl Iterator<Item = PostedCallback>) {
+        let target = {
             let mut pending = lock(&self.callbacks.pending);
             let before = pending.waiting.len();
             pending.waiting.extend(calls);
@@ -101,108 +102,111 @@ impl Core {
             if posted == 0 {
                 return;
             }
-            // Under the lock, so before any of them returns.
+            // Under the lock, and so before any of them returns.
             self.callbacks.unreturned.fetch_add(posted as u64, Ordering::Relaxed);
             if !self.driver.is_external() {
                 self.begin_work(posted);
             }
             self.callbacks.used.store(true, Ordering::Relaxed);
-            pending.tell(self.driver.is_external())
+            pending.wake_target(self.driver.is_external())
         };
-        match tell {
-            Tell::Nobody => {}
-            Tell::Thread => self.callbacks.posted.notify_one(),
-            Tell::NewThread => self.start_calling(),
-            Tell::Driver => self.driver.wake(),
+        match target {
+            WakeTarget::Nothing => {}
+            WakeTarget::Thread => self.callbacks.posted.notify_one(),
+            WakeTarget::NewThread => self.start_thread(),
+            WakeTarget::Driver => self.driver.wake(),
         }
     }
 
-    /// Whether calls wait for the driver to make them.
+    /// Returns whether callbacks are queued that the driver has to run.
     ///
-    /// A driver asks after it has set its alarm, and who posts wakes it afterwards: one of the two sees the other.
+    /// A driver calls this after it has set its alarm, and a posting thread wakes the driver after it has posted: one of the two sees the
+    /// other.
     pub(crate) fn has_callbacks(&self) -> bool {
         if !self.callbacks.used.load(Ordering::Relaxed) {
             return false;
         }
         let pending = lock(&self.callbacks.pending);
-        let are_drivers = self.driver.is_external() || pending.thread == Thread::Refused;
-        are_drivers && !pending.waiting.is_empty() && !pending.is_draining
+        let is_for_driver = self.driver.is_external() || pending.thread == CallbackThreadState::Refused;
+        is_for_driver && !pending.waiting.is_empty() && !pending.is_draining
     }
 
-    /// By a driver that [has calls](Core::has_callbacks), of its own engine: there was no thread for them. If there is one now, it makes them.
+    /// Starts the callback thread, or runs the callbacks here if the system refuses it. For an engine's own driver that
+    /// [has callbacks](Core::has_callbacks) because the system has refused the thread before.
     pub(crate) fn run_callbacks_or_start_thread(&self) {
-        if lock(&self.callbacks.pending).try_again() {
+        if lock(&self.callbacks.pending).claim_thread_start() {
             if thread::spawn(self.to_ref()).is_ok() {
                 return;
             }
-            lock(&self.callbacks.pending).thread = Thread::Refused;
+            lock(&self.callbacks.pending).thread = CallbackThreadState::Refused;
         }
         self.run_callbacks();
     }
 
-    /// Makes the calls that wait, on this thread, unless somebody makes calls already; in a closed engine also those that come in
-    /// meanwhile.
+    /// Runs the queued callbacks on this thread, unless another thread drains the queue. In a closed engine this runs also those that are
+    /// posted meanwhile.
     pub(crate) fn run_callbacks(&self) {
-        let Some(mut batch) = lock(&self.callbacks.pending).begin() else { return };
-        within(&self.to_ref(), || {
+        let Some(mut batch) = lock(&self.callbacks.pending).begin_drain() else { return };
+        with_engine_entered(&self.to_ref(), || {
             loop {
-                self.make(&mut batch);
+                self.run_batch(&mut batch);
                 let mut pending = lock(&self.callbacks.pending);
                 if pending.waiting.is_empty() || !pending.is_closed {
-                    return pending.end(batch);
+                    return pending.end_drain(batch);
                 }
                 std::mem::swap(&mut pending.waiting, &mut batch);
             }
         });
     }
 
-    /// By shutdown, as the last thing: all calls that are left are made, here or by who makes calls anyway.
+    /// Runs all callbacks that are left, here or on the thread that drains the queue. The last step of shutdown.
     pub(crate) fn close_callbacks(&self) {
         let thread = {
             let mut pending = lock(&self.callbacks.pending);
             pending.is_closed = true;
-            let awake = if pending.thread == Thread::Asleep { Thread::Awake } else { pending.thread };
+            let awake =
+                if pending.thread == CallbackThreadState::Asleep { CallbackThreadState::Awake } else { pending.thread };
             std::mem::replace(&mut pending.thread, awake)
         };
         match thread {
-            // It looks once more.
-            Thread::Awake => {}
-            Thread::Asleep => self.callbacks.posted.notify_one(),
-            Thread::None | Thread::Refused => self.run_callbacks(),
+            // It checks the queue once more.
+            CallbackThreadState::Awake => {}
+            CallbackThreadState::Asleep => self.callbacks.posted.notify_one(),
+            CallbackThreadState::None | CallbackThreadState::Refused => self.run_callbacks(),
         }
     }
 
-    /// As if the system had refused a thread before.
+    /// Acts as if the system had refused a thread before.
     #[cfg(all(test, loom))]
     pub(crate) fn refuse_thread_for_callbacks(&self) {
-        lock(&self.callbacks.pending).thread = Thread::Refused;
+        lock(&self.callbacks.pending).thread = CallbackThreadState::Refused;
     }
 
-    /// How many callbacks have panicked.
+    /// Returns how many callbacks have panicked.
     pub(crate) fn callback_panics(&self) -> u64 {
         self.callbacks.panics.load(Ordering::Relaxed)
     }
 
-    /// How many callbacks wait to be called, or are being called.
+    /// Returns how many callbacks are queued or running.
     pub(crate) fn callbacks_waiting(&self) -> u64 {
         self.callbacks.unreturned.load(Ordering::Relaxed)
     }
 
-    fn start_calling(&self) {
+    fn start_thread(&self) {
         if thread::spawn(self.to_ref()).is_ok() {
             return;
         }
         let is_closed = {
             let mut pending = lock(&self.callbacks.pending);
-            pending.thread = Thread::Refused;
+            pending.thread = CallbackThreadState::Refused;
             pending.is_closed
         };
-        // Shutdown has seen a thread that was about to start, or it will see that there is none.
+        // If shutdown came before, it has left the callbacks to the thread that was to start here. Otherwise it will run them itself.
         if is_closed { self.run_callbacks() } else { self.driver.wake() }
     }
 
-    fn make(&self, batch: &mut Vec<Call>) {
-        for Call { callback, outcome } in batch.drain(..) {
+    fn run_batch(&self, batch: &mut Vec<PostedCallback>) {
+        for PostedCallback { callback, outcome } in batch.drain(..) {
             if catch_panic(|| self.at_work(|| callback(outcome))) == CallResult::Panicked {
                 self.callbacks.panics.fetch_add(1, Ordering::Relaxed);
                 trace::callback_panicked(self);
@@ -218,7 +222,13 @@ impl Core {
 impl CallbackQueue {
     pub(crate) fn new() -> CallbackQueue {
         let (waiting, spare) = (Vec::new(), Vec::new());
-        let pending = PendingCallbacks { waiting, spare, is_draining: false, thread: Thread::None, is_closed: false };
+        let pending = PendingCallbacks {
+            waiting,
+            spare,
+            is_draining: false,
+            thread: CallbackThreadState::None,
+            is_closed: false,
+        };
         CallbackQueue {
             pending: Mutex::new(pending),
             posted: Condvar::new(),
@@ -230,28 +240,28 @@ impl CallbackQueue {
         }
     }
 
-    /// By the thread: the next calls to make, for which it waits. `None`: the engine is closed, and nothing is left for it.
-    fn wait(&self) -> Option<Vec<Call>> {
+    /// Waits for the next callbacks to run. `None` if the engine is closed and none are left. For the callback thread.
+    fn wait(&self) -> Option<Vec<PostedCallback>> {
         let mut pending = lock(&self.pending);
         loop {
-            if let Some(batch) = pending.begin() {
+            if let Some(batch) = pending.begin_drain() {
                 return Some(batch);
             }
-            // If somebody else makes calls, it makes all of them.
+            // If another thread drains the queue, it runs all of them.
             if pending.is_closed {
-                pending.thread = Thread::None;
+                pending.thread = CallbackThreadState::None;
                 return None;
             }
-            pending.thread = Thread::Asleep;
+            pending.thread = CallbackThreadState::Asleep;
             pending = self.posted.wait(pending).unwrap_or_else(|poisoned| poisoned.into_inner());
-            pending.thread = Thread::Awake;
+            pending.thread = CallbackThreadState::Awake;
         }
     }
 }
 
 impl PendingCallbacks {
-    /// All that waits, if nobody else makes calls. The caller does from now on.
-    fn begin(&mut self) -> Option<Vec<Call>> {
+    /// Takes all queued callbacks, if no other thread drains the queue. The caller then drains it.
+    fn begin_drain(&mut self) -> Option<Vec<PostedCallback>> {
         if self.waiting.is_empty() || self.is_draining {
             return None;
         }
@@ -260,64 +270,64 @@ impl PendingCallbacks {
         Some(std::mem::replace(&mut self.waiting, spare))
     }
 
-    /// The calls of a batch have been made. Its memory is used again.
-    fn end(&mut self, made: Vec<Call>) {
+    /// Ends a drain. The memory of the batch is used again.
+    fn end_drain(&mut self, made: Vec<PostedCallback>) {
         self.is_draining = false;
-        if made.capacity() <= KEPT {
+        if made.capacity() <= MAX_KEPT {
             self.spare = made;
         }
     }
 
-    /// Whether it is time to ask for a thread once more. From now on there is one, unless the caller takes that back.
-    fn try_again(&mut self) -> bool {
-        let is_time = self.thread == Thread::Refused && !self.is_draining;
-        if is_time {
-            self.thread = Thread::Awake;
+    /// Returns whether the caller has to try to start the thread again. The state is then `Awake`, and the caller resets it on failure.
+    fn claim_thread_start(&mut self) -> bool {
+        let is_claimed = self.thread == CallbackThreadState::Refused && !self.is_draining;
+        if is_claimed {
+            self.thread = CallbackThreadState::Awake;
         }
-        is_time
+        is_claimed
     }
 
-    fn tell(&mut self, is_external: bool) -> Tell {
+    fn wake_target(&mut self, is_external: bool) -> WakeTarget {
         if self.is_draining {
-            return Tell::Nobody;
+            return WakeTarget::Nothing;
         }
         match self.thread {
-            _ if is_external && !self.is_closed => Tell::Driver,
-            Thread::Refused if !self.is_closed => Tell::Driver,
-            Thread::Awake => Tell::Nobody,
-            Thread::Asleep => {
-                self.thread = Thread::Awake;
-                Tell::Thread
+            _ if is_external && !self.is_closed => WakeTarget::Driver,
+            CallbackThreadState::Refused if !self.is_closed => WakeTarget::Driver,
+            CallbackThreadState::Awake => WakeTarget::Nothing,
+            CallbackThreadState::Asleep => {
+                self.thread = CallbackThreadState::Awake;
+                WakeTarget::Thread
             }
-            Thread::None | Thread::Refused => {
-                self.thread = Thread::Awake;
-                Tell::NewThread
+            CallbackThreadState::None | CallbackThreadState::Refused => {
+                self.thread = CallbackThreadState::Awake;
+                WakeTarget::NewThread
             }
         }
     }
 }
 
-/// The thread's work: see the module.
+/// The callback thread: see the module.
 fn run(core: &CoreRef) {
-    within(core, || {
+    with_engine_entered(core, || {
         while let Some(mut batch) = core.callbacks.wait() {
-            core.make(&mut batch);
-            lock(&core.callbacks.pending).end(batch);
+            core.run_batch(&mut batch);
+            lock(&core.callbacks.pending).end_drain(batch);
         }
     });
 }
 
-/// With this engine as the current one of the thread. (It does not keep the engine from ending with its last handle.)
+/// Runs `calls` with this engine as the thread's current one. The engine still ends with its last handle.
 #[cfg(not(loom))]
-fn within(core: &CoreRef, calls: impl FnOnce()) {
+fn with_engine_entered(core: &CoreRef, calls: impl FnOnce()) {
     let guard = crate::core::thread_shard::enter(core);
     calls();
     crate::core::thread_shard::leave(guard);
 }
 
-/// The threads of a model are one thread of the system, and would share a home.
+/// The threads of a model run on one thread of the system, and would share one `ThreadShard`.
 #[cfg(loom)]
-fn within(_: &CoreRef, calls: impl FnOnce()) {
+fn with_engine_entered(_: &CoreRef, calls: impl FnOnce()) {
     calls();
 }
 
@@ -329,7 +339,7 @@ mod thread {
     #[cfg(not(loom))]
     use crate::sync::aside::thread::Builder;
 
-    /// Starts it. It ends when the engine is closed and nothing is left to call.
+    /// Starts the callback thread, which ends when the engine is closed and the queue is empty.
     #[cfg(not(loom))]
     pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
         #[cfg(all(test, not(shuttle)))]
@@ -362,12 +372,12 @@ mod tests {
         }
     }
 
-    /// From now on threads for calls are refused to this engine, or not.
+    /// Makes the system refuse callback threads to this engine, or not.
     fn refuse_threads(engine: &Engine, is_refused: bool) {
         engine.core().callbacks.is_refused.store(is_refused, Ordering::SeqCst);
     }
 
-    /// What a callback of this timer is told, and on which thread.
+    /// Returns the outcome that a callback of this timer gets, and its thread.
     fn outcome_of(timer: &Timer) -> Receiver<(Outcome, ThreadId)> {
         let (send, receive) = mpsc::channel();
         timer.on_expiry(move |outcome| send.send((outcome, thread::current().id())).unwrap());
@@ -402,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn d28_without_a_thread_for_them_shutdown_calls_and_after_it_who_posts() {
+    fn d28_without_a_callback_thread_shutdown_runs_the_callbacks_and_after_it_the_posting_thread() {
         let engine = Engine::builder().build().unwrap();
         refuse_threads(&engine, true);
         let timer = Timer::on(&engine);
@@ -411,10 +421,10 @@ mod tests {
         let stopped = outcome_of(&timer);
         engine.shutdown();
         assert_eq!(stopped.recv().unwrap().0, Outcome::Stopped);
-        // The driver may have made that call and be about to leave. What is posted meanwhile it makes as well.
+        // The driver may have run that callback and be about to stop. It runs also the callbacks that are posted meanwhile.
         let here = (Outcome::Stopped, thread::current().id());
         let after = || outcome_of(&timer).recv().unwrap();
-        assert!((0..1000).any(|_| after() == here), "who posts has never called");
+        assert!((0..1000).any(|_| after() == here), "the posting thread has never run a callback");
         refuse_threads(&engine, false);
         assert_ne!(outcome_of(&timer).recv().unwrap().1, thread::current().id());
     }

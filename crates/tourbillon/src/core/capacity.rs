@@ -3,7 +3,7 @@
 //! Engines without a limit pay nothing for it. With one, each arming and each end counts on a shared word.
 //!
 //! A place is taken from the arming of a timer to its end: the thread that fires, cancels or stops the timer gives the place back at
-//! once, whether or not anybody polls the timer afterwards. A sleep that finds no place waits:
+//! once, whether or not the timer is polled afterwards. A sleep that finds no place waits:
 //!
 //! ```text
 //!     Queued --- it is first, and a place is free ---> Granted --- poll ---> armed, in that place
@@ -37,23 +37,24 @@ use crate::shard::SlackQueue;
 use crate::slack::SlackBits;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 
+/// The limit of an engine, and the sleeps that wait for room.
 pub(crate) struct Capacity {
     pub(crate) most: usize,
     /// Places that are taken: by armed timers, and by sleeps to which one was granted.
     taken: AtomicUsize,
     /// Whether a sleep is queued.
     awaited: AtomicBool,
-    /// The earliest deadline of waiting sleeps, as [`NextWake`](crate::shard::NextWake) has it for a shard: relaxed and strict.
+    /// The earliest deadline of waiting sleeps, as [`NextWake`](crate::shard::NextWake) has it for a shard: adaptive and exact.
     ends: [AtomicU64; 2],
-    waits: Mutex<Waits>,
+    waits: Mutex<WaitTable>,
 }
 
-/// How an entry that is not armed stands to the queue.
+/// Whether an entry that is not armed waits for a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CapacityWait {
-    /// The entry does not wait, and has its deadline itself.
+    /// The entry does not wait, and keeps its deadline itself.
     None(Time),
-    /// The wait has the entry's deadline.
+    /// The entry waits, and the wait keeps its deadline.
     Waiting(WaitTicket),
 }
 
@@ -71,63 +72,63 @@ pub(crate) struct WaitEnd {
     pub(crate) slack: SlackBits,
 }
 
-/// What came of asking for a place.
+/// The result of asking for a place.
 #[must_use]
 pub(crate) enum Claim {
     Place,
-    /// The wait has begun. The caller tells the driver of its deadline.
+    /// The wait has begun. The caller notifies the driver of its deadline.
     Wait(WaitTicket),
 }
 
-/// What came of polling a wait. With the first two the wait is over, and its ticket is used up.
+/// The result of polling a wait. With the first two the wait is over, and its ticket is used up.
 #[must_use]
-pub(crate) enum Progress {
-    /// The place is the caller's. The deadline of the wait.
+pub(crate) enum WaitProgress {
+    /// The caller has the place. The deadline of the wait.
     Granted(Time),
-    /// The driver has reached the deadline, which was this.
+    /// The driver has reached this deadline.
     Ended(Time),
     /// The waker that the wait had before, for the caller to drop.
     Waiting(Option<Waker>),
 }
 
-/// What came of giving a wait another deadline.
+/// The result of giving a wait another deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Moved {
-    /// The caller tells the driver.
+    /// The wait has the new deadline. The caller notifies the driver.
     Done,
     /// The driver has reached the former deadline already.
     Ended,
 }
 
-/// What a wait leaves behind that is given up.
+/// The remains of a wait that was given up.
 #[must_use]
-pub(crate) struct Left {
+pub(crate) struct AbandonedWait {
     pub(crate) deadline: Time,
     pub(crate) has_ended: bool,
     /// Its waker, if that has not been woken, for the caller to drop.
     pub(crate) waker: Option<Waker>,
-    /// The sleep to which its place has passed, for the caller to wake.
+    /// The waker of the sleep to which its place has passed, for the caller to wake.
     pub(crate) next: Vec<Waker>,
 }
 
 #[derive(Default)]
-struct Waits {
-    all: HashMap<WaitTicket, Wait>,
-    /// Those in the state `Queued`.
+struct WaitTable {
+    all: HashMap<WaitTicket, WaitRecord>,
+    /// The waits in the state `Queued`.
     queued: BTreeSet<WaitTicket>,
-    /// Those that have not ended, by effective deadline: relaxed and strict.
+    /// The waits that have not ended, by effective deadline: adaptive and exact.
     by_end: [BTreeSet<(Time, WaitTicket)>; 2],
-    /// How many have begun so far.
+    /// How many waits have begun so far.
     begun: u64,
 }
 
-struct Wait {
+struct WaitRecord {
     state: WaitState,
     deadline: Time,
     /// Where it is in `by_end`; nowhere if the time is never.
     end: (SlackQueue, Time),
-    /// Of a wait that has not been woken since its last poll.
+    /// `None` if the wait has been woken since its last poll.
     waker: Option<Waker>,
 }
 
@@ -147,7 +148,7 @@ impl Capacity {
             taken: AtomicUsize::new(0),
             awaited: AtomicBool::new(false),
             ends: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
-            waits: Mutex::new(Waits::default()),
+            waits: Mutex::new(WaitTable::default()),
         }
     }
 
@@ -183,8 +184,8 @@ impl Capacity {
         }
     }
 
-    /// Reserves a place that is the caller's to give for the first of the queue; `false` if there is none.
-    fn grant_first(&self, waits: &mut Waits, batch: &mut Vec<Waker>) -> bool {
+    /// Passes a place that the caller has to the first wait of the queue; `false` if no wait is queued.
+    fn grant_first(&self, waits: &mut WaitTable, batch: &mut Vec<Waker>) -> bool {
         let Some(ticket) = waits.queued.pop_first() else { return false };
         self.awaited.store(!waits.queued.is_empty(), Ordering::SeqCst);
         if let Some(wait) = waits.all.get_mut(&ticket) {
@@ -211,12 +212,12 @@ impl Capacity {
         Claim::Wait(ticket)
     }
 
-    /// Looks how a wait gets on, with the waker that is to be woken from now on.
-    pub(crate) fn poll(&self, ticket: WaitTicket, waker: Waker) -> Progress {
+    /// Polls a wait. `waker` replaces the waker of the last poll.
+    pub(crate) fn poll(&self, ticket: WaitTicket, waker: Waker) -> WaitProgress {
         let mut waits = lock(&self.waits);
-        let Some(wait) = waits.all.get_mut(&ticket) else { return Progress::Waiting(Some(waker)) };
+        let Some(wait) = waits.all.get_mut(&ticket) else { return WaitProgress::Waiting(Some(waker)) };
         if wait.state == WaitState::Queued {
-            return Progress::Waiting(wait.waker.replace(waker));
+            return WaitProgress::Waiting(wait.waker.replace(waker));
         }
         let (state, deadline) = (wait.state, wait.deadline);
         // It has been woken, so it has no waker to drop.
@@ -224,13 +225,13 @@ impl Capacity {
         self.publish_ends(&waits);
         drop(waits);
         match state {
-            WaitState::Ended => Progress::Ended(deadline),
-            _ => Progress::Granted(deadline),
+            WaitState::Ended => WaitProgress::Ended(deadline),
+            _ => WaitProgress::Granted(deadline),
         }
     }
 
     /// Ends a wait that is given up. A place that was reserved for it passes on.
-    pub(crate) fn leave(&self, ticket: WaitTicket) -> Left {
+    pub(crate) fn leave(&self, ticket: WaitTicket) -> AbandonedWait {
         let wait = {
             let mut waits = lock(&self.waits);
             let wait = waits.remove(ticket);
@@ -238,20 +239,20 @@ impl Capacity {
             self.publish_ends(&waits);
             wait
         };
-        let (state, deadline, waker) = wait.map_or((WaitState::Queued, Time::NEVER, None), Wait::into_parts);
+        let (state, deadline, waker) = wait.map_or((WaitState::Queued, Time::NEVER, None), WaitRecord::into_parts);
         let mut next = Vec::new();
         if state == WaitState::Granted {
             self.give_back(1, &mut next);
         }
-        Left { deadline, has_ended: state == WaitState::Ended, waker, next }
+        AbandonedWait { deadline, has_ended: state == WaitState::Ended, waker, next }
     }
 
-    /// Whether the driver has reached the deadline of a wait.
+    /// Returns whether the driver has reached the deadline of a wait.
     pub(crate) fn has_ended(&self, ticket: WaitTicket) -> bool {
         lock(&self.waits).all.get(&ticket).is_some_and(|wait| wait.state == WaitState::Ended)
     }
 
-    /// The deadline of a wait.
+    /// Returns the deadline of a wait.
     pub(crate) fn deadline(&self, ticket: WaitTicket) -> Time {
         lock(&self.waits).all.get(&ticket).map_or(Time::NEVER, |wait| wait.deadline)
     }
@@ -264,15 +265,15 @@ impl Capacity {
         moved
     }
 
-    /// When the driver has to [end](Capacity::end_due) the next wait. No relaxed one is worth a wake-up before `floor`.
+    /// Returns when the driver has to [end](Capacity::end_due) the next wait. Adaptive ones do not count before `floor`.
     pub(crate) fn next_end(&self, floor: Time) -> Time {
         let [adaptive, exact] =
-            [SlackQueue::Adaptive, SlackQueue::Exact].map(|line| self.ends[line as usize].load(Ordering::SeqCst));
+            [SlackQueue::Adaptive, SlackQueue::Exact].map(|queue| self.ends[queue as usize].load(Ordering::SeqCst));
         Time::from_nanos(adaptive).max(floor).min(Time::from_nanos(exact))
     }
 
-    /// By the driver: ends waits whose deadline is past at `now`, `most` at the most. Their wakers, and those of sleeps that get a place
-    /// by it, are added to `batch`. RemoteFreeList how many have ended.
+    /// Ends waits whose deadline is past at `now`, `most` at the most, and returns how many. Their wakers, and those of sleeps that thereby
+    /// get a place, are added to `batch`. For the driver.
     pub(crate) fn end_due(&self, now: Time, most: usize, batch: &mut Vec<Waker>) -> usize {
         if self.next_end(Time::ZERO) > now {
             return 0;
@@ -297,7 +298,7 @@ impl Capacity {
         ended
     }
 
-    /// At the engine's shutdown: the wakers of all waits, in the order in which the waits began, for the caller to wake.
+    /// Returns the wakers of all waits, in the order in which the waits began, for the caller to wake. For shutdown.
     pub(crate) fn take_wakers(&self) -> Vec<Waker> {
         let mut wakers: Vec<_> = {
             let mut waits = lock(&self.waits);
@@ -307,29 +308,29 @@ impl Capacity {
         wakers.into_iter().map(|(_, waker)| waker).collect()
     }
 
-    /// Under the lock: lets the driver see the earliest deadlines.
-    fn publish_ends(&self, waits: &Waits) {
+    /// Stores the earliest deadlines where the driver sees them. Only under the lock.
+    fn publish_ends(&self, waits: &WaitTable) {
         for (published, ends) in self.ends.iter().zip(&waits.by_end) {
             let first = ends.first().map_or(Time::NEVER, |(end, _)| *end).as_nanos();
             if published.load(Ordering::Relaxed) != first {
-                // Before the caller looks at the driver's plan: see `driver`.
+                // Before the caller loads the driver's plan: see `driver`.
                 published.store(first, Ordering::SeqCst);
             }
         }
     }
 
-    /// Whether no sleep waits, for checks at the end of a schedule.
+    /// Returns whether no sleep waits. For the end of a schedule.
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn is_unawaited(&self) -> bool {
         lock(&self.waits).all.is_empty() && !self.awaited.load(Ordering::SeqCst)
     }
 }
 
-impl Waits {
+impl WaitTable {
     fn begin(&mut self, end: WaitEnd, waker: Waker) -> WaitTicket {
         let ticket = WaitTicket(self.begun);
         self.begun += 1;
-        let wait = Wait {
+        let wait = WaitRecord {
             state: WaitState::Queued,
             deadline: end.deadline,
             end: (SlackQueue::Adaptive, Time::NEVER),
@@ -349,29 +350,29 @@ impl Waits {
         }
         let before = std::mem::replace(&mut wait.end, end.place());
         self.by_end[before.0 as usize].remove(&(before.1, ticket));
-        let (line, at) = end.place();
+        let (queue, at) = end.place();
         if !at.is_never() {
-            self.by_end[line as usize].insert((at, ticket));
+            self.by_end[queue as usize].insert((at, ticket));
         }
         Moved::Done
     }
 
-    fn remove(&mut self, ticket: WaitTicket) -> Option<Wait> {
+    fn remove(&mut self, ticket: WaitTicket) -> Option<WaitRecord> {
         let wait = self.all.remove(&ticket)?;
         self.queued.remove(&ticket);
-        let (line, at) = wait.end;
-        self.by_end[line as usize].remove(&(at, ticket));
+        let (queue, at) = wait.end;
+        self.by_end[queue as usize].remove(&(at, ticket));
         Some(wait)
     }
 
-    /// Ends the first wait whose deadline is past at `now`. The state that it had.
+    /// Ends the first wait whose deadline is past at `now`, and returns the state that it had.
     fn end_first(&mut self, now: Time, batch: &mut Vec<Waker>) -> Option<WaitState> {
-        let firsts = self.by_end.iter().enumerate().filter_map(|(line, ends)| Some((*ends.first()?, line)));
-        let ((at, ticket), line) = firsts.min()?;
+        let firsts = self.by_end.iter().enumerate().filter_map(|(queue, ends)| Some((*ends.first()?, queue)));
+        let ((at, ticket), queue) = firsts.min()?;
         if at > now {
             return None;
         }
-        self.by_end[line].pop_first();
+        self.by_end[queue].pop_first();
         self.queued.remove(&ticket);
         let wait = self.all.get_mut(&ticket)?;
         batch.extend(wait.waker.take());
@@ -379,14 +380,14 @@ impl Waits {
     }
 }
 
-impl Wait {
+impl WaitRecord {
     fn into_parts(self) -> (WaitState, Time, Option<Waker>) {
         (self.state, self.deadline, self.waker)
     }
 }
 
 impl WaitEnd {
-    /// In which order of deadlines it is, and where.
+    /// Returns its place in `WaitTable::by_end`.
     fn place(self) -> (SlackQueue, Time) {
         (self.slack.queue(), self.slack.round_up(self.due))
     }

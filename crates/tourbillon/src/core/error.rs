@@ -1,39 +1,40 @@
-//! Why an engine cannot be built, and why a timer cannot be armed.
+//! The errors of building an engine and of arming a timer.
 
 use std::fmt;
 use std::io;
 
 use tourbillon_queue::RoundsError;
 
-/// Why an engine could not be built.
+/// The error of building an engine.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There must be a shard.
+    /// The number of shards is zero.
     NoShards,
-    /// There must be room for a timer.
+    /// The capacity is zero.
     NoCapacity,
-    /// [`QueueKind::Rounds`] with a tick or a number of slots that it cannot have.
+    /// [`QueueKind::Rounds`](crate::QueueKind::Rounds) has an invalid tick or number of slots.
     Rounds(RoundsError),
-    /// A thread does not know when a manual clock is moved: take [`Driver::external`].
+    /// A driver that waits was combined with a manual clock, whose moves it does not notice: use
+    /// [`Driver::external`](crate::Driver::external).
     ManualClock,
-    /// `Driver::tokio` outside a Tokio runtime's context, or one without its I/O driver: build the engine in
-    /// an `async` function, or under `Handle::enter`.
+    /// `Driver::tokio` was used outside the context of a Tokio runtime, or in a runtime without I/O: build the engine in an `async` function,
+    /// or under `Handle::enter`.
     NoRuntime,
-    /// The system refused the driver's thread or its file descriptor.
+    /// The system refused the driver's thread or file descriptor.
     Thread(io::Error),
 }
 
-/// Why a timer could not be armed.
+/// The error of arming a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ArmError {
-    /// The engine holds as many timers as it may.
+    /// The engine holds as many timers as its capacity allows.
     Full {
-        /// So many.
+        /// The capacity of the engine.
         capacity: usize,
     },
-    /// The engine has been shut down; or the [`NamedTimers`](crate::NamedTimers) have been stopped.
+    /// The engine has been shut down, or the [`NamedTimers`](crate::NamedTimers) have been stopped.
     Stopped,
 }
 
@@ -44,12 +45,14 @@ impl fmt::Display for BuildError {
             BuildError::NoCapacity => f.write_str("an engine needs a capacity of at least one timer"),
             BuildError::Rounds(error) => write!(f, "QueueKind::Rounds: {error}"),
             BuildError::ManualClock => {
-                f.write_str("a manual clock is turned by whoever moves it: take Driver::external() with it")
+                f.write_str("a manual clock needs Driver::external(): no other driver notices when the clock is moved")
             }
             BuildError::NoRuntime => f.write_str(
                 "Driver::tokio() needs the context of a Tokio runtime with I/O enabled: build the engine inside one",
             ),
-            BuildError::Thread(error) => write!(f, "the system refused the driver what it needs: {error}"),
+            BuildError::Thread(error) => {
+                write!(f, "the system refused the driver a thread or a file descriptor: {error}")
+            }
         }
     }
 }
@@ -67,8 +70,10 @@ impl std::error::Error for BuildError {
 impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ArmError::Full { capacity } => write!(f, "the engine holds as many timers as it may, {capacity}"),
-            ArmError::Stopped => f.write_str("the engine has been shut down, or the timer's set has been stopped"),
+            ArmError::Full { capacity } => write!(f, "the engine is full: its capacity is {capacity} timers"),
+            ArmError::Stopped => {
+                f.write_str("the engine has been shut down, or the set of named timers has been stopped")
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::core::capacity::Capacity;
 use crate::core::driver_shared::DriverShared;
 use crate::core::jumps::ClockJumps;
 use crate::core::owner::EngineOwner;
-use crate::core::work::Work;
+use crate::core::work::TimerWork;
 use crate::shard::queue::QueueKind;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 use crate::slack::SlackBits;
@@ -59,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) driver: DriverShared,
     pub(crate) callbacks: CallbackQueue,
     /// What goes on on other threads, for which the time of an exact engine waits.
-    pub(crate) work: Work,
+    pub(crate) work: TimerWork,
     /// Who wants to hear that the clock was set.
     pub(crate) jumps: ClockJumps,
     /// What the handles share, for a thread that knows the core alone.
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     threads: Mutex<Vec<i32>>,
     /// What the watcher of its virtual time does.
     #[cfg(feature = "test-util")]
-    pub(crate) watch: watch::Watch,
+    pub(crate) watch: watch::WatcherState,
 }
 
 /// Which shards are some thread's own.
@@ -127,7 +127,7 @@ impl CoreRef {
             capacity: plan.capacity.map(Capacity::new),
             driver: plan.driver,
             callbacks: CallbackQueue::new(),
-            work: Work::default(),
+            work: TimerWork::default(),
             jumps: ClockJumps::default(),
             owner: OnceLock::new(),
             kind: plan.kind,
@@ -140,7 +140,7 @@ impl CoreRef {
             #[cfg(feature = "test-util")]
             threads: Mutex::new(Vec::new()),
             #[cfg(feature = "test-util")]
-            watch: watch::Watch::default(),
+            watch: watch::WatcherState::default(),
         };
         let core = NonNull::from(Box::leak(Box::new(core)));
         // SAFETY: it is there, and nobody else knows of it.
@@ -379,7 +379,7 @@ impl Core {
         batch: &mut Vec<Waker>,
         visit: impl Fn(&Shard, &mut Vec<Waker>) -> Visit,
     ) -> Round {
-        self.look_for_step(now);
+        self.check_for_clock_jump(now);
         let mut round = self.end_waits(now, batch);
         let mut wanted = now;
         for shard in self.driven() {

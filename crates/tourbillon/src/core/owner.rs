@@ -1,8 +1,8 @@
-//! The end of an engine: when its last handle is dropped.
+//! Shuts an engine down when its last handle is dropped.
 
 use crate::core::CoreRef;
 
-/// What all handles share. Its end is the engine's.
+/// The value that all handles of an engine share. Dropping it shuts the engine down.
 pub(crate) struct EngineOwner {
     pub(crate) core: CoreRef,
 }

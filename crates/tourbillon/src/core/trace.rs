@@ -1,15 +1,15 @@
-//! Events for the crate `tracing`, at the seams only: the engine's and its driver's life, and what goes wrong.
+//! Events for the crate `tracing`: the start and end of engines and drivers, and failures.
 //!
-//! All have the target `tourbillon`. Without the feature `tracing` the functions are empty and nothing of them is left.
-//! They are called outside every lock, and a subscriber that panics does not take the driver with it.
+//! All have the target `tourbillon`. Without the feature `tracing` the functions are empty and compile to nothing.
+//! They are called outside every lock, and a subscriber that panics does not end the driver.
 
-#[cfg(feature = "tracing")]
-pub(crate) use self::told::*;
 #[cfg(not(feature = "tracing"))]
-pub(crate) use self::untold::*;
+pub(crate) use self::disabled::*;
+#[cfg(feature = "tracing")]
+pub(crate) use self::enabled::*;
 
 #[cfg(feature = "tracing")]
-mod told {
+mod enabled {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
@@ -21,29 +21,30 @@ mod told {
 
     const TARGET: &str = "tourbillon";
 
-    /// A driver that comes later than this, and than the slack of its timers, is worth a word.
+    /// A driver that is later than this, beyond the slack of its timers, causes an event.
     const LATE: Duration = Duration::from_millis(10);
-    /// But no more than one in this time.
+    /// There is at most one such event in this time.
     const QUIET: Duration = Duration::from_secs(1);
 
-    /// What an engine remembers of late turns.
+    /// Limits the events of late turns.
     #[derive(Default)]
     pub(crate) struct Lag {
-        /// On the engine's clock.
+        /// No event before this time, on the engine's clock.
         quiet_until: AtomicU64,
+        /// Late turns without an event since the last event.
         untold: AtomicU64,
     }
 
     impl Lag {
-        /// A turn has fired so many timers, the first of them so long after it was to.
+        /// Reports a turn that fired `fired` timers, the first of them `late` after the planned wake-up.
         pub(crate) fn turned(&self, core: &Core, now: Time, late: Span, fired: usize) {
-            // What a clock that is moved passes over in one step is not late.
+            // A timer that a moved clock passes is not late.
             if fired == 0 || late <= Span::from(LATE) || core.clock.is_manual() || core.is_virtual {
                 return;
             }
             let until = self.quiet_until.load(Ordering::Relaxed);
             let next = (now + Span::from(QUIET)).as_nanos();
-            // A wall clock may have been set back: the quiet then ends all the same.
+            // If the wall clock was set back, `until` lies too far ahead and does not count.
             let is_quiet = now.as_nanos() < until && until <= next;
             let swap = || self.quiet_until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
             if is_quiet || swap().is_err() {
@@ -71,12 +72,12 @@ mod told {
         contained(|| event!(target: TARGET, Level::DEBUG, engine = ?std::ptr::from_ref(core), "engine shut down"));
     }
 
-    /// `on`: a thread, or what else it runs on.
+    /// `on`: where the driver runs, such as "a thread".
     pub(crate) fn driver_started(core: &Core, on: &'static str) {
         contained(|| event!(target: TARGET, Level::DEBUG, engine = ?std::ptr::from_ref(core), on, "driver started"));
     }
 
-    /// The runtime that the driver was a task of has gone.
+    /// Reports that the runtime of a driver task has ended, and a thread takes over.
     #[cfg(feature = "tokio")]
     pub(crate) fn driver_took_over(core: &Core) {
         contained(|| {
@@ -101,14 +102,14 @@ mod told {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
     }
 
-    /// What a subscriber throws has been reported by the panic hook, and goes no further.
-    fn contained(tell: impl FnOnce()) {
-        let _ignored = catch_panic(tell);
+    /// Runs `emit` and stops panics of the subscriber, which the panic hook has reported.
+    fn contained(emit: impl FnOnce()) {
+        let _ignored = catch_panic(emit);
     }
 }
 
 #[cfg(not(feature = "tracing"))]
-mod untold {
+mod disabled {
     use tourbillon_queue::{Span, Time};
 
     use crate::core::Core;

@@ -1,24 +1,26 @@
-//! What the watcher of a manual clock leaves in the engine.
+//! The state of an engine's virtual-time watcher: see `virtual_time::watcher`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::core::Core;
 
-/// What there is to watch in an engine.
+/// Whether an engine needs a watcher, and has one.
 #[derive(Default)]
-pub(crate) struct Watch {
-    pub(crate) moves_by_itself: AtomicBool,
-    /// There is a watcher, or the last one has yet to find that it is not wanted.
+pub(crate) struct WatcherState {
+    /// Whether time moves to the next deadline when all threads wait.
+    pub(crate) is_auto_advance: AtomicBool,
+    /// Whether there is a watcher, which may be about to end.
     pub(crate) has_watcher: AtomicBool,
 }
 
-impl Watch {
-    /// From now on time moves when everybody waits.
-    pub(crate) fn move_by_itself(&self) {
-        self.moves_by_itself.store(true, Ordering::SeqCst);
+impl WatcherState {
+    /// Makes time move to the next deadline when all threads wait.
+    pub(crate) fn enable_auto_advance(&self) {
+        self.is_auto_advance.store(true, Ordering::SeqCst);
     }
 
+    /// Returns whether the engine needs a watcher.
     pub(crate) fn is_wanted(&self, core: &Core) -> bool {
-        !core.is_closed() && (self.moves_by_itself.load(Ordering::SeqCst) || !core.clock.stands_still())
+        !core.is_closed() && (self.is_auto_advance.load(Ordering::SeqCst) || !core.clock.is_paused())
     }
 }

@@ -1,7 +1,7 @@
-//! What goes on on other threads because a timer has fired: callbacks that wait or are being called, and runs of scheduled jobs.
+//! Counts the work on other threads that timers have started: callbacks that are queued or running, and runs of scheduled jobs.
 //!
-//! Virtual time stands still meanwhile. So that work is counted, in an engine [whose time may move by itself](crate::core::Core::is_virtual).
-//! What is done on the thread that moves the clock is not counted, because that thread does one thing at a time.
+//! Virtual time stands still while such work is under way. Only an engine [in virtual time](crate::core::Core::is_virtual) counts it. Work on
+//! the thread that moves the clock is not counted, because that thread does one thing at a time.
 
 use std::cell::Cell;
 
@@ -15,31 +15,32 @@ use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
 use crate::sync::catch_panic::catch_panic;
 
 thread_local! {
-    /// This thread does such work.
+    /// Whether this thread does such work.
     static IS_AT_WORK: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The work that the timers of an engine have started.
 #[derive(Default)]
-pub(crate) struct Work {
-    state: Mutex<State>,
+pub(crate) struct TimerWork {
+    state: Mutex<WorkState>,
     ended: Condvar,
     is_closed: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkState {
     under_way: usize,
-    /// None is under way any more, and those that wait for that are being woken. Time stands still until they have been.
+    /// The last work has ended, and `wakers` are being woken. Time stands still until they have been woken.
     is_waking: bool,
-    /// A blocking task of a Tokio runtime waits for the end of it.
+    /// A blocking task on a Tokio runtime keeps the runtime's clock from moving until the work ends.
     #[cfg(feature = "tokio")]
     is_held: bool,
-    /// Those that wait for the end of it.
+    /// The wakers of futures that wait for the end of the work.
     wakers: Vec<Waker>,
 }
 
 impl Core {
-    /// Some more work begins, which may take a lock.
+    /// Counts work that begins.
     #[inline]
     pub(crate) fn begin_work(&self, count: usize) {
         if self.is_virtual && self.work.begin(count) {
@@ -47,7 +48,7 @@ impl Core {
         }
     }
 
-    /// So much of it has ended.
+    /// Counts work that has ended.
     #[inline]
     pub(crate) fn end_work(&self, count: usize) {
         if self.is_virtual && self.work.end(count) && self.driver.is_external() {
@@ -55,65 +56,65 @@ impl Core {
         }
     }
 
-    /// Does something of that work.
+    /// Runs `work` as counted work of this thread.
     #[inline]
     pub(crate) fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
         if !self.is_virtual {
             return work();
         }
-        let _before = AtWork(IS_AT_WORK.replace(true));
+        let _reset = ResetAtWork(IS_AT_WORK.replace(true));
         work()
     }
 
-    /// Waits until no work is under way. (Work that moves the clock does not wait for itself.)
+    /// Waits until no work is under way. Work that moves the clock does not wait for itself.
     pub(crate) fn wait_for_work(&self) {
         if self.is_virtual && !IS_AT_WORK.get() {
             self.work.wait();
         }
     }
 
-    /// The same for a future.
+    /// Polls for the end of all work. Work that moves the clock does not wait for itself.
     #[cfg(feature = "test-util")]
     pub(crate) fn poll_work(&self, context: &Context<'_>) -> Poll<()> {
         if IS_AT_WORK.get() { Poll::Ready(()) } else { self.work.poll_end(context) }
     }
 
-    /// Keeps the clock of a Tokio runtime from being moved by Tokio as long as work is under way: Tokio holds its clock still for
-    /// as long as something blocks a thread of its blocking pool.
+    /// Keeps Tokio from moving the paused clock of its runtime while work is under way, by a task on Tokio's blocking pool: Tokio does not
+    /// move the clock while such a task runs.
     ///
-    /// A clock that runs is not held. If it is paused while work is under way, the next turn holds it.
+    /// Does nothing to a clock that runs. If that clock is paused while work is under way, the next turn holds it.
     pub(crate) fn hold_clock(&self) {
         #[cfg(feature = "tokio")]
         if let Some(clock) = self.clock.runtime()
-            && self.work.is_to_be_held()
+            && self.work.needs_hold()
             && clock.is_paused()
-            && self.work.begin_holding()
+            && self.work.begin_hold()
         {
             let core = self.to_ref();
-            // Tokio panics if the system has no thread for it. Then the clock is not held.
+            // Tokio panics if the system refuses a thread. Then the clock is not held.
             let _held = catch_panic(|| drop(clock.runtime().spawn_blocking(move || core.work.hold())));
         }
     }
 }
 
-/// What held for the thread before.
-struct AtWork(bool);
+/// Restores the former value of [`IS_AT_WORK`] when it is dropped.
+struct ResetAtWork(bool);
 
-impl Drop for AtWork {
+impl Drop for ResetAtWork {
     fn drop(&mut self) {
         IS_AT_WORK.set(self.0);
     }
 }
 
-impl Work {
-    /// Some more work begins. RemoteFreeList whether it is the first.
+impl TimerWork {
+    /// Counts work that begins, and returns whether it is the first.
     fn begin(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way += count;
         state.under_way == count && count > 0
     }
 
-    /// So much of it has ended. RemoteFreeList whether that was the last.
+    /// Counts work that has ended, and returns whether it was the last.
     fn end(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way -= count;
@@ -131,7 +132,7 @@ impl Work {
         true
     }
 
-    /// When the engine is shut down: nobody waits any longer.
+    /// Ends all waits, when the engine is shut down.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let wakers = std::mem::take(&mut lock(&self.state).wakers);
@@ -139,34 +140,34 @@ impl Work {
         wake(wakers);
     }
 
-    /// Whether there is any.
+    /// Returns whether work is under way.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_under_way(&self) -> bool {
         let state = lock(&self.state);
         (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// RemoteFreeList whether work is under way, and no blocking task waits for its end.
+    /// Returns whether work is under way and no blocking task holds the clock.
     #[cfg(feature = "tokio")]
-    fn is_to_be_held(&self) -> bool {
+    fn needs_hold(&self) -> bool {
         let state = lock(&self.state);
         state.under_way > 0 && !state.is_held
     }
 
-    /// The same; if so, the caller starts such a task.
+    /// As [`needs_hold`](TimerWork::needs_hold); if so, the caller has to start a blocking task that calls [`hold`](TimerWork::hold).
     #[cfg(feature = "tokio")]
-    fn begin_holding(&self) -> bool {
+    fn begin_hold(&self) -> bool {
         let mut state = lock(&self.state);
         state.under_way > 0 && !std::mem::replace(&mut state.is_held, true)
     }
 
-    /// What that task does.
+    /// Waits until all work has ended. The body of the blocking task.
     #[cfg(feature = "tokio")]
     fn hold(&self) {
         loop {
             self.wait();
             let mut state = lock(&self.state);
-            // More may have begun meanwhile.
+            // More work may have begun meanwhile.
             if (state.under_way == 0 && !state.is_waking) || self.is_closed.load(Ordering::SeqCst) {
                 state.is_held = false;
                 return;
@@ -174,7 +175,7 @@ impl Work {
         }
     }
 
-    /// Waits until there is none, or the engine is shut down.
+    /// Waits until no work is under way, or the engine is shut down.
     fn wait(&self) {
         let mut state = lock(&self.state);
         while (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst) {
@@ -182,7 +183,7 @@ impl Work {
         }
     }
 
-    /// Ready when there is none.
+    /// Returns `Ready` when no work is under way, and otherwise registers the waker.
     #[cfg(feature = "test-util")]
     fn poll_end(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
@@ -194,7 +195,7 @@ impl Work {
     }
 }
 
-/// Each on its own: what one of them throws keeps no other from being woken.
+/// Wakes each waker. A panic of one does not keep the others from being woken.
 fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(|waker| _ = catch_panic(|| waker.wake()));
 }

@@ -1,7 +1,7 @@
-//! Moving a clock that takes orders: a manual one, or that of a Tokio runtime.
+//! Moves a clock of virtual time: a manual clock, or that of a Tokio runtime.
 //!
-//! Time moves from deadline to deadline, so that each timer fires at its own time. Callbacks are called, and runs of scheduled jobs made,
-//! before it moves on.
+//! Time moves from deadline to deadline, so that each timer fires at its own time. Callbacks and runs of scheduled jobs end before time
+//! moves on.
 
 #[cfg(feature = "test-util")]
 use std::{
@@ -15,41 +15,40 @@ use tourbillon_queue::Time;
 
 use crate::core::Core;
 
-/// So many turns in one moment are for callbacks that come of callbacks. Then time moves on all the same: it may be that they
-/// never end.
-pub(crate) const AT_ONCE: usize = 1 << 16;
+/// How many turns are made at one time for callbacks that queue further callbacks. Then time moves on: the callbacks may never end.
+pub(crate) const MAX_TURNS_AT_ONCE: usize = 1 << 16;
 
-/// The way from what a clock shows to a later time.
-pub(crate) struct Way<'a> {
+/// Moves a clock to a later time, one deadline at a time.
+pub(crate) struct ClockAdvance<'a> {
     core: &'a Core,
     to: Time,
-    /// So many steps were made at one and the same time.
-    at_once: usize,
+    /// How many steps have been made at the present time.
+    steps_at_once: usize,
     fired: usize,
 }
 
 impl Core {
-    /// Moves a manual clock to `to`, and gives how many timers fired. A clock that takes no orders is left to run: what is due is fired.
+    /// Moves a manual clock to `to`, and returns how many timers fired. With another clock, fires the timers that are due now.
     pub(crate) fn advance(&self, to: Time) -> usize {
         if self.is_inherited() {
             self.clock.set(to.max(self.clock.now()));
             return 0;
         }
         let to = if self.clock.is_manual() { to } else { self.clock.now() };
-        let mut way = Way::to(self, to);
+        let mut advance = ClockAdvance::to(self, to);
         self.wait_for_work();
-        while way.step() {
+        while advance.step() {
             self.wait_for_work();
         }
-        way.fired
+        advance.fired
     }
 
-    /// When there is something to do: now, if callbacks wait to be called.
+    /// Returns when the engine has to be turned next: now, if callbacks are queued.
     pub(crate) fn next_step(&self) -> Time {
         if self.has_callbacks() { self.clock.now() } else { self.next_round(Time::ZERO) }
     }
 
-    /// Moves the clock to `next`, and gives how many timers fired.
+    /// Moves the clock to `next`, and returns how many timers fired.
     pub(crate) fn step_to(&self, next: Time) -> usize {
         self.move_clock(next);
         #[cfg(feature = "tokio")]
@@ -71,13 +70,14 @@ impl Core {
     }
 }
 
-impl Way<'_> {
-    pub(crate) fn to(core: &Core, to: Time) -> Way<'_> {
-        core.look_for_step(core.clock.now());
-        Way { core, to, at_once: 0, fired: 0 }
+impl ClockAdvance<'_> {
+    pub(crate) fn to(core: &Core, to: Time) -> ClockAdvance<'_> {
+        core.check_for_clock_jump(core.clock.now());
+        ClockAdvance { core, to, steps_at_once: 0, fired: 0 }
     }
 
-    /// Moves time to the next deadline and fires what is due. `false`: there is none before the end, and time has come there.
+    /// Moves time to the next deadline and fires the timers that are due then. Returns `false` if there is no deadline left: time has moved
+    /// to the end.
     pub(crate) fn step(&mut self) -> bool {
         #[cfg(feature = "test-util")]
         if self.core.clock.is_pausable() {
@@ -85,18 +85,18 @@ impl Way<'_> {
         }
         let (now, mut next) = (self.core.clock.now(), self.core.next_step());
         if next <= now {
-            self.at_once += 1;
-            if self.at_once > AT_ONCE {
-                // CallbackQueue that never end. Timers are due at a later time.
+            self.steps_at_once += 1;
+            if self.steps_at_once > MAX_TURNS_AT_ONCE {
+                // The callbacks may never end, so only timers count from here on.
                 next = self.core.next_round(Time::ZERO);
             }
         }
         if next > now {
-            self.at_once = 0;
+            self.steps_at_once = 0;
         }
         if next > self.to || next.is_never() || self.core.is_closed() {
             self.core.move_clock(self.to);
-            self.core.look_for_step(self.core.clock.now());
+            self.core.check_for_clock_jump(self.core.clock.now());
             return false;
         }
         self.fired += self.core.step_to(next);
@@ -108,7 +108,7 @@ impl Way<'_> {
 #[cfg(feature = "test-util")]
 fn move_tokio(by: Duration) {
     if !by.is_zero() {
-        // Its first poll moves the clock. The second would be that of a task that has yielded.
+        // The first poll moves the clock; the future then only yields.
         let _pending = pin!(tokio::time::advance(by)).poll(&mut Context::from_waker(Waker::noop()));
     }
 }

@@ -1,28 +1,36 @@
-//! Who turns an engine, and when.
+//! The driver of an engine: fires timers when they are due.
 //!
 //! A driver repeats three steps:
 //!
-//! 1. *Round*: read the clock, visit each shard that wants it, wake what is due.
-//! 2. *Plan*: the earliest wish of all shards, but relaxed timers not before the floor that [`Pace`] sets.
+//! 1. *Round*: it reads the clock, visits each shard whose next wake-up is due, and wakes the wakers of the timers that fire.
+//! 2. *Plan*: it computes its next wake-up, the earliest of all shards; but adaptive timers count no earlier than the [`WakeupBudget`] allows.
 //! 3. *Sleep* until then, on the [`Alarm`].
 //!
-//! # No wish is missed
+//! # No wake-up is lost
 //!
-//! Whoever arms a timer earlier than its shard's wish stores the wish and then looks at the plan; the driver stores
-//! its plan and then looks at all wishes again. All four are sequentially consistent, so at least one sees the other: either the
-//! driver plans anew, or the thread that armed finds a plan that is too late and brings the alarm forward. While the driver
-//! is awake its plan is zero, and nobody rings. The first wish of a shard is found together with the shard, and that one is
-//! looked up with less than sequential consistency: hence a fence there, and one where a shard is made.
+//! A thread that arms a timer earlier than its shard's next wake-up stores the new wake-up and then loads the driver's plan. The driver
+//! stores its plan and then loads the next wake-up of every shard again. All four accesses are sequentially consistent, so at least one
+//! of the two sees the other: either the driver plans anew, or the arming thread finds a plan that is too late and sets the alarm earlier.
+//! While the driver is awake its plan is zero, and no thread sets the alarm. The first wake-up of a new shard is found together with the
+//! shard, and the shard is looked up with less than sequential consistency: hence a fence there, and one where a shard is made.
 //!
-//! The driver is thus told of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
+//! So the driver is notified of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
+//!
+//! # Where a driver runs
+//!
+//! | file | driver |
+//! |---|---|
+//! | `thread` | a thread of the engine |
+//! | `tokio_task` | a task on a Tokio runtime |
+//! | `advance` | the caller that moves a clock of virtual time |
 
 mod advance;
-mod pace;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod thread;
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 mod tokio_task;
+mod wakeup_budget;
 
 #[cfg(feature = "tokio")]
 use std::cell::Cell;
@@ -33,11 +41,11 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::advance::AT_ONCE;
 #[cfg(feature = "test-util")]
-pub(crate) use self::advance::Way;
-pub(crate) use self::pace::Pace;
+pub(crate) use self::advance::ClockAdvance;
+#[cfg(feature = "tokio")]
+pub(crate) use self::advance::MAX_TURNS_AT_ONCE;
+pub(crate) use self::wakeup_budget::WakeupBudget;
 use crate::alarm::Alarm;
 #[cfg(feature = "tokio")]
 use crate::alarm::RuntimeAlarm;
@@ -52,16 +60,16 @@ use crate::shard::BATCH;
 use crate::shard::{Shard, Visit};
 use crate::slack::LEAD;
 
-/// Who turns an engine.
+/// The driver of an engine, which fires its timers: a thread, a task on Tokio, or the user's own loop.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
 /// use std::time::Duration;
 /// use tourbillon::{Driver, Engine};
 ///
-/// // A loop of one's own, which other threads can call.
-/// let (call, called) = channel();
-/// let engine = Engine::builder().driver(Driver::external_with(move || drop(call.send(())))).build()?;
+/// // A loop of the program's own, which other threads can wake.
+/// let (wake, woken) = channel();
+/// let engine = Engine::builder().driver(Driver::external_with(move || drop(wake.send(())))).build()?;
 /// let asleep = std::thread::spawn({
 ///     let engine = engine.clone();
 ///     move || futures_lite::future::block_on(engine.sleep(Duration::from_millis(2)))
@@ -69,7 +77,7 @@ use crate::slack::LEAD;
 /// while !asleep.is_finished() {
 ///     let turn = engine.turn();
 ///     let pause = turn.next.map_or(Duration::from_millis(5), |next| (next - engine.clock().now()).into());
-///     let _ = called.recv_timeout(pause);
+///     let _ = woken.recv_timeout(pause);
 /// }
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
@@ -84,32 +92,31 @@ enum DriverKind {
     Runtime(Arc<RuntimeAlarm>),
 }
 
-/// What one turn did, and when the next is due.
+/// The result of one turn of an engine: what it did, and when the next turn is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Turn {
     /// How many timers it fired.
     pub fired: usize,
-    /// There is more to do at the same time: turn again soon. (A turn is bounded, so that others get their turn.)
+    /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work gets its turn.)
     pub more: bool,
     /// When the next turn is due, on the engine's clock; `None` if nothing is pending.
     pub next: Option<Time>,
-    /// The time that the turn was made for.
+    /// The time of the engine's clock for which the turn was made.
     pub now: Time,
 }
 
 impl Driver {
-    /// A thread of its own. The default: its timers fire on time also while every executor thread is blocked.
+    /// Returns a driver on a thread of its own. The default: timers fire on time also while every executor thread is blocked.
     #[must_use]
     pub fn thread() -> Driver {
         Driver(DriverKind::Thread)
     }
 
-    /// A task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel. It saves the way
-    /// from one thread to another, and depends on the runtime: while all its workers are blocked, nothing fires. When
-    /// the runtime is gone, a thread takes over.
+    /// Returns a driver that is a task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel.
     ///
-    /// Outside a runtime, or in one without I/O, building the engine is an [error](BuildError::NoRuntime).
+    /// It saves a switch between threads, and depends on the runtime: while all its workers are blocked, no timer fires. When the runtime
+    /// ends, a thread takes over. Outside a runtime, or in one without I/O, building the engine is an [error](BuildError::NoRuntime).
     ///
     /// ```
     /// use std::time::Duration;
@@ -128,120 +135,128 @@ impl Driver {
         Driver(DriverKind::Tokio)
     }
 
-    /// Whoever calls [`Engine::turn`](crate::Engine::turn). Nobody is told of timers that are due earlier than the last turn
-    /// said, nor of callbacks that wait to be called; for that see [`external_with`](Driver::external_with).
+    /// Returns a driver that is the user's own loop, which calls [`Engine::turn`](crate::Engine::turn). The loop is not notified of timers
+    /// that are due earlier than the last turn said, nor of queued callbacks; for that see [`external_with`](Driver::external_with).
     #[must_use]
     pub fn external() -> Driver {
         Driver::external_with(|| {})
     }
 
-    /// Whoever calls [`Engine::turn`](crate::Engine::turn). `notify` is called, on the thread that arms, when a
-    /// timer is due before the time that the last turn gave as `next`, and on any thread when there is a callback to call: it should
-    /// make the driver turn again.
+    /// Returns a driver that is the user's own loop, which calls [`Engine::turn`](crate::Engine::turn) and is notified when to do so.
+    ///
+    /// `notify` should make the loop turn again. It is called on the thread that arms a timer, if that timer is due before the time that the
+    /// last turn returned as [`next`](Turn::next), and on any thread when a callback is queued.
     #[must_use]
     pub fn external_with(notify: impl Fn() + Send + Sync + 'static) -> Driver {
         Driver(DriverKind::External(Box::new(notify)))
     }
 
-    /// The time driver of the Tokio runtime on whose clock the engine is.
+    /// Returns the time driver of the Tokio runtime whose clock the engine is on.
     #[cfg(feature = "tokio")]
     pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Driver {
         Driver(DriverKind::Runtime(alarm))
     }
 
-    /// What is shared, and what has to be started once the core is there.
-    pub(crate) fn prepare(self, clock: &Clock) -> Result<(DriverShared, Start), BuildError> {
+    /// Returns the shared state of the driver, and the start of the driver for when the core exists.
+    pub(crate) fn prepare(self, clock: &Clock) -> Result<(DriverShared, DriverStart), BuildError> {
         let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
         let (alarm, start) = match self.0 {
-            DriverKind::Thread => (Alarm::new(clock), manual(Start::Thread)?),
+            DriverKind::Thread => (Alarm::new(clock), manual(DriverStart::Thread)?),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            DriverKind::Tokio => (Alarm::new(clock), manual(Start::Tokio(tokio_task::runtime()?))?),
-            DriverKind::External(notify) => (Alarm::call(notify), Start::Nothing),
+            DriverKind::Tokio => (Alarm::new(clock), manual(DriverStart::Tokio(tokio_task::runtime()?))?),
+            DriverKind::External(notify) => (Alarm::call(notify), DriverStart::Nothing),
             #[cfg(feature = "tokio")]
-            DriverKind::Runtime(alarm) => (Alarm::on_runtime(alarm), Start::Nothing),
+            DriverKind::Runtime(alarm) => (Alarm::on_runtime(alarm), DriverStart::Nothing),
         };
         Ok((DriverShared::new(alarm), start))
     }
 }
 
-/// What a driver needs to be started.
-pub(crate) enum Start {
+/// How to start a driver.
+pub(crate) enum DriverStart {
     Thread,
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio(::tokio::runtime::Handle),
     Nothing,
 }
 
-impl Start {
-    /// Starts the driver. What it runs on, if there is one.
+impl DriverStart {
+    /// Starts the driver and returns where it runs; `None` if there is nothing to start.
     pub(crate) fn run(self, core: &CoreRef) -> Result<Option<&'static str>, BuildError> {
         match self {
-            Start::Thread => thread::spawn(core.clone()).map(|()| Some("a thread")).map_err(BuildError::Thread),
+            DriverStart::Thread => thread::spawn(core.clone()).map(|()| Some("a thread")).map_err(BuildError::Thread),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            Start::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()).map(|()| Some("a task")),
-            Start::Nothing => Ok(None),
+            DriverStart::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()).map(|()| Some("a task")),
+            DriverStart::Nothing => Ok(None),
         }
     }
 }
 
-/// A driver at work.
+/// The loop of a driver.
 struct DriverLoop {
     core: CoreRef,
     batch: Vec<Waker>,
-    pace: Pace,
-    /// What comes next is a wake-up.
+    budget: WakeupBudget,
+    /// Whether the next step begins with a wake-up.
     slept: bool,
-    /// What comes next is another batch of the same.
+    /// Whether the next step fires another batch of the same wake-up.
     in_batches: bool,
 }
 
-/// What a driver does next.
+/// The next action of a driver.
 #[derive(PartialEq, Eq, Debug)]
-enum Next {
-    /// Another round: there is more to do at the same time.
+enum DriverStep {
+    /// Makes another round: more is due at the same time.
     More,
-    /// Another round, at once or after letting others have a turn: something is due too soon to sleep until then.
+    /// Makes another round soon, after letting other work run: a timer is due too soon to sleep until then.
     Soon,
-    /// Waits for the alarm.
+    /// Sleeps until the alarm goes off.
     Sleep,
+    /// Ends: the engine has been shut down.
     End,
 }
 
 impl DriverLoop {
     fn new(core: CoreRef) -> DriverLoop {
-        DriverLoop { core, batch: Vec::with_capacity(BATCH), pace: Pace::default(), slept: false, in_batches: false }
+        DriverLoop {
+            core,
+            batch: Vec::with_capacity(BATCH),
+            budget: WakeupBudget::default(),
+            slept: false,
+            in_batches: false,
+        }
     }
 
-    /// A round and a plan.
-    fn step(&mut self) -> Next {
-        self.core.driver.awake();
+    /// Makes a round and a plan.
+    fn step(&mut self) -> DriverStep {
+        self.core.driver.mark_awake();
         if self.core.is_closed() {
-            return Next::End;
+            return DriverStep::End;
         }
         let now = self.core.clock.now();
         let round = self.core.round(now, &mut self.batch);
         // Batches of one and the same wake-up count once.
         if std::mem::take(&mut self.slept) || (round.fired > 0 && !self.in_batches) {
-            self.pace.woken(now);
+            self.budget.spend(now);
         }
         self.in_batches = round.more;
         if self.core.has_callbacks() {
             self.core.run_callbacks_or_start_thread();
         }
         if round.more {
-            return Next::More;
+            return DriverStep::More;
         }
-        // A clock that was set back has left the pace ahead.
-        let floor = self.pace.floor().min(now + Span::from(SPACE));
-        if self.core.next_round(floor) - self.core.clock.now() <= too_short(self.core.is_lead_in()) {
-            return Next::Soon;
+        // After the clock was set back, the budget may lie far ahead.
+        let floor = self.budget.next_wakeup().min(now + Span::from(WAKEUP_SPACING));
+        if self.core.next_round(floor) - self.core.clock.now() <= too_short_to_sleep(self.core.is_lead_in()) {
+            return DriverStep::Soon;
         }
         match self.core.driver.plan(&self.core, now, floor) {
             Some(_) => {
                 self.slept = true;
-                Next::Sleep
+                DriverStep::Sleep
             }
-            None => Next::Soon,
+            None => DriverStep::Soon,
         }
     }
 }
@@ -257,12 +272,12 @@ fn visit_as_owner(shard: &Shard, now: Time, batch: &mut Vec<Waker>) -> Visit {
 
 #[cfg(feature = "tokio")]
 thread_local! {
-    /// The empty batch of the last turn, so that a turn allocates nothing.
+    /// The empty batch of the last turn, kept so that a turn allocates nothing.
     static KEPT_BATCH: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
 }
 
 impl Core {
-    /// One turn, by whoever drives from outside.
+    /// Makes one turn for `now`, on the calling thread.
     pub(crate) fn turn(&self, now: Time) -> Turn {
         if self.is_inherited() {
             return Turn { fired: 0, more: false, next: None, now };
@@ -270,13 +285,13 @@ impl Core {
         let mut batch = Vec::with_capacity(BATCH);
         let is_driver = self.driver.is_external();
         if is_driver {
-            self.driver.awake();
+            self.driver.mark_awake();
         }
         let round = self.round(now, &mut batch);
         if is_driver && self.has_callbacks() {
             self.run_callbacks();
         }
-        // Beside a driver, whose plan it is, nothing is planned.
+        // An engine that has a driver of its own leaves the plan to that driver.
         let next = if is_driver { self.driver.plan(self, now, Time::ZERO) } else { Some(self.next_round(Time::ZERO)) };
         let next = next.unwrap_or(now);
         if self.is_closed() {
@@ -286,8 +301,7 @@ impl Core {
         Turn { fired: round.fired, more, next: (!next.is_never()).then_some(next), now }
     }
 
-    /// Turns it for the time that its clock shows, as its driver: until nothing is due any more, and the alarm is set for what comes next.
-    /// Gives how many timers fired.
+    /// Turns the engine as its driver until nothing is due any more and the alarm is set, and returns how many timers fired.
     #[cfg(feature = "tokio")]
     pub(crate) fn drive(&self) -> usize {
         let mut batch = KEPT_BATCH.try_with(Cell::take).unwrap_or_default();
@@ -299,8 +313,8 @@ impl Core {
     #[cfg(feature = "tokio")]
     fn drive_with(&self, batch: &mut Vec<Waker>) -> usize {
         let mut fired = 0;
-        for _ in 0..AT_ONCE {
-            self.driver.awake();
+        for _ in 0..MAX_TURNS_AT_ONCE {
+            self.driver.mark_awake();
             let now = self.clock.now();
             let round = self.round_by(now, batch, |shard, batch| visit_as_owner(shard, now, batch));
             fired += round.fired;
@@ -315,7 +329,7 @@ impl Core {
                 return fired;
             }
         }
-        // Others get a turn before it goes on.
+        // Other tasks get a turn before this continues.
         self.driver.wake();
         fired
     }
@@ -334,11 +348,11 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Between two wake-ups for relaxed timers, when they come thick.
-pub(crate) const SPACE: Duration = Duration::from_micros(1750);
+/// The time between two wake-ups for adaptive timers when there are many.
+pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1750);
 
-/// The driver does not sleep for this long or less. To sleep costs more than to stay awake; and during the lead-in of a precise timer
-/// (the last [`LEAD`] before it is due) it would make that timer late.
-pub(crate) fn too_short(is_lead_in: bool) -> Span {
+/// Returns the longest time for which a driver does not sleep. To sleep costs more than to stay awake; and in the lead-in of a precise timer
+/// (the last [`LEAD`] before it is due) a sleep would make that timer late.
+pub(crate) fn too_short_to_sleep(is_lead_in: bool) -> Span {
     if is_lead_in { Span::from(LEAD) } else { Span::from_nanos(20_000) }
 }

@@ -1,37 +1,37 @@
-//! The driver as a thread of its own.
+//! A driver on a thread of its own.
 
 use std::io;
 
-use super::{DriverLoop, Next};
+use super::{DriverLoop, DriverStep};
 use crate::core::CoreRef;
 use crate::sync::aside::thread::{Builder, JoinHandle};
 use crate::sync::spin_loop;
 
-/// Starts it. It ends when the engine is shut down.
+/// Starts the driver thread, which ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
     Builder::new().name("tourbillon".into()).spawn(move || run(core)).map(drop::<JoinHandle<()>>)
 }
 
 fn run(core: CoreRef) {
-    let _guard = Guard(core.clone());
-    // So that the kernel adds nothing to what we ask for. Where it is refused, timers are later by its default, 50 us.
+    let _guard = ShutDownOnPanic(core.clone());
+    // The kernel then adds nothing to a wait. If it refuses, timers are late by its default of 50 us.
     #[cfg(all(target_os = "linux", not(miri)))]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let mut work = DriverLoop::new(core);
+    let mut driver = DriverLoop::new(core);
     loop {
-        match work.step() {
-            Next::More => {}
-            Next::Soon => spin_loop(),
-            Next::Sleep => work.core.driver.alarm.wait(&work.core.clock),
-            Next::End => return,
+        match driver.step() {
+            DriverStep::More => {}
+            DriverStep::Soon => spin_loop(),
+            DriverStep::Sleep => driver.core.driver.alarm.wait(&driver.core.clock),
+            DriverStep::End => return,
         }
     }
 }
 
-/// Should the driver panic after all, its timers are stopped rather than left to wait for ever.
-struct Guard(CoreRef);
+/// Shuts the engine down if the driver panics, so that its timers end as stopped instead of waiting for ever.
+struct ShutDownOnPanic(CoreRef);
 
-impl Drop for Guard {
+impl Drop for ShutDownOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.shut_down();

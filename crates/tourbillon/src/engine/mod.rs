@@ -1,5 +1,6 @@
-//! The engine as its users see it.
+//! The public handle of an engine, its builder, and the workers of runtimes.
 
+pub(crate) mod builder;
 mod per_process;
 pub(crate) mod worker;
 
@@ -10,23 +11,20 @@ use std::time::Duration;
 
 use tourbillon_queue::Span;
 
+pub use self::builder::Builder;
 use crate::clock::Clock;
-use crate::core::error::BuildError;
+use crate::core::CoreRef;
 use crate::core::owner::EngineOwner;
 use crate::core::thread_shard;
-use crate::core::trace;
-use crate::core::{CoreConfig, CoreRef};
-use crate::driver::{Driver, Turn};
+use crate::driver::Turn;
 use crate::engine::per_process::PerProcess;
 use crate::engine::worker::Worker;
-use crate::shard::queue::{Queue, QueueKind};
-use crate::slack::Slack;
 use crate::stats::Stats;
 
-/// A timer engine: a clock, shards with queues, and a driver that fires what is due.
+/// A timer engine: a clock, shards that hold the timers, and a driver that fires timers when they are due.
 ///
-/// Most programs need not know of it: the functions of [`tourbillon::time`](crate::time) use the global one, which starts
-/// when it is first used. An engine of one's own has its own clock, slack, capacity, driver:
+/// Most programs need none of their own: the functions of [`tourbillon::time`](crate::time) use the global engine, which starts when it is
+/// first used. A separate engine has its own clock, slack, capacity and driver:
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,81 +40,52 @@ use crate::stats::Stats;
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
 ///
-/// Handles are cheap to clone. When the last one is dropped, the engine is [shut down](Engine::shutdown); sleeps that
-/// exist then end as stopped.
+/// Handles are cheap to clone. When the last handle is dropped, the engine is [shut down](Engine::shutdown), and sleeps that still exist end
+/// as stopped.
 ///
 /// # Forks
-/// Threads are not copied by `fork`, so in the child an engine of the parent has no driver. There it counts as shut down: sleeps end as
-/// [stopped](crate::Outcome::Stopped), and dropping or resetting an inherited one touches nothing of the parent's. The child's
-/// [global engine](Engine::global) is a new one, which works, and so does any engine that the child builds. A
-/// [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or [`Scheduler`](crate::Scheduler) that threads of the parent share has
-/// locks of its own: the child should leave those alone. A child made by the bare `clone` system call, which the C library does
-/// not hear of, must not use inherited timers at all.
+/// `fork` does not copy threads, so in the child process an engine of the parent has no driver. The child sees it as shut down: sleeps end as
+/// [stopped](crate::Outcome::Stopped), and dropping or resetting an inherited sleep does not affect the parent. The child gets a new
+/// [global engine](Engine::global), and can build engines of its own. It should not use an inherited [`Timer`](crate::Timer),
+/// [`NamedTimers`](crate::NamedTimers) or [`Scheduler`](crate::Scheduler), because a thread of the parent may have held one of their locks
+/// during the fork. A child that was made by the bare `clone` system call must not use inherited timers at all, because the C library does
+/// not report that call.
 #[derive(Clone)]
 pub struct Engine {
     owner: Arc<EngineOwner>,
 }
 
-/// How to build an [`Engine`].
+/// A guard that makes [`tourbillon::time`](crate::time) on this thread use the engine that was [entered](Engine::enter).
 ///
-/// ```
-/// use tourbillon::{Clock, Engine, Slack};
-///
-/// let engine = Engine::builder().clock(Clock::monotonic()).slack(Slack::exact()).capacity(1_000_000).build()?;
-/// assert!(!engine.is_shutdown());
-/// # Ok::<(), tourbillon::BuildError>(())
-/// ```
-#[derive(Debug, Default)]
-#[must_use]
-pub struct Builder {
-    clock: Option<Clock>,
-    shards: Option<usize>,
-    slack: Slack,
-    capacity: Option<usize>,
-    queue: QueueKind,
-    driver: Option<Driver>,
-    is_virtual: bool,
-}
-
-/// As long as it lives, [`tourbillon::time`](crate::time) on this thread uses the engine that was entered.
-///
-/// Guards may be dropped in any order: the thread uses the engine of the guard that was made last among those that are left, and the
-/// global engine when none is.
+/// Guards may be dropped in any order. The thread uses the engine of the newest guard that is left, and the global engine when none is
+/// left.
 #[derive(Debug)]
 #[must_use = "the engine is left again when this is dropped"]
 pub struct Entered {
     engine: Engine,
     guard: thread_shard::GuardId,
-    /// Not `Send`: it belongs to the thread.
+    /// Not `Send`: the guard belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// Why an engine could not become the global one: there is one already.
+/// The error of [`Engine::install`]: there is a global engine already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstallError(());
-
-/// An engine of which no `tracing` subscriber has heard yet.
-pub(crate) struct Unannounced {
-    engine: Engine,
-    /// What its driver runs on, if it has one.
-    driver: Option<&'static str>,
-    shards: usize,
-}
 
 static GLOBAL: PerProcess = PerProcess::new();
 
 impl Engine {
-    /// The global engine: monotonic clock, adaptive slack, a driver thread. It starts on the first use, its driver with
-    /// it, and is never shut down, unless somebody asks for it.
+    /// Returns the global engine, which has the monotonic clock, adaptive slack and a driver thread.
     ///
-    /// If the system has no thread for the driver, the engine is there all the same, closed: timers end as
+    /// The first use starts the engine and its driver. It runs until the process ends or [`shutdown`](Engine::shutdown) is called. If the
+    /// system refuses a thread for the driver, the engine is shut down from the start, and its timers end as
     /// [stopped](crate::Outcome::Stopped).
     #[must_use]
     pub fn global() -> Engine {
         global().clone()
     }
 
-    /// How to build one.
+    /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -124,7 +93,7 @@ impl Engine {
     /// Makes this engine the global one.
     ///
     /// # Errors
-    /// There is a global engine already: one was installed, or a timer has been used.
+    /// An [`InstallError`] if there is a global engine already: one was installed before, or a timer was used before.
     ///
     /// ```
     /// use tourbillon::{Engine, Slack};
@@ -139,10 +108,10 @@ impl Engine {
         GLOBAL.install(self.clone()).map(drop).map_err(|_| InstallError(()))
     }
 
-    /// Makes [`tourbillon::time`](crate::time) on this thread use this engine, until the guard is dropped.
+    /// Makes [`tourbillon::time`](crate::time) on this thread use this engine until the guard is dropped.
     ///
-    /// Timers belong to the engine that was current where they were made, and stay with it. Do not hold the guard across an
-    /// `await`: the task may go on elsewhere.
+    /// A timer belongs to the engine that was current when the timer was made, and stays with it. Do not hold the guard across an `await`:
+    /// the task may continue on another thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,26 +130,29 @@ impl Engine {
         Entered { engine: self.clone(), guard, thread: PhantomData }
     }
 
-    /// Puts this thread's shard into the hands of this thread, for a runtime whose threads turn their own timers. `notify` is
-    /// called, on other threads, if one of them has armed a timer in the shard: the worker should turn again.
+    /// Makes the calling thread drive its own shard, for a runtime whose threads fire their own timers.
     ///
-    /// `None` if this thread has a worker already, or there is no shard left for it alone: build the engine with as many [shards](Builder::shards)
-    /// as there are workers and other threads.
+    /// `notify` is called when another thread arms a timer in the shard, on that thread: the worker should [turn](Worker::turn) again.
+    ///
+    /// Returns `None` if this thread has a worker already, or if no shard is left for this thread alone: build the engine with as many
+    /// [shards](Builder::shards) as there are workers and other threads.
     pub fn worker(&self, notify: impl Fn() + Send + Sync + 'static) -> Option<Worker> {
         Worker::new(self, Arc::new(notify))
     }
 
-    /// What it has done so far. Exact: it looks into each shard. All zero in a child process that has inherited the engine.
+    /// Returns the counts of this engine. They are exact: this visits each shard. All are zero in a child process that has inherited the
+    /// engine.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.owner.core.stats()
     }
 
-    /// Ends every pending timer as [stopped](crate::Outcome::Stopped), and all that are armed later too. Can be called
-    /// again, from any thread, also from within a waker or a callback.
+    /// Shuts the engine down: every pending timer, and every timer that is armed later, ends as [stopped](crate::Outcome::Stopped).
     ///
-    /// An engine that is turned from outside calls the callbacks that are left before this returns; unless a turn is calling some
-    /// right now, on this or another thread, which then goes on with them.
+    /// Can be called more than once, from any thread, and inside a waker or a callback.
+    ///
+    /// With [`Driver::external`](crate::Driver::external) this runs the callbacks that are still queued before it returns. If a turn is
+    /// running callbacks at that time, on this or another thread, that turn runs the rest.
     ///
     /// ```
     /// use std::time::Duration;
@@ -197,32 +169,33 @@ impl Engine {
         self.owner.core.shut_down();
     }
 
-    /// Whether it has been shut down.
+    /// Returns whether the engine has been shut down.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.owner.core.is_closed()
     }
 
-    /// Fires what is due now, up to some hundred timers a shard, on the calling thread. For [`Driver::external`]; beside
-    /// another driver it does no harm.
+    /// Fires the timers that are due now, up to some hundred for each shard, on the calling thread. Meant for
+    /// [`Driver::external`](crate::Driver::external); with another driver it does no harm.
     ///
-    /// With [`Driver::external`] it then calls the callbacks that wait for it, in order. Those that come in meanwhile are left for the
-    /// next turn. One thread at a time calls: a turn that finds another at it, or is made in a callback, leaves them to
-    /// that one.
+    /// With [`Driver::external`](crate::Driver::external) it then runs the queued callbacks in order. Callbacks that are queued meanwhile are
+    /// left for the next turn. Only one thread at a time runs callbacks: if another turn is running them, or if this turn is made inside a
+    /// callback, that other turn runs the rest.
     ///
-    /// [`Driver`] has the loop of a program that turns its engine itself.
+    /// [`Driver`](crate::Driver) shows the loop of a program that turns its engine itself.
     pub fn turn(&self) -> Turn {
         self.owner.core.turn(self.clock().now())
     }
 
-    /// Moves a [manual clock](Clock::manual) forward and fires what comes due, each timer at its own time. Callbacks are called
-    /// before time moves on, and so are those that come of them at the same time. RemoteFreeList how many timers fired. With
-    /// another clock it only fires what is due.
+    /// Moves a [manual clock](Clock::manual) forward, fires each timer that comes due at its own time, and returns how many timers fired.
+    ///
+    /// Before time moves on, this runs all callbacks, including those that are queued by callbacks. With another clock it only fires the
+    /// timers that are due.
     pub fn advance(&self, by: Duration) -> usize {
         self.owner.core.advance(self.clock().now() + Span::from(by))
     }
 
-    /// Its clock.
+    /// Returns the clock of this engine.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.owner.core.clock
@@ -232,7 +205,7 @@ impl Engine {
         &self.owner.core
     }
 
-    /// The engine that has this core, unless its last handle is gone.
+    /// Returns the engine that has this core, unless its last handle has been dropped.
     pub(crate) fn of(core: &CoreRef) -> Option<Engine> {
         core.owner.get().and_then(Weak::upgrade).map(|owner| Engine { owner })
     }
@@ -242,134 +215,26 @@ impl Engine {
         Arc::downgrade(&self.owner)
     }
 
-    /// The one that all who follow the system's wall clock share. It starts on the first use. (On systems whose wall clock cannot
-    /// be followed nobody asks for it.)
+    /// Returns the engine on the system's wall clock that all schedulers share. It starts on the first use. (Not used on systems that offer
+    /// no timer on the wall clock.)
     pub(crate) fn wall() -> Engine {
         static WALL: PerProcess = PerProcess::new();
         #[cfg(target_os = "linux")]
         let clock = Clock::wall();
         #[cfg(not(target_os = "linux"))]
         let clock = Clock::monotonic();
-        WALL.get_or_build(|| Engine::builder().clock(clock).build_or_closed()).clone()
+        WALL.get_or_build(|| Engine::builder().clock(clock).build_or_shut_down()).clone()
     }
 
-    /// For a model, which has a core and no driver.
+    /// Returns an engine for a model, which has a core and no driver.
     #[cfg(all(loom, test))]
     pub(crate) fn of_core(core: CoreRef) -> Engine {
         Engine { owner: Arc::new(EngineOwner { core }) }
     }
 }
 
-impl Builder {
-    /// If the system has no thread for the driver, the engine is there all the same, closed.
-    fn build_or_closed(self) -> Unannounced {
-        self.build_unannounced().unwrap_or_else(|_| {
-            let built = Engine::builder().driver(Driver::external()).build_unannounced();
-            let built = built.expect("an engine that has no driver needs nothing that could fail");
-            built.engine.shutdown();
-            built
-        })
-    }
-}
-
-impl Unannounced {
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// Tells the `tracing` subscriber of it.
-    pub(crate) fn announce(self) -> Engine {
-        trace::engine_built(self.engine.core(), self.shards);
-        if let Some(on) = self.driver {
-            trace::driver_started(self.engine.core(), on);
-        }
-        self.engine
-    }
-}
-
-impl Builder {
-    /// What it reads its time from. [`Clock::monotonic`] by default.
-    pub fn clock(mut self, clock: Clock) -> Builder {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// How many threads can have a shard of their own; those beyond share. By default four for each core, and one with a
-    /// [manual clock](Clock::manual): timers fire in order within one shard.
-    pub fn shards(mut self, shards: usize) -> Builder {
-        self.shards = Some(shards);
-        self
-    }
-
-    /// How late timers may be that do not say so themselves. [`Slack::adaptive`] by default.
-    pub fn slack(mut self, slack: Slack) -> Builder {
-        self.slack = slack;
-        self
-    }
-
-    /// How many timers it holds at most. No limit by default.
-    ///
-    /// A timer takes a place from its first poll, which arms it, until it fires, is cancelled or is stopped. At the limit
-    /// [`Engine::try_sleep`] and the other `try_` functions return [`ArmError::Full`]. A plain sleep waits for a place; if none becomes free
-    /// it still ends at its own deadline. Places are given in the order in which sleeps began to wait, and each wakes one of them. A
-    /// [`DelayQueue`](crate::DelayQueue), [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or
-    /// [`Scheduler`](crate::Scheduler) takes one place for its nearest deadline, and at the limit is as exact as a sleep that waits.
-    pub fn capacity(mut self, capacity: usize) -> Builder {
-        self.capacity = Some(capacity);
-        self
-    }
-
-    /// How it keeps them in order. [`QueueKind::Wheel`] by default.
-    pub fn queue(mut self, queue: QueueKind) -> Builder {
-        self.queue = queue;
-        self
-    }
-
-    /// For an engine whose time may move by itself to the next deadline: cancelling a timer costs more, and leaves no trace of the timer.
-    #[doc(hidden)]
-    pub fn exact(mut self) -> Builder {
-        self.is_virtual = true;
-        self
-    }
-
-    /// Who turns it. [`Driver::thread`] by default, and [`Driver::external`] with a manual clock.
-    pub fn driver(mut self, driver: Driver) -> Builder {
-        self.driver = Some(driver);
-        self
-    }
-
-    /// Builds it and starts its driver.
-    ///
-    /// # Errors
-    /// A [`BuildError`] says what was asked for that cannot be.
-    pub fn build(self) -> Result<Engine, BuildError> {
-        self.build_unannounced().map(Unannounced::announce)
-    }
-
-    pub(crate) fn build_unannounced(self) -> Result<Unannounced, BuildError> {
-        let clock = self.clock.unwrap_or_else(Clock::monotonic);
-        let shards = self.shards.unwrap_or_else(|| if clock.is_manual() { 1 } else { default_shards() });
-        if shards == 0 {
-            return Err(BuildError::NoShards);
-        }
-        if self.capacity == Some(0) {
-            return Err(BuildError::NoCapacity);
-        }
-        drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
-        let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
-        let (driver, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
-        let (slack, capacity, kind) = (self.slack.slack(), self.capacity, self.queue);
-        let core =
-            CoreRef::new(CoreConfig { clock, slack, capacity, kind, shards, driver, is_virtual: self.is_virtual });
-        let engine = Engine { owner: Arc::new(EngineOwner { core }) };
-        engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
-        let driver = start.run(engine.core())?;
-        Ok(Unannounced { engine, driver, shards })
-    }
-}
-
 impl Entered {
-    /// The engine that was entered.
+    /// Returns the engine that was entered.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
@@ -397,14 +262,10 @@ impl fmt::Display for InstallError {
 impl std::error::Error for InstallError {}
 
 fn global() -> &'static Engine {
-    GLOBAL.get_or_build(|| Engine::builder().build_or_closed())
+    GLOBAL.get_or_build(|| Engine::builder().build_or_shut_down())
 }
 
-/// The core of the global engine.
+/// Returns the core of the global engine.
 pub(crate) fn global_core() -> &'static CoreRef {
     global().core()
-}
-
-fn default_shards() -> usize {
-    4 * std::thread::available_parallelism().map_or(1, usize::from).max(2)
 }

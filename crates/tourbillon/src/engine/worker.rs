@@ -1,18 +1,18 @@
-//! The seam for runtimes: a thread that turns its own shard, between its tasks and its wait for events.
+//! Workers: threads of a runtime that fire the timers of their own shard, between their tasks and their wait for events.
 //!
 //! ```text
 //!     loop {
 //!         run tasks                              their timers go to this thread's shard
-//!         let turn = worker.turn();              fires what is due there, and says when to come again
+//!         let turn = worker.turn();              fires the timers that are due, and returns when to turn again
 //!         if !turn.more { wait for events, until turn.next at most }
 //!     }
 //! ```
 //!
-//! The engine's driver leaves such a shard alone. Nobody has to be told of a timer that this thread arms: it looks before it
-//! waits. Should another thread have to share the shard, because there are no more, the worker is notified.
+//! The engine's driver skips such a shard. A timer that the worker arms itself needs no notice, because the worker loads its next turn before
+//! it waits. If another thread has to share the shard, because no other is left, and arms a timer in it, the worker is notified.
 //!
-//! Adaptive timers share wake-ups here as they do with a driver: see [`Pace`]. A worker that does not come, because
-//! one of its tasks blocks, can be stood in for: [`WorkerTakeover`].
+//! Adaptive timers share wake-ups here as they do with a driver: see [`WakeupBudget`]. If a worker does not turn, because one of its tasks
+//! blocks, another thread can hand its timers to the driver: [`WorkerTakeover`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,13 +23,13 @@ use tourbillon_queue::{Span, Time};
 
 use crate::Engine;
 use crate::core::thread_shard;
-use crate::driver::{Pace, SPACE, Turn, too_short};
+use crate::driver::{Turn, WAKEUP_SPACING, WakeupBudget, too_short_to_sleep};
 use crate::engine::Entered;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 
-/// The shard of the calling thread, in the hands of that thread: [`Engine::worker`].
+/// A thread that drives its own shard: [`Engine::worker`].
 ///
-/// While it lives the engine is [entered](Engine::enter) on this thread.
+/// The engine is [entered](Engine::enter) on this thread until the worker is dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,23 +47,22 @@ use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 /// # Ok::<(), tourbillon::BuildError>(())
 /// ```
 pub struct Worker {
-    /// The thread's shard, which the engine keeps.
-    /// The index of the shard.
+    /// The index of the thread's shard in the engine.
     shard: usize,
-    /// How it is notified; also what it is known by.
+    /// Notifies the worker; its address also identifies the worker.
     notify: Notify,
     entered: Entered,
     batch: Vec<Waker>,
-    pace: Pace,
-    /// What comes next is another batch of the same.
+    budget: WakeupBudget,
+    /// Whether the next turn fires another batch of the same wake-up.
     in_batches: bool,
-    /// Not `Send`: it is the thread's.
+    /// Not `Send`: the worker belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// For those who watch a [`Worker`] from other threads: they can have its timers fired while it is blocked.
+/// A handle by which another thread lets the driver fire the timers of a [`Worker`] that is blocked.
 ///
-/// It keeps the engine from being shut down by itself, as any handle does.
+/// It counts as a handle of the engine: the engine is not shut down while it exists.
 pub struct WorkerTakeover {
     /// The index of the shard.
     shard: usize,
@@ -79,8 +78,8 @@ impl Worker {
         let entered = engine.enter();
         let core = engine.core().as_ptr();
         let shard = thread_shard::with(core, |local| (local.access() == Access::Owner).then(|| local.index()))?;
-        let (batch, pace) = (Vec::with_capacity(BATCH), Pace::default());
-        let worker = Worker { shard, notify, entered, batch, pace, in_batches: false, thread: PhantomData };
+        let (batch, budget) = (Vec::with_capacity(BATCH), WakeupBudget::default());
+        let worker = Worker { shard, notify, entered, batch, budget, in_batches: false, thread: PhantomData };
         worker.shard().set_worker(worker.notify.clone()).then_some(worker)
     }
 
@@ -88,14 +87,14 @@ impl Worker {
         self.entered.engine().core().shard_at(self.shard)
     }
 
-    /// Fires what is due in this thread's shard, up to a batch, and says when to come again.
+    /// Fires the timers of this thread's shard that are due, up to a batch, and returns when to turn again.
     pub fn turn(&mut self) -> Turn {
         let core = self.entered.engine().core();
         if core.is_inherited() {
             return Turn { fired: 0, more: false, next: None, now: core.clock.now() };
         }
         if !self.shard().has_worker() {
-            // Somebody has stood in meanwhile.
+            // Another thread has taken over meanwhile.
             self.shard().set_worker(self.notify.clone());
         }
         let (visit, now) = thread_shard::with(core.as_ptr(), |local| {
@@ -108,55 +107,58 @@ impl Worker {
         });
         // Batches of one and the same wake-up count once.
         if visit.fired > 0 && !self.in_batches {
-            self.pace.woken(now);
+            self.budget.spend(now);
         }
         self.in_batches = visit.more;
         core.give_room_back(visit.fired, &mut self.batch);
-        // After the wakers, which may have armed some: nobody else is told of those.
+        // After the wakers have run: they may have armed timers here, of which no other thread is notified.
         Turn { fired: visit.fired, more: visit.more, next: self.next_turn_after(now), now }
     }
 
-    /// When the thread has to [`turn`](Worker::turn) at the latest, on the engine's clock: what it arms counts at once. `None`:
-    /// never.
+    /// Returns when the thread has to [`turn`](Worker::turn) at the latest, on the engine's clock; `None` if nothing is pending. A timer that
+    /// this thread arms counts at once.
     #[must_use]
     pub fn next_turn(&self) -> Option<Time> {
         let clock = &self.entered.engine().core().clock;
-        // A steady clock need not be asked.
+        // A steady clock need not be read.
         self.next_turn_after(if clock.is_steady() { Time::NEVER } else { clock.now() })
     }
 
-    /// How long the thread may wait before it has to [`turn`](Worker::turn): what it arms counts at once. `None`: for ever.
+    /// Returns how long the thread may wait before it has to [`turn`](Worker::turn); `None` if nothing is pending. A timer that this thread
+    /// arms counts at once.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let now = thread_shard::with(self.entered.engine().core().as_ptr(), |local| local.now());
         self.next_turn_after(now).map(|next| Duration::from(next - now))
     }
 
-    /// RemoteFreeList the time for which, or for less, the thread should not sleep but [`turn`](Worker::turn) in a loop: some 20 microseconds,
-    /// as going to sleep takes longer. It is 0.2 ms once a turn has found a [precise](crate::Slack::precise) timer that is due within
-    /// that time; the [next turn](Worker::next_turn) is planned so that one does.
+    /// Returns the longest wait that is not worth a sleep: the thread should [`turn`](Worker::turn) in a loop instead.
+    ///
+    /// It is about 20 microseconds, because going to sleep takes longer. It is 0.2 ms if the last turn has found a
+    /// [precise](crate::Slack::precise) timer that is due within that time; the [next turn](Worker::next_turn) is planned so that a turn
+    /// finds it.
     #[must_use]
     pub fn too_short_to_sleep(&self) -> Duration {
-        Duration::from(too_short(self.shard().next_wake().is_lead_in()))
+        Duration::from(too_short_to_sleep(self.shard().next_wake().is_lead_in()))
     }
 
-    /// For those who watch this worker.
+    /// Returns a handle by which another thread lets the driver fire this worker's timers.
     #[must_use]
     pub fn takeover(&self) -> WorkerTakeover {
         WorkerTakeover { shard: self.shard, notify: self.notify.clone(), engine: self.entered.engine().clone() }
     }
 
     fn next_turn_after(&self, now: Time) -> Option<Time> {
-        // A clock that was set back has left the pace ahead.
-        let floor = self.pace.floor().min(now + Span::from(SPACE));
+        // After the clock was set back, the budget may lie far ahead.
+        let floor = self.budget.next_wakeup().min(now + Span::from(WAKEUP_SPACING));
         let next = self.shard().next_wake().next(floor);
         (!next.is_never()).then_some(next)
     }
 }
 
 impl WorkerTakeover {
-    /// Leaves the worker's timers to the engine's driver, until the worker [turns](Worker::turn) again. Nothing happens if it
-    /// is no worker any more.
+    /// Lets the engine's driver fire the worker's timers until the worker [turns](Worker::turn) again. Does nothing if the worker has been
+    /// dropped.
     pub fn take_over(&self) {
         let core = self.engine.core();
         core.take_from_worker(core.shard_at(self.shard), Some(&self.notify));
@@ -171,7 +173,7 @@ impl fmt::Debug for WorkerTakeover {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // What is pending there is the driver's from now on.
+        // The driver fires the timers that are pending in the shard.
         self.entered.engine().core().take_from_worker(self.shard(), Some(&self.notify));
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::coop;
 use crate::core::Core;
-use crate::core::callbacks::{Call, Callback};
+use crate::core::callbacks::{Callback, PostedCallback};
 use crate::outcome::Outcome;
 use crate::sync::aside::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
@@ -48,7 +48,7 @@ pub(crate) fn notify_all(core: &Core, mut ended: impl Iterator<Item = (TimerWait
         notified = 0;
         let batch = ended.by_ref().take(BATCH).inspect(|_| notified += 1);
         core.post(batch.filter_map(|(waiter, outcome)| match waiter {
-            TimerWaiter::Callback(callback) => Some(Call { callback, outcome }),
+            TimerWaiter::Callback(callback) => Some(PostedCallback { callback, outcome }),
             TimerWaiter::Task(cell) => {
                 cells.push((cell, outcome));
                 None

@@ -29,7 +29,7 @@ use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState}
 use super::{JobId, SchedulerOwner};
 use crate::clock::WallShift;
 use crate::core::CoreRef;
-use crate::core::callbacks::Call;
+use crate::core::callbacks::PostedCallback;
 use crate::core::jumps::OnClockSet;
 use crate::core::trace;
 use crate::engine::Engine;
@@ -234,7 +234,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         if posts_turn && let Some(shared) = self.this.upgrade() {
             let callback = Box::new(move |_| shared.turn());
-            self.engine.core.post(std::iter::once(Call { callback, outcome: Outcome::Fired }));
+            self.engine.core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::shard::queue::{Queue, QueueKind};
 use crate::shard::slab::{NONE, Slab};
 use crate::shard::state::{Ended, Seen};
 use crate::slack::{SlackBits, SlackClass};
-use crate::stats::Counts;
+use crate::stats::ShardCounts;
 use crate::sync::IS_CHECK;
 
 /// How many nodes come out of the queue before the first of them is fired.
@@ -32,7 +32,7 @@ pub(crate) struct ShardInner {
     insert_buffer: InsertBuffer,
     queues: [Queue; 2],
     pub(super) slab: Slab,
-    pub(super) counts: Counts,
+    pub(super) counts: ShardCounts,
     /// How many timers are in the queue for exact slack.
     exact: usize,
     /// When the precise timers among those are due there.
@@ -56,7 +56,7 @@ impl ShardInner {
             insert_buffer: InsertBuffer::new(),
             queues,
             slab: Slab::new(),
-            counts: Counts::default(),
+            counts: ShardCounts::default(),
             exact: 0,
             leads: Leads::default(),
             closed: false,

@@ -45,7 +45,7 @@ use crate::shard::queue::QueueKind;
 use crate::shard::remote_free::{DRAIN_AT, RemoteFreeList};
 use crate::shard::state::Ended;
 use crate::slack::SlackBits;
-use crate::stats::Counts;
+use crate::stats::ShardCounts;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
 use crate::sync::{IS_CHECK, Ordering, aside};
@@ -288,7 +288,7 @@ impl Shard {
     }
 
     /// Returns what has been counted, with the nodes in the remote free list.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> ShardCounts {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
             inner.counts.clone()
@@ -406,7 +406,7 @@ impl<'a> LocalShard<'a> {
         self.with(|inner| inner.visit(self.shard, now, batch))
     }
 
-    /// Counts a timer that was found due while it migrated.
+    /// ShardCounts a timer that was found due while it migrated.
     pub(crate) fn count_fired(self, late: Span) {
         self.with(|inner| inner.counts.fired(late));
     }

@@ -1,20 +1,20 @@
 //! Notices that the process was forked.
 //!
 //! `fork` copies the memory and one thread. In the child an engine of the parent has no driver, its locks may be held by threads that
-//! were not copied, and its kernel timer is the parent's own. So the child may use nothing of it that takes a lock or makes a system
-//! call: [`Core::is_inherited`](crate::core::Core::is_inherited) tells, and such an engine counts as shut down.
+//! were not copied, and its kernel timer is shared with the parent. So the child must not take a lock of that engine or make a system call
+//! for it: [`Core::is_inherited`](crate::core::Core::is_inherited) tells, and such an engine counts as shut down.
 //!
-//! The C library calls [`forked`] in the child, on its only thread, before `fork` returns there. That thread then forgets which engine
-//! is its current one, so that every operation takes the slow path, where the generation is compared; the fast paths need not look.
-//! A child that is made by the bare `clone` system call goes unnoticed.
+//! The C library calls `posix::forked` in the child, on its only thread, before `fork` returns there. `forked` clears that thread's current
+//! engine, so that every operation takes the slow path, where the generation is compared; the fast paths need no check.
+//! A child that was made by the bare `clone` system call is not noticed.
 
-#[cfg(all(unix, not(any(loom, miri, shuttle))))]
-pub(crate) use self::noticed::{forget_in_child, generation, watch};
 #[cfg(not(all(unix, not(any(loom, miri, shuttle)))))]
-pub(crate) use self::unnoticed::{forget_in_child, generation, watch};
+pub(crate) use self::none::{forget_in_child, generation, watch};
+#[cfg(all(unix, not(any(loom, miri, shuttle))))]
+pub(crate) use self::posix::{forget_in_child, generation, watch};
 
 #[cfg(all(unix, not(any(loom, miri, shuttle))))]
-mod noticed {
+mod posix {
     use std::cell::Cell;
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,12 +22,12 @@ mod noticed {
     static GENERATION: AtomicU32 = AtomicU32::new(0);
 
     thread_local! {
-        /// What the thread forgets in the child of a fork.
+        /// Clears this thread's current engine in the child of a fork.
         static FORGET_CURRENT: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
-    /// Has `forget` called on this thread in the child of each fork that this thread makes. It may only store to thread-local cells that
-    /// need no destructor.
+    /// Sets the function that runs on this thread in the child of each fork that this thread makes. It may only store to thread-local cells
+    /// that need no destructor.
     pub(crate) fn forget_in_child(forget: fn()) {
         FORGET_CURRENT.set(Some(forget));
     }
@@ -40,25 +40,25 @@ mod noticed {
         ) -> c_int;
     }
 
-    /// How many forks lie between this process and the first of its ancestors that used an engine. It differs from what the parent has,
-    /// and does not change while more than one thread runs.
+    /// Returns how many forks lie between this process and the first of its ancestors that used an engine. It differs from the parent's, and
+    /// does not change while more than one thread runs.
     #[inline(always)]
     pub(crate) fn generation() -> u32 {
         GENERATION.load(Ordering::Relaxed)
     }
 
-    /// Has the C library tell of forks from now on.
+    /// Makes the C library report forks.
     pub(crate) fn watch() {
         // Not a `Once`: a fork in the middle of it would leave it locked in the child.
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.swap(true, Ordering::Relaxed) {
-            // SAFETY: the function is what the C library asks for, and stays as long as the program does. Should there be no memory
-            // for the registration, forks go unnoticed.
+            // SAFETY: `forked` has the signature that the C library requires, and is never unloaded. If the library has no memory for the
+            // registration, forks go unnoticed.
             let _refused = unsafe { pthread_atfork(None, None, Some(forked)) };
         }
     }
 
-    /// In the child: stores to one atomic and to one thread-local cell that needs no destructor, which is allowed in this place.
+    /// Runs in the child. It stores to one atomic and to one thread-local cell that needs no destructor, which is allowed there.
     extern "C" fn forked() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
         FORGET_CURRENT.with(|forget| {
@@ -69,9 +69,9 @@ mod noticed {
     }
 }
 
-/// There is no fork, or the check knows none.
+/// For systems without `fork`, and for checkers that do not support it.
 #[cfg(not(all(unix, not(any(loom, miri, shuttle)))))]
-mod unnoticed {
+mod none {
     pub(crate) const fn generation() -> u32 {
         0
     }

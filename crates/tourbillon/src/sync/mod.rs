@@ -1,8 +1,7 @@
-//! What threads share: from the standard library, or in a check from the tool that decides who runs.
+//! Atomics, locks and cells: the standard library's, or those of the checker that decides which thread runs.
 //!
-//! - `--cfg loom`: every order of a handful of steps, and every value that the memory model lets a load see. See `models`.
-//! - `--cfg shuttle`: whole engines, in schedules at random, in which all that threads share is sequentially consistent. See
-//!   `schedules`.
+//! - `--cfg loom`: every order of a few steps, and every value that the memory model lets a load see. See `verify::loom`.
+//! - `--cfg shuttle`: whole engines, in random schedules, in which all accesses are sequentially consistent. See `verify::shuttle`.
 
 pub(crate) mod catch_panic;
 pub(crate) mod fork;
@@ -24,7 +23,7 @@ pub(crate) use loom::{
 };
 
 #[cfg(shuttle)]
-pub(crate) use self::under_shuttle::UnsafeCell;
+pub(crate) use self::under_shuttle::CheckedCell as UnsafeCell;
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     hint::spin_loop,
@@ -44,7 +43,7 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// What loom does not look at: it would have more orders to try than it can. Shuttle does.
+/// Primitives that loom does not check, because it would have too many orders to try. Shuttle checks them.
 pub(crate) mod aside {
     #[cfg(shuttle)]
     pub(crate) use shuttle::{
@@ -59,16 +58,16 @@ pub(crate) mod aside {
         thread, thread_local,
     };
 
-    /// As [`lock`](super::lock).
+    /// Locks, also if a thread has panicked inside: see [`lock`](super::lock).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// Whether this is a check. Limits are small in one, so that a few timers reach them.
+/// Whether this is a build for loom or shuttle. Limits are small there, so that a few timers reach them.
 pub(crate) const IS_CHECK: bool = cfg!(any(loom, shuttle));
 
-/// The standard cell, with the methods of loom's, which watch who is inside.
+/// The standard cell, with the methods of loom's, which checks for conflicting accesses.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -89,8 +88,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Locks, whether or not somebody has panicked inside before: what our locks protect is consistent at every point
-/// that can panic.
+/// Locks, also if a thread has panicked inside before: the values under the locks of this crate are consistent at every point that can
+/// panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

@@ -1,11 +1,11 @@
 //! Loom's atomics, with sequential consistency.
 //!
-//! Loom takes `SeqCst` for no more than acquire and release, and would report races that cannot be. It tries
-//! every order in which threads can take their steps, and that order can serve as the single order of all `SeqCst` accesses. So
-//! a `SeqCst` load waits for the newest value if that was stored by `SeqCst`, and otherwise takes what loom chooses: the
-//! models notice when either of the two is weakened.
+//! Loom treats `SeqCst` as no more than acquire and release, and would report races that cannot happen. It tries every order in which
+//! threads can take their steps, and that order can serve as the single order of all `SeqCst` accesses. So a `SeqCst` load waits for the
+//! newest value if that was stored by `SeqCst`, and otherwise takes the value that loom chooses: a model fails if either of the two accesses
+//! is weakened.
 //!
-//! Public for the models of `tourbillon-rt`, and in a model check alone.
+//! Public for the models of `tourbillon-rt`, and only with `--cfg loom`.
 
 #![allow(missing_docs, reason = "the methods are those of the standard library's atomics")]
 
@@ -22,8 +22,8 @@ macro_rules! atomic {
             newest: Cell<Option<$value>>,
         }
 
-        // SAFETY: loom runs all threads of a model on one thread of the system, and changes between them only inside its own
-        // calls.
+        // SAFETY: loom runs all threads of a model on one thread of the system, and switches between them only inside its own calls, so
+        // no two of them access the cell at the same time.
         unsafe impl Sync for $name {}
 
         impl Default for $name {

@@ -1,68 +1,68 @@
-//! What schedules need beyond what shuttle has: a cell that watches who is inside, and time.
+//! What shuttle lacks: a cell that checks for conflicting accesses, and time.
 //!
-//! Shuttle runs all threads of a schedule on one thread of the system, and changes between them only inside its own calls. So what
-//! is here is an ordinary cell each.
+//! Shuttle runs all threads of a schedule on one thread of the system, and switches between them only inside its own calls. So an ordinary
+//! cell is enough for both.
 
 use std::cell::Cell;
 
 use tourbillon_queue::Time;
 
 thread_local! {
-    /// What the monotonic clock shows in this schedule.
+    /// The time of the monotonic clock in this schedule.
     static TIME: Cell<Time> = const { Cell::new(Time::ZERO) };
 }
 
-/// The monotonic clock.
+/// Reads the monotonic clock.
 pub(crate) fn time() -> Time {
     TIME.get()
 }
 
-/// Sets the monotonic clock. Drivers do not notice by themselves: their alarms have to be
-/// [told](crate::alarm::Alarm::time_has_moved).
+/// Sets the monotonic clock. Drivers do not notice: the schedule has to call
+/// [`Alarm::time_has_moved`](crate::alarm::Alarm::time_has_moved).
 #[cfg_attr(not(test), expect(dead_code, reason = "time is moved by schedules alone"))]
 pub(crate) fn set_time(to: Time) {
     TIME.set(to);
 }
 
-/// A point at which others may run.
+/// A point at which shuttle may switch to another thread.
 pub(crate) fn point() {
-    // All that it does here.
+    // Under shuttle, a sleep is nothing but such a point.
     shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
-/// A cell that panics if somebody comes in while somebody else is inside who writes, or the other way round.
-pub(crate) struct UnsafeCell<T> {
+/// A cell that panics if a thread accesses it while another writes to it, or writes to it while another reads it.
+pub(crate) struct CheckedCell<T> {
     value: std::cell::UnsafeCell<T>,
-    /// How many read; or [`WRITING`].
+    /// How many threads read, or [`WRITING`].
     inside: Cell<usize>,
 }
 
 const WRITING: usize = usize::MAX;
 
-/// Somebody who is inside.
-struct OwnerGuard<'a>(&'a Cell<usize>);
+/// An access that is under way.
+struct CellAccess<'a>(&'a Cell<usize>);
 
-impl<T> UnsafeCell<T> {
-    pub(crate) const fn new(value: T) -> UnsafeCell<T> {
-        UnsafeCell { value: std::cell::UnsafeCell::new(value), inside: Cell::new(0) }
+impl<T> CheckedCell<T> {
+    pub(crate) const fn new(value: T) -> CheckedCell<T> {
+        CheckedCell { value: std::cell::UnsafeCell::new(value), inside: Cell::new(0) }
     }
 
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         let readers = self.inside.get();
-        assert!(readers != WRITING, "it is read while somebody writes");
+        assert!(readers != WRITING, "the cell is read during a write");
         self.inside.set(readers + 1);
-        let _inside = OwnerGuard(&self.inside);
+        let _inside = CellAccess(&self.inside);
         f(self.value.get())
     }
 
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        assert!(self.inside.replace(WRITING) == 0, "it is written while somebody else is inside");
-        let _inside = OwnerGuard(&self.inside);
+        assert!(self.inside.replace(WRITING) == 0, "the cell is written during another access");
+        let _inside = CellAccess(&self.inside);
         f(self.value.get())
     }
 }
 
-impl Drop for OwnerGuard<'_> {
+impl Drop for CellAccess<'_> {
     fn drop(&mut self) {
         let inside = self.0.get();
         self.0.set(if inside == WRITING { 0 } else { inside - 1 });

@@ -1,4 +1,4 @@
-//! Checks of every order (loom) and of many random orders (shuttle) in which threads can do what they do.
+//! Model checks of every order (loom), and of many random orders (shuttle), in which threads can take their steps.
 
 #[cfg(all(loom, test))]
 pub(crate) mod loom;

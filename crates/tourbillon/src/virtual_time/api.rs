@@ -1,4 +1,4 @@
-//! Tests in virtual time: `pause`, `advance`, `resume`.
+//! The functions by which tests control virtual time: `pause`, `advance`, `resume`, `run`, `auto_advance`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,84 +14,84 @@ use super::runtimes;
 use super::{IN_USE, threads, watcher};
 use crate::core::Core;
 use crate::core::thread_shard;
-use crate::driver::Way;
+use crate::driver::ClockAdvance;
 use crate::virtual_time::auto_advance as paused_runtime;
 use crate::{Clock, Driver, Engine};
 
-/// Whose time it is, where a function of this module is called.
-enum Scope {
+/// The engine whose time a function of this module controls where it is called.
+enum TimeScope {
     /// An engine on a manual clock.
     Manual(Engine),
-    /// That of a current-thread Tokio runtime.
+    /// The engine of a current-thread Tokio runtime, on the runtime's clock.
     #[cfg(feature = "tokio")]
     Runtime(Engine),
 }
 
-impl Scope {
-    /// `None`: time was never paused here.
-    fn current() -> Option<Scope> {
+impl TimeScope {
+    /// Returns the scope of the calling thread; `None` if time was never paused here.
+    fn current() -> Option<TimeScope> {
         if let Some(engine) = thread_shard::with_entered(Engine::of) {
             #[cfg(feature = "tokio")]
             if engine.clock().runtime().is_some() {
-                return Some(Scope::Runtime(engine));
+                return Some(TimeScope::Runtime(engine));
             }
             if engine.clock().is_manual() {
-                return Some(Scope::Manual(engine));
+                return Some(TimeScope::Manual(engine));
             }
         }
         #[cfg(feature = "tokio")]
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            // With its engine made, if need be.
+            // Makes the runtime's engine, if it needs one.
             runtimes::core_of(&runtime)?;
             let engine = runtimes::find(runtime.id())??;
-            let has_clock = engine.clock().runtime().is_some();
-            return Some(if has_clock { Scope::Runtime(engine) } else { Scope::Manual(engine) });
+            let is_on_runtime_clock = engine.clock().runtime().is_some();
+            return Some(if is_on_runtime_clock { TimeScope::Runtime(engine) } else { TimeScope::Manual(engine) });
         }
-        threads::engine().map(Scope::Manual)
+        threads::engine().map(TimeScope::Manual)
     }
 
-    /// The same, with an engine made for what has none.
-    fn current_or_new() -> Scope {
-        Scope::current().unwrap_or_else(|| {
-            super::tell_of_earlier_timers();
-            let built = super::builder(Clock::manual()).driver(Driver::external()).build_unannounced();
+    /// Returns the scope of the calling thread, and makes an engine on a manual clock if there is none.
+    fn current_or_new() -> TimeScope {
+        TimeScope::current().unwrap_or_else(|| {
+            super::warn_of_earlier_timers();
+            let built = super::builder(Clock::manual()).driver(Driver::external()).build_untraced();
             let built = built.expect("an engine with a manual clock needs nothing that could fail");
             #[cfg(feature = "tokio")]
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                assert!(!runtimes::has_clock(&runtime), "{}", runtimes::NO_TIME_DRIVER);
+                assert!(!runtimes::can_be_paused(&runtime), "{}", runtimes::NO_TIME_DRIVER);
                 let engine = runtimes::set(&runtime, built).expect(runtimes::NO_TIME_DRIVER);
-                return Scope::Manual(engine);
+                return TimeScope::Manual(engine);
             }
             threads::set(built.engine().clone());
-            Scope::Manual(built.announce())
+            TimeScope::Manual(built.trace())
         })
     }
 
     fn is_paused(&self) -> bool {
         match self {
-            Scope::Manual(engine) => engine.clock().stands_still(),
+            TimeScope::Manual(engine) => engine.clock().is_paused(),
             #[cfg(feature = "tokio")]
-            Scope::Runtime(engine) => engine.clock().runtime().is_some_and(|clock| clock.is_paused()),
+            TimeScope::Runtime(engine) => engine.clock().runtime().is_some_and(|clock| clock.is_paused()),
         }
     }
 
     fn core(&self) -> &Core {
         match self {
-            Scope::Manual(engine) => engine.core(),
+            TimeScope::Manual(engine) => engine.core(),
             #[cfg(feature = "tokio")]
-            Scope::Runtime(engine) => engine.core(),
+            TimeScope::Runtime(engine) => engine.core(),
         }
     }
 }
 
-/// Stops time: that of the current-thread Tokio runtime in whose context it is called, of the Tokio runtime with several workers, or else
-/// of the calling thread. [`Instant::now`](crate::time::Instant::now) and all timers follow it.
+/// Stops time: that of the Tokio runtime in whose context it is called, or else that of the calling thread.
+/// [`Instant::now`](crate::time::Instant::now) and all timers follow.
 ///
-/// In a current-thread Tokio runtime this is `tokio::time::pause`, and the other way round: the runtime's clock is stopped, the timers of
-/// both crates follow it, those that were made before too, and Tokio moves it to the next deadline whenever the runtime has nothing to
-/// do. Elsewhere [`advance`] moves time; the guide "Testing with virtual time" lists what else does.
+/// In a current-thread Tokio runtime this does the same as `tokio::time::pause`: the runtime's clock is stopped, the timers of both crates
+/// follow it, also those that were made before, and Tokio moves it to the next deadline whenever the runtime has nothing to do. Elsewhere
+/// [`advance`] moves time; the guide "Testing with virtual time" lists the other ways.
 ///
-/// Time that stands still is not stopped again: calling it twice does no harm.
+/// Does nothing if time stands still already.
 ///
 /// ```
 /// use std::time::Duration;
@@ -108,29 +108,29 @@ impl Scope {
 ///
 /// # Elsewhere, timers made before stay on the real clock
 /// On a thread outside Tokio, and in a runtime with several workers, virtual time begins with this call. If the calling thread has armed
-/// timers before, a note on the standard error stream says that those do not follow.
+/// timers before, a note on the standard error stream says that those timers do not follow.
 ///
-/// Where an engine is [entered](Engine::enter) whose clock can be moved, as in the tasks of a paused runtime of `tourbillon-rt`, all
-/// functions of this module act on that engine.
+/// If the calling thread has [entered](Engine::enter) an engine whose clock can be moved, as in the tasks of a paused runtime of
+/// `tourbillon-rt`, all functions of this module act on that engine.
 ///
 /// # Panics
-/// If an engine is entered on this thread whose clock cannot be paused: its timers would not follow. And in a current-thread Tokio runtime
-/// that was built without `enable_time`, whose clock nothing could move.
+/// If the engine that is entered on this thread has a clock that cannot be paused, because its timers would not follow. And in a
+/// current-thread Tokio runtime that was built without `enable_time`, because nothing could move its clock.
 pub fn pause() {
     paused_runtime::expect_no_real_time();
-    let scope = Scope::current_or_new();
+    let scope = TimeScope::current_or_new();
     IN_USE.store(true, Ordering::Relaxed);
     match &scope {
-        Scope::Manual(engine) if engine.clock().is_pausable() => paused_runtime::pause(engine),
-        Scope::Manual(engine) => engine.clock().set(engine.clock().now()),
+        TimeScope::Manual(engine) if engine.clock().is_pausable() => paused_runtime::pause(engine),
+        TimeScope::Manual(engine) => engine.clock().set(engine.clock().now()),
         #[cfg(feature = "tokio")]
-        Scope::Runtime(_) if scope.is_paused() => {}
+        TimeScope::Runtime(_) if scope.is_paused() => {}
         #[cfg(feature = "tokio")]
-        Scope::Runtime(engine) => in_runtime(engine, tokio::time::pause),
+        TimeScope::Runtime(engine) => in_runtime(engine, tokio::time::pause),
     }
 }
 
-/// CallbackQueue a function of Tokio's for the runtime that has this engine.
+/// Calls a function of Tokio in the context of the runtime that has this engine.
 #[cfg(feature = "tokio")]
 fn in_runtime(engine: &Engine, call: fn()) {
     let _context = engine.clock().runtime().map(|clock| clock.runtime().enter());
@@ -152,25 +152,24 @@ fn in_runtime(engine: &Engine, call: fn()) {
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
 pub fn resume() {
-    match Scope::current().filter(Scope::is_paused) {
-        Some(Scope::Manual(engine)) if engine.clock().is_pausable() => paused_runtime::resume(&engine),
-        Some(Scope::Manual(engine)) => {
-            engine.clock().let_go();
+    match TimeScope::current().filter(TimeScope::is_paused) {
+        Some(TimeScope::Manual(engine)) if engine.clock().is_pausable() => paused_runtime::resume(&engine),
+        Some(TimeScope::Manual(engine)) => {
+            engine.clock().resume();
             watcher::start(engine.core());
         }
         #[cfg(feature = "tokio")]
-        Some(Scope::Runtime(engine)) => in_runtime(&engine, tokio::time::resume),
+        Some(TimeScope::Runtime(engine)) => in_runtime(&engine, tokio::time::resume),
         None => {}
     }
 }
 
 /// Moves virtual time forward by `duration`.
 ///
-/// What comes due on the way is fired, each timer at its own time: callbacks of [`Timer`](crate::Timer) and
-/// [`NamedTimers`](crate::NamedTimers) are called and runs of a [`Scheduler`](crate::Scheduler) made while the clock shows the time
-/// for which they were due, and they have ended before time moves on. (Of a run that is a future, as much as can be done without waiting.)
-/// Tasks whose sleeps come due on the way run afterwards, as with `tokio::time::advance`, when the clock shows the end of the way; they get
-/// a turn before this returns.
+/// Each timer that comes due meanwhile fires at its own time: callbacks of [`Timer`](crate::Timer) and [`NamedTimers`](crate::NamedTimers) and
+/// runs of a [`Scheduler`](crate::Scheduler) run while the clock shows the time at which they were due, and end before time moves on. (A run
+/// that is a future gets as far as it can without waiting.) Tasks whose sleeps come due meanwhile run afterwards, as with
+/// `tokio::time::advance`, when the clock shows the end of `duration`; they get a turn before this returns.
 ///
 /// ```
 /// use std::pin::pin;
@@ -187,23 +186,24 @@ pub fn resume() {
 /// ```
 ///
 /// # Cancel safety
-/// Unless something runs on other threads on the way, time is moved at the first poll, all of the way. Dropped before it has ended, it
-/// leaves time where it has come to.
+/// The first poll moves time by the whole `duration`, unless callbacks or job runs are under way on other threads. If the future is dropped
+/// before it has ended, time stays where it has moved to.
 ///
 /// # Panics
-/// If time does not stand still: call [`pause`] before.
+/// If time does not stand still: call [`pause`] first.
 pub async fn advance(duration: Duration) {
-    let scope = Scope::paused();
+    let scope = TimeScope::paused();
     let core = scope.core();
-    let mut way = Way::to(core, core.clock.now() + Span::from(duration));
+    let mut advance = ClockAdvance::to(core, core.clock.now() + Span::from(duration));
     poll_fn(|context| core.poll_work(context)).await;
-    while way.step() {
+    while advance.step() {
         poll_fn(|context| core.poll_work(context)).await;
     }
     scope.let_others_run().await;
 }
 
-/// [`advance`] for code without an executor: returns when what came due on the way has been fired, called and made.
+/// Moves virtual time forward by `duration`, for code without an executor. Returns when all timers that came due have fired, and their
+/// callbacks and job runs have ended.
 ///
 /// ```
 /// use std::time::Duration;
@@ -219,22 +219,22 @@ pub async fn advance(duration: Duration) {
 /// ```
 ///
 /// # Panics
-/// If time does not stand still: call [`pause`] before.
+/// If time does not stand still: call [`pause`] first.
 pub fn blocking_advance(duration: Duration) {
-    let scope = Scope::paused();
+    let scope = TimeScope::paused();
     let core = scope.core();
-    let mut way = Way::to(core, core.clock.now() + Span::from(duration));
+    let mut advance = ClockAdvance::to(core, core.clock.now() + Span::from(duration));
     core.wait_for_work();
-    while way.step() {
+    while advance.step() {
         core.wait_for_work();
     }
 }
 
-/// Runs a future on this thread in virtual time: when it waits, and nothing has woken it, time moves to the next deadline. For tests that
-/// need no executor, or whose executor is a future as well, such as `smol::LocalExecutor::run`.
+/// Runs a future on this thread in virtual time: when the future waits and has not been woken, time moves to the next deadline. For tests
+/// that need no executor, or whose executor is a future as well, such as `smol::LocalExecutor::run`.
 ///
-/// This is exact for everything that runs inside the future. It sees callbacks and job runs on the threads of this crate, too, and waits
-/// for them; but not other threads of the program: time moves on while one of those works.
+/// This is exact for everything that runs inside the future. It also waits for callbacks and job runs on the threads of this crate, but not
+/// for other threads of the program: time moves on while one of those works.
 ///
 /// ```
 /// use std::time::Duration;
@@ -254,14 +254,14 @@ pub fn blocking_advance(duration: Duration) {
 /// In the context of a Tokio runtime: `tokio::test(start_paused = true)` does the same there.
 pub fn run<F: Future>(future: F) -> F::Output {
     pause();
-    let scope = Scope::paused();
+    let scope = TimeScope::paused();
     #[cfg(feature = "tokio")]
     assert!(
         tokio::runtime::Handle::try_current().is_err(),
         "`run` cannot be used in a Tokio runtime, which moves its own clock: use `#[tokio::test(start_paused = true)]`"
     );
-    let woken = Arc::new(Woken { is_woken: AtomicBool::new(false), thread: std::thread::current() });
-    let waker = Waker::from(woken.clone());
+    let wake = Arc::new(UnparkOnWake { is_woken: AtomicBool::new(false), thread: std::thread::current() });
+    let waker = Waker::from(wake.clone());
     let mut future = pin!(future);
     loop {
         crate::coop::refill();
@@ -269,12 +269,12 @@ pub fn run<F: Future>(future: F) -> F::Output {
             return output;
         }
         scope.core().wait_for_work();
-        if woken.is_woken.swap(false, Ordering::SeqCst) {
+        if wake.is_woken.swap(false, Ordering::SeqCst) {
             continue;
         }
         let next = scope.core().next_step();
         if next.is_never() {
-            // It waits for another thread.
+            // The future waits for another thread.
             std::thread::park();
         } else {
             scope.core().step_to(next);
@@ -282,43 +282,43 @@ pub fn run<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Lets the virtual time of this runtime or thread also move by itself: to the next deadline, when every thread that has made or polled a
-/// timer of it waits for the kernel's events or for another thread.
+/// Makes the virtual time of this runtime or thread move by itself: to the next deadline, when every thread that has used its timers waits
+/// for events of the kernel or for another thread.
 ///
-/// A current-thread Tokio runtime does so anyway, exactly: there this does nothing. Elsewhere a watcher on a thread of its own finds
-/// out from the kernel (`/proc`, on Linux only) what the threads do. It cannot see:
+/// A current-thread Tokio runtime does so anyway, exactly: there this does nothing. Elsewhere a watcher thread reads from the kernel
+/// (`/proc`, on Linux only) whether the threads wait. It cannot see:
 ///
-/// - threads that have not used this virtual time, but for a moment after it has moved: work in `spawn_blocking`, in a
+/// - threads that have not used this virtual time, except for a moment after it has moved: work in `spawn_blocking`, in a
 ///   thread pool, or in another process;
-/// - that a thread which seems to wait is about to be given what it waits for by such work.
+/// - that such work is about to wake a thread that waits.
 ///
 /// Where that matters, move time by [`advance`]. A step takes some hundred microseconds.
 ///
 /// # Panics
-/// If time does not stand still: call [`pause`] before.
+/// If time does not stand still: call [`pause`] first.
 pub fn auto_advance() {
-    if let Scope::Manual(engine) = Scope::paused() {
-        // The first thread that asks the kernel for this waits for some milliseconds, and the watcher would take it for idle.
+    if let TimeScope::Manual(engine) = TimeScope::paused() {
+        // The first thread that uses the fence waits for some milliseconds, and the watcher would take it for idle.
         crate::shard::asymmetric_fence::find_out();
-        engine.core().watch.move_by_itself();
+        engine.core().watch.enable_auto_advance();
         watcher::start(engine.core());
     }
 }
 
-impl Scope {
-    /// With time that stands still.
+impl TimeScope {
+    /// Returns the scope of the calling thread, whose time stands still.
     #[track_caller]
-    fn paused() -> Scope {
-        let scope = Scope::current().filter(Scope::is_paused);
+    fn paused() -> TimeScope {
+        let scope = TimeScope::current().filter(TimeScope::is_paused);
         scope.expect("time is not paused, so it cannot be advanced: call `pause` first")
     }
 
     /// Yields, so that tasks that were woken run.
     async fn let_others_run(&self) {
-        // So does `tokio::time::advance`: Tokio's driver fires its own timers meanwhile. (The future of `block_on` comes before the
-        // tasks that those wake. Hence the other yield.)
+        // As `tokio::time::advance` does: Tokio's driver fires its own timers meanwhile. (The future of `block_on` runs before the tasks
+        // that those wake. Hence the other yield.)
         #[cfg(feature = "tokio")]
-        if let Scope::Runtime(_) = self {
+        if let TimeScope::Runtime(_) = self {
             tokio::task::yield_now().await;
         }
         let mut has_yielded = false;
@@ -333,13 +333,13 @@ impl Scope {
     }
 }
 
-/// A thread that waits in [`run`].
-struct Woken {
+/// A waker for a thread that is parked in [`run`].
+struct UnparkOnWake {
     is_woken: AtomicBool,
     thread: std::thread::Thread,
 }
 
-impl Wake for Woken {
+impl Wake for UnparkOnWake {
     fn wake(self: Arc<Self>) {
         self.is_woken.store(true, Ordering::SeqCst);
         self.thread.unpark();

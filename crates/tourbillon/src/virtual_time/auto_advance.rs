@@ -1,12 +1,12 @@
-//! Virtual time of an engine whose users turn it: a runtime that knows when all its threads are idle.
+//! Virtual time of a runtime that knows when all its threads are idle, and turns its engine itself.
 //!
 //! The engine has a [pausable clock](crate::Clock::pausable), an external driver, no capacity and no [workers](crate::Worker). Its threads call
 //! [`Engine::turn`] for what is due, and the thread that finds all of them idle calls [`Engine::auto_advance`].
 //!
 //! # The clock moves only to deadlines of timers that fire
 //!
-//! A shard's next wake-up is a lower bound: the timer that it belongs to may have been cancelled or moved since, and a queue may want a
-//! visit for upkeep. So the clock is not moved there. The shards are visited as if it were that time; if nothing fires, the next
+//! A shard's next wake-up is a lower bound: the timer that it belongs to may have been cancelled or moved since, and a queue may need a
+//! visit for upkeep. So the clock is not moved there at first. The shards are visited as if it were that time; if no timer fires, the next
 //! bound is tried, and if no timer is left, the clock stays where it was. As no thread can read the clock during these visits
 //! ([`Clock::move_forward`](crate::Clock)), a thread that sees a timer fired reads a time that is not before its deadline (P1).
 
@@ -17,27 +17,27 @@ use tourbillon_queue::Time;
 use crate::Engine;
 use crate::core::Core;
 use crate::core::thread_shard;
-use crate::driver::AT_ONCE;
+use crate::driver::MAX_TURNS_AT_ONCE;
 use crate::shard::BATCH;
 
-/// What [`Engine::auto_advance`] has done.
+/// The result of [`Engine::auto_advance`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum AutoAdvance {
-    /// Nothing: a timer is due or a callback waits to be called at the present time. The caller is to [turn](Engine::turn) the engine.
+    /// The clock was not moved: a timer is due or a callback is queued at the present time. The caller has to [turn](Engine::turn) the engine.
     Due,
-    /// It has moved the clock to the next deadline and fired the timers that are due then, up to a batch.
+    /// The clock was moved to the next deadline, and the timers that are due then have fired, up to a batch.
     Moved,
-    /// Nothing: no timer is pending, or the clock runs.
+    /// The clock was not moved: no timer is pending, or the clock runs.
     Nothing,
 }
 
 #[doc(hidden)]
 impl Engine {
-    /// Moves a paused clock to the next deadline and fires what is due then. The wakers are added to `fired`, and the caller wakes them
-    /// by [`wake_fired`](Engine::wake_fired): here none is woken, and nothing of the user's runs.
+    /// Moves a paused clock to the next deadline and fires the timers that are due then. Their wakers are added to `fired`, and the caller
+    /// wakes them by [`wake_fired`](Engine::wake_fired): this function wakes none, and runs no code of the user.
     ///
-    /// A timer that another thread arms from now on is told of by the driver's `notify`, if it is due before all others.
+    /// From then on the driver's `notify` is called for a timer that another thread arms and that is due before all others.
     pub fn auto_advance(&self, fired: &mut Vec<Waker>) -> AutoAdvance {
         let core = self.core();
         // When the last work ends, the driver's `notify` is called.
@@ -47,7 +47,7 @@ impl Engine {
         if core.has_callbacks() || core.next_round(Time::ZERO) <= core.clock.now() {
             return AutoAdvance::Due;
         }
-        core.driver.awake();
+        core.driver.mark_awake();
         let is_moved = core.clock.move_forward(|now| core.fire_next(now, None, fired));
         match (is_moved, core.driver.plan(core, core.clock.now(), Time::ZERO)) {
             (true, _) => AutoAdvance::Moved,
@@ -57,12 +57,12 @@ impl Engine {
         }
     }
 
-    /// Wakes the wakers that [`auto_advance`](Engine::auto_advance) has given.
+    /// Wakes the wakers that [`auto_advance`](Engine::auto_advance) has returned.
     pub fn wake_fired(&self, fired: &mut Vec<Waker>) {
         self.core().wake(fired);
     }
 
-    /// RemoteFreeList the time at which the engine has to be [turned](Engine::turn) next; `None`: never, as far as is known.
+    /// Returns the time at which the engine has to be [turned](Engine::turn) next; `None` if nothing is pending.
     #[must_use]
     pub fn next_turn(&self) -> Option<Time> {
         let next = self.core().next_step();
@@ -93,15 +93,15 @@ impl Core {
         }
     }
 
-    /// Moves a paused clock to the next deadline, but not after `to`, and fires what is due then; callbacks are called first. `false`:
-    /// there is no deadline before `to`, and the clock shows `to`.
+    /// Runs the queued callbacks, then moves a paused clock to the next deadline, but not after `to`, and fires the timers that are due then.
+    /// Returns `false` if there is no deadline before `to`: the clock then shows `to`.
     pub(crate) fn step_paused(&self, to: Time) -> bool {
         if self.is_inherited() {
             return false;
         }
-        // What is due already, and callbacks. A callback that posts another for ever does not hold the clock.
+        // Timers that are due already, and callbacks. Callbacks that post others for ever do not hold the clock.
         let mut turns = 0;
-        while self.turn(self.clock.now()).more && turns < AT_ONCE {
+        while self.turn(self.clock.now()).more && turns < MAX_TURNS_AT_ONCE {
             turns += 1;
         }
         let mut fired = Vec::with_capacity(BATCH);
@@ -110,13 +110,13 @@ impl Core {
             return true;
         }
         self.clock.move_forward(|_| Some(to));
-        // Its threads are to see the new time.
+        // Makes the runtime's threads read the new time.
         self.driver.wake();
         false
     }
 }
 
-/// Panics if an engine is entered on this thread whose time no call can stop: a `pause` that is not followed would go unnoticed.
+/// Panics if the engine that is entered on this thread cannot be paused: a `pause` without effect would go unnoticed.
 pub(crate) fn expect_no_real_time() {
     if let Some(engine) =
         thread_shard::with_entered(Engine::of).filter(|engine| !engine.clock().is_manual() && !engine.core().is_virtual)
@@ -129,16 +129,16 @@ pub(crate) fn expect_no_real_time() {
     }
 }
 
-/// Stops the time of an engine with a pausable clock, and tells its driver.
+/// Stops the time of an engine with a pausable clock, and notifies its driver.
 pub(crate) fn pause(engine: &Engine) {
     engine.clock().pause();
     engine.core().driver.wake();
 }
 
-/// Lets the time of an engine with a pausable clock run on, and tells its driver.
+/// Lets the time of an engine with a pausable clock run on, and notifies its driver.
 pub(crate) fn resume(engine: &Engine) {
     if engine.clock().is_paused() {
-        engine.clock().let_go();
+        engine.clock().resume();
         engine.core().driver.wake();
     }
 }
@@ -157,7 +157,7 @@ mod tests {
 
     fn engine() -> Engine {
         let engine = Engine::builder().clock(Clock::pausable()).shards(1).driver(Driver::external()).build();
-        engine.expect("it needs nothing that could fail")
+        engine.expect("the engine needs nothing that could fail")
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Which engine a timer belongs to where time is virtual.
+//! Virtual time: which engine a timer belongs to where time is virtual, and how that time moves.
 //!
 //! | where | engine | its clock |
 //! |---|---|---|
 //! | in the context of a current-thread Tokio runtime | one for each runtime | that of the runtime: Tokio's `pause`, `advance` and auto-advance govern it |
-//! | in the context of a Tokio runtime with several workers, after `pause` | one for each runtime | a manual clock, which [`advance`](api::advance) moves |
-//! | on a thread without a Tokio context, after `pause` | one for each thread | a manual clock, which [`advance`](api::advance) moves |
+//! | in the context of a Tokio runtime with several workers, after `pause` | one for each runtime | a manual clock, which `time::advance` moves |
+//! | on a thread without a Tokio context, after `pause` | one for each thread | a manual clock, which `time::advance` moves |
 //!
-//! With the feature `test-util` a current-thread runtime has its engine from the first timer on, so that timers made before `pause` follow
-//! it. Without it a program pays for nothing of this: a runtime gets an engine if its clock stands still when a thread makes its first
-//! timer there (`start_paused`), so that a test of a program that depends on a library that uses this crate follows Tokio's clock. (A debug
-//! build looks at every timer.) From then on every timer of the process looks which runtime it is made in.
+//! With the feature `test-util` a current-thread runtime has its engine from its first timer on, so that timers that were made before `pause`
+//! follow it. Without that feature a program pays for none of this. A runtime then gets an engine if its clock stands still when a thread
+//! makes its first timer there (`start_paused`), so that the tests of a program follow Tokio's clock also where a dependency uses this crate.
+//! (A debug build checks at every timer.) From then on every timer of the process looks up the runtime in which it is made.
 
 #[cfg(feature = "test-util")]
 mod api;
@@ -19,6 +19,8 @@ pub(crate) mod auto_advance;
 mod runtimes;
 #[cfg(feature = "test-util")]
 pub(crate) mod simulated_thread;
+#[cfg(feature = "test-util")]
+mod thread_state;
 #[cfg(feature = "test-util")]
 mod threads;
 #[cfg(feature = "test-util")]
@@ -35,18 +37,18 @@ use crate::{Builder, Clock, Engine, QueueKind};
 /// Whether some clock of this process is or was virtual.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// Whether a current-thread Tokio runtime has an engine of its own even while its clock runs.
-const ALWAYS: bool = cfg!(all(feature = "test-util", feature = "tokio"));
+/// Whether every current-thread Tokio runtime has an engine of its own, even while its clock runs.
+const EVERY_RUNTIME: bool = cfg!(all(feature = "test-util", feature = "tokio"));
 
-/// Whether time may be virtual here: whether each timer has to [look](look).
+/// Returns whether time may be virtual here, so that each timer has to call [`find_core`].
 #[inline(always)]
-pub(crate) fn is_possible() -> bool {
-    ALWAYS || cfg!(debug_assertions) || IN_USE.load(Ordering::Relaxed)
+pub(crate) fn may_be_virtual() -> bool {
+    EVERY_RUNTIME || cfg!(debug_assertions) || IN_USE.load(Ordering::Relaxed)
 }
 
-/// The core of the engine that a timer made here belongs to because time is virtual here, if it is. An engine that the thread has entered
-/// comes first.
-pub(crate) fn look() -> Option<CoreRef> {
+/// Returns the core of the engine of virtual time to which a timer that is made here belongs. `None` if time is not virtual here, or if the
+/// thread has entered an engine.
+pub(crate) fn find_core() -> Option<CoreRef> {
     if thread_shard::has_entered() {
         return None;
     }
@@ -60,31 +62,31 @@ pub(crate) fn look() -> Option<CoreRef> {
     None
 }
 
-/// An engine for virtual time: with one shard, so that timers fire in order, and a heap, which knows its next deadline after each change
-/// without a search.
+/// Returns a builder of an engine for virtual time: with one shard, so that timers fire in order, and a heap, which knows its next deadline
+/// after each change without a search.
 fn builder(clock: Clock) -> Builder {
     Engine::builder().clock(clock).shards(1).queue(QueueKind::Heap).exact()
 }
 
-/// Tells on the standard error stream of timers that do not follow a virtual clock: the first of them on each thread.
+/// Warns on the standard error stream, once for each thread, that its timers do not follow the virtual clock.
 ///
-/// Nothing else can be done: which thread was meant to follow which clock, only the program knows.
+/// The crate cannot do more: only the program knows which thread was meant to follow which clock.
 #[cold]
-pub(crate) fn tell_of_real_time() {
+pub(crate) fn warn_of_real_time() {
     if IN_USE.load(Ordering::Relaxed) {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
         eprintln!(
             "tourbillon: the timers of thread `{name}` follow the real clock, while time is virtual elsewhere in this process. If they \
-             should follow that time, add `let _entered = engine.enter();` on this thread, with `let engine = \
+             should follow the virtual clock, add `let _entered = engine.enter();` on this thread, with `let engine = \
              tourbillon::Engine::current();` from where time is virtual"
         );
     }
 }
 
-/// Tells of timers that were armed before their thread's time was paused.
+/// Warns of timers that were armed before the time of their thread was paused.
 #[cold]
-pub(crate) fn tell_of_earlier_timers() {
+pub(crate) fn warn_of_earlier_timers() {
     if !thread_shard::has_entered() && thread_shard::has_pending() {
         eprintln!(
             "tourbillon: timers that this thread has armed before its time was paused follow the real clock. Call `pause` before the first \

@@ -1,47 +1,47 @@
-//! Many threads on one: for a simulator, which steps them in an order of its own.
+//! Simulated threads: many threads, as the engine sees them, on one real thread, for a simulator that steps them in its own order.
 //!
-//! What makes a thread another one to the engine is where it is at home. So a simulated thread is a set of homes that takes
-//! the place of the real thread's own while the simulated one runs. Shards, remote cancels and timers that move house are
-//! then those of many threads, and repeatable.
+//! The engine knows a thread by its `ThreadShard`s. A simulated thread has a set of them, which replaces the set of the real thread while the
+//! simulated thread runs. Shards, remote cancels and migrations of timers are then those of many threads, and repeatable.
 
 use std::fmt;
 use std::ptr::null;
 
 use crate::core::thread_shard::{self, ThreadEngines, ThreadShard};
 
-/// A thread as the engine sees it, without one of the system's.
+/// A thread as the engine sees it, without a thread of the system.
 pub struct SimulatedThread {
-    homes: ThreadEngines,
+    engines: ThreadEngines,
     current: *const ThreadShard,
 }
 
-/// Puts the homes back where they were, also when what ran has panicked.
-struct Running<'a>(&'a mut SimulatedThread);
+/// Puts the real thread's engines back, also after a panic.
+struct RestoreRealThread<'a>(&'a mut SimulatedThread);
 
 impl SimulatedThread {
-    /// One that has used no engine yet.
+    /// Returns a thread that has used no engine yet.
     #[must_use]
     pub fn new() -> SimulatedThread {
-        SimulatedThread { homes: ThreadEngines::new(), current: null() }
+        SimulatedThread { engines: ThreadEngines::new(), current: null() }
     }
 
-    /// Runs this as that thread. CallbackQueue of different simulated threads nest.
+    /// Runs `run` as this thread. Calls for different simulated threads may nest.
     ///
     /// # Safety
-    /// What belongs to a thread ([`Entered`](crate::Entered), [`Worker`](crate::Worker)) and was made in here is dropped in here
-    /// as well, in this call or a later one of the same simulated thread.
+    /// A value that belongs to a thread ([`Entered`](crate::Entered), [`Worker`](crate::Worker)) and that `run` has made must be dropped
+    /// inside this call, or inside a later call for the same simulated thread.
     pub unsafe fn run<R>(&mut self, run: impl FnOnce() -> R) -> R {
-        // SAFETY: what is kept here came from an earlier exchange, or is empty; and users' code never runs with a home borrowed.
-        unsafe { thread_shard::exchange(&mut self.homes, &mut self.current) };
-        let _running = Running(self);
+        // SAFETY: `current` and `engines` came from an earlier exchange, or are empty, so `current` is null or points into `engines`. And
+        // code of the user, such as the caller, never runs while a `ThreadShard` is borrowed.
+        unsafe { thread_shard::exchange(&mut self.engines, &mut self.current) };
+        let _restore = RestoreRealThread(self);
         run()
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RestoreRealThread<'_> {
     fn drop(&mut self) {
-        // SAFETY: as above; the guards that `run` made are gone or are the simulated thread's.
-        unsafe { thread_shard::exchange(&mut self.0.homes, &mut self.0.current) };
+        // SAFETY: as above. By the contract of `run`, guards that still exist belong to the simulated thread.
+        unsafe { thread_shard::exchange(&mut self.0.engines, &mut self.0.current) };
     }
 }
 

@@ -1,13 +1,22 @@
 //! The time stamp counter of the processor, where the kernel's clock is derived from it.
 
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
+mod none;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
+mod x86_64;
+
 use tourbillon_queue::Time;
 
-use super::Source;
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
+use self::none as tsc;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
+use self::x86_64 as tsc;
+use super::CounterSource;
 
-/// The counter and the monotonic clock of this machine.
-pub(crate) struct Machine;
+/// The processor's time stamp counter and the monotonic clock.
+pub(crate) struct ProcessorCounter;
 
-impl Source for Machine {
+impl CounterSource for ProcessorCounter {
     #[inline(always)]
     fn counter(&self) -> u64 {
         tsc::read()
@@ -15,7 +24,7 @@ impl Source for Machine {
 
     #[inline(always)]
     fn clock(&self) -> Time {
-        super::super::monotonic()
+        crate::clock::monotonic()
     }
 
     #[inline(always)]
@@ -23,70 +32,7 @@ impl Source for Machine {
         tsc::is_clock()
     }
 
-    fn ask(&self) {
-        tsc::ask();
+    fn check_again(&self) {
+        tsc::check_again();
     }
-}
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
-mod tsc {
-    use core::arch::x86_64::{__cpuid, _rdtsc};
-    use std::fs::read_to_string;
-    use std::sync::atomic::{AtomicU8, Ordering};
-
-    /// What the process knows. A "no" is final.
-    static IS_CLOCK: AtomicU8 = AtomicU8::new(UNKNOWN);
-    const UNKNOWN: u8 = 0;
-    const YES: u8 = 1;
-    const NO: u8 = 2;
-
-    #[inline(always)]
-    pub(super) fn read() -> u64 {
-        // SAFETY: the instruction touches no memory, and every x86-64 processor has it.
-        unsafe { _rdtsc() }
-    }
-
-    #[inline(always)]
-    pub(super) fn is_clock() -> bool {
-        match IS_CLOCK.load(Ordering::Relaxed) {
-            UNKNOWN => ask(),
-            known => known == YES,
-        }
-    }
-
-    /// Asks the processor and the kernel.
-    #[cold]
-    pub(super) fn ask() -> bool {
-        let now = if is_invariant() && is_kernels_source() { YES } else { NO };
-        IS_CLOCK.fetch_max(now, Ordering::Relaxed).max(now) == YES
-    }
-
-    /// Whether the processor says that the counter neither changes its rate nor stops while a core idles.
-    #[allow(unused_unsafe, reason = "`__cpuid` is a safe function in newer compilers only")]
-    fn is_invariant() -> bool {
-        const HIGHEST_LEAF: u32 = 0x8000_0000;
-        const POWER_LEAF: u32 = 0x8000_0007;
-        const INVARIANT: u32 = 1 << 8;
-        // SAFETY: every x86-64 processor has the instruction, and the second leaf is read only if the first says that it is there.
-        unsafe { __cpuid(HIGHEST_LEAF).eax >= POWER_LEAF && __cpuid(POWER_LEAF).edx & INVARIANT != 0 }
-    }
-
-    /// Whether the kernel derives its clock from the counter. Then it has found it to be steady and the same on all cores.
-    fn is_kernels_source() -> bool {
-        let source = read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-        source.is_ok_and(|name| name.trim() == "tsc")
-    }
-}
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
-mod tsc {
-    pub(super) fn read() -> u64 {
-        0
-    }
-
-    pub(super) fn is_clock() -> bool {
-        false
-    }
-
-    pub(super) fn ask() {}
 }

@@ -21,22 +21,22 @@ struct World {
     slew: Cell<f64>,
     /// The clock stands still for so many ticks, until the counter has come back to where it was.
     back: Cell<f64>,
-    /// Whether the kernel derives its clock from the counter, and whether the thread is told so.
+    /// Whether the kernel derives its clock from the counter, and whether the thread knows it to.
     is_derived: Cell<bool>,
     is_clock: Cell<bool>,
-    asked: Cell<u64>,
+    checks: Cell<u64>,
     /// Real readings of the clock.
     clock_readings: Cell<u64>,
     /// Readings of the counter or the clock.
     readings: Cell<u64>,
-    /// What happens before each reading.
+    /// Called before each reading.
     before_reading: RefCell<Event>,
 }
 
-/// Something that happens to a machine.
+/// An event that changes a machine.
 type Event = Box<dyn FnMut(&World)>;
 
-/// What happens to a counter while the machine is suspended.
+/// The behaviour of a counter while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Counter {
     GoesOn,
@@ -60,14 +60,14 @@ impl World {
             back: Cell::new(0.0),
             is_derived: Cell::new(true),
             is_clock: Cell::new(true),
-            asked: Cell::new(0),
+            checks: Cell::new(0),
             clock_readings: Cell::new(0),
             readings: Cell::new(0),
             before_reading: RefCell::new(Box::new(|_| ())),
         }
     }
 
-    /// Something happens once, before the reading of this number.
+    /// Calls `event` once, before the reading with this number.
     fn at_reading(self, number: u64, event: impl Fn(&World) + 'static) -> World {
         self.before_each(move |world| {
             if world.readings.get() == number {
@@ -81,7 +81,7 @@ impl World {
         self
     }
 
-    /// A random number (splitmix64).
+    /// Returns a random number below `bound` (splitmix64).
     fn below(&self, bound: u64) -> u64 {
         self.random.set(self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
         let mut z = self.random.get();
@@ -90,12 +90,12 @@ impl World {
         (z ^ (z >> 31)) % bound
     }
 
-    /// Between these two.
+    /// Returns a random number between these two.
     fn within(&self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.below(1 << 32) as f64 / (1_u64 << 32) as f64
     }
 
-    /// True time passes.
+    /// Lets true time pass.
     fn pass(&self, nanos: f64) {
         self.count_on(nanos * self.hertz.get());
     }
@@ -124,7 +124,7 @@ impl World {
         Time::from_nanos(self.clock.get() as u64)
     }
 
-    /// The machine sleeps: the clock stands still.
+    /// Suspends the machine: its clock stands still.
     fn suspend(&self, counter: Counter, nanos: f64) {
         match counter {
             Counter::GoesOn => self.set_counter(self.count.get().wrapping_add((nanos * self.hertz.get()) as u64)),
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// The process goes on under another kernel, on a processor of another rate; the clock is set to go on where it was, or later.
+    /// Restores the process under another kernel, on a processor of another rate. The clock continues where it was, or later.
     fn restore(&self, counter: u64, hertz: f64, later: f64) {
         self.set_counter(counter);
         self.hertz.set(hertz);
@@ -142,7 +142,7 @@ impl World {
         self.clock.set(self.clock.get() + later);
     }
 
-    /// The virtual machine goes on elsewhere: its kernel notices nothing, and takes a tick to last as long as before.
+    /// Migrates the virtual machine. Its kernel does not notice, and takes a tick to last as long as before.
     fn migrate(&self, hertz: f64, nanos: f64) {
         self.pass(nanos);
         self.hertz.set(hertz);
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-impl Source for &World {
+impl CounterSource for &World {
     fn counter(&self) -> u64 {
         self.reads();
         self.count.get()
@@ -187,13 +187,13 @@ impl Source for &World {
         self.is_clock.get()
     }
 
-    fn ask(&self) {
-        self.asked.set(self.asked.get() + 1);
+    fn check_again(&self) {
+        self.checks.set(self.checks.get() + 1);
         self.is_clock.set(self.is_derived.get());
     }
 }
 
-/// A thread that asks for the time all the time, and checks each answer.
+/// A thread that reads the time repeatedly, and checks each result.
 struct Thread<'a> {
     world: &'a World,
     ahead: Ahead<&'a World>,
@@ -223,7 +223,7 @@ impl<'a> Thread<'a> {
         self.last = now;
     }
 
-    /// CallbackQueue until the clock has moved so far.
+    /// Reads the time until the clock has moved by `nanos`.
     #[track_caller]
     fn run(&mut self, nanos: u64) {
         let end = self.world.shows() + Span::from_nanos(nanos);
@@ -233,7 +233,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Whether most calls are answered without the clock. Asks for the time meanwhile.
+    /// Reads the time repeatedly, and returns whether most reads did without the clock.
     #[track_caller]
     fn is_cheap(&mut self) -> bool {
         let (clock, all) = (self.world.clock_readings.get(), self.world.readings.get());
@@ -245,13 +245,13 @@ impl<'a> Thread<'a> {
 const WINDOWS: [u64; 2] = [1, 16];
 const COUNTERS: [Counter; 3] = [Counter::GoesOn, Counter::StandsStill, Counter::StartsFromZero];
 
-/// Readings before which events are played: the first of them measure, the later ones are inside windows or end them.
+/// Returns the readings before which an event happens: the first of them measure, the later ones are inside windows or end them.
 fn moments() -> impl Iterator<Item = (u64, u64)> {
     let early = (1..60).chain((60..1500).step_by(61));
     early.chain((5_000..9_000).step_by(397)).map(|number| (number, WINDOWS[number as usize % 2]))
 }
 
-/// Plays an event at any moment: the returned times are right, and cheap again after a while.
+/// Makes an event happen at any moment, and checks that the returned times are right, and cheap again after a while.
 #[track_caller]
 fn at_any_moment(event: impl Fn(&World) + Copy + 'static) {
     for (number, windows) in moments() {
@@ -260,7 +260,7 @@ fn at_any_moment(event: impl Fn(&World) + Copy + 'static) {
     }
 }
 
-/// Asks for the time until some time after the event.
+/// Reads the time until some time after the event.
 #[track_caller]
 fn goes_well(world: &World, number: u64, windows: u64) {
     let mut thread = Thread::new(world, windows);
@@ -345,7 +345,7 @@ fn d68_a_counter_that_stands_still_or_runs_at_an_impossible_rate_is_not_used() {
         world.is_derived.set(false);
         let hertz = 2.8 * factor;
         let count = |world: &World, by: f64| world.part.set(world.part.get() + by);
-        // Here the clock goes by itself, and the counter does what it wants.
+        // Here the clock runs by itself, independent of the counter.
         let world = world.before_each(move |world| {
             world.clock.set(world.clock.get() + 15.0);
             count(world, 15.0 * hertz);
@@ -385,7 +385,7 @@ fn d68_when_the_kernel_chooses_another_source_the_first_disagreement_ends_the_us
             world.part.set(world.part.get() + 15.0 * 2.8);
             thread.now();
         }
-        assert!(world.asked.get() >= 1 && !thread.ahead.usable.get());
+        assert!(world.checks.get() >= 1 && !thread.ahead.usable.get());
         thread.now();
     }
 }
@@ -433,7 +433,7 @@ fn d68_a_clock_that_is_set_forward_all_the_time_is_read_each_time() {
     }
 }
 
-/// All of it at once, from a seed.
+/// All events in random order, from a seed.
 #[test]
 fn d68_p1_p3_whatever_happens_to_counter_and_clock_no_time_is_behind_or_goes_back() {
     let seed =
@@ -485,13 +485,13 @@ fn happens(world: &World) {
 fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
     for windows in WINDOWS {
         let ahead = Ahead::new(windows, true);
-        let start = super::super::monotonic();
+        let start = crate::clock::monotonic();
         let mut most = 0;
-        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+        while (crate::clock::monotonic() - start).as_nanos() < 100_000_000 {
             for _ in 0..100 {
-                let before = super::super::monotonic();
+                let before = crate::clock::monotonic();
                 let now = ahead.now();
-                let after = super::super::monotonic();
+                let after = crate::clock::monotonic();
                 assert!(now >= before, "behind the clock");
                 most = most.max((now - after).as_nanos());
             }
@@ -500,13 +500,13 @@ fn p1_it_is_never_behind_the_clock_and_hardly_ahead() {
     }
 }
 
-/// What is armed later for the same duration would come first otherwise.
+/// Otherwise, of two timers for the same duration, the one that is armed later would fire first.
 #[test]
 fn p3_it_does_not_go_back_when_the_clock_is_read_again() {
     for windows in WINDOWS {
-        let (ahead, start) = (Ahead::new(windows, true), super::super::monotonic());
+        let (ahead, start) = (Ahead::new(windows, true), crate::clock::monotonic());
         let mut last = start;
-        while (super::super::monotonic() - start).as_nanos() < 100_000_000 {
+        while (crate::clock::monotonic() - start).as_nanos() < 100_000_000 {
             let now = ahead.now();
             assert!(now >= last, "{} ns back after {windows} windows", (last - now).as_nanos());
             last = now;

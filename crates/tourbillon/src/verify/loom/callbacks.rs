@@ -1,4 +1,4 @@
-//! The line of calls: none is lost or made twice, whoever makes them.
+//! The callback queue: no callback is lost or runs twice, whichever thread runs it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tourbillon_queue::Time;
 
 use super::explore_up_to;
 use crate::clock::Clock;
-use crate::core::callbacks::Call;
+use crate::core::callbacks::PostedCallback;
 use crate::core::{CoreConfig, CoreRef};
 use crate::driver::Driver;
 use crate::outcome::Outcome;
@@ -16,22 +16,22 @@ use crate::shard::queue::QueueKind;
 use crate::slack::SlackBits;
 use crate::sync::AtomicBool;
 
-/// How many calls were made. (Counted by what loom does not see.)
+/// How many callbacks have run. (The counter is one that loom does not check.)
 #[derive(Clone, Default)]
-struct Made(Arc<AtomicUsize>);
+struct RunCount(Arc<AtomicUsize>);
 
-impl Made {
+impl RunCount {
     fn post(&self, core: &CoreRef) {
-        let made = self.clone();
-        let callback = Box::new(move |_| _ = made.0.fetch_add(1, Ordering::Relaxed));
-        core.post([Call { callback, outcome: Outcome::Fired }].into_iter());
+        let runs = self.clone();
+        let callback = Box::new(move |_| _ = runs.0.fetch_add(1, Ordering::Relaxed));
+        core.post([PostedCallback { callback, outcome: Outcome::Fired }].into_iter());
     }
 
     fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Until so many are made, or more. One that is lost is waited for without end, which loom reports.
+    /// Waits until at least `count` callbacks have run. If one is lost, this never ends, which loom reports.
     fn wait_for(&self, count: usize) {
         while self.count() < count {
             thread::yield_now();
@@ -56,114 +56,114 @@ pub(super) fn core(driver: Driver, clock: Clock) -> CoreRef {
 #[test]
 fn d28_no_call_is_lost_by_a_thread_that_goes_to_sleep() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
-        made.post(&core);
+        let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
+        runs.post(&core);
         let other = {
-            let (core, made) = (core.clone(), made.clone());
-            thread::spawn(move || made.post(&core))
+            let (core, runs) = (core.clone(), runs.clone());
+            thread::spawn(move || runs.post(&core))
         };
-        made.wait_for(1);
+        runs.wait_for(1);
         other.join().unwrap();
-        made.wait_for(2);
+        runs.wait_for(2);
         core.shut_down();
-        assert_eq!(made.count(), 2);
+        assert_eq!(runs.count(), 2);
     });
 }
 
 #[test]
 fn d28_no_call_is_lost_by_a_thread_that_ends() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
-        made.post(&core);
+        let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
+        runs.post(&core);
         let other = {
-            let (core, made) = (core.clone(), made.clone());
-            thread::spawn(move || made.post(&core))
+            let (core, runs) = (core.clone(), runs.clone());
+            thread::spawn(move || runs.post(&core))
         };
         core.shut_down();
         other.join().unwrap();
-        made.wait_for(2);
-        assert_eq!(made.count(), 2);
+        runs.wait_for(2);
+        assert_eq!(runs.count(), 2);
     });
 }
 
 #[test]
 fn d28_no_call_is_lost_between_a_driver_that_had_to_call_and_a_thread_that_is_to_be_had_again() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::thread(), Clock::monotonic()), Made::default());
+        let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
         core.refuse_thread_for_callbacks();
-        made.post(&core);
+        runs.post(&core);
         let other = {
-            let (core, made) = (core.clone(), made.clone());
+            let (core, runs) = (core.clone(), runs.clone());
             thread::spawn(move || {
-                made.post(&core);
+                runs.post(&core);
                 core.shut_down();
             })
         };
-        // The driver, which looks for calls before it sleeps and before it ends.
+        // The driver, which checks for callbacks before it sleeps and before it ends.
         if core.has_callbacks() {
             core.run_callbacks_or_start_thread();
         }
         other.join().unwrap();
-        made.wait_for(2);
-        assert_eq!(made.count(), 2);
+        runs.wait_for(2);
+        assert_eq!(runs.count(), 2);
     });
 }
 
 #[test]
 fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::external(), Clock::manual()), Made::default());
+        let (core, runs) = (core(Driver::external(), Clock::manual()), RunCount::default());
         let other = {
-            let (core, made) = (core.clone(), made.clone());
+            let (core, runs) = (core.clone(), runs.clone());
             thread::spawn(move || {
-                made.post(&core);
-                made.post(&core);
+                runs.post(&core);
+                runs.post(&core);
             })
         };
         core.shut_down();
         other.join().unwrap();
-        made.wait_for(2);
-        assert_eq!(made.count(), 2);
+        runs.wait_for(2);
+        assert_eq!(runs.count(), 2);
     });
 }
 
 #[test]
 fn d28_no_call_is_lost_between_a_turn_and_a_shutdown() {
     explore_up_to(3, || {
-        let (core, made) = (core(Driver::external(), Clock::manual()), Made::default());
-        made.post(&core);
+        let (core, runs) = (core(Driver::external(), Clock::manual()), RunCount::default());
+        runs.post(&core);
         let other = {
             let core = core.clone();
             thread::spawn(move || core.shut_down())
         };
         core.turn(Time::ZERO);
         other.join().unwrap();
-        assert_eq!(made.count(), 1);
+        assert_eq!(runs.count(), 1);
     });
 }
 
 #[test]
-fn d28_whoever_turns_from_outside_hears_of_every_call() {
+fn d28_an_external_driver_is_notified_of_every_callback() {
     explore_up_to(3, || {
-        let rung = Arc::new(AtomicBool::new(false));
+        let notified = Arc::new(AtomicBool::new(false));
         let notify = {
-            let rung = rung.clone();
-            move || _ = rung.swap(true, Ordering::AcqRel)
+            let notified = notified.clone();
+            move || _ = notified.swap(true, Ordering::AcqRel)
         };
-        let (core, made) = (core(Driver::external_with(notify), Clock::manual()), Made::default());
+        let (core, runs) = (core(Driver::external_with(notify), Clock::manual()), RunCount::default());
         core.turn(Time::ZERO);
-        // It has been told of one, and will not be told again before it turns.
-        made.post(&core);
-        assert!(rung.swap(false, Ordering::AcqRel));
+        // The driver has been notified of one callback, and is not notified again before it turns.
+        runs.post(&core);
+        assert!(notified.swap(false, Ordering::AcqRel));
         let other = {
-            let (core, made) = (core.clone(), made.clone());
-            thread::spawn(move || made.post(&core))
+            let (core, runs) = (core.clone(), runs.clone());
+            thread::spawn(move || runs.post(&core))
         };
         let turn = core.turn(Time::ZERO);
         other.join().unwrap();
-        let is_told = turn.more || rung.load(Ordering::Acquire);
-        assert!(made.count() == 2 || is_told, "a call that nobody knows of");
+        let is_known = turn.more || notified.load(Ordering::Acquire);
+        assert!(runs.count() == 2 || is_known, "a callback of which no thread was notified");
         core.turn(Time::ZERO);
-        assert_eq!(made.count(), 2);
+        assert_eq!(runs.count(), 2);
     });
 }

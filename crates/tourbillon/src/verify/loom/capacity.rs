@@ -6,19 +6,19 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{DUE, Tally, explore, explore_up_to};
-use crate::core::capacity::{Capacity, Claim, Progress, WaitEnd, WaitTicket};
+use crate::core::capacity::{Capacity, Claim, WaitEnd, WaitProgress, WaitTicket};
 use crate::slack::SlackBits;
 
 const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTIVE };
 
-/// A capacity of one that is taken.
+/// Returns a capacity with one place, which is taken.
 fn full() -> Arc<Capacity> {
     let capacity = Arc::new(Capacity::new(1));
     assert!(capacity.take());
     capacity
 }
 
-/// A thread that gives the place back.
+/// Starts a thread that gives the place back.
 fn giver(capacity: &Arc<Capacity>) -> thread::JoinHandle<()> {
     let capacity = capacity.clone();
     thread::spawn(move || give_back(&capacity))
@@ -30,7 +30,7 @@ fn give_back(capacity: &Capacity) {
     wake(granted);
 }
 
-/// As the driver does at the deadline.
+/// Ends the waits that are due, as the driver does at the deadline.
 fn end_due(capacity: &Capacity) {
     let mut batch = Vec::new();
     capacity.end_due(DUE, 2, &mut batch);
@@ -42,7 +42,7 @@ fn leave(capacity: &Capacity, ticket: WaitTicket) {
     wake(left.next);
 }
 
-/// Begins to wait where there is no place for certain.
+/// Begins to wait, where no place can be free.
 fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
     match capacity.take_or_wait(END, tally.waker()) {
         Claim::Place => panic!("there was no place"),
@@ -50,7 +50,7 @@ fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
     }
 }
 
-/// At the end of a model: the only place is free, and nobody waits.
+/// Asserts at the end of a model that the only place is free, and that no sleep waits.
 fn assert_all_given_back(capacity: &Capacity) {
     assert!(capacity.is_unawaited(), "a wait that is left");
     assert!(capacity.take(), "a place that was lost");
@@ -66,7 +66,7 @@ fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
         holder.join().unwrap();
         if let Claim::Wait(ticket) = claim {
             assert_eq!(tally.woken(), 1, "a lost wake-up");
-            assert!(matches!(capacity.poll(ticket, tally.waker()), Progress::Granted(DUE)));
+            assert!(matches!(capacity.poll(ticket, tally.waker()), WaitProgress::Granted(DUE)));
         }
         assert!(!capacity.take(), "a place that was given twice");
         give_back(&capacity);
@@ -98,12 +98,12 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
     });
 }
 
-/// Ends the sleep that has the place, which it took at once or was granted.
+/// Gives back the place of the sleep that has it, taken at once or granted later.
 fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tally; 2]) {
     for (claim, tally) in claims.iter().zip(tallies) {
         if let Claim::Wait(ticket) = claim
             && tally.woken() == 1
-            && matches!(capacity.poll(*ticket, tally.waker()), Progress::Granted(_))
+            && matches!(capacity.poll(*ticket, tally.waker()), WaitProgress::Granted(_))
         {
             return give_back(capacity);
         }
@@ -135,13 +135,13 @@ fn d39_p7_a_sleep_that_is_polled_with_another_waker_is_woken_by_that_one() {
         let progress = capacity.poll(ticket, new.waker());
         holder.join().unwrap();
         match progress {
-            Progress::Granted(_) => assert_eq!((old.woken(), new.woken()), (1, 0)),
-            Progress::Waiting(before) => {
+            WaitProgress::Granted(_) => assert_eq!((old.woken(), new.woken()), (1, 0)),
+            WaitProgress::Waiting(before) => {
                 drop(before);
                 assert_eq!((old.woken(), new.woken()), (0, 1), "a lost wake-up");
-                assert!(matches!(capacity.poll(ticket, new.waker()), Progress::Granted(_)));
+                assert!(matches!(capacity.poll(ticket, new.waker()), WaitProgress::Granted(_)));
             }
-            Progress::Ended(_) => panic!("its time has not come"),
+            WaitProgress::Ended(_) => panic!("its time has not come"),
         }
         give_back(&capacity);
         assert_all_given_back(&capacity);
@@ -162,7 +162,7 @@ fn d65_p7_a_sleep_that_leaves_passes_its_place_on() {
         holder.join().unwrap();
         leaver.join().unwrap();
         assert_eq!(tallies[1].woken(), 1, "a lost wake-up");
-        assert!(matches!(capacity.poll(second, tallies[1].waker()), Progress::Granted(_)));
+        assert!(matches!(capacity.poll(second, tallies[1].waker()), WaitProgress::Granted(_)));
         give_back(&capacity);
         assert_all_given_back(&capacity);
         tallies.into_iter().for_each(Tally::assert_none_lost_or_doubled);
@@ -183,11 +183,11 @@ fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_
         let claim = capacity.take_or_wait(never, tallies[1].waker());
         holder.join().unwrap();
         driver.join().unwrap();
-        assert!(matches!(capacity.poll(first, tallies[0].waker()), Progress::Ended(DUE)), "it has not ended");
+        assert!(matches!(capacity.poll(first, tallies[0].waker()), WaitProgress::Ended(DUE)), "it has not ended");
         assert_eq!(tallies[0].woken(), 1, "woken for a place or for its end");
         if let Claim::Wait(ticket) = claim {
             assert_eq!(tallies[1].woken(), 1, "a lost wake-up");
-            assert!(matches!(capacity.poll(ticket, tallies[1].waker()), Progress::Granted(_)));
+            assert!(matches!(capacity.poll(ticket, tallies[1].waker()), WaitProgress::Granted(_)));
         }
         give_back(&capacity);
         assert_all_given_back(&capacity);
@@ -196,7 +196,7 @@ fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_
 }
 
 #[test]
-fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_is_told_once() {
+fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_ends_once() {
     explore(|| {
         let (capacity, tally) = (full(), Tally::new());
         let ticket = wait(&capacity, tally);
@@ -206,10 +206,10 @@ fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_is_told_once() {
         };
         let progress = capacity.poll(ticket, tally.waker());
         driver.join().unwrap();
-        if let Progress::Waiting(before) = progress {
+        if let WaitProgress::Waiting(before) = progress {
             drop(before);
             assert_eq!(tally.woken(), 1, "a lost wake-up");
-            assert!(matches!(capacity.poll(ticket, tally.waker()), Progress::Ended(DUE)));
+            assert!(matches!(capacity.poll(ticket, tally.waker()), WaitProgress::Ended(DUE)));
         }
         give_back(&capacity);
         assert_all_given_back(&capacity);

@@ -1,4 +1,4 @@
-//! What a driver and those who arm owe to each other: no wish is missed. With a whole core, which is turned from outside.
+//! The driver and the threads that arm timers: no wake-up is lost. With a whole core and an external driver.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,30 +23,30 @@ const NOW: Time = Time::from_nanos(10);
 /// A sleep that waits for room.
 const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTIVE };
 
-/// A core and whether its driver has been told to come again.
+/// A core, and whether its driver has been notified to turn again.
 #[derive(Clone)]
 struct World {
     core: CoreRef,
-    rung: Arc<AtomicBool>,
+    notified: Arc<AtomicBool>,
 }
 
 impl World {
-    /// With so many shards, of each of which some thread of the model will be the owner. (They are made before the threads
-    /// start: the core keeps them behind locks that loom does not know.)
+    /// Returns a world with `shards` shards, each of which one thread of the model owns. (They are made before the threads start, because
+    /// the core keeps them behind locks that loom does not check.)
     fn new(shards: usize, capacity: Option<usize>) -> World {
         World::with(shards, capacity, false)
     }
 
-    /// The same for an engine that is exact.
-    fn exact(shards: usize) -> World {
+    /// Returns a world whose engine is in virtual time.
+    fn virtual_time(shards: usize) -> World {
         World::with(shards, None, true)
     }
 
     fn with(shards: usize, capacity: Option<usize>, is_virtual: bool) -> World {
-        let rung = Arc::new(AtomicBool::new(false));
+        let notified = Arc::new(AtomicBool::new(false));
         let notify = {
-            let rung = rung.clone();
-            move || _ = rung.swap(true, Ordering::AcqRel)
+            let notified = notified.clone();
+            move || _ = notified.swap(true, Ordering::AcqRel)
         };
         let clock = Clock::manual();
         clock.set(Time::ZERO);
@@ -64,22 +64,22 @@ impl World {
         for _ in 0..shards {
             assert_eq!(core.adopt().2, Access::Owner);
         }
-        World { core, rung }
+        World { core, notified }
     }
 
     fn shard(&self, index: usize) -> &Shard {
         self.core.shards().nth(index).expect("made above")
     }
 
-    /// As an entry does. `None` if it is refused.
+    /// Arms a timer as an entry does. `None` if the shard refuses it.
     fn arm(&self, index: usize, deadline: Time, slack: SlackBits, waker: Waker) -> Option<NodeRef> {
         let shard = self.shard(index);
         let armed = local(shard, Access::Owner).arm(ArmKind::New, deadline, slack, waker, &mut None);
-        self.tell(shard, armed.notify_driver);
+        self.notify_driver(shard, armed.notify_driver);
         armed.handle.map(|handle| handle.node())
     }
 
-    fn tell(&self, shard: &Shard, notify_driver: NotifyDriver) {
+    fn notify_driver(&self, shard: &Shard, notify_driver: NotifyDriver) {
         if notify_driver == NotifyDriver::Yes {
             self.core.tell(shard, Access::Owner);
         }
@@ -89,24 +89,24 @@ impl World {
         drop(local(self.shard(index), Access::Owner).release_owned(handle(node), Release::Cancelled));
     }
 
-    /// The same in an exact engine.
-    fn cancel_exactly(&self, index: usize, node: NodeRef) {
+    /// Cancels a timer in an engine in virtual time.
+    fn cancel_in_virtual_time(&self, index: usize, node: NodeRef) {
         self.cancel(index, node);
         self.core.cancelled_in(NonNull::from(self.shard(index)));
     }
 
-    /// As a driver does that sleeps until it is told, or until the time that the last turn gave.
+    /// Turns the engine, as a driver that sleeps until it is notified or until the time that its last turn returned.
     fn turn(&self, now: Time) -> Turn {
-        self.rung.swap(false, Ordering::AcqRel);
+        self.notified.swap(false, Ordering::AcqRel);
         self.core.turn(now)
     }
 
-    /// After all: the driver comes at `at` or before, by its plan or because it was told after it.
+    /// Asserts that the driver wakes up at `at` or before, by its plan or because it was notified after its last turn.
     #[track_caller]
-    fn assert_comes_at(&self, last: Turn, at: Time) {
+    fn assert_wakes_by(&self, last: Turn, at: Time) {
         let planned = last.more || last.next.is_some_and(|next| next <= at);
         assert!(
-            planned || self.rung.load(Ordering::Acquire),
+            planned || self.notified.load(Ordering::Acquire),
             "the driver sleeps until {:?}, and past {at:?}",
             last.next
         );
@@ -117,7 +117,7 @@ fn noop() -> Waker {
     Waker::noop().clone()
 }
 
-/// A timer is armed while the driver, which had nothing to do before, has a turn.
+/// Arms a timer while the driver, which had nothing to do before, makes a turn.
 fn race(slack: SlackBits) {
     explore(move || {
         let world = World::new(1, None);
@@ -128,24 +128,24 @@ fn race(slack: SlackBits) {
         };
         let last = world.turn(NOW);
         let node = armer.join().unwrap();
-        world.assert_comes_at(last, DUE);
+        world.assert_wakes_by(last, DUE);
         assert_eq!(world.turn(DUE).fired, 1);
         world.cancel(0, node);
     });
 }
 
 #[test]
-fn d39_d40_no_wish_is_missed_by_a_driver_that_is_about_to_sleep() {
+fn d39_d40_no_wake_up_is_missed_by_a_driver_that_is_about_to_sleep() {
     race(SlackBits::ADAPTIVE);
 }
 
 #[test]
-fn d39_d40_no_strict_wish_is_missed_by_a_driver_that_is_about_to_sleep() {
+fn d39_d40_no_exact_wake_up_is_missed_by_a_driver_that_is_about_to_sleep() {
     race(Slack::exact().slack());
 }
 
 #[test]
-fn d39_no_wish_is_missed_by_a_driver_that_plans_for_a_later_timer() {
+fn d39_no_wake_up_is_missed_by_a_driver_that_plans_for_a_later_timer() {
     explore_up_to(3, || {
         let world = World::new(1, None);
         let late = world.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
@@ -156,14 +156,14 @@ fn d39_no_wish_is_missed_by_a_driver_that_plans_for_a_later_timer() {
         };
         let last = world.turn(NOW);
         let node = armer.join().unwrap();
-        world.assert_comes_at(last, DUE);
+        world.assert_wakes_by(last, DUE);
         assert_eq!(world.turn(DUE).fired, 1);
         [node, late].into_iter().for_each(|node| world.cancel(0, node));
     });
 }
 
 #[test]
-fn d39_no_wish_is_missed_while_another_timer_fires() {
+fn d39_no_wake_up_is_missed_while_another_timer_fires() {
     explore_up_to(3, || {
         let world = World::new(1, None);
         let early = world.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
@@ -175,14 +175,14 @@ fn d39_no_wish_is_missed_while_another_timer_fires() {
         let last = world.turn(EARLIER);
         assert_eq!(last.fired, 1);
         let node = armer.join().unwrap();
-        world.assert_comes_at(last, DUE);
+        world.assert_wakes_by(last, DUE);
         assert_eq!(world.turn(DUE).fired, 1);
         [node, early].into_iter().for_each(|node| world.cancel(0, node));
     });
 }
 
 #[test]
-fn d39_no_wish_is_missed_of_two_shards() {
+fn d39_no_wake_up_is_missed_of_two_shards() {
     explore_up_to(2, || {
         let world = World::new(2, None);
         let armer = {
@@ -196,7 +196,7 @@ fn d39_no_wish_is_missed_of_two_shards() {
         let mine = world.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         let theirs = armer.join().unwrap();
         let last = driver.join().unwrap();
-        world.assert_comes_at(last, DUE);
+        world.assert_wakes_by(last, DUE);
         assert_eq!((world.turn(DUE).fired, world.turn(LATER).fired), (1, 1));
         world.cancel(0, mine);
         world.cancel(1, theirs);
@@ -215,12 +215,12 @@ fn d39_no_move_to_an_earlier_deadline_is_missed() {
                 let shard = world.shard(0);
                 let moved = local(shard, Access::Owner).move_timer(&handle(node), DUE);
                 let notify_driver = moved.expect("it was not due");
-                world.tell(shard, notify_driver);
+                world.notify_driver(shard, notify_driver);
             })
         };
         let last = world.turn(NOW);
         mover.join().unwrap();
-        world.assert_comes_at(last, DUE);
+        world.assert_wakes_by(last, DUE);
         assert_eq!(world.turn(DUE).fired, 1);
         world.cancel(0, node);
     });
@@ -236,7 +236,7 @@ fn d39_d41_an_arm_that_is_refused_finds_the_engine_closed() {
             thread::spawn(move || world.core.shut_down())
         };
         let node = world.arm(0, DUE, SlackBits::ADAPTIVE, tally.waker());
-        assert!(node.is_some() || world.core.is_closed(), "a refusal that nobody can explain");
+        assert!(node.is_some() || world.core.is_closed(), "the timer was refused, but the engine is open");
         shutdown.join().unwrap();
         assert_eq!(tally.woken(), usize::from(node.is_some()), "armed, then stopped and woken");
         if let Some(node) = node {
@@ -260,12 +260,12 @@ fn d39_a_driver_that_is_about_to_sleep_does_not_miss_shutdown() {
         };
         world.core.shut_down();
         let has_seen = driver.join().unwrap();
-        assert!(has_seen || world.rung.load(Ordering::Acquire), "it would sleep for ever");
+        assert!(has_seen || world.notified.load(Ordering::Acquire), "the driver would sleep for ever");
     });
 }
 
 #[test]
-fn d39_p7_who_waits_for_room_is_told_of_shutdown() {
+fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
     explore_up_to(3, || {
         let world = World::new(1, Some(1));
         let capacity = world.core.capacity.as_ref().expect("asked for above");
@@ -275,12 +275,12 @@ fn d39_p7_who_waits_for_room_is_told_of_shutdown() {
             thread::spawn(move || world.core.shut_down())
         };
         let tally = Tally::new();
-        // As an entry is polled that finds the engine full.
+        // As in the poll of an entry that finds the engine full.
         let claim = capacity.take_or_wait(END, tally.waker());
         let has_seen = world.core.is_closed();
         shutdown.join().unwrap();
-        assert!(matches!(claim, Claim::Wait(_)), "nobody has given any back");
-        assert!(has_seen || tally.woken() > 0, "it would wait for ever");
+        assert!(matches!(claim, Claim::Wait(_)), "no place was given back");
+        assert!(has_seen || tally.woken() > 0, "the sleep would wait for ever");
     });
 }
 
@@ -292,7 +292,7 @@ fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep
         assert!(capacity.take());
         assert_eq!(world.turn(Time::ZERO).next, None);
         let tally = Tally::new();
-        let waits = {
+        let waiter = {
             let world = world.clone();
             thread::spawn(move || {
                 let capacity = world.core.capacity.as_ref().expect("asked for above");
@@ -302,41 +302,41 @@ fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep
             })
         };
         let last = world.turn(NOW);
-        let claim = waits.join().unwrap();
-        assert!(matches!(claim, Claim::Wait(_)), "nobody has given any back");
-        world.assert_comes_at(last, DUE);
+        let claim = waiter.join().unwrap();
+        assert!(matches!(claim, Claim::Wait(_)), "no place was given back");
+        world.assert_wakes_by(last, DUE);
         world.turn(DUE);
         assert_eq!(tally.woken(), 1);
     });
 }
 
 #[test]
-fn e2_an_exact_driver_waits_for_what_is_left_while_one_timer_is_cancelled_and_another_is_armed() {
+fn e2_a_virtual_time_driver_waits_for_the_timers_that_are_left_while_one_timer_is_cancelled_and_another_is_armed() {
     explore_up_to(3, || {
-        let world = World::exact(2);
+        let world = World::virtual_time(2);
         let early = world.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         assert_eq!(world.turn(Time::ZERO).next, Some(EARLIER));
         let armer = {
             let world = world.clone();
             thread::spawn(move || world.arm(1, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
         };
-        world.cancel_exactly(0, early);
+        world.cancel_in_virtual_time(0, early);
         let node = armer.join().unwrap();
         assert_eq!(world.core.driver.alarm_is_set_to(), DUE);
-        world.cancel_exactly(1, node);
+        world.cancel_in_virtual_time(1, node);
         assert_eq!(world.core.driver.alarm_is_set_to(), Time::NEVER);
     });
 }
 
 #[test]
-fn e2_an_exact_driver_that_is_about_to_sleep_does_not_wait_for_a_timer_that_is_cancelled() {
+fn e2_a_virtual_time_driver_that_is_about_to_sleep_does_not_wait_for_a_timer_that_is_cancelled() {
     explore_up_to(3, || {
-        let world = World::exact(2);
+        let world = World::virtual_time(2);
         let node = world.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         let other = world.arm(1, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         let canceller = {
             let world = world.clone();
-            thread::spawn(move || world.cancel_exactly(0, node))
+            thread::spawn(move || world.cancel_in_virtual_time(0, node))
         };
         while world.turn(NOW).more {}
         canceller.join().unwrap();

@@ -1,8 +1,8 @@
 //! An engine that has room for fewer sleeps than there are. The sleeps beyond its capacity wait for a place, end at their own
 //! deadlines at the latest (D64), and get every place that another sleep gives back (D65).
 //!
-//! World time moves on only while no thread waits that should have been woken, so a waiting sleep whose place or whose deadline
-//! nobody tells it of leaves its thread parked for ever, which shuttle reports.
+//! World time moves on only while no thread waits that should have been woken. So a waiting sleep that is woken neither for its place nor
+//! for its deadline leaves its thread parked for ever, which shuttle reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,32 @@ use std::time::Duration;
 use shuttle::sync::Mutex;
 use shuttle::thread;
 
+use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::kept::Kept;
 use super::world::{World, micros, one_of};
 use crate::{ArmError, Engine, Outcome};
 
-/// Sleeps that no thread polls at the moment: armed, fired, or waiting for a place. They are in nobody's way: one that has fired
-/// holds no place, and a place that is reserved for one passes on at its deadline.
-type Unpolled = Arc<Mutex<Vec<Kept>>>;
+/// Sleeps that no thread polls at the moment: armed, fired, or waiting for a place. They do not block others: a sleep that has fired holds
+/// no place, and a place that is reserved for a sleep passes on at its deadline.
+type Unpolled = Arc<Mutex<Vec<CountedSleep>>>;
 
-fn use_it(world: &World, unpolled: &Unpolled, may_end: bool) {
+fn use_engine(world: &World, unpolled: &Unpolled, may_end: bool) {
     for _ in 0..1 + one_of(4) {
         let mut sleep = match one_of(6) {
-            0 => unpolled.lock().unwrap().pop().unwrap_or_else(|| Kept::new(world.engine.sleep(micros(0, 20_000)))),
-            1 => match Kept::try_new(world, micros(0, 20_000)) {
+            0 => unpolled
+                .lock()
+                .unwrap()
+                .pop()
+                .unwrap_or_else(|| CountedSleep::new(world.engine.sleep(micros(0, 20_000)))),
+            1 => match CountedSleep::try_new(world, micros(0, 20_000)) {
                 Ok(sleep) => sleep,
                 Err(_) => continue,
             },
-            _ => Kept::new(world.engine.sleep(micros(0, 20_000))),
+            _ => CountedSleep::new(world.engine.sleep(micros(0, 20_000))),
         };
         match one_of(8) {
             0..4 => _ = sleep.wait(world),
-            // Dropped while it waits, for room or for its time.
+            // Dropped while it waits, for room or for its deadline.
             4 => _ = sleep.poll(world),
             5 => {
                 let _pending = sleep.poll(world);
@@ -51,7 +55,7 @@ fn use_it(world: &World, unpolled: &Unpolled, may_end: bool) {
 /// Takes every place of an engine in which no timer is left. The driver counts a fire before it gives the place back, so this waits for
 /// the driver; a place that is lost makes it wait until shuttle stops the schedule.
 fn take_all(world: &World, room: usize) {
-    let capacity = world.engine.core().capacity.as_ref().expect("it has one");
+    let capacity = world.engine.core().capacity.as_ref().expect("the engine has a capacity");
     for _ in 0..room {
         while !capacity.take() {
             thread::yield_now();
@@ -62,13 +66,13 @@ fn take_all(world: &World, room: usize) {
 }
 
 fn many(may_end: bool) {
-    // The fewer there are, the more it matters who comes last.
+    // The fewer places there are, the more the order of the sleeps matters.
     let (room, threads) = (1 + one_of(2), 2 + one_of(3));
     let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
     let unpolled = Unpolled::default();
     for _ in 0..threads {
         let unpolled = Arc::clone(&unpolled);
-        world.spawn(move |world| use_it(world, &unpolled, may_end));
+        world.spawn(move |world| use_engine(world, &unpolled, may_end));
     }
     world.run();
     let left = std::mem::take(&mut *unpolled.lock().unwrap());
@@ -85,11 +89,12 @@ fn many(may_end: bool) {
 fn taken_for_long() {
     let (room, threads) = (1 + one_of(2), 1 + one_of(3));
     let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
-    let taken: Vec<_> = (0..room).map(|_| Kept::try_new(&world, Duration::from_secs(3600)).expect("a place")).collect();
+    let taken: Vec<_> =
+        (0..room).map(|_| CountedSleep::try_new(&world, Duration::from_secs(3600)).expect("a place")).collect();
     for _ in 0..threads {
         world.spawn(move |world| {
             for _ in 0..1 + one_of(3) {
-                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)));
+                let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 20_000)));
                 match one_of(4) {
                     0 => {
                         let _pending = sleep.poll(world);
@@ -125,11 +130,11 @@ fn d64_a_sleep_that_waits_for_a_place_ends_at_its_own_deadline() {
 }
 
 #[test]
-fn p1_p2_p7_who_waits_for_room_gets_it_and_in_the_end_all_of_it_is_there() {
+fn p1_p2_p7_a_sleep_that_waits_for_room_gets_it_and_in_the_end_all_places_are_free() {
     explore(|| many(false));
 }
 
 #[test]
-fn p2_p7_who_waits_for_room_is_told_of_the_end() {
+fn p2_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
     explore(|| many(true));
 }

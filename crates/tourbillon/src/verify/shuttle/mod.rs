@@ -1,29 +1,29 @@
-//! Schedules: whole engines, with their drivers, their surfaces and three to six threads that use them, run step by step in an order
-//! that is chosen at random (shuttle).
+//! Schedules: whole engines, with their drivers, their surfaces and three to six threads that use them, run step by step in a random order
+//! (shuttle).
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --lib schedules -- --nocapture
+//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --lib shuttle -- --nocapture
 //! ```
 //!
-//! Models (`models`) try every order of a few steps, and every value that the memory model allows; what is here tries some orders of
-//! thousands of steps, with everything sequentially consistent. Where others may run is everything that goes through `sync`, and each
-//! reading of a clock. Half of the schedules choose who goes on at each step (`random`), half let one thread run until one of a few
-//! points that were chosen before (`PCT`). What the threads do is chosen at random, too.
+//! Loom models (`verify::loom`) try every order of a few steps, and every value that the memory model allows. Schedules try some orders of
+//! thousands of steps, in which all accesses are sequentially consistent. Another thread may run at every access through `sync` and at each
+//! reading of a clock. Half of the schedules choose a thread at random at each step (`random`), half let one thread run until one of a few
+//! points that were chosen before (`PCT`). The actions of the threads are random, too.
 //!
-//! What is checked in each schedule: nothing is early (P1); each timer ends once, by the books of those who use it and by the engine's
-//! own (P2); order, where it is promised (P3); each callback is called once; room is given back (P7); no two threads are inside of a
-//! shard at once; and nobody waits for ever. Time does not pass by itself: a [`World`](world::World) moves it, and never on while
-//! somebody waits who should have been woken. So a wake-up that is lost leaves all threads waiting, and that is what shuttle reports.
+//! Each schedule checks: no timer is early (P1); each timer ends once, by the counts of the threads that use it and by the engine's own
+//! (P2); order, where it is promised (P3); each callback runs once; places are given back (P7); no two threads are inside a shard at once;
+//! and no thread waits for ever. Time does not pass by itself: a [`World`](world::World) moves it, and not while a thread waits that should
+//! have been woken. So a lost wake-up leaves all threads waiting, which shuttle reports.
 //!
 //! To repeat a run, or the one schedule of it that failed (shuttle prints it; it can be long, so it can be in a file):
 //!
 //! ```text
 //!     TOURBILLON_SEED=1794812433559153725 ...
 //!     TOURBILLON_SCHEDULE=91024fb7.. ...      or the name of a file
-//!     TOURBILLON_SCHEDULES=100000 ...         for so many of each kind
+//!     TOURBILLON_SCHEDULES=100000 ...         runs this many of each kind
 //! ```
 
-mod kept;
+mod counted_sleep;
 mod told;
 mod world;
 
@@ -48,13 +48,13 @@ use shuttle::scheduler::{
 };
 use shuttle::{Config, MaxSteps, Runner};
 
-/// So many points at which PCT lets another thread go on, and one more.
+/// The bug depth of PCT: one more than the number of points at which it switches to another thread.
 const DEPTH: usize = 4;
-/// No schedule here takes so many steps, unless threads wait for each other awake.
+/// No schedule takes this many steps, unless threads spin while they wait for each other.
 const STEPS: usize = 200_000;
-/// So many schedules of each kind does a test run if nobody asks for more.
+/// How many schedules of each kind a test runs, unless `TOURBILLON_SCHEDULES` says otherwise.
 const SCHEDULES: usize = 2000;
-/// So many are run twice, to see that they can be repeated.
+/// How many schedules are run twice, to check that they can be repeated.
 const TWICE: usize = 20;
 
 /// Runs schedules of each kind.
@@ -78,26 +78,26 @@ fn explore(schedule: impl Fn() + Send + Sync + Copy + 'static) {
     println!("{test}: {random} schedules at random, {pct} by PCT, {steps} steps, {:.1?}", start.elapsed());
 }
 
-/// How many schedules were run, and how many steps they took together.
+/// Runs schedules, and returns how many there were and how many steps they took together.
 fn run(scheduler: impl Scheduler + 'static, schedule: impl Fn() + Send + Sync + 'static) -> (usize, u64) {
     let mut config = Config::new();
-    // Unlike threads of the system, those of shuttle have little room by default.
+    // Shuttle's threads have a small stack by default.
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(STEPS);
-    // That orders other than `SeqCst` are taken for it.
+    // Silences the warning that weaker orderings are treated as `SeqCst`.
     config.silence_warnings = true;
     let steps = Rc::new(Cell::new(0));
-    let count = Runner::new(Counting { scheduler, steps: steps.clone() }, config).run(schedule);
+    let count = Runner::new(CountingScheduler { scheduler, steps: steps.clone() }, config).run(schedule);
     (count, steps.get())
 }
 
-/// Counts the steps.
-struct Counting<S> {
+/// A scheduler that counts the steps.
+struct CountingScheduler<S> {
     scheduler: S,
     steps: Rc<Cell<u64>>,
 }
 
-impl<S: Scheduler> Scheduler for Counting<S> {
+impl<S: Scheduler> Scheduler for CountingScheduler<S> {
     fn new_execution(&mut self) -> Option<Schedule> {
         self.scheduler.new_execution()
     }

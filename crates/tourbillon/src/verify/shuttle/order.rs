@@ -6,50 +6,50 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
+use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::kept::Kept;
 use super::world::{World, one_of};
 use crate::{Engine, Slack};
 
-/// A timer, by when it was armed.
+/// A timer, and its number in the order of arming.
 struct Numbered {
     number: usize,
-    timer: Kept,
+    timer: CountedSleep,
 }
 
-/// What has become of them.
-struct Log {
-    /// When each is due at last.
+/// The deadlines and the fires of all timers.
+struct FireLog {
+    /// The last deadline of each timer, by number.
     due: Vec<Time>,
-    /// The numbers of those that have fired.
+    /// The numbers of the timers that have fired, in order.
     fired: Vec<usize>,
 }
 
-/// Writes down that a timer has fired.
-struct Writes {
+/// A waker that records that a timer has fired.
+struct FireRecorder {
     number: usize,
-    log: Arc<StdMutex<Log>>,
+    log: Arc<StdMutex<FireLog>>,
     world: World,
 }
 
-impl Wake for Writes {
+impl Wake for FireRecorder {
     fn wake(self: Arc<Self>) {
         self.log.lock().unwrap().fired.push(self.number);
         self.world.changed();
     }
 }
 
-/// The main thread arms all; then one thread waits for them, and others cancel some and push others later, while they fire.
+/// The main thread arms all timers. Then one thread waits for them, and others cancel some and move some later, while they fire.
 fn in_order(slack: Slack) {
     let world = World::driven(Engine::builder().shards(1));
-    let log = Arc::new(StdMutex::new(Log { due: Vec::new(), fired: Vec::new() }));
+    let log = Arc::new(StdMutex::new(FireLog { due: Vec::new(), fired: Vec::new() }));
     let mut parts: [Vec<Numbered>; 3] = Default::default();
     for number in 0..9 {
-        // Few times, so that some are equal.
-        let mut timer = Kept::new(world.engine.sleep(Duration::from_millis(1 + one_of(3) as u64)).slack(slack));
+        // Few different deadlines, so that some are equal.
+        let mut timer = CountedSleep::new(world.engine.sleep(Duration::from_millis(1 + one_of(3) as u64)).slack(slack));
         log.lock().unwrap().due.push(timer.due(&world));
-        let writes = Writes { number, log: Arc::clone(&log), world: world.clone() };
-        assert!(timer.poll_as(&world, &Waker::from(Arc::new(writes))).is_pending());
+        let recorder = FireRecorder { number, log: Arc::clone(&log), world: world.clone() };
+        assert!(timer.poll_with(&world, &Waker::from(Arc::new(recorder))).is_pending());
         parts[number % 3].push(Numbered { number, timer });
     }
     let [stay, leave, push] = parts;
@@ -64,16 +64,16 @@ fn in_order(slack: Slack) {
     });
     world.run();
     world.engine.shutdown();
-    let Log { due, fired } = &*log.lock().unwrap();
+    let FireLog { due, fired } = &*log.lock().unwrap();
     let fired: Vec<_> = fired.iter().map(|number| (due[*number], *number)).collect();
     assert!(fired.is_sorted(), "fired in this order: {fired:?}");
 }
 
-/// Pushes all of them later, each to a time of its own, and waits for them.
-fn push_later(world: &World, mut timers: Vec<Numbered>, log: &StdMutex<Log>) {
+/// Moves all timers later, each to a different time, and waits for them.
+fn push_later(world: &World, mut timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
     for Numbered { number, timer } in &mut timers {
         timer.later(Duration::from_nanos(500_000 + *number as u64));
-        // If it had fired before, that was in time.
+        // A timer that has fired already keeps its old deadline.
         if timer.is_armed() {
             log.lock().unwrap().due[*number] = timer.due(world);
         }
@@ -82,7 +82,7 @@ fn push_later(world: &World, mut timers: Vec<Numbered>, log: &StdMutex<Log>) {
     wait_for(world, timers, log);
 }
 
-fn wait_for(world: &World, timers: Vec<Numbered>, log: &StdMutex<Log>) {
+fn wait_for(world: &World, timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
     let has_fired = |number| log.lock().unwrap().fired.contains(number);
     world.wait_for(Duration::from_millis(4), || timers.iter().all(|Numbered { number, .. }| has_fired(number)));
     drop(timers);

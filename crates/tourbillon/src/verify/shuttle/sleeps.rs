@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use shuttle::sync::Mutex;
 
+use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::kept::Kept;
 use super::world::{SLACK, World, micros, one_of};
 use crate::{Builder, Engine, Slack};
 
-/// Sleeps that belong to nobody at the moment.
-type Hat = Arc<Mutex<Vec<Kept>>>;
+/// Sleeps that one thread has given up and another may take.
+type Exchange = Arc<Mutex<Vec<CountedSleep>>>;
 
 /// When the engine is shut down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// When all have gone.
+    /// After all threads have ended.
     Last,
     AnyTime,
 }
 
-/// Uses the engine for so many steps.
-fn use_it(world: &World, hat: &Hat, ends: Ends, steps: usize) {
-    let mut mine: Vec<Kept> = Vec::new();
+/// Uses the engine for `steps` steps.
+fn use_engine(world: &World, exchange: &Exchange, ends: Ends, steps: usize) {
+    let mut mine: Vec<CountedSleep> = Vec::new();
     for _ in 0..steps {
         match (one_of(20), mine.last_mut()) {
             (0..5, _) | (_, None) => {
-                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)).slack(slack()));
+                let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 20_000)).slack(slack()));
                 let _armed = sleep.poll(world);
                 mine.push(sleep);
             }
@@ -39,14 +39,14 @@ fn use_it(world: &World, hat: &Hat, ends: Ends, steps: usize) {
             (12..14, _) => drop(mine.pop()),
             (14..16, _) => {
                 let given = mine.pop();
-                hat.lock().unwrap().extend(given);
+                exchange.lock().unwrap().extend(given);
             }
             (16..18, _) => {
-                let taken = hat.lock().unwrap().pop();
+                let taken = exchange.lock().unwrap().pop();
                 mine.extend(taken);
             }
             (18, _) if ends == Ends::AnyTime => world.engine.shutdown(),
-            // In an engine that is turned from outside, who turns has to come again when the turn says so.
+            // Not with an external driver: the thread that turns the engine must turn again when the turn says so.
             (19, _) if !world.engine.core().driver.is_external() => _ = world.engine.turn(),
             _ => _ = world.engine.stats(),
         }
@@ -60,19 +60,19 @@ fn use_it(world: &World, hat: &Hat, ends: Ends, steps: usize) {
 
 /// Three threads and sometimes more use the engine.
 fn many(world: World, ends: Ends) {
-    let hat = Hat::default();
+    let exchange = Exchange::default();
     for _ in 0..3 {
-        let hat = Arc::clone(&hat);
+        let exchange = Arc::clone(&exchange);
         world.spawn(move |world| {
-            use_it(world, &hat, ends, 6);
-            // Another, which may be at home where this one was.
+            use_engine(world, &exchange, ends, 6);
+            // Another thread, which may get the shard of this one.
             if one_of(3) == 0 {
-                world.spawn(move |world| use_it(world, &hat, ends, 3));
+                world.spawn(move |world| use_engine(world, &exchange, ends, 3));
             }
         });
     }
     world.run();
-    hat.lock().unwrap().clear();
+    exchange.lock().unwrap().clear();
     world.check_wakes();
     world.engine.shutdown();
 }

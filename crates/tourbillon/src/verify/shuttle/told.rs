@@ -1,4 +1,4 @@
-//! Callbacks, and futures like them, whose users keep books.
+//! Counts the outcomes that callbacks and futures get, for comparison with the counts of the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,22 +9,22 @@ use super::world::World;
 use crate::Outcome;
 use crate::sync::under_shuttle::time;
 
-/// Who was told what. (Counted by what shuttle does not see.)
+/// The outcomes that callbacks and futures got. (The counters are ones that shuttle does not check.)
 #[derive(Default)]
 pub(super) struct Told {
-    /// To be told, each once.
+    /// Callbacks and futures that have to get one outcome each.
     begun: AtomicU64,
     fired: AtomicU64,
     cancelled: AtomicU64,
     stopped: AtomicU64,
-    /// As those who cancelled were told.
+    /// The counts that calls of `cancel` have returned.
     by_cancels: AtomicU64,
-    /// Of those who were to be told, the ones that went away before: nobody knows what they would have been told.
+    /// Futures that were dropped before they got an outcome: they may have been cancelled.
     withdrawn: AtomicU64,
 }
 
 impl Told {
-    /// A callback that is to be called once, and as fired not before `due`.
+    /// Returns a callback that has to run once, and with `Fired` not before `due`.
     pub(super) fn callback(self: &Arc<Self>, world: &World, due: Time) -> impl FnOnce(Outcome) + Send + use<> {
         self.begin();
         let (told, world) = (Arc::clone(self), world.clone());
@@ -34,26 +34,27 @@ impl Told {
             told.tell(outcome);
             drop(told);
             world.changed();
-            world.throw_at_times();
+            world.panic_sometimes();
         }
     }
 
-    /// Somebody is to be told.
+    /// Counts a callback or future that has to get an outcome.
     pub(super) fn begin(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody who was to be told is not: it was refused.
+    /// Takes back a [`begin`](Told::begin): the callback or future was refused.
     pub(super) fn take_back(&self) {
         self.begun.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Somebody who was to be told has gone.
+    /// Counts a future that was dropped.
     pub(super) fn withdraw(&self) {
         self.take_back();
         self.withdrawn.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an outcome.
     pub(super) fn tell(&self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Fired => &self.fired,
@@ -63,21 +64,26 @@ impl Told {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has cancelled so many.
+    /// Counts the result of a call of `cancel`.
     pub(super) fn cancel(&self, count: usize) {
         self.by_cancels.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// When everything has ended: each is told, once, and as many were cancelled as those who did it were told.
+    /// Asserts, after all timers have ended, that each callback and future got one outcome, and that as many were cancelled as the calls of
+    /// `cancel` have returned.
     #[track_caller]
     pub(super) fn check(&self, world: &World) {
         let Told { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let told = || get(fired) + get(cancelled) + get(stopped);
         world.wait_now(|| told() >= get(begun));
-        assert_eq!(told(), get(begun), "told, and to be told");
+        assert_eq!(told(), get(begun), "outcomes, and callbacks and futures");
         let cancels = get(cancelled)..=get(cancelled) + get(withdrawn);
-        assert!(cancels.contains(&get(by_cancels)), "{} were cancelled, {cancels:?} were told so", get(by_cancels));
+        assert!(
+            cancels.contains(&get(by_cancels)),
+            "the cancels returned {}, and {cancels:?} got `Cancelled`",
+            get(by_cancels)
+        );
         assert!(get(stopped) == 0 || world.engine.is_shutdown(), "stopped in an engine that goes on");
     }
 }

@@ -1,4 +1,4 @@
-//! A thread that turns its own shard, others who arm timers there, and somebody who stands in.
+//! A worker, other threads that arm timers in its shard, and a thread that takes its timers over.
 
 use std::mem::forget;
 use std::sync::Arc;
@@ -6,25 +6,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 
+use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::kept::Kept;
-use super::world::{Turning, World, micros, one_of};
+use super::world::{TurnSignal, World, micros, one_of};
 use crate::{Driver, Engine};
 
-/// The worker turns until the others have gone, unless it leaves before. Of three others who use sleeps some share its shard.
+/// The worker turns until the other threads have ended, unless it ends before. Some of the three other threads, which use sleeps, share its
+/// shard.
 fn beside_a_worker() {
-    let turning = Arc::new(Turning::default());
-    let world = World::driven_beside(Engine::builder().shards(1 + one_of(2)), Arc::clone(&turning));
+    let signal = Arc::new(TurnSignal::default());
+    let world = World::driven_beside(Engine::builder().shards(1 + one_of(2)), Arc::clone(&signal));
     let others = Arc::new(AtomicUsize::new(3));
     world.spawn({
-        let (turning, others) = (Arc::clone(&turning), Arc::clone(&others));
-        move |world| work(world, &turning, &others)
+        let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
+        move |world| work(world, &signal, &others)
     });
     for _ in 0..3 {
-        let (turning, others) = (Arc::clone(&turning), Arc::clone(&others));
+        let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
         world.spawn(move |world| {
             for _ in 0..3 {
-                let mut sleep = Kept::new(world.engine.sleep(micros(0, 20_000)));
+                let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 20_000)));
                 match one_of(4) {
                     0 => _ = sleep.poll(world),
                     1 => {
@@ -36,7 +37,7 @@ fn beside_a_worker() {
                 }
             }
             others.fetch_sub(1, Ordering::Relaxed);
-            turning.call();
+            signal.notify();
         });
     }
     world.run();
@@ -44,32 +45,33 @@ fn beside_a_worker() {
     world.engine.shutdown();
 }
 
-/// What the worker does, between its turns with sleeps of its own. Somebody may stand in for it at any moment.
-fn work(world: &World, turning: &Arc<Turning>, others: &AtomicUsize) {
+/// Runs the worker, which arms sleeps of its own between its turns. Another thread may take its timers over at any moment.
+fn work(world: &World, signal: &Arc<TurnSignal>, others: &AtomicUsize) {
     let notify = {
-        let turning = Arc::clone(turning);
-        move || turning.call()
+        let signal = Arc::clone(signal);
+        move || signal.notify()
     };
     let Some(mut worker) = world.engine.worker(notify) else { return };
-    let stand_in = worker.takeover();
-    world.spawn(move |_| (0..2).for_each(|_| stand_in.take_over()));
+    let takeover = worker.takeover();
+    world.spawn(move |_| (0..2).for_each(|_| takeover.take_over()));
     let mut turns = 1 + one_of(8);
     let mut own = None;
-    turning.turn_while(|| {
+    signal.turn_while(|| {
         turns -= 1;
-        let mut sleep = Kept::new(world.engine.sleep(micros(0, 10_000)));
+        let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 10_000)));
         let _armed = sleep.poll(world);
         own = Some(sleep);
         (turns > 0 && others.load(Ordering::Relaxed) > 0).then(|| worker.turn())
     });
 }
 
-/// Two threads, and a shard for each. One may come when the other, which has forgotten its worker, is about to go.
+/// Two threads, and a shard for each. One may start when the other, which has leaked its worker, is about to end.
 fn one_after_the_other() {
-    let engine = Engine::builder().driver(Driver::external()).shards(2).build().expect("it needs no threads");
+    let engine =
+        Engine::builder().driver(Driver::external()).shards(2).build().expect("an external driver needs no threads");
     for _ in 0..2 {
         let engine = engine.clone();
-        thread::spawn(move || forget(engine.worker(|| ()).expect("there is a shard for it")));
+        thread::spawn(move || forget(engine.worker(|| ()).expect("there is a shard for each thread")));
     }
 }
 
@@ -79,6 +81,6 @@ fn f4_a_shard_that_is_free_is_free_of_its_last_worker() {
 }
 
 #[test]
-fn f4_d44_p11_timers_in_the_shard_of_a_worker_end_in_time_whoever_turns_it() {
+fn f4_d44_p11_timers_in_the_shard_of_a_worker_end_in_time_whichever_thread_turns_it() {
     explore(beside_a_worker);
 }

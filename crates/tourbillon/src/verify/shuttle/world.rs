@@ -1,4 +1,4 @@
-//! An engine in a schedule, those who use it, and time.
+//! An engine in a schedule, the threads that use it, and time.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -11,217 +11,219 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use tourbillon_queue::{Span, Time};
 
-use crate::driver::SPACE;
+use crate::driver::WAKEUP_SPACING;
 use crate::sync::under_shuttle::{set_time, time};
 use crate::{Builder, Driver, Engine, Stats};
 
-/// When a schedule begins.
+/// The time at which a schedule begins.
 const START: Time = Time::from_nanos(1_000_000_000);
 
-/// In microseconds, the most that a timer may be late here by its own slack.
+/// The longest slack of a timer here, in microseconds.
 pub(super) const SLACK: u64 = 500;
 
-/// Nobody waits for longer than this beyond what they wait for: that slack, and the space between two wake-ups when they come thick,
-/// for a timer and for another that is armed when that fires. Timers here are several times that apart, so that a wake-up for an earlier one is
-/// missed if it does not come.
-const PATIENCE: Duration = Duration::from_micros(2 * (SPACE.as_micros() as u64 + SLACK));
+/// No thread waits longer than this after its deadline: the slack and the spacing of wake-ups, both for a timer and for another that is
+/// armed when the first fires. Timers here lie several times as far apart, so that a lost wake-up is not made up for by the next one.
+const MAX_LATENESS: Duration = Duration::from_micros(2 * (WAKEUP_SPACING.as_micros() as u64 + SLACK));
 
-/// Handles to one engine, its users' books, and what moves time.
+/// An engine, the counts of its users, and the mover of time. Clones share them.
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) engine: Engine,
-    pub(super) books: Arc<Books>,
-    clockwork: Arc<Clockwork>,
+    pub(super) counts: Arc<UserCounts>,
+    mover: Arc<TimeMover>,
 }
 
-/// What those who use sleeps have counted. (By what shuttle does not see.)
+/// The counts of the threads that use sleeps. (The counters are ones that shuttle does not check.)
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct UserCounts {
     pub(super) armed: AtomicU64,
-    /// Seen to have fired, and to have been stopped.
+    /// Sleeps that were polled and had fired.
     pub(super) fired: AtomicU64,
+    /// Sleeps that were polled and had been stopped.
     pub(super) stopped: AtomicU64,
-    /// Tasks that were woken.
+    /// Wakers that were woken.
     pub(super) woken: AtomicU64,
-    /// Wakers and callbacks that have thrown something.
-    thrown: AtomicU64,
+    /// Wakers and callbacks that have panicked on purpose.
+    panicked: AtomicU64,
 }
 
-/// What moves time: only as far as somebody waits for it, and not at all while somebody waits who should have been woken.
-struct Clockwork {
-    hands: Mutex<Hands>,
+/// Moves time: only as far as a thread waits for it, and not at all while a thread waits that should have been woken.
+struct TimeMover {
+    state: Mutex<MoverState>,
     changed: Condvar,
-    /// Told after time has moved.
+    /// Called after time has moved.
     moved: Box<dyn Fn(&Engine) + Send + Sync>,
 }
 
 #[derive(Default)]
-struct Hands {
-    /// Until when somebody waits, by number.
+struct MoverState {
+    /// The times until which threads wait, by the number of the wait.
     waits: BTreeMap<u64, Time>,
     next: u64,
     /// How many threads of the world have not ended.
     threads: usize,
 }
 
-/// Somebody who waits, as long as this is there.
-pub(super) struct Waits {
-    clockwork: Arc<Clockwork>,
+/// A guard for a thread that waits.
+pub(super) struct WaitGuard {
+    mover: Arc<TimeMover>,
     number: u64,
 }
 
-/// How those who turn an engine from outside, or a shard of it, are called.
+/// Notifies the threads that turn an engine, or the worker that turns its shard.
 #[derive(Default)]
-pub(super) struct Turning {
-    /// How often.
-    calls: Mutex<u64>,
+pub(super) struct TurnSignal {
+    /// How often it was notified.
+    count: Mutex<u64>,
     changed: Condvar,
 }
 
 impl World {
-    /// One whose engine has its driver on a thread of its own.
+    /// Returns a world whose engine has a driver thread.
     pub(super) fn driven(build: Builder) -> World {
         World::driven_beside(build, Arc::default())
     }
 
-    /// The same, with somebody else who has to hear of time.
-    pub(super) fn driven_beside(build: Builder, turning: Arc<Turning>) -> World {
+    /// Returns a world whose engine has a driver thread, and `signal` for a thread that has to notice when time moves.
+    pub(super) fn driven_beside(build: Builder, signal: Arc<TurnSignal>) -> World {
         set_time(START);
-        let engine = build.build().expect("there are threads enough");
+        let engine = build.build().expect("there are enough threads");
         World::new(engine, move |engine| {
             engine.core().driver.time_has_moved(engine.clock());
-            turning.time_has_moved();
+            signal.time_has_moved();
         })
     }
 
-    /// One whose engine is turned by so many threads, until it is shut down.
+    /// Returns a world whose engine is turned by `turners` threads until it is shut down.
     pub(super) fn turned(build: Builder, turners: usize) -> World {
         set_time(START);
-        let turning = Arc::new(Turning::default());
+        let signal = Arc::new(TurnSignal::default());
         let driver = {
-            let turning = Arc::clone(&turning);
-            Driver::external_with(move || turning.call())
+            let signal = Arc::clone(&signal);
+            Driver::external_with(move || signal.notify())
         };
-        let engine = build.driver(driver).build().expect("it needs no threads");
+        let engine = build.driver(driver).build().expect("an external driver needs no threads");
         for _ in 0..turners {
-            let (engine, turning) = (engine.clone(), Arc::clone(&turning));
+            let (engine, signal) = (engine.clone(), Arc::clone(&signal));
             thread::spawn(move || {
-                turning.turn_while(|| {
+                signal.turn_while(|| {
                     let turn = engine.turn();
-                    // Nobody is called for that.
+                    // Shutdown does not notify the threads that turn.
                     (!engine.is_shutdown()).then_some(turn)
                 })
             });
         }
-        World::new(engine, move |_| turning.time_has_moved())
+        World::new(engine, move |_| signal.time_has_moved())
     }
 
     fn new(engine: Engine, moved: impl Fn(&Engine) + Send + Sync + 'static) -> World {
-        let (hands, changed) = (Mutex::default(), Condvar::new());
-        let clockwork = Arc::new(Clockwork { hands, changed, moved: Box::new(moved) });
-        World { engine, books: Arc::default(), clockwork }
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let mover = Arc::new(TimeMover { state, changed, moved: Box::new(moved) });
+        World { engine, counts: Arc::default(), mover }
     }
 
-    /// A thread of this world.
+    /// Starts a thread of this world.
     pub(super) fn spawn(&self, run: impl FnOnce(&World) + Send + 'static) {
-        self.clockwork.change(|hands| hands.threads += 1);
+        self.mover.change(|state| state.threads += 1);
         let world = self.clone();
         thread::spawn(move || {
             run(&world);
-            world.clockwork.change(|hands| hands.threads -= 1);
+            world.mover.change(|state| state.threads -= 1);
         });
     }
 
-    /// Moves time while anybody waits for it, until all threads have ended.
+    /// Moves time while a thread waits for it, until all threads have ended.
     pub(super) fn run(&self) {
-        while let Some(due) = self.clockwork.next_due() {
-            let (now, last) = (time(), due + Span::from(PATIENCE));
+        while let Some(due) = self.mover.next_due() {
+            let (now, last) = (time(), due + Span::from(MAX_LATENESS));
             let to = match one_of(4) {
                 0 => Time::from_nanos(thread_rng().gen_range(now.as_nanos()..=last.as_nanos())),
                 1 => last,
                 _ => due.max(now),
             };
             set_time(to);
-            (self.clockwork.moved)(&self.engine);
+            (self.mover.moved)(&self.engine);
         }
     }
 
-    /// Somebody waits until that time, and has to be woken then. `NEVER`: for something other than time.
-    pub(super) fn waits_until(&self, due: Time) -> Waits {
-        let number = self.clockwork.change(|hands| {
-            hands.next += 1;
-            hands.waits.insert(hands.next, due);
-            hands.next
+    /// Registers that the calling thread waits until `due`, when it has to be woken. `NEVER` if it waits for something other than time.
+    pub(super) fn waits_until(&self, due: Time) -> WaitGuard {
+        let number = self.mover.change(|state| {
+            state.next += 1;
+            state.waits.insert(state.next, due);
+            state.next
         });
-        Waits { clockwork: Arc::clone(&self.clockwork), number }
+        WaitGuard { mover: Arc::clone(&self.mover), number }
     }
 
-    /// Waits for something that comes within `at_most`, and of which whoever does it [tells](World::changed).
+    /// Waits for a condition that becomes true within `at_most`. The thread that makes it true calls [`changed`](World::changed).
     pub(super) fn wait_for(&self, at_most: Duration, condition: impl Fn() -> bool) {
-        let _waits = self.waits_until(time() + Span::from(at_most));
-        self.clockwork.wait_for(condition);
+        let _wait = self.waits_until(time() + Span::from(at_most));
+        self.mover.wait_for(condition);
     }
 
-    /// The same for what needs no time.
+    /// Waits for a condition that becomes true without time moving.
     pub(super) fn wait_now(&self, condition: impl Fn() -> bool) {
-        self.clockwork.wait_for(condition);
+        self.mover.wait_for(condition);
     }
 
-    /// What somebody may [wait for](World::wait_for) has changed.
+    /// Makes threads check the condition that they [wait for](World::wait_for).
     pub(super) fn changed(&self) {
-        self.clockwork.change(|_| ());
+        self.mover.change(|_| ());
     }
 
-    /// By a waker or a callback, as the last thing that it does: throws something now and then.
-    pub(super) fn throw_at_times(self) {
+    /// Panics now and then. A waker or a callback calls this as its last step.
+    pub(super) fn panic_sometimes(self) {
         if one_of(8) > 0 {
             return;
         }
-        self.books.thrown.fetch_add(1, Ordering::Relaxed);
-        // Before, because what is dropped on the way up must not let others run: shuttle would take them for those that throw.
+        self.counts.panicked.fetch_add(1, Ordering::Relaxed);
+        // Dropped before the panic: a drop during unwinding must not let other threads run, because shuttle would take them for the one
+        // that panics.
         drop(self);
-        // Not by `panic!`, which would be reported.
+        // Not by `panic!`, which would be printed.
         resume_unwind(Box::new("on purpose"));
     }
 
-    /// After all who used it have gone: whatever was armed has ended, once.
+    /// Asserts, after all threads that used the engine have ended, that each armed timer has ended once.
     #[track_caller]
     pub(super) fn check_outcomes(&self) -> Stats {
-        let stats = self.stats_at_last();
+        let stats = self.final_stats();
         assert_eq!(stats.armed, stats.fired + stats.cancelled + stats.stopped, "outcomes: {stats:?}");
         stats
     }
 
-    /// The same if all of its timers were sleeps on which books were [kept](super::kept::Kept): by those as well.
+    /// As [`check_outcomes`](World::check_outcomes), for a world in which all timers were
+    /// [`CountedSleep`](super::counted_sleep::CountedSleep)s: compares with their counts as well.
     #[track_caller]
     pub(super) fn check_sleeps(&self) -> Stats {
         let stats = self.check_outcomes();
-        let Books { armed, fired, stopped, .. } = &*self.books;
+        let UserCounts { armed, fired, stopped, .. } = &*self.counts;
         let [armed, fired, stopped] = [armed, fired, stopped].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(stats.armed, armed, "timers that were armed: {stats:?}");
         assert!(stats.fired >= fired && stats.stopped >= stopped, "{fired} fired, {stopped} stopped: {stats:?}");
         stats
     }
 
-    /// The same if there was room for all of them: each that was not cancelled has woken its task, once.
+    /// As [`check_sleeps`](World::check_sleeps), for an engine without a limit: each sleep that was not cancelled has woken its waker once.
     #[track_caller]
     pub(super) fn check_wakes(&self) {
         let stats = self.check_sleeps();
-        let woken = || self.books.woken.load(Ordering::Relaxed);
-        // One that was dropped may have fired just before, and tasks are woken when the shard has been left.
-        self.clockwork.wait_for(|| woken() >= stats.fired + stats.stopped);
-        assert_eq!(woken(), stats.fired + stats.stopped, "tasks that were woken: {stats:?}");
+        let woken = || self.counts.woken.load(Ordering::Relaxed);
+        // A sleep may have fired just before it was dropped, and its waker is woken after the shard has been unlocked.
+        self.mover.wait_for(|| woken() >= stats.fired + stats.stopped);
+        assert_eq!(woken(), stats.fired + stats.stopped, "wakers that were woken: {stats:?}");
     }
 
-    /// What the engine has counted, as soon as that is all. Who throws tells of it before it is counted; and threads of the engine may be
-    /// in the middle of moving a timer, which has not ended as long as they have it. (Nobody waits for ever here: steps are limited.)
-    fn stats_at_last(&self) -> Stats {
+    /// Returns the engine's counts as soon as they are complete. A panic is counted here before the engine counts it; and threads of the
+    /// engine may be migrating a timer, which has not ended meanwhile. (This ends: the steps of a schedule are limited.)
+    fn final_stats(&self) -> Stats {
         loop {
             let stats = self.engine.stats();
-            let (counted, thrown) =
-                (stats.waker_panics + stats.callback_panics, self.books.thrown.load(Ordering::Relaxed));
-            assert!(counted <= thrown, "something in a waker or a callback has failed");
-            if counted == thrown && stats.pending == 0 {
+            let (counted, panicked) =
+                (stats.waker_panics + stats.callback_panics, self.counts.panicked.load(Ordering::Relaxed));
+            assert!(counted <= panicked, "an assertion in a waker or a callback has failed");
+            if counted == panicked && stats.pending == 0 {
                 return stats;
             }
             thread::yield_now();
@@ -229,71 +231,71 @@ impl World {
     }
 }
 
-impl Drop for Waits {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.clockwork.change(|hands| hands.waits.remove(&self.number));
+        self.mover.change(|state| state.waits.remove(&self.number));
     }
 }
 
-impl Clockwork {
-    fn change<R>(&self, change: impl FnOnce(&mut Hands) -> R) -> R {
-        let result = change(&mut self.hands.lock().unwrap());
+impl TimeMover {
+    fn change<R>(&self, change: impl FnOnce(&mut MoverState) -> R) -> R {
+        let result = change(&mut self.state.lock().unwrap());
         self.changed.notify_all();
         result
     }
 
     fn wait_for(&self, condition: impl Fn() -> bool) {
-        let mut hands = self.hands.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         while !condition() {
-            hands = self.changed.wait(hands).unwrap();
+            state = self.changed.wait(state).unwrap();
         }
     }
 
-    /// What is waited for first, as soon as time may move. `None`: all threads have ended.
+    /// Waits until time may move, and returns the earliest time that a thread waits for. `None` if all threads have ended.
     fn next_due(&self) -> Option<Time> {
-        let mut hands = self.hands.lock().unwrap();
-        while hands.threads > 0 {
-            let first = hands.waits.values().min().copied().unwrap_or(Time::NEVER);
-            if !first.is_never() && first + Span::from(PATIENCE) > time() {
+        let mut state = self.state.lock().unwrap();
+        while state.threads > 0 {
+            let first = state.waits.values().min().copied().unwrap_or(Time::NEVER);
+            if !first.is_never() && first + Span::from(MAX_LATENESS) > time() {
                 return Some(first);
             }
-            hands = self.changed.wait(hands).unwrap();
+            state = self.changed.wait(state).unwrap();
         }
         None
     }
 }
 
-impl Turning {
-    pub(super) fn call(&self) {
-        *self.calls.lock().unwrap() += 1;
+impl TurnSignal {
+    pub(super) fn notify(&self) {
+        *self.count.lock().unwrap() += 1;
         self.changed.notify_all();
     }
 
     fn time_has_moved(&self) {
-        drop(self.calls.lock().unwrap());
+        drop(self.count.lock().unwrap());
         self.changed.notify_all();
     }
 
-    /// The loop of whoever turns: again when the last turn said so, or when called; until there is no turn.
+    /// Calls `turn` whenever the last turn said so or this was notified, until it returns `None`.
     pub(super) fn turn_while(&self, mut turn: impl FnMut() -> Option<crate::Turn>) {
         loop {
-            let seen = *self.calls.lock().unwrap();
+            let seen = *self.count.lock().unwrap();
             let Some(turn) = turn() else { return };
             let next = if turn.more { Time::ZERO } else { turn.next.unwrap_or(Time::NEVER) };
-            let mut calls = self.calls.lock().unwrap();
-            while *calls == seen && next > time() {
-                calls = self.changed.wait(calls).unwrap();
+            let mut count = self.count.lock().unwrap();
+            while *count == seen && next > time() {
+                count = self.changed.wait(count).unwrap();
             }
         }
     }
 }
 
-/// A random time between these, in microseconds.
+/// Returns a random duration between these, in microseconds.
 pub(super) fn micros(least: u64, most: u64) -> Duration {
     Duration::from_micros(thread_rng().gen_range(least..=most))
 }
 
-/// One of so many things, at random.
+/// Returns a random number below `many`.
 pub(super) fn one_of(many: usize) -> usize {
     thread_rng().gen_range(0..many)
 }

@@ -1,0 +1,66 @@
+//! An alarm of the Linux kernel: a timerfd on the engine's own clock.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tourbillon_queue::Time;
+
+use super::SetOutcome;
+use crate::clock::KernelClock;
+use crate::sync::fork;
+
+/// A timer of the kernel.
+pub(super) struct TimerFd {
+    fd: OwnedFd,
+    flags: TimerfdTimerFlags,
+    /// The generation of the process that has made it: a forked child has the same timer, not a copy, and must not set it.
+    generation: u32,
+}
+
+impl TimerFd {
+    pub(super) fn new(clock: KernelClock) -> io::Result<TimerFd> {
+        let (id, more) = match clock {
+            KernelClock::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
+            KernelClock::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
+            // The timer goes off also when the clock is set.
+            KernelClock::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
+        };
+        let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        Ok(TimerFd { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })
+    }
+
+    pub(super) fn set(&self, at: Time) -> SetOutcome {
+        if self.generation != fork::generation() {
+            return SetOutcome::Done;
+        }
+        // All zero means off. A wall clock's timer is set even to the end of time, so that the kernel reports when the clock is set.
+        let nanos = match at.as_nanos() {
+            0 => 1,
+            u64::MAX if self.flags.contains(TimerfdTimerFlags::CANCEL_ON_SET) => i64::MAX as u64,
+            u64::MAX => 0,
+            nanos => nanos.min(i64::MAX as u64),
+        };
+        let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        // The descriptor is open and the time is valid, so there is no other error.
+        match timerfd_settime(&self.fd, self.flags, &once) {
+            Err(rustix::io::Errno::CANCELED) => SetOutcome::ClockWasSet,
+            _ => SetOutcome::Done,
+        }
+    }
+
+    /// Waits until the timer has gone off since it was last set. The expiry need not be read: setting the timer again clears it.
+    pub(super) fn wait(&self) {
+        // Interrupted, or the clock was set: the driver reads the clock anyway.
+        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
+    }
+
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only event loops watch it"))]
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

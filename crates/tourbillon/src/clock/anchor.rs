@@ -1,0 +1,127 @@
+//! Conversion between the time of a clock and the standard library's `Instant`.
+
+use std::time::{Duration, Instant as StdInstant};
+
+use tourbillon_queue::{Span, Time};
+
+use super::sys::monotonic;
+use crate::sync::racy::RacyOnce;
+
+/// One moment, as the standard library and as a clock show it.
+///
+/// The standard library does not tell the number behind an `Instant`, so the two clocks are read one after the other, and the moment is
+/// known up to the nanoseconds between the two readings. The anchor takes the *later* reading of the clock. Hence, with one anchor for
+/// both ways:
+///
+/// - An `Instant` becomes a [`Time`] that is late by at most those nanoseconds, never early. A timer that is set to an `Instant` does not
+///   fire before it (P1).
+/// - A `Time` becomes an `Instant` that is early by at most as much, never late. A timer that has fired does so no earlier than the
+///   `Instant` that it gives as its deadline.
+/// - There and back again gives the same `Instant`, and the same `Time`.
+#[derive(Clone, Copy)]
+pub(super) struct ClockAnchor {
+    std: StdInstant,
+    time: Time,
+}
+
+/// A reading of the standard library's clock, between two readings of another clock.
+pub(super) struct PairedReading {
+    before: Time,
+    std: StdInstant,
+    after: Time,
+}
+
+/// How often the clocks are read at the most, to find two readings that lie close together.
+const READINGS: usize = 8;
+
+impl ClockAnchor {
+    /// Returns the anchor of the monotonic clock, which all conversions of this process use.
+    pub(super) fn of_process() -> &'static ClockAnchor {
+        static ANCHOR: RacyOnce<ClockAnchor> = RacyOnce::new();
+        ANCHOR.get_or_init(|| PairedReading::closest(monotonic, Span::ZERO).later())
+    }
+
+    pub(super) fn to_std(self, time: Time) -> StdInstant {
+        if time >= self.time {
+            let after = Duration::from(time - self.time);
+            self.std.checked_add(after).unwrap_or(self.std)
+        } else {
+            self.std.checked_sub(Duration::from(self.time - time)).unwrap_or(self.std)
+        }
+    }
+
+    pub(super) fn to_time(self, std: StdInstant) -> Time {
+        match std.checked_duration_since(self.std) {
+            Some(after) => self.time + Span::from(after),
+            None => self.time - Span::from(self.std - std),
+        }
+    }
+}
+
+impl PairedReading {
+    /// Reads both clocks until the two readings of `clock` lie less than `enough` apart, [`READINGS`] times at the most. Returns the
+    /// closest: a thread that loses its processor between two readings makes them useless.
+    pub(super) fn closest(clock: impl Fn() -> Time, enough: Span) -> PairedReading {
+        let read = || PairedReading { before: clock(), std: StdInstant::now(), after: clock() };
+        let mut closest = read();
+        for _ in 1..READINGS {
+            if closest.width() < enough {
+                break;
+            }
+            let next = read();
+            if next.width() < closest.width() {
+                closest = next;
+            }
+        }
+        closest
+    }
+
+    /// Returns the anchor that makes an `Instant` come out as a late time.
+    pub(super) fn later(&self) -> ClockAnchor {
+        ClockAnchor { std: self.std, time: self.after }
+    }
+
+    /// Returns the anchor that makes a time come out as a late `Instant`.
+    #[cfg(target_os = "linux")]
+    pub(super) fn earlier(&self) -> ClockAnchor {
+        ClockAnchor { std: self.std, time: self.before }
+    }
+
+    fn width(&self) -> Span {
+        self.after - self.before
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p1_an_instant_becomes_a_time_that_is_not_early_and_comes_back_unchanged() {
+        let anchor = *ClockAnchor::of_process();
+        for _ in 0..1000 {
+            let (before, std, after) = (monotonic(), StdInstant::now(), monotonic());
+            let time = anchor.to_time(std);
+            assert!(time >= before, "{:?} early", before - time);
+            assert_eq!(anchor.to_std(time), std);
+            assert!(anchor.to_std(before) <= std, "a timer that was due before seems to be due later");
+            assert_eq!(anchor.to_time(anchor.to_std(after)), after);
+        }
+    }
+
+    #[test]
+    fn p1_of_several_readings_the_closest_is_taken() {
+        let (time, reads) = (std::cell::Cell::new(Time::from_nanos(1 << 40)), std::cell::Cell::new(0_u64));
+        // The third pair lies 1 ns apart, all others 100 ns.
+        let clock = || {
+            reads.set(reads.get() + 1);
+            time.set(time.get() + Span::from_nanos(if reads.get() == 6 { 1 } else { 100 }));
+            time.get()
+        };
+        let closest = PairedReading::closest(clock, Span::ZERO);
+        assert_eq!((closest.width(), reads.get()), (Span::from_nanos(1), 2 * READINGS as u64));
+        reads.set(0);
+        let enough = PairedReading::closest(clock, Span::from_nanos(101));
+        assert_eq!((enough.width(), reads.get()), (Span::from_nanos(100), 2));
+    }
+}
