@@ -1,7 +1,7 @@
 //! `TourbillonTimer`: hyper's timeouts on an engine.
 #![cfg(all(feature = "hyper", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms};
 use hyper::rt::{Sleep as HyperSleep, Timer};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use support::{Paused, Task, ms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tourbillon::adapters::hyper::TourbillonTimer;
 use tourbillon::time::{Instant, Sleep};

@@ -1,18 +1,18 @@
 //! `Exporter`: what a recorder of the crate `metrics` is told.
 #![cfg(all(feature = "metrics", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use by_hand::{Task, ms};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     with_local_recorder,
 };
+use support::{Task, ms};
 use tourbillon::adapters::metrics::Exporter;
 use tourbillon::{Clock, Driver, Engine, Slack};
 

@@ -1,7 +1,7 @@
 //! `TimeoutLayer`: a timeout for every request to a service.
 #![cfg(all(feature = "tower", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::convert::Infallible;
 use std::io;
@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms};
+use support::{Paused, Task, ms};
 use tourbillon::adapters::tower::{Timeout, TimeoutLayer};
 use tourbillon::time::error::Elapsed;
 use tourbillon::time::{Deadline, Instant, sleep};

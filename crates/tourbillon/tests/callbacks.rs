@@ -1,6 +1,6 @@
 //! Where callbacks run, and that each does: with a driver, turned from outside, during and after a shutdown.
 
-mod by_hand;
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Log, eventually, manual, ms};
+use support::{Log, eventually, manual, ms};
 use tourbillon::{Clock, Driver, Engine, Outcome, Timer};
 
 fn threaded() -> Engine {

@@ -1,7 +1,7 @@
 //! Timeout, cancel and stop race from three threads, millions of times in all, and every outcome is counted (W3, D27).
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use by_hand::eventually;
 use random::{Random, seed};
+use support::eventually;
 use tourbillon::time::Instant;
 use tourbillon::{Engine, NamedTimers, Outcome, Timer};
 

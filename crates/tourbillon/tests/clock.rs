@@ -1,13 +1,13 @@
 //! The clock of an engine: set back and forward by hand, at the end of time, and one that cannot be set.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Log, NANO, Task, manual, ms, poll_with, years};
+use support::{Log, NANO, Task, manual, ms, poll_with, years};
 use tourbillon::{Clock, Driver, Engine, QueueKind, Slack, Span, Time};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,6 +1,6 @@
 //! Loops over timers that are ready at once yield, so that they can be aborted and timed out, under every executor (D63).
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use futures_lite::future::{block_on, or};
 use tourbillon::time::{Deadline, Instant, interval, sleep, sleep_until, timeout, timeout_at};
 use tourbillon::{DelayQueue, NamedTimers, Outcome, Timer};
 
-use self::by_hand::{Task, manual, ms};
+use self::support::{Task, manual, ms};
 
 const NANO: Duration = Duration::from_nanos(1);
 

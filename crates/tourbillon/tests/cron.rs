@@ -1,4 +1,4 @@
-//! Lines of a crontab: when they are due, in zones whose clocks jump, and what is said of those that are wrong.
+//! Cron lines: when they are due, in zones whose clocks jump, and the errors of wrong lines.
 #![cfg(feature = "cron")]
 
 mod random;
@@ -13,7 +13,7 @@ use random::Random;
 use tourbillon::cron::CronField;
 use tourbillon::{Cron, CronError};
 
-// ---- what lines mean ----
+// ---- the meaning of lines ----
 
 #[test]
 fn a_line_is_due_strictly_later() {
@@ -65,7 +65,7 @@ fn the_last_day_of_a_month_and_the_weekdays_near_a_day() {
     // 31 January 2026 is a Saturday, 15 February and 15 March are Sundays.
     assert_eq!(dues("0 0 LW * *", "UTC", "2026-01-01T00:00:00Z", 1), ["2026-01-30 00:00:00 +00:00"]);
     assert_eq!(dues("0 0 15W 2 *", "UTC", "2026-01-01T00:00:00Z", 1), ["2026-02-16 00:00:00 +00:00"]);
-    // The first is a Saturday: not the Friday of the month before.
+    // The first of the month is a Saturday: the nearest weekday is not the Friday of the month before.
     assert_eq!(dues("0 0 1W 8 *", "UTC", "2026-01-01T00:00:00Z", 1), ["2026-08-03 00:00:00 +00:00"]);
 }
 
@@ -126,29 +126,29 @@ fn p5_a_leap_day_is_eight_years_away_where_a_century_has_none() {
 }
 
 #[test]
-fn p5_the_end_of_32_bits_and_years_before_1970_are_as_any() {
+fn p5_times_after_32_bits_and_before_1970_work_like_any_other() {
     assert_eq!(
         dues("14 3 19 1 *", "UTC", "2038-01-19T03:13:59Z", 2),
         ["2038-01-19 03:14:00 +00:00", "2039-01-19 03:14:00 +00:00"]
     );
-    // Summer time goes on by its rule when the tables end.
+    // Summer time follows its rule after the end of the tables.
     assert_eq!(dues("30 2 * * *", "Europe/Berlin", "2050-03-26T12:00:00Z", 1), ["2050-03-27 03:00:00 +02:00"]);
     assert_eq!(
         dues("0 0 1 1 *", "UTC", "1968-12-31T00:00:00Z", 3),
         ["1969-01-01 00:00:00 +00:00", "1970-01-01 00:00:00 +00:00", "1971-01-01 00:00:00 +00:00"]
     );
-    // Berlin's own time before 1893, 53 minutes and 28 seconds.
+    // Berlin's local time before 1893: 53 minutes and 28 seconds.
     assert_eq!(dues("0 12 * * *", "Europe/Berlin", "1880-06-01T00:00:00Z", 1), ["1880-06-01 12:00:00 +00:53:28"]);
 }
 
 #[test]
-fn p5_times_at_the_ends_of_the_calendar_are_answered() {
+fn p5_times_at_the_ends_of_the_calendar_are_accepted() {
     let cron = Cron::utc("@yearly").unwrap();
     assert_eq!(next(&cron, "9999-12-30T00:00:00Z"), "never");
     assert_eq!(next(&cron, "4999-06-01T00:00:00Z"), "never");
     assert_eq!(next(&cron, "4998-06-01T00:00:00Z"), "4999-01-01 00:00:00 +00:00");
     assert_eq!(next(&cron, "-009999-06-01T00:00:00Z"), "0001-01-01 00:00:00 +00:00");
-    // Beyond what the calendar knows.
+    // Beyond the range of the calendar.
     let ages = Duration::from_secs(1 << 60);
     assert_eq!(cron.next_after(SystemTime::UNIX_EPOCH + ages), None);
     let first = cron.next_after(SystemTime::UNIX_EPOCH - ages).unwrap();
@@ -179,14 +179,14 @@ fn a8_a_fixed_time_in_a_gap_is_due_once_when_the_gap_has_passed() {
             "2025-03-08T00:00:00Z",
             ["2025-03-08 02:30:00 -05:00", "2025-03-09 03:00:00 -04:00", "2025-03-10 02:30:00 -04:00"],
         ),
-        // Half an hour.
+        // A gap of half an hour.
         (
             "15 2 * * *",
             "Australia/Lord_Howe",
             "2024-10-04T20:00:00Z",
             ["2024-10-06 02:30:00 +11:00", "2024-10-07 02:15:00 +11:00", "2024-10-08 02:15:00 +11:00"],
         ),
-        // At midnight.
+        // A gap at midnight.
         (
             "0 0 * * *",
             "America/Sao_Paulo",
@@ -199,14 +199,14 @@ fn a8_a_fixed_time_in_a_gap_is_due_once_when_the_gap_has_passed() {
             "2024-04-25T12:00:00Z",
             ["2024-04-26 01:00:00 +03:00", "2024-04-27 00:00:00 +03:00", "2024-04-28 00:00:00 +03:00"],
         ),
-        // Into the next day, of which the line does not speak.
+        // A gap that ends on the next day, which the line does not name.
         (
             "30 23 * * SAT",
             "America/Nuuk",
             "2024-03-24T12:00:00Z",
             ["2024-03-31 00:00:00 -01:00", "2024-04-06 23:30:00 -01:00", "2024-04-13 23:30:00 -01:00"],
         ),
-        // A quarter of an hour, for good.
+        // A gap of a quarter of an hour, which was permanent.
         (
             "5 0 1 1 *",
             "Asia/Kathmandu",
@@ -219,7 +219,7 @@ fn a8_a_fixed_time_in_a_gap_is_due_once_when_the_gap_has_passed() {
 }
 
 #[test]
-fn a8_a_day_that_a_zone_left_out_is_made_up_for_when_the_next_begins() {
+fn a8_a_day_that_a_zone_left_out_runs_when_the_next_day_begins() {
     assert_eq!(
         dues("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", 3),
         ["2011-12-29 12:00:00 -10:00", "2011-12-31 00:00:00 +14:00", "2011-12-31 12:00:00 +14:00"]
@@ -265,7 +265,7 @@ fn a8_a_fixed_time_in_an_overlap_is_due_the_first_time_only() {
             "2024-04-06T04:00:00Z",
             ["2024-04-07 01:45:00 +11:00", "2024-04-08 01:45:00 +10:30"],
         ),
-        // Back over midnight: the same day begins twice.
+        // An overlap across midnight: the same day begins twice.
         (
             "30 23 * * *",
             "America/Sao_Paulo",
@@ -275,16 +275,16 @@ fn a8_a_fixed_time_in_an_overlap_is_due_the_first_time_only() {
     ] {
         assert_eq!(dues(line, zone, from, 2), due, "{line} in {zone}");
     }
-    // Asked in the second half, for what was in the first and what was not.
+    // Asked in the second half of the overlap, for a time in the first half and for one that is not.
     let asked = "2024-10-27T01:10:00Z";
     assert_eq!(dues("30 2 * * *", "Europe/Berlin", asked, 1), ["2024-10-28 02:30:00 +01:00"]);
     assert_eq!(dues("0 3 * * *", "Europe/Berlin", asked, 1), ["2024-10-27 03:00:00 +01:00"]);
-    // Asked at the very moment.
+    // Asked at the exact time of the jump.
     assert_eq!(dues("30 2,3 * * *", "Europe/Berlin", "2024-10-27T01:00:00Z", 1), ["2024-10-27 03:30:00 +01:00"]);
 }
 
 #[test]
-fn a8_an_interval_follows_the_time_that_passes() {
+fn a8_an_interval_follows_elapsed_time() {
     assert_eq!(
         dues("*/30 * * * *", "Europe/Berlin", "2024-10-26T23:40:00Z", 6),
         [
@@ -300,7 +300,7 @@ fn a8_an_interval_follows_the_time_that_passes() {
         dues("*/30 * * * *", "Europe/Berlin", "2024-03-31T00:10:00Z", 3),
         ["2024-03-31 01:30:00 +01:00", "2024-03-31 03:00:00 +02:00", "2024-03-31 03:30:00 +02:00"]
     );
-    // Half an hour back, and what is shown then is not due before.
+    // Half an hour back: the line is due at both occurrences of 01:50.
     assert_eq!(
         dues("50 * * * *", "Australia/Lord_Howe", "2024-04-06T14:10:00Z", 3),
         ["2024-04-07 01:50:00 +11:00", "2024-04-07 01:50:00 +10:30", "2024-04-07 02:50:00 +10:30"]
@@ -308,7 +308,7 @@ fn a8_an_interval_follows_the_time_that_passes() {
 }
 
 #[test]
-fn a_line_shows_itself_and_its_zone() {
+fn a_line_displays_itself_and_its_zone() {
     let cron = Cron::parse(" 30 2 * * * ").unwrap().in_zone("europe/berlin").unwrap();
     assert_eq!(cron.to_string(), "30 2 * * * in Europe/Berlin");
     assert_eq!(format!("{cron:?}"), "Cron(30 2 * * * in Europe/Berlin)");
@@ -318,17 +318,17 @@ fn a_line_shows_itself_and_its_zone() {
 }
 
 #[test]
-fn there_is_a_copy_of_the_zones_for_machines_that_have_none() {
+fn zones_work_on_machines_without_zone_files() {
     let copy = jiff::tz::TimeZoneDatabase::bundled();
     let zone = copy.get("Europe/Berlin").unwrap();
     let cron = Cron::parse("30 2 * * *").unwrap().in_time_zone(zone);
     assert_eq!(next(&cron, "2024-03-30T12:00:00Z"), "2024-03-31 03:00:00 +02:00");
 }
 
-// ---- lines that are wrong ----
+// ---- wrong lines ----
 
 #[test]
-fn p6_a_wrong_line_is_refused_with_the_place() {
+fn p6_a_wrong_line_is_refused_with_the_position() {
     use CronField::*;
     for (line, field, wrong) in [
         ("60 * * * *", Minute, "60"),
@@ -395,7 +395,7 @@ fn p6_a_wrong_line_is_refused_with_the_place() {
 }
 
 #[test]
-fn p6_what_is_said_shows_the_line_and_marks_the_place() {
+fn p6_the_error_shows_the_line_and_marks_the_position() {
     let says = |line| Cron::parse(line).unwrap_err().to_string();
     let with_tab = "0\t0 * * MON,FOO,TUE";
     assert_eq!(
@@ -436,13 +436,13 @@ fn p6_a_wrong_number_of_fields_is_refused() {
 }
 
 #[test]
-fn p7_a_line_without_end_is_refused() {
+fn p7_a_line_that_is_too_long_is_refused() {
     let long = "1,".repeat(1 << 20) + "1 * * * *";
     assert_eq!(Cron::parse(&long).unwrap_err(), CronError::TooLong { length: long.len(), limit: 1024 });
 }
 
 #[test]
-fn p6_an_unknown_zone_is_refused_and_it_is_said_where_zones_come_from() {
+fn p6_an_unknown_zone_is_refused_with_an_error_that_says_where_zones_come_from() {
     for name in ["Europe/Atlantis", "", "../../etc/passwd", "Europe/Berlin\0", "/etc/localtime"] {
         let error = Cron::parse("@daily").unwrap().in_zone(name).unwrap_err();
         assert_eq!(error, CronError::UnknownZone { name: name.into() });
@@ -451,7 +451,7 @@ fn p6_an_unknown_zone_is_refused_and_it_is_said_where_zones_come_from() {
 }
 
 #[test]
-fn p6_no_text_makes_it_panic() {
+fn p6_no_text_causes_a_panic() {
     let mut random = Random(random::seed());
     let bits = [
         "*", "/", "-", ",", "#", "L", "W", "?", "+", "1", "59", "JAN", "sun", " ", " ", " ", "@", "ß", "\u{2028}",
@@ -466,10 +466,10 @@ fn p6_no_text_makes_it_panic() {
     }
 }
 
-// ---- against a calendar that is looked through minute by minute ----
+// ---- compared with a search of the calendar, minute by minute ----
 
 #[test]
-fn a8_random_lines_are_due_when_the_calendar_says_so() {
+fn a8_random_lines_are_due_when_the_search_says_so() {
     let mut random = Random(random::seed());
     for _ in 0..2000 {
         let line = Naive::random(&mut random, Fields::Five);
@@ -478,7 +478,7 @@ fn a8_random_lines_are_due_when_the_calendar_says_so() {
 }
 
 #[test]
-fn a8_random_lines_with_seconds_are_due_when_the_calendar_says_so() {
+fn a8_random_lines_with_seconds_are_due_when_the_search_says_so() {
     let mut random = Random(random::seed());
     for _ in 0..80 {
         let line = Naive::random(&mut random, Fields::Six);
@@ -505,11 +505,11 @@ const ZONES: [&str; 16] = [
     "Pacific/Kwajalein",
 ];
 
-/// Looks at a line for a while, in a random zone, mostly where its clock jumps.
+/// Compares a line with the search for a while, in a random zone, mostly around jumps of its clock.
 fn compare(random: &mut Random, line: &Naive, step: SignedDuration, length: SignedDuration) {
     let name = random.one_of(ZONES);
     let zone = TimeZone::get(name).unwrap();
-    // From 1975 on, when all these zones had offsets of whole minutes, to 2060.
+    // From 1975 on, when all these zones have offsets of whole minutes, to 2060.
     let somewhen = Timestamp::from_second(157_766_400 + random.below(2_682_460_800) as i64).unwrap();
     let jump = zone.following(somewhen).next().map_or(somewhen, |transition| transition.timestamp());
     let begin = match random.below(8) {
@@ -535,7 +535,7 @@ enum Fields {
     Six,
 }
 
-/// A line, and what it means, written down by other means than the one that is tested.
+/// A line and its meaning, implemented without the code under test.
 struct Naive {
     text: String,
     seconds: BTreeSet<i8>,
@@ -548,7 +548,7 @@ struct Naive {
     is_interval: bool,
 }
 
-/// Which days a field names.
+/// The days that a field names.
 enum Day {
     Any,
     Of(BTreeSet<i8>),
@@ -590,7 +590,7 @@ impl Naive {
         }
     }
 
-    /// All that is due strictly between the two.
+    /// Returns all times strictly between the two at which the line is due.
     fn dues(&self, zone: &TimeZone, begin: Timestamp, end: Timestamp, step: SignedDuration) -> Vec<Timestamp> {
         let warm_up = if step.as_secs() == 60 { 60 } else { 6 };
         let mut at = begin - SignedDuration::from_hours(warm_up);
@@ -613,7 +613,7 @@ impl Naive {
         dues
     }
 
-    /// Whether any day matches in all the kinds of years that there are.
+    /// Returns whether any day matches in any kind of year.
     fn has_days(&self) -> bool {
         let first = Date::constant(2000, 1, 1);
         first.series(jiff::Span::new().days(1)).take_while(|date| date.year() < 2028).any(|date| self.is_day(date))
@@ -654,7 +654,7 @@ impl Day {
             Day::NearestWeekday(day) if *day > date.days_in_month() => false,
             Day::NearestWeekday(day) => {
                 let days = (1..=date.days_in_month()).map(|day| on(date, day)).filter(|date| is_workday(*date));
-                // Of two at the same distance there are none: between them is a weekend of two days.
+                // Two weekdays are never equally near: a weekend has two days.
                 days.min_by_key(|date| date.day().abs_diff(*day)) == Some(date)
             }
             Day::Nth(nth, of) => weekday(date) == *of && (date.day() - 1) / 7 + 1 == *nth,
@@ -667,7 +667,7 @@ fn on(date: Date, day: i8) -> Date {
     date.with().day(day).build().unwrap()
 }
 
-/// A field, what it means, and whether it has a star.
+/// Returns a field, its meaning, and whether it has a star.
 fn field(random: &mut Random, min: i8, max: i8) -> (String, BTreeSet<i8>, bool) {
     let count = (max - min + 1) as u64;
     let number = |random: &mut Random| min + random.below(count) as i8;
@@ -736,12 +736,12 @@ fn after(cron: &Cron, at: Timestamp) -> Option<Timestamp> {
     due
 }
 
-/// The next that is due, as its zone's clock shows it.
+/// Returns the next time at which the line is due, as the clock of its zone shows it.
 fn next(cron: &Cron, at: &str) -> String {
     shown(cron, after(cron, at.parse().unwrap()))
 }
 
-/// The next ones.
+/// Returns the next `count` times.
 fn dues(line: &str, zone: &str, from: &str, count: usize) -> Vec<String> {
     let cron = Cron::parse(line).unwrap().in_zone(zone).unwrap();
     let all = std::iter::successors(Some(from.parse().unwrap()), |at| after(&cron, *at));

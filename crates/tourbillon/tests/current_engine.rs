@@ -1,13 +1,13 @@
 //! `Engine::enter`: which engine the functions of `tourbillon::time` use, whatever the order in which guards are dropped.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
-use by_hand::{manual, ms, poll_with, years};
 use futures_lite::future::block_on;
+use support::{manual, ms, poll_with, years};
 use tourbillon::time::{self, Instant};
 use tourbillon::{Clock, Engine, Outcome};
 

@@ -1,7 +1,7 @@
 //! `Deadline`: scopes that nest.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, Told, is_elapsed, is_stopped, ms, years};
+use support::{Paused, Supplied, Task, is_elapsed, is_stopped, ms, years};
 use tourbillon::Engine;
 use tourbillon::time::{Deadline, FutureExt, Instant, timeout};
 
@@ -131,7 +131,7 @@ fn b7_a_scope_elapses_at_its_deadline_and_polls_its_future_first() {
     let task = Task::new();
     let deadline = Deadline::after(ms(10));
     let mut waiting = pin!(deadline.scope(pending::<()>()));
-    let mut told: Told<u8> = Told(None);
+    let mut told: Supplied<u8> = Supplied(None);
     let mut late = pin!(deadline.scope(&mut told));
     assert!(task.poll(waiting.as_mut()).is_pending());
     assert!(task.poll(late.as_mut()).is_pending());
@@ -258,6 +258,6 @@ fn b7_a_deadline_is_sixteen_bytes_to_copy() {
 #[test]
 fn b7_a_scope_moves_if_its_future_does() {
     let _time = Paused::new();
-    let mut scope = Deadline::never().scope(Told(Some(5)));
+    let mut scope = Deadline::never().scope(Supplied(Some(5)));
     assert_eq!(Task::new().poll(Pin::new(&mut scope)), Poll::Ready(Ok(5)));
 }

@@ -1,14 +1,14 @@
 //! `DelayQueue`: order, keys, wake-ups.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use by_hand::{Paused, Task, manual, ms, waker, years};
+use support::{Paused, Task, manual, ms, waker, years};
 use tourbillon::Engine;
 use tourbillon::delay_queue::{DelayQueue, Expired, Key};
 use tourbillon::time::Instant;
@@ -631,7 +631,7 @@ fn t11_a_queue_is_a_stream_of_what_has_expired() {
 
 #[test]
 fn p1_an_item_is_not_early_on_a_clock_that_was_set_back_to_before_the_queue_was_made() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let _entered = engine.enter();
     let before = engine.clock().now();
     engine.clock().advance(ms(50));
@@ -648,7 +648,7 @@ fn p1_an_item_is_not_early_on_a_clock_that_was_set_back_to_before_the_queue_was_
 
 #[test]
 fn p1_an_item_of_the_same_deadline_waits_for_it_after_the_clock_was_set_back() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let _entered = engine.enter();
     let (mut queue, task) = (DelayQueue::new(), Task::new());
     queue.insert("foo", ms(10));

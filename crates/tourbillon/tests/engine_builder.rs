@@ -1,10 +1,10 @@
 //! `Engine::builder`: what cannot be built is refused with a message.
 
-mod by_hand;
+mod support;
 
 use std::time::Duration;
 
-use by_hand::ms;
+use support::ms;
 use tourbillon::{BuildError, Clock, Driver, Engine, QueueKind};
 
 #[test]

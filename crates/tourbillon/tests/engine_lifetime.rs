@@ -1,19 +1,18 @@
 //! What an engine leaves behind when its last handle is gone: memory and descriptors. And many engines on one thread.
 
-mod by_hand;
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Outcome, QueueKind};
 
-use self::by_hand::{Task, eventually};
+use self::support::{Task, eventually, one_at_a_time};
 
 struct Counting;
 
@@ -39,12 +38,6 @@ static COUNTING: Counting = Counting;
 
 /// What an engine may leave for a thread that has used it: its core and its shards, without what they hold.
 const LEFT: isize = 256 * 1024;
-
-/// Tests that count what all of the process has run one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn allocated() -> isize {
     ALLOCATED.load(Ordering::Relaxed)
@@ -84,7 +77,7 @@ fn use_on_a_thread_that_stays(engine: &Engine, count: usize) -> std::sync::mpsc:
 
 #[test]
 fn d70_p7_the_memory_of_an_engine_goes_with_its_last_handle_though_threads_that_used_it_stay() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for kind in [QueueKind::Wheel, QueueKind::Heap, QueueKind::ListTree] {
         let before = allocated();
         let engine = Engine::builder().queue(kind).build().unwrap();
@@ -97,7 +90,7 @@ fn d70_p7_the_memory_of_an_engine_goes_with_its_last_handle_though_threads_that_
 
 #[test]
 fn d70_p7_the_memory_of_an_engine_goes_with_the_last_of_its_timers() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let before = allocated();
     let engine = Engine::builder().clock(Clock::manual()).shards(2).build().unwrap();
     let mut here = armed(&engine, 50_000);
@@ -114,7 +107,7 @@ fn d70_p7_the_memory_of_an_engine_goes_with_the_last_of_its_timers() {
 #[cfg(target_os = "linux")]
 #[test]
 fn d70_p7_the_descriptor_of_an_engine_goes_with_its_last_handle() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let before = kernel_timers();
     let engines: Vec<_> = (0..50).map(|_| Engine::builder().build().unwrap()).collect();
     let _stay: Vec<_> = engines.iter().map(|engine| use_on_a_thread_that_stays(engine, 1)).collect();
@@ -127,7 +120,7 @@ fn d70_p7_the_descriptor_of_an_engine_goes_with_its_last_handle() {
 
 #[test]
 fn d70_a_thread_may_use_a_thousand_engines_and_finds_each_of_them() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let before = allocated();
     let engines: Vec<_> = (0..1000).map(|_| Engine::builder().clock(Clock::manual()).build().unwrap()).collect();
     let mut sleeps: Vec<_> = engines.iter().flat_map(|engine| armed(engine, 2)).collect();
@@ -154,7 +147,7 @@ fn d70_a_thread_may_use_a_thousand_engines_and_finds_each_of_them() {
 /// A sleep outlives its engine on one thread while another thread drops the engine.
 #[test]
 fn d70_p2_engines_and_their_sleeps_may_be_dropped_by_any_thread_at_any_moment() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let before = allocated();
     for round in 0..200 {
         let engine = Engine::builder().shards(1 + round % 3).build().unwrap();

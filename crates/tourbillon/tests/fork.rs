@@ -1,7 +1,7 @@
 //! What becomes of timers when the process is forked: the parent's are not affected, and the child has an engine that works.
 #![cfg(target_os = "linux")]
 
-mod by_hand;
+mod support;
 
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use futures_lite::future::block_on;
 use tourbillon::time::{self, Sleep};
 use tourbillon::{ArmError, Clock, Engine, NamedTimers, Outcome};
 
-use self::by_hand::{Task, ms};
+use self::support::{Task, ms};
 
 /// Longer than any child takes, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,11 +1,11 @@
 //! The global engine. There is one in a process, so this program has one test, which goes through its life.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::task::Waker;
 
-use by_hand::{manual, ms, poll_with};
+use support::{manual, ms, poll_with};
 use tourbillon::time::{self, Instant};
 use tourbillon::{Engine, Outcome};
 

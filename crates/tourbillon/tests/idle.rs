@@ -2,26 +2,20 @@
 //! and run one at a time.
 #![cfg(target_os = "linux")]
 
-mod by_hand;
+mod support;
 
 use std::fs;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{eventually, ms, poll_with, years};
+use support::{eventually, ms, one_at_a_time, poll_with, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Driver, Engine, Slack};
-
-/// One test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// The driver threads there are, as folders. (A thread gives itself its name, so a new one may not be among them yet.)
 fn drivers() -> Vec<PathBuf> {
@@ -63,7 +57,7 @@ fn end(engine: Engine) {
 
 #[test]
 fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = Engine::builder().build().unwrap();
     eventually("the driver is there and sleeps", || {
         of_driver("status").lines().any(|line| line.starts_with("State:") && line.contains('S'))
@@ -91,7 +85,7 @@ fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers(
 
 #[test]
 fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = Engine::builder().build().unwrap();
     let first = armed(&engine, Duration::from_secs(3600), Slack::adaptive());
     thread::sleep(ms(100));
@@ -112,7 +106,7 @@ fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
 
 #[test]
 fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let calls = Arc::new(AtomicUsize::new(0));
     let notify = {
         let calls = Arc::clone(&calls);

@@ -1,11 +1,11 @@
 //! `Instant`: arithmetic that neither panics nor wraps.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::time::Duration;
 
-use by_hand::{Paused, ms, years};
+use support::{Paused, ms, years};
 use tourbillon::time::Instant;
 use tourbillon::{Clock, Driver, Engine};
 

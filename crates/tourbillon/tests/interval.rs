@@ -1,14 +1,14 @@
 //! `Interval`: schedules, missed ticks, resets.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::panic::catch_unwind;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms, years};
+use support::{Paused, Task, ms, years};
 use tourbillon::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
 use tourbillon::{Clock, Driver, Engine};
 

@@ -1,15 +1,15 @@
 //! The same random story told to Tokio and to Tourbillon, both in virtual time: the answers must be the same.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Task, ms};
 use random::{Random, seed};
+use support::{Task, ms};
 use tokio::time as theirs;
 use tokio_util::time as theirs_util;
 use tourbillon::time as ours;

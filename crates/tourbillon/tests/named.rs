@@ -1,7 +1,7 @@
 //! `NamedTimers`: many timers under a name, in virtual time.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Outcomes, Paused, Task, eventually, manual, ms, poll_with, waker, years};
 use random::{Random, seed};
+use support::{Outcomes, Paused, Task, assert_shareable, eventually, manual, ms, poll_with, waker, years};
 use tourbillon::named::{NamedTimer, NamedWait};
 use tourbillon::time::Instant;
 use tourbillon::{ArmError, Clock, Engine, NamedTimers, Outcome};
@@ -28,8 +28,6 @@ fn cancelled(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, Outcome)> {
 fn stopped(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, Outcome)> {
     numbers.into_iter().map(|number| (number, Outcome::Stopped)).collect()
 }
-
-fn assert_shareable<T: Send + Sync + Unpin + 'static>() {}
 
 #[test]
 fn w4_they_can_be_sent_and_shared() {

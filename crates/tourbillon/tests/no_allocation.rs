@@ -1,18 +1,17 @@
 //! P7: no allocation in the steady state, and memory that is used again. The allocator of this program counts, for each
 //! thread on its own.
 
-mod by_hand;
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{manual, ms, poll_with, years};
+use support::{manual, ms, one_at_a_time, poll_with, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Engine, QueueKind, Slack};
 
@@ -23,12 +22,6 @@ thread_local! {
 }
 /// Bytes in use, by all threads.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-/// One test at a time, so that the bytes in use are its own.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 // SAFETY: what is counted does not change what the system's allocator does.
 unsafe impl GlobalAlloc for Counting {
@@ -79,7 +72,7 @@ fn churn(engine: &Engine, sleeps: &mut Vec<Sleep>, many: usize) {
 
 #[test]
 fn p7_arming_resetting_and_cancelling_allocate_nothing_in_the_steady_state() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for queue in [QueueKind::Wheel, QueueKind::Heap] {
         let engine = Engine::builder().queue(queue).build().unwrap();
         let mut sleeps = Vec::with_capacity(1000);
@@ -93,7 +86,7 @@ fn p7_arming_resetting_and_cancelling_allocate_nothing_in_the_steady_state() {
 
 #[test]
 fn p7_one_timer_after_the_other_allocates_nothing() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let one = || {
         for slack in SLACKS {
@@ -110,7 +103,7 @@ fn p7_one_timer_after_the_other_allocates_nothing() {
 
 #[test]
 fn p7_the_memory_of_cancelled_timers_is_used_again() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let mut sleeps = Vec::with_capacity(100_000);
     churn(&engine, &mut sleeps, 100_000);
@@ -127,7 +120,7 @@ fn p7_the_memory_of_cancelled_timers_is_used_again() {
 
 #[test]
 fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let across = || {
         let arm = |_| {
@@ -149,7 +142,7 @@ fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
 #[test]
 fn p7_an_engine_that_is_gone_has_given_back_the_memory_of_its_timers() {
     const TIMERS: usize = 10_000;
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let mut sleeps = Vec::with_capacity(TIMERS);
     let mut live = || churn(&manual(), &mut sleeps, TIMERS);
     // What the thread keeps for the next engine stays.
@@ -162,7 +155,7 @@ fn p7_an_engine_that_is_gone_has_given_back_the_memory_of_its_timers() {
 
 #[test]
 fn t5_a_sleep_that_is_never_polled_allocates_nothing() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     drop(engine.sleep(ms(1)));
     let asked = allocations(|| {

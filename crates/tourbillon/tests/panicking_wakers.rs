@@ -1,7 +1,7 @@
 //! Wakers that panic when they are woken, cloned or dropped, and a driver's notification that panics: the panic is contained, and
 //! no other timer is lost.
 
-mod by_hand;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
-use by_hand::{Log, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
+use support::{Log, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::{Clock, Driver, Engine, Outcome};
 
 /// Without what the standard hook prints about panics that are part of the test.

@@ -1,8 +1,8 @@
 //! Faults that were found in other timer systems, each with its id. Those of delay queues, intervals and timeouts are with
 //! those; those of the queues themselves in `tourbillon-queue`.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
+use support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::time::{self, MissedTickBehavior, Sleep, timeout, try_interval};
 use tourbillon::{ArmError, Clock, Engine, Outcome, QueueKind, Slack};
 use tourbillon_queue::Time;

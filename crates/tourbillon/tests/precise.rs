@@ -1,15 +1,14 @@
 //! Precise timers, as a runtime's worker sees them.
 
+mod support;
+
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use support::us;
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Slack};
-
-fn us(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
 
 fn armed(engine: &Engine, after: Duration, slack: Slack) -> Pin<Box<Sleep>> {
     let mut sleep = Box::pin(engine.sleep(after).slack(slack));

@@ -3,26 +3,19 @@
 //! Where the system refuses real-time priorities (they need a privilege), the tests say so and run without them.
 #![cfg(target_os = "linux")]
 
+mod support;
+
 use std::fs;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use support::{ms, one_at_a_time};
 use tourbillon::{Engine, Slack};
-
-/// One test at a time: the driver is found by its name.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// The kernel's number of the driver's thread.
 fn driver() -> Pid {
@@ -88,7 +81,7 @@ fn aside<R: Send>(part: impl FnOnce() -> R + Send) -> R {
 
 #[test]
 fn d71_a_driver_of_a_real_time_priority_does_not_wait_for_long_for_a_user_of_none() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     aside(|| {
         let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
         let driver = driver();
@@ -116,7 +109,7 @@ fn d71_a_driver_of_a_real_time_priority_does_not_wait_for_long_for_a_user_of_non
 
 #[test]
 fn d71_users_of_a_real_time_priority_and_a_driver_of_none_go_on() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     aside(|| {
         let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
         let driver = driver();

@@ -1,8 +1,8 @@
 //! The promises of the engine, one by one. (P7 and P9 have test programs of their own, `no_allocation` and `idle`: what they
 //! measure belongs to the whole process.)
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
@@ -12,9 +12,9 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
-use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
+use support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
@@ -515,12 +515,12 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
 
 /// A waker that calls this when it is cloned and that when it is dropped; waking it does nothing.
 fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
-    type CallbackQueue = (fn(), fn());
+    type WakerHooks = (fn(), fn());
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, drop, |_| (), drop);
 
-    fn calls(data: *const ()) -> CallbackQueue {
+    fn calls(data: *const ()) -> WakerHooks {
         // SAFETY: the data is what was leaked below.
-        unsafe { *data.cast::<CallbackQueue>() }
+        unsafe { *data.cast::<WakerHooks>() }
     }
 
     fn clone(data: *const ()) -> RawWaker {
@@ -532,7 +532,7 @@ fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
         calls(data).1();
     }
 
-    let data: &'static CallbackQueue = Box::leak(Box::new((cloned, dropped)));
+    let data: &'static WakerHooks = Box::leak(Box::new((cloned, dropped)));
     // SAFETY: the data is there for ever, and is never written to.
     unsafe { Waker::new(std::ptr::from_ref(data).cast(), &VTABLE) }
 }

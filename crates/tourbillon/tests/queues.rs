@@ -1,13 +1,13 @@
 //! Every kind of queue gives the same answers to the same random story.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::Pin;
 use std::time::Duration;
 
-use by_hand::{Log, manual, ms, poll_with, years};
 use random::{Random, seed};
+use support::{Log, manual, ms, poll_with, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Engine, QueueKind, Slack};
 use tourbillon_queue::Time;

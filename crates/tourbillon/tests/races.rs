@@ -1,8 +1,8 @@
 //! What goes wrong once in thousands of tries on several threads, if it does. Each test tries for a second at most, on the
 //! real clock.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::{Pin, pin};
 use std::sync::Barrier;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Task, eventually, years};
 use random::{Random, seed};
+use support::{Task, eventually, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Engine, Outcome, Slack};
 

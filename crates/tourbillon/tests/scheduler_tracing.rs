@@ -14,7 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 static SCHEDULER: OnceLock<Mutex<Option<Scheduler<usize>>>> = OnceLock::new();
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// CallbackQueue every method of the scheduler in each event.
+/// Calls every method of the scheduler in each event.
 struct Caller;
 
 impl Subscriber for Caller {

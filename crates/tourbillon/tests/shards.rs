@@ -1,6 +1,6 @@
 //! Threads and their shards: more threads than shards, threads that end, timers that move, several engines on one thread.
 
-mod by_hand;
+mod support;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 
-use by_hand::{Log, Task, manual, ms, poll_with, waker, with_shards};
 use futures_lite::future::block_on;
+use support::{Log, Task, manual, ms, poll_with, waker, with_shards};
 use tourbillon::time::{self, Instant, Sleep};
 use tourbillon::{Engine, Outcome};
 

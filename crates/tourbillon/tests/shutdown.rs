@@ -1,6 +1,6 @@
 //! The end of an engine: shut down, or dropped while its timers are held. Every timer is told, and no thread waits for ever.
 
-mod by_hand;
+mod support;
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, manual, ms, now, poll_with, waker, with_shards, years};
 use futures_lite::future::block_on;
+use support::{Task, eventually, manual, ms, now, poll_with, waker, with_shards, years};
 use tourbillon::time::{self, Sleep};
 use tourbillon::{ArmError, Clock, Driver, Engine, Outcome};
 

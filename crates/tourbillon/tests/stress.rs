@@ -1,7 +1,7 @@
 //! Many threads do everything at once to timers of one engine, on the real clock; in the end the books must balance.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -11,8 +11,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{poll_with, waker, years};
 use random::{Random, seed};
+use support::{poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Engine, Outcome, QueueKind, Slack};
 
@@ -78,7 +78,7 @@ fn tell(seed: u64, slack: Slack, queue: QueueKind, ending: Ending) {
     });
     story.pool.lock().unwrap().clear();
     // What has been counted as fired may not have been woken yet: the driver does it after it has left the shard.
-    by_hand::eventually("every fire has its wake-up", || {
+    support::eventually("every fire has its wake-up", || {
         let stats = story.engine.stats();
         story.wakes.load(Ordering::SeqCst) == stats.fired + stats.stopped
     });

@@ -1,7 +1,7 @@
 //! `Timeout`: a future that is given up at a deadline.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, IntoFuture, Ready, pending, poll_fn, ready};
 use std::io;
@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use by_hand::{Paused, Task, Told, is_elapsed, is_stopped, ms, years};
+use support::{Paused, Supplied, Task, is_elapsed, is_stopped, ms, years};
 use tourbillon::Engine;
 use tourbillon::time::{FutureExt, Instant, Timeout, sleep_until, timeout, timeout_at};
 
@@ -36,10 +36,10 @@ fn t8_a_ready_value_wins_over_a_past_deadline() {
 fn t8_a_value_that_becomes_ready_after_the_deadline_but_before_the_poll_wins() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(10), Told(None));
+    let mut future = timeout(ms(10), Supplied(None));
     assert_eq!(task.poll(Pin::new(&mut future)), Poll::Pending);
     time.advance(ms(10));
-    *future.get_mut() = Told(Some("late"));
+    *future.get_mut() = Supplied(Some("late"));
     assert_eq!(task.poll(Pin::new(&mut future)), Poll::Ready(Ok("late")));
 }
 
@@ -154,7 +154,7 @@ fn t8_a_timeout_takes_whatever_turns_into_a_future() {
 fn t8_the_future_can_be_seen_changed_and_taken_back() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(1), Told(None));
+    let mut future = timeout(ms(1), Supplied(None));
     assert_eq!(future.get_ref().0, None);
     assert!(task.poll(Pin::new(&mut future)).is_pending());
     time.advance(ms(1));
@@ -305,7 +305,7 @@ fn b7_a_disarmed_timeout_never_elapses_until_it_is_reset() {
 fn b7_a_disarmed_timeout_still_gives_the_value() {
     let _time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(Duration::ZERO, Told(None));
+    let mut future = timeout(Duration::ZERO, Supplied(None));
     Pin::new(&mut future).disarm();
     assert!(task.poll(Pin::new(&mut future)).is_pending());
     future.get_mut().0 = Some(1);
@@ -316,7 +316,7 @@ fn b7_a_disarmed_timeout_still_gives_the_value() {
 fn b7_a_timeout_that_has_elapsed_can_be_reset_and_goes_on() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(1), Told(None));
+    let mut future = timeout(ms(1), Supplied(None));
     time.advance(ms(1));
     assert!(is_elapsed(task.poll(Pin::new(&mut future))));
     assert!(is_elapsed(task.poll(Pin::new(&mut future))), "it stays elapsed");
@@ -334,7 +334,7 @@ fn t10_d32_a_stopped_engine_ends_the_timeout_and_the_error_says_so() {
     let task = Task::new();
     let mut waiting = pin!(timeout(years(1), pending::<()>()));
     let mut endless = pin!(timeout(Duration::MAX, pending::<()>()));
-    let mut ready_too = pin!(timeout(years(1), Told(Some(5))));
+    let mut ready_too = pin!(timeout(years(1), Supplied(Some(5))));
     let mut unpolled = pin!(timeout(years(1), pending::<()>()));
     assert!(task.poll(waiting.as_mut()).is_pending());
     assert!(task.poll(endless.as_mut()).is_pending());

@@ -1,6 +1,6 @@
 //! `Timer`: an expiry and its waits, in virtual time.
 
-mod by_hand;
+mod support;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use by_hand::{Log, Outcomes, Paused, Task, manual, ms, poll_with, waker, years};
+use support::{Log, Outcomes, Paused, Task, assert_shareable, manual, ms, poll_with, waker, years};
 use tourbillon::time::Instant;
 use tourbillon::timer::{Wait, WaitHandle};
 use tourbillon::{Clock, Driver, Engine, Outcome, Timer};
@@ -28,8 +28,6 @@ fn poll(task: &Task, wait: &mut Wait) -> Poll<Outcome> {
 const FIRED: Poll<Outcome> = Poll::Ready(Outcome::Fired);
 const CANCELLED: Poll<Outcome> = Poll::Ready(Outcome::Cancelled);
 const STOPPED: Poll<Outcome> = Poll::Ready(Outcome::Stopped);
-
-fn assert_shareable<T: Send + Sync + Unpin + 'static>() {}
 
 #[test]
 fn a13_a_timer_and_its_waits_can_be_sent_shared_and_moved() {
@@ -246,7 +244,7 @@ fn a7_a_blocked_thread_is_told_how_its_wait_ended() {
             let timer = timer.clone();
             thread::spawn(move || timer.wait_blocking())
         };
-        by_hand::eventually("it waits", || engine.stats().pending == 1);
+        support::eventually("it waits", || engine.stats().pending == 1);
         match outcome {
             Outcome::Cancelled => assert_eq!(timer.cancel(), 1),
             Outcome::Fired => assert_eq!(engine.advance(ms(10)), 1),

@@ -1,12 +1,12 @@
 //! `Driver::tokio`: what it needs of a runtime, and what becomes of its timers when that runtime is dropped.
 #![cfg(feature = "tokio")]
 
-mod by_hand;
+mod support;
 
 use std::task::Waker;
 
-use by_hand::{ms, poll_with};
 use futures_lite::future::block_on;
+use support::{ms, poll_with};
 use tourbillon::{BuildError, Clock, Driver, Engine, Outcome};
 
 #[test]

@@ -1,7 +1,7 @@
 //! Virtual time: whose it is, when it moves, on one thread and on several. (T9, B6, E2) That of a current-thread Tokio runtime is in
 //! `virtual_time_tokio.rs`.
 
-mod by_hand;
+mod support;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, mpsc};
@@ -149,7 +149,7 @@ fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_
         let now = Time::from_nanos(u64::MAX - before_the_end - centuries);
         futures_lite::future::block_on(time::advance((now - clock.now()).into()));
         let mut never = std::pin::pin!(time::sleep(Duration::MAX));
-        let task = by_hand::Task::new();
+        let task = support::Task::new();
         assert!(task.poll(never.as_mut()).is_pending());
         assert!(never.outcome().is_none(), "{before_the_end} ns before the end");
     }
@@ -249,7 +249,7 @@ fn d61_a_scheduler_with_its_default_threads_follows_a_thread_that_is_paused() {
 
 #[test]
 fn d61_a_scheduler_with_its_default_threads_follows_an_engine_with_a_manual_clock() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let _entered = engine.enter();
     let jobs = Scheduler::builder().build().unwrap();
     let log = minutely(&jobs);
@@ -272,7 +272,7 @@ async fn d61_a_scheduler_with_its_default_threads_follows_a_runtime_with_several
 #[cfg(target_os = "linux")]
 #[test]
 fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
     let daily = tourbillon::Cron::parse("30 4 * * *").unwrap().in_zone("UTC").unwrap();
     jobs.schedule(1, daily, |_: &_| {}).unwrap();
@@ -282,7 +282,7 @@ fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
 
 #[test]
 fn e2_a_job_may_move_the_time_that_it_runs_in() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
     let (clock, moved) = (engine.clone(), Arc::new(Mutex::new(0)));
     let count = Arc::clone(&moved);

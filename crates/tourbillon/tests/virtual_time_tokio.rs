@@ -1,5 +1,7 @@
 //! Virtual time on a current-thread Tokio runtime: it is Tokio's own clock. (D61, D74 to D77, E2)
 
+mod support;
+
 use std::future::poll_fn;
 use std::io::Write;
 use std::pin::{Pin, pin};
@@ -7,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant as RealInstant};
 
+use support::{ms, us};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 use tourbillon::scheduler::{Plan, Shutdown};
@@ -16,14 +19,6 @@ use tourbillon::{Engine, NamedTimers, Outcome, Scheduler, Timer};
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn us(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
 
 /// Polls it once.
 async fn is_ready<F: Future>(mut future: Pin<&mut F>) -> bool {

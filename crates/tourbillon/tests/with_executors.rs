@@ -1,13 +1,13 @@
 //! One small program under every kind of executor, and under none.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{ms, poll_with, waker};
+use support::{ms, poll_with, waker};
 use tourbillon::time::{Instant, interval, sleep, sleep_until, timeout};
 use tourbillon::{Engine, Outcome};
 

@@ -1,6 +1,6 @@
 //! `Engine::worker`: a runtime's thread that turns its own shard.
 
-mod by_hand;
+mod support;
 
 use std::cell::RefCell;
 use std::pin::{Pin, pin};
@@ -10,8 +10,8 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, ms, poll_with, waker, with_shards, years};
 use futures_lite::future::block_on;
+use support::{Task, eventually, ms, poll_with, waker, with_shards, years};
 use tourbillon::time::{self, Sleep};
 use tourbillon::{Clock, Engine, Outcome, Slack, Worker};
 

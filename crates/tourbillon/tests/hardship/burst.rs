@@ -11,8 +11,8 @@ use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine};
 
 use crate::apart::report;
-use crate::by_hand::{eventually, ms, poll_with, waker, years};
 use crate::ledger::Ledger;
+use crate::support::{eventually, ms, poll_with, waker, years};
 
 const MILLION: usize = 1_000_000;
 /// More than a turn fires of one shard's timers.

@@ -16,9 +16,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 use tourbillon::{Clock, Driver, Engine};
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::{ms, years};
 use crate::ledger::{Armed, Ledger};
 use crate::random::{Random, seed};
+use crate::support::{ms, years};
 
 const HOUR: i64 = 60 * 60;
 const YEAR: i64 = 365 * 24 * HOUR;

@@ -9,8 +9,8 @@ use tourbillon::scheduler::Scheduler;
 use tourbillon::{BuildError, Clock, Cron, Driver, Engine, Timer};
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::ms;
 use crate::ledger::Ledger;
+use crate::support::ms;
 
 #[test]
 fn p2_p6_out_of_descriptors_timers_go_on_and_engines_are_built_or_refused_with_a_typed_error() {

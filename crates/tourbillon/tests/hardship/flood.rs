@@ -11,9 +11,9 @@ use tourbillon::time::Sleep;
 use tourbillon::{ArmError, Engine};
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::{eventually, ms, poll_with, waker};
 use crate::kilobytes;
 use crate::ledger::Ledger;
+use crate::support::{eventually, ms, poll_with, waker};
 
 const THREADS: usize = 3;
 

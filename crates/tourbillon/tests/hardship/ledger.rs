@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Span, Stats, Time};
 
-use crate::by_hand::{eventually, poll_with};
+use crate::support::{eventually, poll_with};
 
 /// The timers of one engine, from now on. Nobody else arms any there.
 pub(crate) struct Ledger {

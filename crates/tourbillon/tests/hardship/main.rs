@@ -10,11 +10,11 @@
 #![cfg(target_os = "linux")]
 
 mod apart;
-#[path = "../by_hand/mod.rs"]
-mod by_hand;
 mod ledger;
 #[path = "../random/mod.rs"]
 mod random;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod burst;
 mod clocks;

@@ -10,9 +10,9 @@ use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tourbillon::{ArmError, BuildError, Engine};
 
 use crate::apart::{Child, part_of, report, say};
-use crate::by_hand::{ms, years};
 use crate::kilobytes;
 use crate::ledger::Ledger;
+use crate::support::{ms, years};
 
 const CAPACITY: usize = 200_000;
 /// Enough for so many, and not for many more.

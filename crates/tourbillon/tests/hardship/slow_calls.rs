@@ -11,7 +11,7 @@ use tourbillon::time::Sleep;
 use tourbillon::{Engine, Outcome, Timer};
 
 use crate::apart::report;
-use crate::by_hand::{eventually, ms};
+use crate::support::{eventually, ms};
 
 /// A thousand callbacks of 10 ms take ten seconds, one after the other. Who had to wait for them would be late by seconds.
 const CALLS: u64 = 1000;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tourbillon::{Engine, Slack};
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::{eventually, ms, poll_with, waker, years};
 use crate::ledger::Ledger;
+use crate::support::{eventually, ms, poll_with, waker, years};
 
 /// How long a signal holds the thread that it hits.
 const STALL: Duration = Duration::from_millis(100);

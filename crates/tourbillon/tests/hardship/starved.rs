@@ -8,8 +8,8 @@ use rustix::process::{Pid, getpriority_process, setpriority_process};
 use tourbillon::Engine;
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::{eventually, ms};
 use crate::ledger::Ledger;
+use crate::support::{eventually, ms};
 
 const FAMINE: Duration = Duration::from_millis(1000);
 /// For each processor.

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use tourbillon::{Clock, Driver, Engine};
 
 use crate::apart::{Child, READY, part_of, say, told};
-use crate::by_hand::{eventually, ms};
 use crate::ledger::Ledger;
+use crate::support::{eventually, ms};
 
 /// How long it is stopped.
 const STOP: Duration = Duration::from_millis(300);

@@ -10,8 +10,8 @@ use tourbillon::scheduler::Scheduler;
 use tourbillon::{BuildError, Engine, Outcome, Timer};
 
 use crate::apart::{Child, part_of, report};
-use crate::by_hand::{ms, years};
 use crate::ledger::Ledger;
+use crate::support::{ms, years};
 
 #[test]
 fn p2_p6_where_threads_are_refused_engines_say_so_and_callbacks_are_made_by_the_driver() {
