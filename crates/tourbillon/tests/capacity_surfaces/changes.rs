@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::support::{ms, now, years};
 use crate::{HOUR, Sleeper, elsewhere, full, wakes, with_room};
-use tourbillon::time::try_sleep;
 use tourbillon::{Clock, Engine, Outcome, Slack};
 
 #[test]

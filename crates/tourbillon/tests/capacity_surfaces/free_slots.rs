@@ -3,9 +3,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::support::{Supplied, Task, is_elapsed, ms};
+use crate::support::{Supplied, Task, ms};
 use crate::{HOUR, Sleeper, wakes, with_room};
-use tourbillon::time::{timeout, try_sleep};
+use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome, Slack};
 
 #[test]

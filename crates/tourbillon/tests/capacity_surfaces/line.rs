@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use crate::support::{Log, Supplied, Task, ms, now, poll_with, waker};
 use crate::{HOUR, Sleeper, full, wakes, with_room};
-use tourbillon::time::{timeout, try_sleep};
+use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome};
 
 #[test]

@@ -16,14 +16,14 @@ mod surfaces;
 mod waiting;
 mod wake_ups;
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use support::{Task, now, waker, years};
-use tourbillon::time::{Sleep, try_sleep};
+use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Slack};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

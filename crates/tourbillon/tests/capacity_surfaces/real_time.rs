@@ -1,13 +1,11 @@
 //! With a driver thread, in real time.
 
-use std::pin::pin;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use crate::HOUR;
 use crate::support::{ms, now};
-use tourbillon::time::try_sleep;
 use tourbillon::{Clock, Engine, Outcome};
 
 #[test]

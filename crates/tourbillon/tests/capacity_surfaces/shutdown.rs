@@ -2,7 +2,6 @@
 
 use crate::support::ms;
 use crate::{HOUR, Sleeper, full, wakes};
-use tourbillon::time::try_sleep;
 use tourbillon::{ArmError, Outcome};
 
 #[test]

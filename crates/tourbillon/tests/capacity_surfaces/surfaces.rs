@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use crate::support::{Log, Outcomes, Supplied, Task, is_elapsed, is_stopped, ms, now};
-use crate::{HOUR, Sleeper, full, wakes, with_room};
+use crate::{HOUR, Sleeper, full, with_room};
 use tourbillon::delay_queue::DelayQueue;
 use tourbillon::named::NamedTimers;
 use tourbillon::scheduler::{Plan, Scheduler};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Task, is_elapsed, ms, now, poll_with, waker};
+use crate::support::{Task, ms, poll_with};
 use crate::{HOUR, Sleeper, full, recording_waker, wakes};
-use tourbillon::time::try_sleep;
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
 #[test]

@@ -1,13 +1,13 @@
 //! How many wake-ups it takes.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::support::{ms, waker};
-use crate::{HOUR, full, wakes, with_room};
+use crate::support::ms;
+use crate::{HOUR, full, with_room};
 use tourbillon::Engine;
 use tourbillon::time::Sleep;
 

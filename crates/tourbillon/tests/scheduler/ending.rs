@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tourbillon::Engine;
-use tourbillon::scheduler::{Ending, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
+use tourbillon::scheduler::{Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
 
 use crate::support::{Task, eventually, manual, ms};
 use crate::{Count, Gate, Story, keep_busy, promptly};

@@ -1,16 +1,12 @@
 //! Start, stop and capacity.
 
-use std::fmt;
-use std::pin::{Pin, pin};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tourbillon::Engine;
-use tourbillon::scheduler::{Ending, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
+use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler};
 
-use crate::support::{Task, eventually, manual, ms};
-use crate::{Count, Gate, Story, keep_busy, promptly};
+use crate::support::ms;
+use crate::{Count, Story};
 
 #[test]
 fn g5_it_can_be_started_and_stopped_any_number_of_times() {

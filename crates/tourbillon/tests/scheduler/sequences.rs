@@ -1,16 +1,12 @@
 //! Every sequence of a few calls returns, and the scheduler can be shut down after it.
 
-use std::fmt;
-use std::pin::{Pin, pin};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tourbillon::Engine;
-use tourbillon::scheduler::{Ending, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
+use tourbillon::scheduler::{Ending, Plan, Scheduler, Shutdown};
 
-use crate::support::{Task, eventually, manual, ms};
-use crate::{Count, Gate, Story, keep_busy, promptly};
+use crate::support::{manual, ms};
+use crate::{Count, promptly};
 
 /// A call in the middle of a sequence.
 #[derive(Clone, Copy, Debug)]

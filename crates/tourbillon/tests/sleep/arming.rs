@@ -1,13 +1,12 @@
 //! When a sleep is armed: at the first poll, or in one call.
 
-use std::pin::pin;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use crate::boxed;
 use crate::support::{Task, eventually, manual, ms, now, years};
-use tourbillon::time::{Sleep, sleep};
+use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Outcome};
 
 #[test]

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::boxed;
-use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, waker, years};
+use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, years};
 use tourbillon::time::{Instant, sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 

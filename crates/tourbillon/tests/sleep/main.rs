@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use support::{Task, manual, ms, now, years};
 use tourbillon::Slack;
-use tourbillon::time::{Sleep, sleep};
+use tourbillon::time::Sleep;
 
 pub(crate) fn boxed(sleep: Sleep) -> Pin<Box<Sleep>> {
     Box::pin(sleep)

@@ -4,9 +4,8 @@ use std::pin::pin;
 use std::task::Waker;
 
 use crate::boxed;
-use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, waker, years};
+use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, years};
 use tourbillon::Outcome;
-use tourbillon::time::sleep;
 
 #[test]
 fn t8_a_reset_before_the_first_poll_is_the_same_as_making_the_sleep_with_that_deadline() {

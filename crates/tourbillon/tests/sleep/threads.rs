@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::boxed;
-use crate::support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
+use crate::support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, years};
 use tourbillon::time::{Sleep, sleep};
 use tourbillon::{Clock, Engine, Outcome};
 

@@ -8,7 +8,7 @@ use std::task::Waker;
 use crate::boxed;
 use crate::support::{Task, manual, ms, poll_with, waker};
 use tourbillon::Engine;
-use tourbillon::time::{Sleep, sleep};
+use tourbillon::time::Sleep;
 
 #[test]
 fn p10_timers_dropped_inside_a_waker_are_cancelled_and_the_others_fire() {

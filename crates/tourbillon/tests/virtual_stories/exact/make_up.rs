@@ -1,7 +1,5 @@
 //! Random stories.
 
-use std::collections::BTreeSet;
-
 use super::{IntervalStep, Kind, Ms, Part, QueueStep, Step, Story};
 use crate::random::Random;
 use crate::timers::{Control, Missed};

@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{IntervalStep, Kind, Ms, Part, QueueStep, Step, Story};
-use crate::timers::{Control, Missed, Restart, Timers};
+use super::{IntervalStep, Ms, QueueStep, Step, Story};
+use crate::timers::{Missed, Restart, Timers};
 
 /// An event: its virtual time since the start of its runtime, its part and task, and its text.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! The smallest form of a story that fails.
 
-use super::{IntervalStep, Kind, Ms, Part, QueueStep, Step, Story};
+use super::{Part, Step, Story};
 
 /// Removes from a story, one by one, the steps without which `fails` is still true.
 pub(crate) fn shrink(story: &Story, fails: impl Fn(&Story) -> bool) -> Story {
