@@ -1,4 +1,4 @@
-//! Precise timers, as a runtime's worker sees them.
+//! Precise timers on a runtime's worker.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn d73_a_precise_timer_that_is_far_away_keeps_no_worker_awake_before_other_timer
         assert_eq!(worker.turn().fired, 1);
         assert!(other.is_elapsed());
     }
-    // The worker is told to come before the precise one is due, and then to stay awake.
+    // The worker has to wake up before the precise timer is due, and then stay awake.
     let left = worker.time_left().unwrap();
     assert!(left < hour - us(300), "no time is left to wake up in");
     engine.clock().advance(left);
