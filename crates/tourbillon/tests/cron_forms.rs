@@ -68,7 +68,7 @@ fn d79_a_step_from_a_number_outside_the_field_is_refused_with_the_position() {
         ("* * * * 8/2", "8/2"),
     ] {
         match Cron::utc(line) {
-            Err(CronError::Field { line: told, at, .. }) => assert_eq!((&*told, &line[at]), (line, wrong)),
+            Err(CronError::Field { line: reported, at, .. }) => assert_eq!((&*reported, &line[at]), (line, wrong)),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -155,8 +155,8 @@ fn d79_a_wrong_duration_is_refused_with_the_position_and_an_example() {
         ("TZ=UTC @every 5 minutes", "5 minutes"),
     ] {
         match Cron::utc(line) {
-            Err(CronError::Interval { line: told, at }) => {
-                assert_eq!((&*told, line.get(at).unwrap_or_default()), (line, wrong));
+            Err(CronError::Interval { line: reported, at }) => {
+                assert_eq!((&*reported, line.get(at).unwrap_or_default()), (line, wrong));
             }
             other => panic!("{line}: {other:?}"),
         }
@@ -230,8 +230,8 @@ fn d79_an_unknown_zone_and_a_zone_alone_are_refused() {
     // The position is that in the whole line.
     let line = "TZ=UTC * 25 * * *";
     match Cron::utc(line) {
-        Err(CronError::Field { line: told, field: CronField::Hour, at }) => {
-            assert_eq!((&*told, &line[at]), (line, "25"))
+        Err(CronError::Field { line: reported, field: CronField::Hour, at }) => {
+            assert_eq!((&*reported, &line[at]), (line, "25"))
         }
         other => panic!("{other:?}"),
     }

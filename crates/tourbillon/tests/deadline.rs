@@ -131,8 +131,8 @@ fn b7_a_scope_elapses_at_its_deadline_and_polls_its_future_first() {
     let task = Task::new();
     let deadline = Deadline::after(ms(10));
     let mut waiting = pin!(deadline.scope(pending::<()>()));
-    let mut told: Supplied<u8> = Supplied(None);
-    let mut late = pin!(deadline.scope(&mut told));
+    let mut future: Supplied<u8> = Supplied(None);
+    let mut late = pin!(deadline.scope(&mut future));
     assert!(task.poll(waiting.as_mut()).is_pending());
     assert!(task.poll(late.as_mut()).is_pending());
     time.advance(ms(10) - Duration::from_nanos(1));

@@ -396,7 +396,7 @@ fn p10_user_code_may_call_back_into_named_timers_at_any_point() {
 #[cfg_attr(miri, ignore = "so many timers take hours")]
 fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_create_as_many() {
     let count = 100_000;
-    let (tell, done) = mpsc::channel();
+    let (send, done) = mpsc::channel();
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);
     let again = Arc::new(AtomicUsize::new(0));
@@ -413,7 +413,7 @@ fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_
     }
     let inside = timers.clone();
     // On the one thread that runs callbacks.
-    timers.start("b", Duration::ZERO, move |_| tell.send(inside.cancel("a")).unwrap()).unwrap();
+    timers.start("b", Duration::ZERO, move |_| send.send(inside.cancel("a")).unwrap()).unwrap();
     assert_eq!(done.recv(), Ok(count));
     eventually("all callbacks have run", || again.load(Ordering::SeqCst) == count);
     eventually("as many timers exist again", || timers.count("a") == count);
@@ -449,8 +449,8 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
     }
 
     let run = || {
-        let (engine, (tell, done)) = (manual(), mpsc::channel());
-        again(NamedTimers::on(&engine), if cfg!(miri) { 1000 } else { 20_000 }, tell);
+        let (engine, (send, done)) = (manual(), mpsc::channel());
+        again(NamedTimers::on(&engine), if cfg!(miri) { 1000 } else { 20_000 }, send);
         while engine.turn().more {}
         assert_eq!(done.try_recv(), Ok(0));
     };

@@ -505,12 +505,12 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
             *ENGINE.lock().unwrap() = None;
         }
     };
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         story();
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    hears.recv_timeout(Duration::from_secs(60)).expect("a lock is held while a waker is cloned or dropped");
+    receiver.recv_timeout(Duration::from_secs(60)).expect("a lock is held while a waker is cloned or dropped");
 }
 
 /// Returns a waker that calls one function when it is cloned and one when it is dropped; waking it does nothing.
@@ -539,12 +539,12 @@ fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
 
 /// Fails instead of waiting for ever if the test waits for a lock that it holds itself.
 fn without_deadlock(story: fn()) {
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let teller = thread::spawn(move || {
         story();
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    if hears.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+    if receiver.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
         panic!("a lock is held while code of the user is called");
     }
     teller.join().unwrap();

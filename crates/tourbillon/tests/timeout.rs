@@ -160,8 +160,8 @@ fn t8_the_future_can_be_accessed_changed_and_taken_back() {
     time.advance(ms(1));
     assert!(is_elapsed(task.poll(Pin::new(&mut future))));
     future.get_mut().0 = Some(7);
-    let mut told = future.into_inner();
-    assert_eq!(task.poll(Pin::new(&mut told)), Poll::Ready(7));
+    let mut inner = future.into_inner();
+    assert_eq!(task.poll(Pin::new(&mut inner)), Poll::Ready(7));
     assert_eq!(task.wakers_held(), 0);
 }
 

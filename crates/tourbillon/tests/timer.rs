@@ -185,8 +185,8 @@ fn d25_a_single_wait_of_a_moved_timer_can_be_cancelled() {
     timer.on_expiry(outcomes.callback(2));
     assert!(poll(&task, &mut wait).is_pending());
     let moved = thread::spawn(move || Box::new(timer)).join().unwrap();
-    let mut homes = vec![*moved];
-    homes.reserve(100);
+    let mut storage = vec![*moved];
+    storage.reserve(100);
     assert!(one.cancel());
     let wait = thread::spawn(move || wait).join().unwrap();
     engine.advance(ms(10));

@@ -195,12 +195,12 @@ fn b1_without_any_runtime_a_thread_can_wait_for_a_sleep() {
     futures_lite::future::block_on(sleep(ms(5)));
     assert!(start.elapsed() >= ms(5));
     // Without an executor, with nothing but a waker.
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let mut sleep = pin!(sleep(ms(5)));
-    let tells = waker(move || told.send(()).unwrap());
-    if poll_with(sleep.as_mut(), &tells).is_ready() {
-        tells.wake();
+    let waker = waker(move || sender.send(()).unwrap());
+    if poll_with(sleep.as_mut(), &waker).is_ready() {
+        waker.wake();
     }
-    hears.recv_timeout(Duration::from_secs(60)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(sleep.is_elapsed());
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use tourbillon_queue::{Key, Settled, TimerQueue, Wheel};
+
 use crate::support::{Random, seed};
 use crate::{MILLION, at, shuffle};
-use tourbillon_queue::{Key, Settled, TimerQueue, Wheel};
 
 #[test]
 fn d26_a_crowded_slot_is_made_ready_in_small_steps_with_arms_and_cancels_in_between() {

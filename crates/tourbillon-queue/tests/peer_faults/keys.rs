@@ -1,8 +1,9 @@
 //! Stale and foreign keys.
 
+use tourbillon_queue::{Time, TimerQueue};
+
 use crate::support::on_every_queue;
 use crate::{assert_refused, at, fired};
-use tourbillon_queue::{Time, TimerQueue};
 
 #[test]
 fn d38_a_new_key_of_a_queue_is_refused_by_an_earlier_clone() {

@@ -1,8 +1,9 @@
 //! Timers are on time, whatever the distance and the steps of time.
 
+use tourbillon_queue::{Span, TimerQueue, Wheel};
+
 use crate::support::{Random, on_every_queue, seed};
 use crate::{DAY, HOUR, LEVELS, MILLI, MINUTE, SECOND, YEAR, assert_fires_exactly_at, at, fired};
-use tourbillon_queue::{Span, TimerQueue, Wheel};
 
 #[test]
 fn d01_a_timer_armed_after_an_idle_time_counts_from_then() {

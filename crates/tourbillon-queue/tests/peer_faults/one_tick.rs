@@ -1,8 +1,9 @@
 //! A million timers on one tick, on a small stack.
 
+use tourbillon_queue::{Key, TimerQueue};
+
 use crate::support::{Random, on_every_queue, seed};
 use crate::{MILLION, SECOND, at, shuffle};
-use tourbillon_queue::{Key, TimerQueue};
 
 /// Runs a test where recursion over a list of timers would overflow the stack.
 fn on_a_small_stack(test: fn()) {

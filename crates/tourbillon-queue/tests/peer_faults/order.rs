@@ -1,8 +1,9 @@
 //! The order in which timers come out.
 
+use tourbillon_queue::{ListTree, TimerQueue};
+
 use crate::support::{Random, on_every_queue, seed};
 use crate::{HOUR, MILLI, SECOND, assert_fires_exactly_at, at, fired};
-use tourbillon_queue::{ListTree, TimerQueue};
 
 #[test]
 fn d33_a_batch_comes_out_in_the_order_of_deadlines_and_ties_in_the_order_of_arming() {

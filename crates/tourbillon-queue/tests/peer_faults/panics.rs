@@ -2,9 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tourbillon_queue::{Expired, Key, Time, TimerQueue};
+
 use crate::support::on_every_queue;
 use crate::{HOUR, MILLI, MINUTE, SECOND, assert_refused, at, fired};
-use tourbillon_queue::{Expired, Key, Time, TimerQueue};
 
 #[test]
 fn a_sink_that_panics_leaves_the_timers_it_was_not_given_in_the_queue() {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tourbillon_queue::{Span, Time, TimerQueue};
+
 use crate::support::{Random, on_every_queue, seed};
 use crate::{DAY, HOUR, LEVELS, MILLI, MINUTE, SECOND, YEAR, assert_fires_exactly_at, at, fired};
-use tourbillon_queue::{Span, Time, TimerQueue};
 
 #[test]
 fn d29_deadlines_around_every_level_boundary_fire_to_the_nanosecond() {

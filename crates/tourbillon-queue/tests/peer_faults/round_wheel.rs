@@ -1,7 +1,8 @@
 //! Intervals on a small round-counting wheel, and its errors.
 
-use crate::{MILLI, SECOND, assert_fires_exactly_at, at, fired};
 use tourbillon_queue::{Rounds, RoundsError, Span, TimerQueue};
+
+use crate::{MILLI, SECOND, assert_fires_exactly_at, at, fired};
 
 /// Arms job 0 at `start` for every `interval`, arms it again whenever it runs, and expects run `n` exactly at
 /// `start + n * interval`.

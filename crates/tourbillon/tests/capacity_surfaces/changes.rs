@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use tourbillon::{Clock, Engine, Outcome, Slack};
+
 use crate::support::{ms, now, years};
 use crate::{HOUR, Sleeper, elsewhere, full, wakes, with_room};
-use tourbillon::{Clock, Engine, Outcome, Slack};
 
 #[test]
 fn d64_a_waiting_sleep_that_is_reset_ends_at_the_new_deadline() {

@@ -3,10 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::support::{Supplied, Task, ms};
-use crate::{HOUR, Sleeper, wakes, with_room};
 use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome, Slack};
+
+use crate::support::{Supplied, Task, ms};
+use crate::{HOUR, Sleeper, wakes, with_room};
 
 #[test]
 fn d64_p7_a_timer_that_has_fired_holds_no_slot_before_it_is_polled() {

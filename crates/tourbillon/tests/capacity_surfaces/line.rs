@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::support::{Log, Supplied, Task, ms, now, poll_with, waker};
-use crate::{HOUR, Sleeper, full, wakes, with_room};
 use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome};
+
+use crate::support::{Log, Supplied, Task, ms, now, poll_with, waker};
+use crate::{HOUR, Sleeper, full, wakes, with_room};
 
 #[test]
 fn d65_p7_each_free_slot_wakes_one_waiter_in_the_order_in_which_they_came() {

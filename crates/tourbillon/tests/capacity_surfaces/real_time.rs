@@ -4,9 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use tourbillon::{Clock, Engine, Outcome};
+
 use crate::HOUR;
 use crate::support::{ms, now};
-use tourbillon::{Clock, Engine, Outcome};
 
 #[test]
 fn d64_on_the_real_clock_a_sleep_ends_while_another_takes_the_only_slot_for_an_hour() {

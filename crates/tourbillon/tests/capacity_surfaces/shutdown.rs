@@ -1,8 +1,9 @@
 //! Shutdown of an engine that has waiting sleeps.
 
+use tourbillon::{ArmError, Outcome};
+
 use crate::support::ms;
 use crate::{HOUR, Sleeper, full, wakes};
-use tourbillon::{ArmError, Outcome};
 
 #[test]
 fn d28_p7_a_shutdown_wakes_every_waiter_and_each_ends_as_stopped() {

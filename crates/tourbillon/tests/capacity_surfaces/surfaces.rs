@@ -3,13 +3,14 @@
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::support::{Log, Outcomes, Supplied, Task, is_elapsed, is_stopped, ms, now};
-use crate::{HOUR, Sleeper, full, with_room};
 use tourbillon::delay_queue::DelayQueue;
 use tourbillon::named::NamedTimers;
 use tourbillon::scheduler::{Plan, Scheduler};
 use tourbillon::time::{Deadline, MissedTickBehavior, interval, timeout, try_sleep, try_timeout};
 use tourbillon::{ArmError, Engine, Outcome, Timer};
+
+use crate::support::{Log, Outcomes, Supplied, Task, is_elapsed, is_stopped, ms, now};
+use crate::{HOUR, Sleeper, full, with_room};
 
 #[test]
 fn d64_a_timeout_on_a_full_engine_elapses_in_time_and_lets_its_value_through() {

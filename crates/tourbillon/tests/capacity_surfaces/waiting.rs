@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
+
 use crate::support::{Task, ms, poll_with};
 use crate::{HOUR, Sleeper, full, recording_waker, wakes};
-use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
 #[test]
 fn d64_a_sleep_that_waits_for_room_is_woken_and_ends_at_its_own_deadline() {

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::support::ms;
-use crate::{HOUR, full, with_room};
 use tourbillon::Engine;
 use tourbillon::time::Sleep;
+
+use crate::support::ms;
+use crate::{HOUR, full, with_room};
 
 /// Counts all wake-ups, and records which sleeps are to be polled.
 #[derive(Default)]

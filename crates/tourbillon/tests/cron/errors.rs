@@ -2,9 +2,10 @@
 
 use std::time::SystemTime;
 
-use crate::random::Random;
 use tourbillon::cron::CronField;
 use tourbillon::{Cron, CronError};
+
+use crate::random::Random;
 
 #[test]
 fn p6_a_wrong_line_is_refused_with_the_position() {
@@ -65,8 +66,8 @@ fn p6_a_wrong_line_is_refused_with_the_position() {
         ("0 0 * * @daily", DayOfWeek, "@daily"),
     ] {
         match Cron::parse(line) {
-            Err(CronError::Field { line: told, field: named, at }) => {
-                assert_eq!((&*told, named, &line[at]), (line, field, wrong), "{line}");
+            Err(CronError::Field { line: reported, field: named, at }) => {
+                assert_eq!((&*reported, named, &line[at]), (line, field, wrong), "{line}");
             }
             other => panic!("{line}: {other:?}"),
         }
@@ -104,7 +105,10 @@ fn p6_the_error_shows_the_line_and_marks_the_position() {
 #[test]
 fn p6_a_wrong_number_of_fields_is_refused() {
     for (line, found) in [("*", 1), ("* * * *", 4), ("* * * * * * * *", 8)] {
-        assert!(matches!(Cron::parse(line), Err(CronError::FieldCount { found: told, .. }) if told == found), "{line}");
+        assert!(
+            matches!(Cron::parse(line), Err(CronError::FieldCount { found: reported, .. }) if reported == found),
+            "{line}"
+        );
     }
     for line in ["", " ", "\t\n", "\u{a0}"] {
         assert_eq!(Cron::parse(line).unwrap_err(), CronError::Empty, "{line:?}");

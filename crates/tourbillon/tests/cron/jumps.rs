@@ -1,8 +1,9 @@
 //! Clocks that jump.
 
-use crate::{dues, next};
 use jiff::tz::TimeZone;
 use tourbillon::Cron;
+
+use crate::{dues, next};
 
 #[test]
 fn a8_a_fixed_time_in_a_gap_is_due_once_when_the_gap_has_passed() {

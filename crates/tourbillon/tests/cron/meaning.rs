@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{dues, next};
 use jiff::Timestamp;
 use tourbillon::Cron;
+
+use crate::{dues, next};
 
 #[test]
 fn a_line_is_due_strictly_later() {

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use crate::after;
-use crate::random::Random;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use tourbillon::Cron;
+
+use crate::after;
+use crate::random::Random;
 
 #[test]
 fn a8_random_lines_are_due_when_the_search_says_so() {

@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::Story;
-use crate::support::ms;
 use tourbillon::delay_queue::{DelayQueue, Key};
 use tourbillon::time::Instant;
+
+use crate::Story;
+use crate::support::ms;
 
 #[test]
 fn d38_a_stale_key_is_always_refused() {

@@ -3,10 +3,11 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::Story;
-use crate::support::{Task, manual, ms, years};
 use tourbillon::delay_queue::DelayQueue;
 use tourbillon::time::Instant;
+
+use crate::Story;
+use crate::support::{Task, manual, ms, years};
 
 #[test]
 fn t11_an_item_that_is_due_at_once_comes_out_at_once() {

@@ -5,9 +5,10 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tourbillon::delay_queue::DelayQueue;
+
 use crate::Story;
 use crate::support::{Task, manual, ms, waker, years};
-use tourbillon::delay_queue::DelayQueue;
 
 #[test]
 fn t11_removing_the_last_item_wakes_the_pending_task() {

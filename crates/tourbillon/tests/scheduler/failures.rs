@@ -167,7 +167,7 @@ fn p6_all_closures_may_panic_when_they_are_dropped_together() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            panic!("a destructor panics, whatever else does");
+            panic!("a destructor panics, even during another panic");
         }
     }
     for how in [Shutdown::Drain, Shutdown::Abort] {

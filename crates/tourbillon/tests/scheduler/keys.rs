@@ -80,11 +80,11 @@ fn g2_a_second_job_under_a_key_is_returned_and_the_first_keeps_running() {
 fn g8_an_unknown_key_is_harmless() {
     let story = Story::new();
     let scheduler = &story.scheduler;
-    assert!(!scheduler.remove("nobody") && !scheduler.contains("nobody"));
-    assert!(!scheduler.pause("nobody") && !scheduler.resume("nobody"));
-    assert_eq!((scheduler.remaining("nobody"), scheduler.next_run("nobody")), (None, None));
-    assert_eq!(scheduler.report("nobody"), None);
-    assert_eq!(scheduler.reschedule("nobody", ms(10)), Err(ScheduleErrorKind::Unknown));
+    assert!(!scheduler.remove("unknown") && !scheduler.contains("unknown"));
+    assert!(!scheduler.pause("unknown") && !scheduler.resume("unknown"));
+    assert_eq!((scheduler.remaining("unknown"), scheduler.next_run("unknown")), (None, None));
+    assert_eq!(scheduler.report("unknown"), None);
+    assert_eq!(scheduler.reschedule("unknown", ms(10)), Err(ScheduleErrorKind::Unknown));
 }
 
 #[test]

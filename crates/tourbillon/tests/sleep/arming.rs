@@ -4,10 +4,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::boxed;
-use crate::support::{Task, eventually, manual, ms, now, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Outcome};
+
+use crate::boxed;
+use crate::support::{Task, eventually, manual, ms, now, years};
 
 #[test]
 fn t5_a_sleep_that_is_never_polled_is_never_armed() {

@@ -4,10 +4,11 @@ use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::boxed;
-use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, years};
 use tourbillon::time::{Instant, sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
+
+use crate::boxed;
+use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, years};
 
 #[test]
 fn t8_is_elapsed_becomes_true_when_the_deadline_comes_and_stays_so() {

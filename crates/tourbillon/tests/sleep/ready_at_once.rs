@@ -5,10 +5,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::boxed;
-use crate::support::{Task, manual, ms, now, years};
 use tourbillon::time::{Instant, sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome};
+
+use crate::boxed;
+use crate::support::{Task, manual, ms, now, years};
 
 #[test]
 fn f6_a_deadline_that_is_now_or_past_never_suspends() {

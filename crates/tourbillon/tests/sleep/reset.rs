@@ -3,9 +3,10 @@
 use std::pin::pin;
 use std::task::Waker;
 
+use tourbillon::Outcome;
+
 use crate::boxed;
 use crate::support::{Log, NANO, Task, manual, ms, now, poll_with, years};
-use tourbillon::Outcome;
 
 #[test]
 fn t8_a_reset_before_the_first_poll_is_the_same_as_making_the_sleep_with_that_deadline() {

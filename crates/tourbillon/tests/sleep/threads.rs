@@ -6,10 +6,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use crate::boxed;
-use crate::support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, years};
 use tourbillon::time::{Sleep, sleep};
 use tourbillon::{Clock, Engine, Outcome};
+
+use crate::boxed;
+use crate::support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, years};
 
 /// Returns an engine with a shard for each thread, and one with a single shard for all.
 fn many_shards_and_one() -> [Engine; 2] {

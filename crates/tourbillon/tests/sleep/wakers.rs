@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use crate::boxed;
-use crate::support::{Task, manual, ms, poll_with, waker};
 use tourbillon::Engine;
 use tourbillon::time::Sleep;
+
+use crate::boxed;
+use crate::support::{Task, manual, ms, poll_with, waker};
 
 #[test]
 fn p10_timers_dropped_inside_a_waker_are_cancelled_and_the_others_fire() {
