@@ -13,7 +13,7 @@ use crate::support::{Log, Outcomes, Supplied, Task, is_elapsed, is_stopped, ms, 
 use crate::{HOUR, Sleeper, full, with_room};
 
 #[test]
-fn d64_a_timeout_on_a_full_engine_elapses_in_time_and_lets_its_value_through() {
+fn d64_a_timeout_on_a_full_engine_elapses_on_time_and_lets_its_value_through() {
     let (engine, taken) = full(1);
     let _entered = engine.enter();
     let task = Task::new();
@@ -52,7 +52,7 @@ fn d43_the_try_functions_report_that_the_engine_is_full() {
 }
 
 #[test]
-fn d64_an_interval_on_a_full_engine_ticks_in_time() {
+fn d64_an_interval_on_a_full_engine_ticks_on_time() {
     for missed in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
         let (engine, _taken) = full(1);
         let _entered = engine.enter();
@@ -78,7 +78,7 @@ fn d64_an_interval_on_a_full_engine_ticks_in_time() {
 }
 
 #[test]
-fn d64_a_delay_queue_on_a_full_engine_gives_each_item_in_its_time() {
+fn d64_a_delay_queue_on_a_full_engine_gives_each_item_on_time() {
     let (engine, _taken) = full(1);
     let _entered = engine.enter();
     let task = Task::new();
@@ -111,7 +111,7 @@ fn d64_a_delay_queue_on_a_full_engine_gives_each_item_in_its_time() {
 }
 
 #[test]
-fn d64_a_timer_on_a_full_engine_ends_its_waits_in_time() {
+fn d64_a_timer_on_a_full_engine_ends_its_waits_on_time() {
     let (engine, _taken) = full(1);
     let (task, outcomes) = (Task::new(), Outcomes::default());
     let [first, second] = [(); 2].map(|()| Timer::on(&engine));
@@ -135,7 +135,7 @@ fn d64_a_timer_on_a_full_engine_ends_its_waits_in_time() {
 }
 
 #[test]
-fn d64_named_timers_on_a_full_engine_fire_in_time() {
+fn d64_named_timers_on_a_full_engine_fire_on_time() {
     let (engine, taken) = full(1);
     let outcomes = Outcomes::default();
     let timers = NamedTimers::on(&engine);
@@ -158,7 +158,7 @@ fn d64_named_timers_on_a_full_engine_fire_in_time() {
 }
 
 #[test]
-fn d64_a_scheduler_on_a_full_engine_makes_each_run_in_its_time() {
+fn d64_a_scheduler_on_a_full_engine_makes_each_run_on_time() {
     let (engine, _taken) = full(1);
     let log = Log::default();
     let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
@@ -180,7 +180,7 @@ fn d64_a_scheduler_on_a_full_engine_makes_each_run_in_its_time() {
 }
 
 #[test]
-fn d64_a_deadline_scope_on_a_full_engine_ends_in_time() {
+fn d64_a_deadline_scope_on_a_full_engine_ends_on_time() {
     let (engine, _taken) = full(1);
     let _entered = engine.enter();
     let task = Task::new();
