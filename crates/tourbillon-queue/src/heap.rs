@@ -12,10 +12,12 @@
 
 use alloc::vec::Vec;
 
-use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::place::{Place, PlaceKind};
+use crate::raw::{Entries, RawQueue};
+use crate::violation::{Violation, ensure};
 use crate::{Keyed, Time, Timer};
 
-/// A timer queue on an indexed heap: everything in O(log n), little memory, no surprises.
+/// A timer queue on an indexed heap: every operation in O(log n), little memory.
 ///
 /// See [`RawHeap`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
 ///
@@ -27,19 +29,19 @@ use crate::{Keyed, Time, Timer};
 /// assert_eq!(queue.reschedule(key, Time::NEVER), Some(Time::from_nanos(100)));
 /// assert!(queue.pop(Time::from_nanos(u64::MAX)).is_none()); // never means never
 /// assert_eq!(queue.remove(key), Some('a'));
-/// assert_eq!(queue.remove(key), None); // refused, now and for ever
+/// assert_eq!(queue.remove(key), None); // the key is stale now
 /// ```
 pub type Heap<T> = Keyed<T, RawHeap<Timer<T>>>;
 
-/// The heap itself, for entries that live anywhere.
+/// An indexed heap of ids, for entries that live anywhere.
 #[derive(Clone, Debug)]
 pub struct RawHeap<Id> {
-    nodes: Vec<Node<Id>>,
+    nodes: Vec<HeapNode<Id>>,
     sequence: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Node<Id> {
+struct HeapNode<Id> {
     deadline: Time,
     sequence: u64,
     id: Id,
@@ -48,30 +50,30 @@ struct Node<Id> {
 const CHILDREN: usize = 4;
 
 impl<Id> RawHeap<Id> {
-    /// An empty heap.
+    /// Returns an empty heap.
     #[must_use]
     pub const fn new() -> RawHeap<Id> {
         RawHeap { nodes: Vec::new(), sequence: 0 }
     }
 
-    /// The first to fire, whether it is due or not, and its deadline.
+    /// Returns the first entry to fire, whether it is due or not, and its deadline.
     #[must_use]
     pub fn first(&self) -> Option<(&Id, Time)> {
         self.nodes.first().map(|node| (&node.id, node.deadline))
     }
 
     /// Takes out the node at `index`.
-    fn take<E: Entries<Id>>(&mut self, entries: &mut E, index: usize) -> Node<Id> {
+    fn take<E: Entries<Id>>(&mut self, entries: &mut E, index: usize) -> HeapNode<Id> {
         let node = self.nodes.swap_remove(index);
         if index < self.nodes.len() {
             let index = self.sift_up(entries, index);
             let index = self.sift_down(entries, index);
-            self.tell(entries, index);
+            self.store_place(entries, index);
         }
         node
     }
 
-    /// Moves the node at `index` up to where it belongs and returns where that is. Its own entry is not told.
+    /// Moves the node at `index` up to its position and returns that. The caller stores the place of this node's entry.
     fn sift_up<E: Entries<Id>>(&mut self, entries: &mut E, mut index: usize) -> usize {
         while let Some(above) = index.checked_sub(1) {
             let parent = above / CHILDREN;
@@ -79,13 +81,13 @@ impl<Id> RawHeap<Id> {
                 break;
             }
             self.nodes.swap(parent, index);
-            self.tell(entries, index);
+            self.store_place(entries, index);
             index = parent;
         }
         index
     }
 
-    /// Moves the node at `index` down to where it belongs and returns where that is. Its own entry is not told.
+    /// Moves the node at `index` down to its position and returns that. The caller stores the place of this node's entry.
     fn sift_down<E: Entries<Id>>(&mut self, entries: &mut E, mut index: usize) -> usize {
         loop {
             let first = index * CHILDREN + 1;
@@ -95,19 +97,19 @@ impl<Id> RawHeap<Id> {
                 break;
             }
             self.nodes.swap(index, least);
-            self.tell(entries, index);
+            self.store_place(entries, index);
             index = least;
         }
         index
     }
 
-    /// Tells the entry at `index` its place.
-    fn tell<E: Entries<Id>>(&self, entries: &mut E, index: usize) {
+    /// Stores the place of the entry at `index`.
+    fn store_place<E: Entries<Id>>(&self, entries: &mut E, index: usize) {
         entries.set_place(&self.nodes[index].id, Place::side(index as u32));
     }
 }
 
-impl<Id> Node<Id> {
+impl<Id> HeapNode<Id> {
     fn order(&self) -> (Time, u64) {
         (self.deadline, self.sequence)
     }
@@ -119,30 +121,29 @@ impl<Id> Default for RawHeap<Id> {
     }
 }
 
-/// All places that a heap gives are side places, so that a structure with a main store of its own can keep a heap
-/// beside it.
+/// All places in a heap are side places, so that a structure with a main store of its own can keep a heap beside it.
 impl<Id> RawQueue<Id> for RawHeap<Id> {
-    const BYTES_PER_ENTRY: usize = size_of::<Node<Id>>();
+    const BYTES_PER_ENTRY: usize = size_of::<HeapNode<Id>>();
 
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
-        self.nodes.push(Node { deadline, sequence: self.sequence, id });
+        self.nodes.push(HeapNode { deadline, sequence: self.sequence, id });
         self.sequence += 1;
         Place::side(self.sift_up(entries, self.nodes.len() - 1) as u32)
     }
 
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
-        let Kind::Side(index) = place.kind() else { unreachable!("an entry that is not in a heap has its place") };
+        let PlaceKind::Side(index) = place.kind() else { unreachable!("an entry that is not in a heap has its place") };
         let node = self.take(entries, index as usize);
         (node.id, node.deadline)
     }
 
     fn get(&self, place: Place) -> Option<(&Id, Time)> {
-        let Kind::Side(index) = place.kind() else { return None };
+        let PlaceKind::Side(index) = place.kind() else { return None };
         self.nodes.get(index as usize).map(|node| (&node.id, node.deadline))
     }
 
     fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
-        let Kind::Side(index) = place.kind() else { return None };
+        let PlaceKind::Side(index) = place.kind() else { return None };
         self.nodes.get_mut(index as usize).map(|node| &mut node.id)
     }
 
@@ -158,8 +159,8 @@ impl<Id> RawQueue<Id> for RawHeap<Id> {
         Some((node.id, node.deadline))
     }
 
-    fn for_each(&self, show: impl FnMut(&Id)) {
-        self.nodes.iter().map(|node| &node.id).for_each(show);
+    fn for_each(&self, visit: impl FnMut(&Id)) {
+        self.nodes.iter().map(|node| &node.id).for_each(visit);
     }
 
     fn clear(&mut self) {

@@ -1,26 +1,28 @@
-//! A queue that owns its values: a slab of keys, and any raw queue to order them.
+//! A queue that owns its values: a slab of keys, and a raw queue that orders the values.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::raw::{Entries, Kind, Place, RawQueue, Settled, Violation, ensure};
-use crate::slab::{Key, Slab};
+use crate::place::{Place, PlaceKind};
+use crate::raw::{Entries, RawQueue, Settled};
+use crate::slab::{Key, KeySlab};
+use crate::violation::{Violation, ensure};
 use crate::{Expired, RawWheel, Time, TimerQueue};
 
-/// A timer queue made of a [`RawQueue`] of values and a slab that knows where each of them is.
+/// A timer queue made of a [`RawQueue`] of values and a slab that stores the place of each of them.
 ///
 /// [`Wheel`](crate::Wheel), [`Heap`](crate::Heap), [`ListTree`](crate::ListTree) and
 /// [`Rounds`](crate::Rounds) are this type with the raw queue of that name; the methods are those of
 /// [`TimerQueue`].
 #[derive(Clone)]
 pub struct Keyed<T, R> {
-    slab: Slab,
+    slab: KeySlab,
     raw: R,
-    /// Timers that never expire. They have no place in the raw queue.
+    /// Timers that never expire. The raw queue does not hold them.
     never: Vec<Timer<T>>,
 }
 
-/// A value and the key that it is under: what a raw queue orders.
+/// A value and its key, as a raw queue holds them.
 #[derive(Clone, Debug)]
 pub struct Timer<T> {
     key: Key,
@@ -28,10 +30,10 @@ pub struct Timer<T> {
 }
 
 impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
-    /// Bytes that one timer takes: its key and its item in the raw queue. (Not counting room to grow.)
-    pub const BYTES_PER_TIMER: usize = Slab::BYTES + R::BYTES_PER_ENTRY;
+    /// Bytes that one timer takes: its key and its item in the raw queue, spare capacity not counted.
+    pub const BYTES_PER_TIMER: usize = KeySlab::BYTES + R::BYTES_PER_ENTRY;
 
-    /// An empty queue. Allocates nothing until the first timer.
+    /// Returns an empty queue.
     #[must_use]
     pub fn new() -> Keyed<T, R>
     where
@@ -41,7 +43,7 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
     }
 
     pub(crate) const fn with_raw(raw: R) -> Keyed<T, R> {
-        Keyed { slab: Slab::new(), raw, never: Vec::new() }
+        Keyed { slab: KeySlab::new(), raw, never: Vec::new() }
     }
 
     #[cfg(test)]
@@ -66,7 +68,7 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
     #[inline(always)]
     fn disarm(&mut self, place: Place) -> (Timer<T>, Time) {
         match place.kind() {
-            Kind::Never(index) => (self.disarm_never(index), Time::NEVER),
+            PlaceKind::Never(index) => (self.disarm_never(index), Time::NEVER),
             _ => self.raw.remove(&mut self.slab, place),
         }
     }
@@ -82,8 +84,9 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
 }
 
 impl<T> Keyed<T, RawWheel<Timer<T>>> {
-    /// The key of the timer that will expire first, whether it is due or not; `None` if none ever will. Looks through a
-    /// slot.
+    /// Returns the key of the timer that will expire first, whether it is due or not; `None` if no timer ever will.
+    ///
+    /// Reads all timers of a slot.
     #[must_use]
     pub fn first(&self) -> Option<Key> {
         self.raw.first().map(|(timer, _)| timer.key)
@@ -116,7 +119,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
     fn deadline(&self, key: Key) -> Option<Time> {
         let place = self.slab.place(key)?;
         match place.kind() {
-            Kind::Never(_) => Some(Time::NEVER),
+            PlaceKind::Never(_) => Some(Time::NEVER),
             _ => self.raw.get(place).map(|(_, deadline)| deadline),
         }
     }
@@ -124,7 +127,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
     fn get(&self, key: Key) -> Option<&T> {
         let place = self.slab.place(key)?;
         let timer = match place.kind() {
-            Kind::Never(index) => self.never.get(index as usize),
+            PlaceKind::Never(index) => self.never.get(index as usize),
             _ => self.raw.get(place).map(|(timer, _)| timer),
         };
         timer.map(|timer| &timer.value)
@@ -133,7 +136,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
     fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.slab.place(key)?;
         let timer = match place.kind() {
-            Kind::Never(index) => self.never.get_mut(index as usize),
+            PlaceKind::Never(index) => self.never.get_mut(index as usize),
             _ => self.raw.get_mut(place),
         };
         timer.map(|timer| &mut timer.value)
@@ -171,7 +174,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
     }
 
     fn clear(&mut self) {
-        // Keys first, values last: a destructor that panics leaves a queue without timers, as it should be.
+        // Keys first, values last: a destructor that panics leaves an empty queue that is in order.
         let slab = &mut self.slab;
         self.raw.for_each(|timer| slab.release(timer.key));
         self.never.iter().for_each(|timer| slab.release(timer.key));
@@ -192,7 +195,7 @@ impl<T, R: RawQueue<Timer<T>>> TimerQueue<T> for Keyed<T, R> {
     }
 }
 
-impl<T> Entries<Timer<T>> for Slab {
+impl<T> Entries<Timer<T>> for KeySlab {
     #[inline]
     fn place(&self, timer: &Timer<T>) -> Place {
         self.place(timer.key).unwrap_or(Place::NOWHERE)

@@ -1,31 +1,33 @@
-//! Ordered runs, and a tree for what does not fit them.
+//! Ordered runs, and a tree for the timers that fit no run.
 //!
-//! Most programs have few different timeouts. Timers of one timeout are armed in the order of their deadlines, so they
-//! form a list that is sorted without sorting:
+//! Most programs have few different timeouts. Timers with the same timeout are armed in the order of their deadlines, so
+//! appending them to a list, a *run*, keeps it sorted:
 //!
 //! ```text
 //!     run 0    10:00:00.1   10:00:00.2   10:00:00.2   ...   10:00:29.9     30 s timeouts: always append
 //!     run 1    10:00:00.4   10:00:00.9                                     1 s timeouts
 //!     run 2    11:00:00.0                                                  a single one, an hour away
 //!     ...                                                                  RUNS at most
-//!     tree     whatever is due before the end of every run
+//!     tree     timers that are due before the end of every run
 //! ```
 //!
-//! A timer goes to the run whose last deadline is the latest one that is not after its own. If there is none, it
-//! begins a run; if there is no run left, the shortest one makes room by moving into the tree, provided that it is
-//! really short: a run has to earn its place. So neither one far timer nor a handful of them stand in the way of the
-//! others, and timers in no order at all end up in the tree, at the cost of a tree.
+//! A timer goes to the run whose last deadline is the latest one that is not after its own. If there is no such run, it
+//! begins an empty one. If no run is empty, the entries of the shortest run move into the tree to make it empty, provided
+//! that there are few of them; otherwise the timer goes to the tree. So a few far timers do not keep the others out of the
+//! runs, and timers in no order at all end up in the tree, at the cost of a tree.
 //!
 //! Each timer has a sequence number, which decides between equal deadlines in different runs.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::blocks::{Blocks, List, Owner};
-use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::blocks::{Blocks, List, ListOwner};
+use crate::place::{Place, PlaceKind};
+use crate::raw::{Entries, RawQueue};
+use crate::violation::{Violation, ensure};
 use crate::{Keyed, Time, Timer};
 
-/// A timer queue for timers of a few different durations: those cost next to nothing, the others a tree's O(log n).
+/// A timer queue for timers of a few different durations: O(1) for those, O(log n) in a tree for the others.
 ///
 /// See [`RawListTree`] for the structure, [`TimerQueue`](crate::TimerQueue) for the methods.
 ///
@@ -42,40 +44,40 @@ use crate::{Keyed, Time, Timer};
 /// ```
 pub type ListTree<T> = Keyed<T, RawListTree<Timer<T>>>;
 
-/// The runs and the tree themselves, for entries that live anywhere.
+/// Sorted runs and a tree of ids, for entries that live anywhere.
 #[derive(Clone)]
 pub struct RawListTree<Id> {
     runs: [List; RUNS],
-    /// Which runs have entries: a bit a run.
+    /// Bitmap of the runs that have entries.
     used: u32,
-    blocks: Blocks<Order, Id>,
-    /// The number of each cell, by the order of what is in it.
-    tree: BTreeMap<Order, u32>,
-    cells: Vec<Cell<Id>>,
+    blocks: Blocks<ArmOrder, Id>,
+    /// The number of each used cell, by the order of its entry.
+    tree: BTreeMap<ArmOrder, u32>,
+    cells: Vec<TreeCell<Id>>,
     /// The first free cell.
     free: u32,
     sequence: u64,
 }
 
-/// By deadline, equal ones as they were armed.
-type Order = (Time, u64);
+/// The firing order: by deadline, then by a sequence number.
+type ArmOrder = (Time, u64);
 
-/// An entry in the tree. It does not move while it is there.
+/// An entry in the tree, or a free cell. An entry keeps its cell for as long as it is in the tree.
 #[derive(Clone)]
-enum Cell<Id> {
-    Used { order: Order, id: Id },
+enum TreeCell<Id> {
+    Used { order: ArmOrder, id: Id },
     Free { next: u32 },
 }
 
 const RUNS: usize = 8;
 
-/// A run with no more entries than this can be moved into the tree.
+/// The most entries of a run that may be moved into the tree.
 const SHORT: usize = 8;
 
 const END: u32 = u32::MAX;
 
 impl<Id> RawListTree<Id> {
-    /// An empty queue. Allocates nothing.
+    /// Returns an empty queue. Allocates nothing.
     #[must_use]
     pub const fn new() -> RawListTree<Id> {
         RawListTree {
@@ -89,7 +91,7 @@ impl<Id> RawListTree<Id> {
         }
     }
 
-    /// The runs that have entries.
+    /// Iterates over the numbers of the runs that have entries.
     #[inline(always)]
     fn used_runs(&self) -> impl Iterator<Item = usize> + use<Id> {
         let mut used = self.used;
@@ -100,7 +102,7 @@ impl<Id> RawListTree<Id> {
         })
     }
 
-    /// The run that an entry due at `deadline` can be appended to: an empty one only if no other will do.
+    /// Returns the run that an entry due at `deadline` can be appended to: an empty one only if no other fits.
     #[inline(always)]
     fn find_run(&self, deadline: Time) -> Option<usize> {
         let mut best = None;
@@ -114,15 +116,15 @@ impl<Id> RawListTree<Id> {
         best.map(|(_, number)| number).or((empty < RUNS).then_some(empty))
     }
 
-    /// Takes note that a run has one entry less.
+    /// Clears the bit of a run that a removal has emptied.
     #[inline]
-    fn shrunk(&mut self, number: usize) {
+    fn note_removed(&mut self, number: usize) {
         if self.runs[number].is_empty() {
             self.used &= !(1 << number);
         }
     }
 
-    /// Moves the shortest run into the tree, if it is short enough to go there.
+    /// Moves the entries of the shortest run into the tree, if they are few enough, and returns that run.
     fn clear_run<E: Entries<Id>>(&mut self, entries: &mut E) -> Option<usize> {
         let len = |run: &List| self.blocks.len_up_to(run, SHORT + 1);
         let (number, len) = self.runs.iter().map(len).enumerate().min_by_key(|(_, len)| *len)?;
@@ -137,17 +139,17 @@ impl<Id> RawListTree<Id> {
         Some(number)
     }
 
-    /// The number of the cell that the next entry in the tree will get.
+    /// Returns the number of the cell that the next entry in the tree will get.
     fn next_cell(&self) -> u32 {
         if self.free == END { self.cells.len() as u32 } else { self.free }
     }
 
-    fn insert_in_tree(&mut self, order: Order, id: Id) -> Place {
+    fn insert_in_tree(&mut self, order: ArmOrder, id: Id) -> Place {
         let number = self.next_cell();
-        let used = Cell::Used { order, id };
+        let used = TreeCell::Used { order, id };
         match self.cells.get_mut(number as usize) {
             Some(cell) => {
-                if let Cell::Free { next } = core::mem::replace(cell, used) {
+                if let TreeCell::Free { next } = core::mem::replace(cell, used) {
                     self.free = next;
                 }
             }
@@ -158,25 +160,25 @@ impl<Id> RawListTree<Id> {
     }
 
     fn remove_from_tree(&mut self, number: u32) -> (Id, Time) {
-        let free = Cell::Free { next: self.free };
+        let free = TreeCell::Free { next: self.free };
         match core::mem::replace(&mut self.cells[number as usize], free) {
-            Cell::Used { order, id } => {
+            TreeCell::Used { order, id } => {
                 self.free = number;
                 self.tree.remove(&order);
                 (id, order.0)
             }
-            Cell::Free { .. } => unreachable!("an entry was removed twice, or from another queue"),
+            TreeCell::Free { .. } => unreachable!("an entry was removed twice, or from another queue"),
         }
     }
 
-    /// The run with the earliest entry, and that entry's order.
+    /// Returns the order of the earliest entry in the runs, and the number of its run.
     #[inline]
-    fn first_run(&self) -> Option<(Order, usize)> {
+    fn first_run(&self) -> Option<(ArmOrder, usize)> {
         let fronts = self.used_runs().filter_map(|number| Some((self.blocks.front_key(&self.runs[number])?, number)));
         fronts.min()
     }
 
-    fn first_in_tree(&self) -> Option<(Order, u32)> {
+    fn first_in_tree(&self) -> Option<(ArmOrder, u32)> {
         self.tree.first_key_value().map(|(order, number)| (*order, *number))
     }
 }
@@ -188,7 +190,7 @@ impl<Id> Default for RawListTree<Id> {
 }
 
 impl<Id> RawQueue<Id> for RawListTree<Id> {
-    const BYTES_PER_ENTRY: usize = Blocks::<Order, Id>::ITEM_BYTES;
+    const BYTES_PER_ENTRY: usize = Blocks::<ArmOrder, Id>::ITEM_BYTES;
 
     #[inline(always)]
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
@@ -197,7 +199,7 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         match self.find_run(deadline).or_else(|| self.clear_run(entries)) {
             Some(number) => {
                 self.used |= 1 << number;
-                Place::main(self.blocks.push(&mut self.runs[number], Owner(number as u32), order, id))
+                Place::main(self.blocks.push(&mut self.runs[number], ListOwner(number as u32), order, id))
             }
             None => self.insert_in_tree(order, id),
         }
@@ -206,36 +208,36 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
     #[inline(always)]
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
         match place.kind() {
-            Kind::Main(position) => {
+            PlaceKind::Main(position) => {
                 let number = self.blocks.owner(position).0 as usize;
                 let ((deadline, _), id) = self.blocks.remove(&mut self.runs[number], position, entries);
-                self.shrunk(number);
+                self.note_removed(number);
                 (id, deadline)
             }
-            Kind::Side(number) => self.remove_from_tree(number),
-            Kind::Never(_) | Kind::Nowhere => unreachable!("an entry that is not in the queue has its place"),
+            PlaceKind::Side(number) => self.remove_from_tree(number),
+            PlaceKind::Never(_) | PlaceKind::Nowhere => unreachable!("an entry that is not in the queue has its place"),
         }
     }
 
     fn get(&self, place: Place) -> Option<(&Id, Time)> {
         match place.kind() {
-            Kind::Main(position) => self.blocks.id(position).map(|id| (id, self.blocks.key(position).0)),
-            Kind::Side(number) => match self.cells.get(number as usize)? {
-                Cell::Used { order, id } => Some((id, order.0)),
-                Cell::Free { .. } => None,
+            PlaceKind::Main(position) => self.blocks.id(position).map(|id| (id, self.blocks.key(position).0)),
+            PlaceKind::Side(number) => match self.cells.get(number as usize)? {
+                TreeCell::Used { order, id } => Some((id, order.0)),
+                TreeCell::Free { .. } => None,
             },
-            Kind::Never(_) | Kind::Nowhere => None,
+            PlaceKind::Never(_) | PlaceKind::Nowhere => None,
         }
     }
 
     fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
         match place.kind() {
-            Kind::Main(position) => self.blocks.id_mut(position),
-            Kind::Side(number) => match self.cells.get_mut(number as usize)? {
-                Cell::Used { id, .. } => Some(id),
-                Cell::Free { .. } => None,
+            PlaceKind::Main(position) => self.blocks.id_mut(position),
+            PlaceKind::Side(number) => match self.cells.get_mut(number as usize)? {
+                TreeCell::Used { id, .. } => Some(id),
+                TreeCell::Free { .. } => None,
             },
-            Kind::Never(_) | Kind::Nowhere => None,
+            PlaceKind::Never(_) | PlaceKind::Nowhere => None,
         }
     }
 
@@ -255,15 +257,15 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
         }
         let (_, number) = run?;
         let ((deadline, _), id) = self.blocks.pop_front_if(&mut self.runs[number], |(deadline, _)| deadline <= now)?;
-        self.shrunk(number);
+        self.note_removed(number);
         Some((id, deadline))
     }
 
-    fn for_each(&self, mut show: impl FnMut(&Id)) {
-        self.blocks.ids().for_each(&mut show);
+    fn for_each(&self, mut visit: impl FnMut(&Id)) {
+        self.blocks.ids().for_each(&mut visit);
         for cell in &self.cells {
-            if let Cell::Used { id, .. } = cell {
-                show(id);
+            if let TreeCell::Used { id, .. } = cell {
+                visit(id);
             }
         }
     }
@@ -275,20 +277,20 @@ impl<Id> RawQueue<Id> for RawListTree<Id> {
     fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
         let (mut count, mut blocks) = (0, 0);
         for (number, run) in self.runs.iter().enumerate() {
-            let len = self.blocks.check(run, Owner(number as u32), entries)?;
+            let len = self.blocks.check(run, ListOwner(number as u32), entries)?;
             ensure!((len > 0) == (self.used >> number & 1 == 1), "list tree: a run and its bit disagree");
             ensure!(self.blocks.iter(run).map(|(order, _)| order).is_sorted(), "list tree: a run is not in order");
             (count, blocks) = (count + len, blocks + run.blocks());
         }
         self.blocks.check_free(blocks)?;
         for (order, &number) in &self.tree {
-            let Some(Cell::Used { order: own, id }) = self.cells.get(number as usize) else {
+            let Some(TreeCell::Used { order: own, id }) = self.cells.get(number as usize) else {
                 return Err(Violation::new("list tree: the tree leads to a free cell"));
             };
-            ensure!(own == order, "list tree: the tree leads to another entry");
+            ensure!(own == order, "list tree: a cell holds an entry of another order");
             ensure!(entries.place(id) == Place::side(number), "list tree: an entry's place is not its cell");
         }
-        let used = self.cells.iter().filter(|cell| matches!(cell, Cell::Used { .. })).count();
+        let used = self.cells.iter().filter(|cell| matches!(cell, TreeCell::Used { .. })).count();
         ensure!(used == self.tree.len(), "list tree: an entry is not in the tree");
         Ok(count + used)
     }
@@ -356,7 +358,7 @@ mod tests {
             }
             assert_eq!(in_tree(&queue), 0);
             queue.insert(Time::ZERO, 0);
-            assert_eq!(in_tree(&queue), moved, "a run, or the newcomer alone");
+            assert_eq!(in_tree(&queue), moved, "all entries of a run, or only the new timer");
             queue.check().unwrap();
         }
     }

@@ -2,27 +2,27 @@
 
 use alloc::vec::Vec;
 
-use crate::raw::{Violation, ensure};
-use crate::slab::Slab;
+use crate::slab::KeySlab;
+use crate::violation::{Violation, ensure};
 use crate::{Expired, Key, Settled, Time, TimerQueue};
 
-/// A timer queue that is plainly right and plainly slow: a vector in arming order, searched from end to end.
+/// A timer queue that is simple and slow: a vector in arming order, searched from end to end.
 ///
-/// It is what the tests compare every other queue with.
+/// The tests compare every other queue with it.
 #[derive(Clone, Debug, Default)]
 pub struct Naive<T> {
     timers: Vec<Expired<T>>,
-    keys: Keys,
+    keys: NaiveKeys,
 }
 
 #[derive(Clone)]
-struct Keys(Slab);
+struct NaiveKeys(KeySlab);
 
 impl<T> Naive<T> {
-    /// An empty queue.
+    /// Returns an empty queue.
     #[must_use]
     pub fn new() -> Naive<T> {
-        Naive { timers: Vec::new(), keys: Keys::default() }
+        Naive { timers: Vec::new(), keys: NaiveKeys::default() }
     }
 
     fn position(&self, key: Key) -> Option<usize> {
@@ -31,7 +31,7 @@ impl<T> Naive<T> {
 
     fn first(&self) -> Option<usize> {
         let expiring = self.timers.iter().enumerate().filter(|(_, timer)| !timer.deadline.is_never());
-        // Of equal ones, the first: the one that was armed first.
+        // `min_by_key` takes the first of equal ones, which was armed first.
         expiring.min_by_key(|(_, timer)| timer.deadline).map(|(position, _)| position)
     }
 }
@@ -106,14 +106,14 @@ impl<T> TimerQueue<T> for Naive<T> {
     }
 }
 
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys(Slab::new())
+impl Default for NaiveKeys {
+    fn default() -> NaiveKeys {
+        NaiveKeys(KeySlab::new())
     }
 }
 
-impl core::fmt::Debug for Keys {
+impl core::fmt::Debug for NaiveKeys {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Keys").field(&self.0.len()).finish()
+        f.debug_tuple("NaiveKeys").field(&self.0.len()).finish()
     }
 }

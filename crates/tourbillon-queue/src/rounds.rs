@@ -3,27 +3,29 @@
 //! ```text
 //!           slot 0     1     2     3     4     5     6     7        slot = tick of the deadline, modulo the slots
 //!               [  ] [ab] [  ] [ c] [  ] [  ] [d ] [  ]
-//!                      ^                                            a is due in this round, b in the next but one
+//!                      ^                                            a is due in this round, b two rounds later
 //!                    cursor
 //! ```
 //!
 //! The classic simple wheel, as many job schedulers have it: the tick and the number of slots are chosen once, and a
-//! timer further away than one revolution waits in its slot until its round has come. The tick only says how finely
+//! timer further away than one revolution waits in its slot until its round comes. The tick only determines how finely
 //! deadlines are spread over the slots. It does not round them: a timer is due at its deadline, to the nanosecond,
 //! and within a tick timers fire in order.
 //!
-//! When time reaches a tick, those that are due in it are taken out of its slot and sorted. What is armed for that tick
-//! later, or for an earlier one, waits in a heap.
+//! When time reaches a tick, the queue *opens* it: it takes the timers that are due in the tick out of the slot and sorts
+//! them into a run. A timer that is armed for an opened tick later waits in a heap.
 //!
-//! A slot with anything in it takes a block of 64 items at least, so many slots with a timer or two each cost memory:
+//! A slot with any timer takes at least one block of 64 items, so many slots with one or two timers each cost memory:
 //! about 1.6 kB a slot for small values.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::blocks::{Blocks, List, Owner};
-use crate::raw::{Entries, Kind, Place, RawQueue, Violation, ensure};
+use crate::blocks::{Blocks, List, ListOwner};
+use crate::place::{Place, PlaceKind};
+use crate::raw::{Entries, RawQueue};
+use crate::violation::{Violation, ensure};
 use crate::{Keyed, RawHeap, Span, Time, Timer};
 
 /// A timer queue on a single wheel with round counts: simple and quick as long as most timers are due within one
@@ -43,24 +45,24 @@ use crate::{Keyed, RawHeap, Span, Time, Timer};
 /// ```
 pub type Rounds<T> = Keyed<T, RawRounds<Timer<T>>>;
 
-/// The wheel itself, for entries that live anywhere.
+/// A round-counting wheel of ids, for entries that live anywhere.
 #[derive(Clone)]
 pub struct RawRounds<Id> {
     /// Length of a tick in nanoseconds; not zero.
     tick: u64,
     slots: Vec<List>,
-    /// Which slots are not empty: a bit a slot.
+    /// Bitmap of the slots that are not empty.
     occupied: Vec<u64>,
-    /// Everything due before it has left the slots.
+    /// All timers due before this time have left the slots.
     opened: u64,
-    /// What was in the slot of the tick that was opened last, in order.
+    /// The timers of the tick that was opened last, in order.
     run: List,
-    /// What was armed for a time before `opened`.
-    late: RawHeap<Id>,
+    /// Timers that were armed for a time before `opened`.
+    overdue: RawHeap<Id>,
     blocks: Blocks<u64, Id>,
 }
 
-/// A wheel that cannot be.
+/// The error of a tick or a number of slots that no wheel can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RoundsError {
@@ -68,7 +70,7 @@ pub enum RoundsError {
     ZeroTick,
     /// The number of slots is zero, or more than [`MAX_SLOTS`](RoundsError::MAX_SLOTS).
     Slots {
-        /// How many were asked for.
+        /// The number of slots that was asked for.
         asked: usize,
     },
 }
@@ -83,36 +85,37 @@ const DEFAULT_TICK: Span = Span::from_millis(1);
 /// A revolution of about four seconds.
 const DEFAULT_SLOTS: usize = 4096;
 
-/// What a look at the slots has found.
-enum Look {
+/// The result of a scan of the slots for the earliest deadline.
+enum SlotScan {
     /// The earliest deadline.
     Earliest(u64),
-    /// None before this time. What is further was not looked at.
+    /// No timer is due before this time. The scan ended before the slots after it.
     NotBefore(u64),
+    /// All slots are empty.
     Nothing,
 }
 
-/// To say when to wake up, it is worth looking at so many timers.
-const GLANCE: usize = 4096;
+/// The number of timers after which `next_wakeup` ends its scan.
+const SCAN_LIMIT: usize = 4096;
 
-/// The owner of the run's blocks. Slots are numbered from zero.
-const RUN: Owner = Owner(u32::MAX);
+/// The owner of the run's blocks. The owners of the slots are numbered from zero.
+const RUN: ListOwner = ListOwner(u32::MAX);
 
 impl<T> Rounds<T> {
-    /// An empty queue with the given tick and number of slots.
+    /// Returns an empty queue with the given tick and number of slots.
     ///
     /// # Errors
-    /// [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
+    /// Returns a [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
     pub fn with_slots(tick: Span, slots: usize) -> Result<Rounds<T>, RoundsError> {
         RawRounds::with_slots(tick, slots).map(Keyed::with_raw)
     }
 }
 
 impl<Id> RawRounds<Id> {
-    /// An empty wheel with the given tick and number of slots.
+    /// Returns an empty wheel with the given tick and number of slots.
     ///
     /// # Errors
-    /// [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
+    /// Returns a [`RoundsError`] if the tick or the number of slots is zero, or there are too many slots.
     pub fn with_slots(tick: Span, slots: usize) -> Result<RawRounds<Id>, RoundsError> {
         if tick == Span::ZERO {
             return Err(RoundsError::ZeroTick);
@@ -126,7 +129,7 @@ impl<Id> RawRounds<Id> {
             occupied: vec![0; slots.div_ceil(u64::BITS as usize)],
             opened: 0,
             run: List::EMPTY,
-            late: RawHeap::new(),
+            overdue: RawHeap::new(),
             blocks: Blocks::new(),
         })
     }
@@ -135,7 +138,8 @@ impl<Id> RawRounds<Id> {
         (tick % self.slots.len() as u64) as usize
     }
 
-    fn mark(&mut self, slot: usize) {
+    /// Makes the bit of a slot agree with its list.
+    fn update_bit(&mut self, slot: usize) {
         let bit = 1 << (slot % 64);
         if self.slots[slot].is_empty() {
             self.occupied[slot / 64] &= !bit;
@@ -144,7 +148,7 @@ impl<Id> RawRounds<Id> {
         }
     }
 
-    /// The first occupied slot at or after `slot`, if there is one before the end.
+    /// Returns the first occupied slot at or after `slot`, if there is one before the last slot ends.
     fn next_occupied(&self, slot: usize) -> Option<usize> {
         let mut word = slot / 64;
         let mut bits = self.occupied.get(word)? & (u64::MAX << (slot % 64));
@@ -155,57 +159,57 @@ impl<Id> RawRounds<Id> {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// Looks for the earliest deadline in the slots: goes round once, from the slot where time is. The first timer that is
-    /// due within that revolution is the earliest; only if there is none have all timers been looked at.
+    /// Scans the slots for the earliest deadline, for one revolution from the slot that time is in. A timer that is due
+    /// within that revolution ends the scan, for it is the earliest; only if there is none does the scan read all timers.
     ///
-    /// Goes no further than the tick `last`, and to no further slot once it has looked at `most` timers.
-    fn look(&self, last: u64, most: usize) -> Look {
+    /// Stops after the tick `last`, and goes to no further slot once it has read more than `most` timers.
+    fn scan_slots(&self, last: u64, most: usize) -> SlotScan {
         let (from, slots) = (self.opened / self.tick, self.slots.len());
         let base = self.slot_of(from);
-        let (mut later, mut looked) = (u64::MAX, 0);
+        let (mut later, mut scanned) = (u64::MAX, 0);
         let mut next = self.next_occupied(base).or_else(|| self.next_occupied(0));
         while let Some(slot) = next {
             let distance = (slot + slots - base) % slots;
             let tick = from.saturating_add(distance as u64);
-            if tick > last || looked > most {
-                return Look::NotBefore(tick.saturating_mul(self.tick).min(later));
+            if tick > last || scanned > most {
+                return SlotScan::NotBefore(tick.saturating_mul(self.tick).min(later));
             }
             let mut first = u64::MAX;
             for (deadline, _) in self.blocks.iter(&self.slots[slot]) {
                 let earliest = if deadline / self.tick == tick { &mut first } else { &mut later };
                 *earliest = deadline.min(*earliest);
-                looked += 1;
+                scanned += 1;
             }
             if first < u64::MAX {
-                return Look::Earliest(first);
+                return SlotScan::Earliest(first);
             }
             let after = self.next_occupied(slot + 1).or_else(|| self.next_occupied(0));
             next = after.filter(|after| (after + slots - base) % slots > distance);
         }
-        if later < u64::MAX { Look::Earliest(later) } else { Look::Nothing }
+        if later < u64::MAX { SlotScan::Earliest(later) } else { SlotScan::Nothing }
     }
 
-    /// The earliest of what has been opened: its deadline, and whether it is in the run.
+    /// Returns the earliest timer outside the slots: its deadline, and whether it is in the run.
     fn first_opened(&self) -> Option<(u64, bool)> {
         let run = self.blocks.front_key(&self.run);
-        let late = self.late.next_deadline().map(Time::as_nanos);
-        match (run, late) {
-            // On a tie the run was armed earlier: before its tick was opened.
-            (Some(run), late) if late.is_none_or(|late| run <= late) => Some((run, true)),
-            (_, late) => late.map(|late| (late, false)),
+        let overdue = self.overdue.next_deadline().map(Time::as_nanos);
+        match (run, overdue) {
+            // On a tie the timer in the run was armed earlier: before its tick was opened.
+            (Some(run), overdue) if overdue.is_none_or(|overdue| run <= overdue) => Some((run, true)),
+            (_, overdue) => overdue.map(|overdue| (overdue, false)),
         }
     }
 
-    /// The first that is due, brought up if need be: its deadline, and whether it is in the run.
+    /// Returns the first timer that is due, opening its tick if needed: its deadline, and whether it is in the run.
     fn find_front<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(u64, bool)> {
         loop {
             if let Some((deadline, is_in_run)) = self.first_opened() {
                 return (deadline <= now.as_nanos()).then_some((deadline, is_in_run));
             }
-            match self.look(now.as_nanos() / self.tick, usize::MAX) {
-                Look::Earliest(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
+            match self.scan_slots(now.as_nanos() / self.tick, usize::MAX) {
+                SlotScan::Earliest(deadline) if deadline <= now.as_nanos() => self.open(entries, deadline),
                 _ => {
-                    // The tick that `now` is in stays closed: what is armed for the rest of it has its slot.
+                    // The tick that `now` is in is not opened: timers armed for the rest of it go to its slot.
                     self.opened = self.opened.max(now.as_nanos() / self.tick * self.tick);
                     return None;
                 }
@@ -213,26 +217,26 @@ impl<Id> RawRounds<Id> {
         }
     }
 
-    /// The earliest deadline of all; or, if it takes looking at more than `most` timers to tell, a time before that.
+    /// Returns the earliest deadline; or, if the scan would read more than `most` timers, a time that is not after it.
     fn next(&self, most: usize) -> Option<Time> {
-        // What has been opened is due before everything that has not.
+        // Timers outside the slots are due before those in the slots.
         let opened = self.first_opened().map(|(deadline, _)| deadline);
-        let next = opened.or_else(|| match self.look(u64::MAX, most) {
-            Look::Earliest(time) | Look::NotBefore(time) => Some(time),
-            Look::Nothing => None,
+        let next = opened.or_else(|| match self.scan_slots(u64::MAX, most) {
+            SlotScan::Earliest(time) | SlotScan::NotBefore(time) => Some(time),
+            SlotScan::Nothing => None,
         });
         next.map(Time::from_nanos)
     }
 
-    /// Takes those that are due in the tick of `deadline` out of its slot.
+    /// Opens the tick of `deadline`: moves its timers from the slot to the run, sorted.
     fn open<E: Entries<Id>>(&mut self, entries: &mut E, deadline: u64) {
         let tick = deadline / self.tick;
         let slot = self.slot_of(tick);
         let length = self.tick;
         let mut due = self.blocks.take_if(&mut self.slots[slot], |deadline| deadline / length == tick, entries);
-        self.mark(slot);
+        self.update_bit(slot);
         due.sort_by_key(|(deadline, _)| *deadline);
-        debug_assert!(self.run.is_empty(), "a tick is opened before the one before it has fired");
+        debug_assert!(self.run.is_empty(), "a tick is opened before the previous one has fired");
         for (deadline, id) in due {
             self.blocks.push_entry(&mut self.run, RUN, deadline, id, entries);
         }
@@ -241,7 +245,7 @@ impl<Id> RawRounds<Id> {
 }
 
 impl<Id> Default for RawRounds<Id> {
-    /// Ticks of a millisecond, 4096 of them to a revolution.
+    /// Returns a wheel with ticks of a millisecond and 4096 slots.
     fn default() -> RawRounds<Id> {
         match RawRounds::with_slots(DEFAULT_TICK, DEFAULT_SLOTS) {
             Ok(rounds) => rounds,
@@ -256,35 +260,35 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
         let nanos = deadline.as_nanos();
         if nanos < self.opened {
-            return self.late.insert(entries, id, deadline);
+            return self.overdue.insert(entries, id, deadline);
         }
         let slot = self.slot_of(nanos / self.tick);
-        let position = self.blocks.push(&mut self.slots[slot], Owner(slot as u32), nanos, id);
-        self.mark(slot);
+        let position = self.blocks.push(&mut self.slots[slot], ListOwner(slot as u32), nanos, id);
+        self.update_bit(slot);
         Place::main(position)
     }
 
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
-        let Kind::Main(position) = place.kind() else { return self.late.remove(entries, place) };
+        let PlaceKind::Main(position) = place.kind() else { return self.overdue.remove(entries, place) };
         let owner = self.blocks.owner(position);
         let (deadline, id) = if owner == RUN {
             self.blocks.remove(&mut self.run, position, entries)
         } else {
             let slot = owner.0 as usize;
             let removed = self.blocks.remove(&mut self.slots[slot], position, entries);
-            self.mark(slot);
+            self.update_bit(slot);
             removed
         };
         (id, Time::from_nanos(deadline))
     }
 
     fn get(&self, place: Place) -> Option<(&Id, Time)> {
-        let Kind::Main(position) = place.kind() else { return self.late.get(place) };
+        let PlaceKind::Main(position) = place.kind() else { return self.overdue.get(place) };
         self.blocks.id(position).map(|id| (id, Time::from_nanos(self.blocks.key(position))))
     }
 
     fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
-        let Kind::Main(position) = place.kind() else { return self.late.get_mut(place) };
+        let PlaceKind::Main(position) = place.kind() else { return self.overdue.get_mut(place) };
         self.blocks.id_mut(position)
     }
 
@@ -293,7 +297,7 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
     }
 
     fn next_wakeup(&self) -> Option<Time> {
-        self.next(GLANCE)
+        self.next(SCAN_LIMIT)
     }
 
     fn peek<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
@@ -303,28 +307,28 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
         let (_, is_in_run) = self.find_front(entries, now)?;
         if !is_in_run {
-            return self.late.pop(entries, now);
+            return self.overdue.pop(entries, now);
         }
         let (deadline, id) = self.blocks.pop_front_if(&mut self.run, |_| true)?;
         Some((id, Time::from_nanos(deadline)))
     }
 
-    fn for_each(&self, mut show: impl FnMut(&Id)) {
-        self.blocks.ids().for_each(&mut show);
-        self.late.for_each(show);
+    fn for_each(&self, mut visit: impl FnMut(&Id)) {
+        self.blocks.ids().for_each(&mut visit);
+        self.overdue.for_each(visit);
     }
 
     fn clear(&mut self) {
         self.slots.fill(List::EMPTY);
         self.occupied.fill(0);
         self.run = List::EMPTY;
-        // Both are taken before either is dropped: a destructor that panics leaves none of them behind.
-        let dropped = (core::mem::take(&mut self.late), core::mem::replace(&mut self.blocks, Blocks::new()));
+        // Both are taken before either is dropped, so that a destructor that panics leaves no entry in the queue.
+        let dropped = (core::mem::take(&mut self.overdue), core::mem::replace(&mut self.blocks, Blocks::new()));
         drop(dropped);
     }
 
     fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
-        let mut count = self.late.check(entries)? + self.blocks.check(&self.run, RUN, entries)?;
+        let mut count = self.overdue.check(entries)? + self.blocks.check(&self.run, RUN, entries)?;
         let mut blocks = self.run.blocks();
         let in_run = || self.blocks.iter(&self.run).map(|(deadline, _)| deadline);
         ensure!(
@@ -334,7 +338,7 @@ impl<Id> RawQueue<Id> for RawRounds<Id> {
         for (slot, list) in self.slots.iter().enumerate() {
             let bit = self.occupied[slot / 64] >> (slot % 64) & 1 == 1;
             ensure!(bit != list.is_empty(), "rounds: a slot and its bit disagree");
-            count += self.blocks.check(list, Owner(slot as u32), entries)?;
+            count += self.blocks.check(list, ListOwner(slot as u32), entries)?;
             blocks += list.blocks();
             for (deadline, _) in self.blocks.iter(list) {
                 ensure!(self.slot_of(deadline / self.tick) == slot, "rounds: an entry is in the wrong slot");
@@ -375,7 +379,7 @@ mod tests {
     use super::*;
     use crate::TimerQueue;
 
-    /// A wheel with so many timers in the first half of it, due in a later round, and one at the end of the last slot.
+    /// Returns a wheel with `count` timers in its first half, due in a later round, and one at the end of the last slot.
     fn rounds_with(count: usize) -> Rounds<u64> {
         let mut rounds = Rounds::with_slots(Span::from_nanos(10), 64).unwrap();
         for number in 0..count as u64 {
@@ -386,31 +390,31 @@ mod tests {
     }
 
     #[test]
-    fn to_say_when_to_wake_up_a_queue_looks_at_some_thousand_timers_and_not_at_all() {
+    fn next_wakeup_scans_some_thousand_timers_and_not_all() {
         let last = Some(Time::from_nanos(639));
-        let few = rounds_with(GLANCE);
+        let few = rounds_with(SCAN_LIMIT);
         assert_eq!((few.next_wakeup(), few.next_deadline()), (last, last));
-        // It gives up on the way. That nothing is due before that slot is all that it knows.
-        let many = rounds_with(2 * GLANCE + 32);
+        // The scan ends early: it knows only that nothing is due before the slot that it has reached.
+        let many = rounds_with(2 * SCAN_LIMIT + 32);
         let wakeup = many.next_wakeup().unwrap();
         assert!(Time::from_nanos(80) < wakeup && wakeup < Time::from_nanos(320), "{wakeup:?}");
         assert_eq!(many.next_deadline(), last);
     }
 
     #[test]
-    fn to_say_when_to_wake_up_a_queue_looks_first_where_time_is() {
+    fn next_wakeup_scans_from_the_slot_that_time_is_in() {
         let mut rounds = Rounds::with_slots(Span::from_nanos(10), 64).unwrap();
         assert!(rounds.pop(Time::from_nanos(64_305)).is_none());
-        for number in 0..2 * GLANCE as u64 {
+        for number in 0..2 * SCAN_LIMIT as u64 {
             rounds.insert(Time::from_nanos(128_000 + number % 300), number);
         }
-        // In the slot where time is, which lies behind those of all the others.
+        // In the slot that time is in, whose number is higher than those of all the others.
         rounds.insert(Time::from_nanos(64_309), 0);
         assert_eq!(rounds.next_wakeup(), Some(Time::from_nanos(64_309)));
     }
 
     #[test]
-    fn a_queue_has_the_slots_that_it_was_asked_for_and_uses_them_all() {
+    fn a_queue_has_the_given_number_of_slots_and_uses_all_of_them() {
         let mut rounds = Rounds::with_slots(Span::from_nanos(7), 5).unwrap();
         for nanos in (100..).step_by(7).take(5) {
             rounds.insert(Time::from_nanos(nanos), nanos);
@@ -423,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_keeps_up_with_time_and_what_is_armed_for_the_rest_of_a_tick_has_its_slot() {
+    fn a_queue_keeps_up_with_time_and_a_timer_armed_for_the_rest_of_a_tick_goes_to_its_slot() {
         let mut rounds = Rounds::with_slots(Span::from_nanos(10), 8).unwrap();
         rounds.insert(Time::from_nanos(1_000_000), 0);
         for nanos in (0..2000).step_by(7) {
@@ -432,7 +436,7 @@ mod tests {
             let opened = rounds.raw().opened;
             assert!(opened <= nanos && nanos < opened + 10, "{opened} at {nanos}");
             let key = rounds.insert(now, 1);
-            assert!(rounds.raw().late.first().is_none());
+            assert!(rounds.raw().overdue.first().is_none());
             assert_eq!(rounds.remove(key), Some(1));
         }
     }
@@ -450,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn p6_who_asks_for_what_cannot_be_is_told_what_it_was_and_what_can() {
+    fn p6_the_error_of_an_impossible_wheel_says_what_was_asked_and_what_is_possible() {
         let text = |tick, slots| match Rounds::<u64>::with_slots(Span::from_nanos(tick), slots) {
             Ok(_) => panic!("a tick of {tick} ns and {slots} slots"),
             Err(error) => format!("{error}"),

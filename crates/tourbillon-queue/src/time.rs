@@ -1,4 +1,4 @@
-//! Time as the queues see it: a point, a distance, and nothing that reads a clock.
+//! Points in time and distances between them, without a clock.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -6,12 +6,12 @@ use core::time::Duration;
 
 /// A point in time: nanoseconds since an origin that the caller chose.
 ///
-/// The queues never read a clock, so the origin is whatever the caller says it is: the start of the process,
+/// The queues never read a clock, so the caller chooses the origin: the start of the process,
 /// the boot of the machine, zero in a test. [`Time::NEVER`] is later than every other point; a timer with
-/// that deadline waits for ever and can only be removed.
+/// that deadline never expires and can only be removed.
 ///
 /// The operators saturate; they do not wrap and do not panic. A `Time` plus a [`Span`] is `NEVER` at the latest, and a `Time`
-/// minus a [`Span`] is the origin at the earliest: the caller need not know how long ago the origin was. `NEVER` plus or minus
+/// minus a [`Span`] is the origin at the earliest, so the caller need not know how long ago the origin was. `NEVER` plus or minus
 /// a span is `NEVER`. [`checked_add`](Time::checked_add) and [`checked_sub`](Time::checked_sub) are exact instead.
 ///
 /// ```
@@ -40,19 +40,19 @@ impl Time {
     /// Later than every point in time: the deadline of a timer that does not expire.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The point `nanos` nanoseconds after the origin; `u64::MAX` is [`Time::NEVER`].
+    /// Returns the point `nanos` nanoseconds after the origin; `u64::MAX` is [`Time::NEVER`].
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whether this is [`Time::NEVER`].
+    /// Returns whether this is [`Time::NEVER`].
     #[must_use]
     pub const fn is_never(self) -> bool {
         self.0 == u64::MAX
@@ -86,32 +86,32 @@ impl Span {
     /// Longer than any finite span: added to any [`Time`] it gives [`Time::NEVER`].
     pub const MAX: Span = Span(u64::MAX);
 
-    /// A span of `nanos` nanoseconds.
+    /// Returns a span of `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Span {
         Span(nanos)
     }
 
-    /// A span of `millis` milliseconds, [`Span::MAX`] if that is beyond it.
+    /// Returns a span of `millis` milliseconds, at most [`Span::MAX`].
     #[must_use]
     pub const fn from_millis(millis: u64) -> Span {
         Span(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of `secs` seconds, [`Span::MAX`] if that is beyond it.
+    /// Returns a span of `secs` seconds, at most [`Span::MAX`].
     #[must_use]
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Its length in nanoseconds.
+    /// Returns the length in nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 }
 
-/// The point `span` later; [`Time::NEVER`] where no finite point is so late.
+/// Returns the point `span` later; [`Time::NEVER`] where no finite point is so late.
 impl Add<Span> for Time {
     type Output = Time;
 
@@ -121,7 +121,7 @@ impl Add<Span> for Time {
     }
 }
 
-/// The point `span` earlier; the origin where that would be before it. [`Time::NEVER`] stays `NEVER`.
+/// Returns the point `span` earlier, at the earliest the origin. [`Time::NEVER`] stays `NEVER`.
 impl Sub<Span> for Time {
     type Output = Time;
 
@@ -131,7 +131,7 @@ impl Sub<Span> for Time {
     }
 }
 
-/// The span from `earlier` to `self`; zero where `earlier` is in fact later.
+/// Returns the span from `earlier` to `self`; zero if `earlier` is later.
 impl Sub<Time> for Time {
     type Output = Span;
 

@@ -1,16 +1,16 @@
-//! The timer that a wheel says will expire first is the one that does.
+//! `Wheel::first` returns the timer that expires first.
 
 mod support;
 
 use support::{Random, operations, seed};
 use tourbillon_queue::{Settled, Span, Time, TimerQueue, Wheel};
 
-/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
+/// The default of the variable `TOURBILLON_OPERATIONS`.
 const OPERATIONS: u64 = 120_000;
-/// After so many operations the wheel begins anew, at another time.
+/// The number of operations after which a new wheel is made, at another time.
 const EPISODE: u64 = 400;
 
-/// The last moment of all: everything that expires is due.
+/// The last moment of all: every timer that can expire is due.
 const END: Time = Time::from_nanos(u64::MAX - 1);
 
 fn check(wheel: &Wheel<u64>) {
@@ -27,7 +27,7 @@ fn the_first_timer_is_the_one_that_is_popped_next() {
         let mut keys = Vec::new();
         let mut now = Time::from_nanos(random.next() >> (20 + random.below(40)));
         for step in 0..EPISODE {
-            // Few distinct deadlines, near and far, past and future: many are equal.
+            // Few distinct deadlines, near and far, past and future, so that many are equal.
             let (digit, shift) = (random.below(4), random.below(50));
             let distance = Span::from_nanos(digit << shift);
             match random.below(10) {
@@ -64,7 +64,7 @@ fn of_equal_deadlines_in_a_crowd_that_is_being_split_the_oldest_is_first() {
 }
 
 #[test]
-fn what_never_expires_is_not_first() {
+fn a_timer_that_never_expires_is_not_first() {
     let mut wheel = Wheel::new();
     wheel.insert(Time::NEVER, 0);
     assert_eq!(wheel.first(), None);

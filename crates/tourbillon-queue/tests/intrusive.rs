@@ -9,7 +9,7 @@ use std::rc::Rc;
 use support::{Random, operations, seed};
 use tourbillon_queue::{Entries, Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, Settled, Span, Time};
 
-/// A timer as an engine would have it: what it is for, and one word for the queue.
+/// A timer as an engine would store it: its number, and one word for the queue.
 struct Entry {
     number: usize,
     place: Cell<Place>,
@@ -21,7 +21,7 @@ impl Entry {
     }
 }
 
-/// The entries of whatever pointer leads to them.
+/// Entries that any kind of pointer leads to.
 struct Outside;
 
 impl<Id: Deref<Target = Entry>> Entries<Id> for Outside {
@@ -35,10 +35,10 @@ impl<Id: Deref<Target = Entry>> Entries<Id> for Outside {
 }
 
 const ENTRIES: usize = 100;
-/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
+/// The default of the variable `TOURBILLON_OPERATIONS`.
 const STEPS: u64 = 200_000;
 
-/// What a queue should hold: who is due when, in the order of arming.
+/// The expected content of a queue: deadlines and numbers of the timers, in the order of arming.
 #[derive(Default)]
 struct Expected(Vec<(Time, usize)>);
 
@@ -54,7 +54,7 @@ impl Expected {
     }
 }
 
-/// Random operations on a queue and on the plain list of what it should hold. Returns who was popped, in order.
+/// Runs random operations on a queue and on a plain list of its expected content. Returns the numbers popped, in order.
 fn run<Id, R>(mut queue: R, entries: &[Id], seed: u64) -> Vec<usize>
 where
     Id: Deref<Target = Entry> + Clone,
@@ -66,7 +66,7 @@ where
     for step in 0..operations(STEPS) {
         let id = &entries[random.below(ENTRIES as u64) as usize];
         match random.below(10) {
-            // In: soon, at one of few instants, far away, or in the past.
+            // Insert: soon, at one of few instants, far away, or in the past.
             0..5 if id.place.get() == Place::NOWHERE => {
                 let deadline = match random.below(4) {
                     0 => now + Span::from_nanos(random.below(100)),
@@ -83,7 +83,7 @@ where
                 removed.place.set(Place::NOWHERE);
                 assert_eq!(removed.number, id.number);
                 let position = expected.0.iter().position(|entry| *entry == (deadline, id.number));
-                expected.0.remove(position.expect("the deadline that it was inserted with"));
+                expected.0.remove(position.expect("the queue returns the deadline of the insertion"));
             }
             7 => now = now + Span::from_nanos(random.below(300)),
             _ => {
@@ -128,7 +128,7 @@ fn entries_in_an_arena_come_out_of_every_queue_alike() {
     let [wheel, heap, list_tree, rounds, odd] = arenas.each_ref().map(|arena| arena.iter().collect::<Vec<&Entry>>());
 
     let popped = run(RawWheel::new(), &wheel, seed);
-    assert!(popped.len() as u64 > operations(STEPS) / 200, "the test has tested something");
+    assert!(popped.len() as u64 > operations(STEPS) / 200, "too few timers were popped for a useful test");
     assert_eq!(run(RawHeap::new(), &heap, seed), popped);
     assert_eq!(run(RawListTree::new(), &list_tree, seed), popped);
     assert_eq!(run(RawRounds::default(), &rounds, seed), popped);
@@ -136,7 +136,7 @@ fn entries_in_an_arena_come_out_of_every_queue_alike() {
 }
 
 #[test]
-fn entries_of_their_own_come_out_of_every_queue_alike() {
+fn entries_behind_an_rc_come_out_of_every_queue_alike() {
     let seed = seed();
     let entries = || (0..ENTRIES).map(Entry::new).map(Rc::new).collect::<Vec<_>>();
 
@@ -148,7 +148,7 @@ fn entries_of_their_own_come_out_of_every_queue_alike() {
 }
 
 #[test]
-fn what_a_wheel_has_made_ready_comes_out_in_order_without_more_upkeep() {
+fn timers_that_a_wheel_has_made_ready_come_out_in_order_without_more_upkeep() {
     let entries: Vec<_> = (0..7).map(Entry::new).collect();
     let mut wheel = RawWheel::new();
     // Six in one slot, the last of them first, and one in the next.
@@ -167,7 +167,7 @@ fn what_a_wheel_has_made_ready_comes_out_in_order_without_more_upkeep() {
 }
 
 #[test]
-fn a_queue_lets_go_of_what_it_gives_back() {
+fn a_queue_keeps_no_reference_to_an_entry_that_it_has_returned() {
     fn holds_none<R: RawQueue<Rc<Entry>>>(mut queue: R) {
         let entries: Vec<_> = (0..300).map(Entry::new).map(Rc::new).collect();
         for (entry, nanos) in entries.iter().zip(0..) {
@@ -179,10 +179,10 @@ fn a_queue_lets_go_of_what_it_gives_back() {
         for entry in &entries[100..200] {
             queue.remove(&mut Outside, entry.place.get());
         }
-        assert!(entries[..200].iter().all(|entry| Rc::strong_count(entry) == 1), "fired or removed, and yet held");
+        assert!(entries[..200].iter().all(|entry| Rc::strong_count(entry) == 1), "fired or removed, but still held");
         assert!(entries[200..].iter().all(|entry| Rc::strong_count(entry) == 2));
         queue.clear();
-        assert!(entries.iter().all(|entry| Rc::strong_count(entry) == 1), "cleared, and yet held");
+        assert!(entries.iter().all(|entry| Rc::strong_count(entry) == 1), "cleared, but still held");
     }
     holds_none(RawWheel::new());
     holds_none(RawHeap::new());

@@ -1,4 +1,4 @@
-//! What the queues allocate, and what they give back, counted by the allocator itself.
+//! How much the queues allocate and free, counted by the allocator itself.
 
 mod support;
 
@@ -10,44 +10,45 @@ use tourbillon_queue::{Heap, Key, ListTree, Rounds, Span, Time, TimerQueue, Whee
 
 const MILLION: u64 = 1_000_000;
 
-/// The system's allocator, with an account for each thread. Tests run in threads of their own, so that none sees what
-/// another does.
+/// The system's allocator, with counters for each thread. Each test runs in a thread of its own, so the tests do not see
+/// each other's allocations.
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// Constants that need no destructor: reading them allocates nothing, or the allocator would call itself.
+// Constants without a destructor: reading them allocates nothing, so the allocator does not call itself.
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to `System` as it is, and its answer handed back; the counting touches only two
+// SAFETY: every call is passed on to `System` unchanged, and its result is returned; the counting touches only two
 // thread-local numbers and allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as i64);
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: this method has the same contract as `System.alloc`, and the caller keeps it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE_BYTES.set(LIVE_BYTES.get() - layout.size() as i64);
-        // SAFETY: `pointer` came from `System`, as all of ours do, with this layout.
+        // SAFETY: by the contract, `pointer` came from this allocator with this layout, and so from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         LIVE_BYTES.set(LIVE_BYTES.get() + new_size as i64 - layout.size() as i64);
-        // SAFETY: `pointer` came from `System`, as all of ours do, with this layout; `new_size` is the caller's promise.
+        // SAFETY: by the contract, `pointer` came from this allocator with this layout, and so from `System`, and
+        // `new_size` is valid.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 }
 
-/// How many allocations `action` makes.
+/// Returns how many allocations `action` makes, and its result.
 fn allocations_of<T>(action: impl FnOnce() -> T) -> (u64, T) {
     let before = ALLOCATIONS.get();
     let result = action();
@@ -61,7 +62,7 @@ fn an_empty_queue_allocates_nothing() {
     assert_eq!(allocations_of(ListTree::<u64>::new).0, 0);
 }
 
-/// Timers of one timeout or of many, under way.
+/// A load of pending timers, of one timeout or of many.
 struct Load {
     random: Random,
     /// Timeouts are between two seconds and this much more.
@@ -79,8 +80,8 @@ impl Load {
         self.random.below(self.keys.len() as u64) as usize
     }
 
-    /// Arms up to `timers`, then cancels, arms and reschedules, and returns how many allocations all that made. Time
-    /// goes on by `step` after every hundred operations; what is due then is armed anew.
+    /// Arms up to `timers`, then cancels, arms and reschedules, and returns how many allocations that made. Time
+    /// advances by `step` after every hundred operations; timers that are due then are armed again.
     fn run<Q: TimerQueue<u64>>(&mut self, queue: &mut Q, timers: usize, step: Span) -> u64 {
         let mut allocations = 0;
         while self.keys.len() > timers {
@@ -107,7 +108,7 @@ impl Load {
             self.keys[pick] = new;
             if operation % 100 == 99 && step > Span::ZERO {
                 self.now = self.now + step;
-                // What is popped may need room to be sorted in, and is not counted here.
+                // A pop may allocate a buffer to sort in, and is not counted here.
                 while let Some(timer) = queue.pop(self.now) {
                     let place = self.keys.iter().position(|key| *key == timer.key).unwrap();
                     let deadline = self.deadline();
@@ -121,7 +122,7 @@ impl Load {
     }
 }
 
-/// How many allocations a load makes after a warm-up with more timers than it has.
+/// Returns how many allocations a load makes after a warm-up with more timers.
 fn allocations_when_warm<Q: TimerQueue<u64>>(mut queue: Q, spread: u64, step: Span) -> u64 {
     let mut load = Load { random: Random::new(seed()), spread, now: Time::ZERO, keys: Vec::new() };
     load.run(&mut queue, 4000, step);
@@ -171,7 +172,7 @@ fn p7_a_lone_ticker_allocates_nothing_in_the_long_run() {
     tick(ListTree::new());
 }
 
-/// Pops at `now`, and for a minute after it, when nothing is due. Returns the end of that.
+/// Pops at `now` and for a minute after it, while nothing is due. Returns the end of that minute.
 fn let_time_pass(queue: &mut Wheel<u64>, now: Time) -> Time {
     const STEPS: u64 = 3000;
     for step in 0..=STEPS {
@@ -185,7 +186,7 @@ fn f2_a_level_of_the_wheel_takes_memory_only_while_it_is_used() {
     for cancelled in [true, false] {
         let mut queue = Wheel::new();
         let before = LIVE_BYTES.get();
-        // Near timers only; more of them than of the far ones below, so that those will find blocks to reuse.
+        // Near timers only; more of them than of the far ones below, so that the far ones reuse their blocks.
         for number in 0..1000 {
             queue.insert(Time::from_nanos(number * MILLION), number);
         }
@@ -194,7 +195,7 @@ fn f2_a_level_of_the_wheel_takes_memory_only_while_it_is_used() {
         now = let_time_pass(&mut queue, now);
         let near_only = LIVE_BYTES.get() - before;
 
-        // Some in every level up to the last.
+        // Some timers in every level up to the last.
         let keys: Vec<Key> = (0..63).map(|bit| queue.insert(now + Span::from_nanos(1 << bit), bit)).collect();
         let with_far = LIVE_BYTES.get() - before;
         assert!(with_far > near_only, "levels are made when they are needed");
@@ -209,13 +210,13 @@ fn f2_a_level_of_the_wheel_takes_memory_only_while_it_is_used() {
         drop(keys);
         let_time_pass(&mut queue, now);
         let far_gone = LIVE_BYTES.get() - before;
-        println!("near only: {near_only} B, with far ones: {with_far} B, far ones gone: {far_gone} B");
-        assert!(far_gone <= near_only, "levels that are not used any more still take memory");
+        println!("near timers only: {near_only} B, with far ones: {with_far} B, far ones gone: {far_gone} B");
+        assert!(far_gone <= near_only, "unused levels still take memory");
     }
 }
 
 #[test]
-fn a_timer_in_a_wheel_takes_48_bytes_at_most_and_room_to_grow() {
+fn a_timer_in_a_wheel_takes_at_most_48_bytes_without_spare_capacity() {
     const { assert!(Wheel::<u64>::BYTES_PER_TIMER <= 48) };
     let mut random = Random::new(seed());
     let before = LIVE_BYTES.get();
@@ -224,7 +225,7 @@ fn a_timer_in_a_wheel_takes_48_bytes_at_most_and_room_to_grow() {
         queue.insert(Time::from_nanos(random.below(60 * MINUTE)), number);
     }
     let each = (LIVE_BYTES.get() - before) as f64 / MILLION as f64;
-    println!("{} bytes a timer, measured {each:.1} with room to grow", Wheel::<u64>::BYTES_PER_TIMER);
+    println!("{} bytes a timer, measured {each:.1} with spare capacity", Wheel::<u64>::BYTES_PER_TIMER);
     assert!(each <= 2.0 * 48.0, "{each} bytes a timer");
 }
 

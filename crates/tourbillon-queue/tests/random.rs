@@ -1,16 +1,16 @@
-//! Every queue against the naive one, over tens of millions of random operations; and, with more timers than the naive
-//! one can bear, against the heap.
+//! Every queue compared with the naive one, over tens of millions of random operations; and, with more timers than the
+//! naive one can handle, with the heap.
 
 mod support;
 
 use support::{Op, Pair, Random, operations, seed};
 use tourbillon_queue::{Heap, ListTree, Naive, Rounds, Span, Time, TimerQueue, Wheel};
 
-/// Unless the variable `TOURBILLON_OPERATIONS` says otherwise.
+/// The default of the variable `TOURBILLON_OPERATIONS`.
 const OPERATIONS: u64 = 10_000_000;
-/// After so many operations the queues begin anew, at another time.
+/// The number of operations after which new queues are made, at another time.
 const EPISODE: u64 = 5_000;
-/// In one episode of so many, all invariants are verified after every step.
+/// One episode in this many verifies all invariants after every step.
 const CHECKED: u64 = 50;
 
 fn random_op(random: &mut Random) -> Op {
@@ -36,7 +36,7 @@ fn random_op(random: &mut Random) -> Op {
     }
 }
 
-fn against_the_naive_one<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
+fn compare_with_naive<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
     let seed = seed();
     for episode in 0..operations(OPERATIONS).div_ceil(EPISODE) {
         let mut random = Random::new(seed ^ episode);
@@ -62,22 +62,22 @@ fn against_the_naive_one<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
 
 #[test]
 fn p3_wheel_answers_like_the_naive_queue() {
-    against_the_naive_one(Wheel::new);
+    compare_with_naive(Wheel::new);
 }
 
 #[test]
 fn p3_heap_answers_like_the_naive_queue() {
-    against_the_naive_one(Heap::new);
+    compare_with_naive(Heap::new);
 }
 
 #[test]
 fn p3_list_tree_answers_like_the_naive_queue() {
-    against_the_naive_one(ListTree::new);
+    compare_with_naive(ListTree::new);
 }
 
 #[test]
 fn p3_rounds_answers_like_the_naive_queue() {
-    against_the_naive_one(|| Rounds::with_slots(Span::from_nanos(64), 64).unwrap());
+    compare_with_naive(|| Rounds::with_slots(Span::from_nanos(64), 64).unwrap());
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn p3_rounds_of_odd_shapes_answer_like_the_naive_queue() {
     }
 }
 
-/// Many timers, crowded slots, and settling in small steps in between.
-fn in_a_crowd<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
+/// Compares a queue with the heap: many timers, crowded slots, and settling in small steps in between.
+fn compare_in_a_crowd<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
     let seed = seed();
-    // How many, spread over how much time; the last two bunch them on few instants. Fewer, if fewer operations are asked for.
+    // How many timers, spread over how many nanoseconds; the last two cases have few instants. `share` scales them down.
     let share = OPERATIONS.div_ceil(operations(OPERATIONS).max(1));
     for (episode, (count, spread)) in
         [(60_000, 1 << 22), (60_000, 1 << 34), (200_000, 1 << 31), (60_000, 1000), (60_000, 3)].into_iter().enumerate()
@@ -144,21 +144,21 @@ fn in_a_crowd<Q: TimerQueue<u64>>(new: impl Fn() -> Q) {
 
 #[test]
 fn p3_wheel_answers_like_the_heap_in_a_crowd() {
-    in_a_crowd(Wheel::new);
+    compare_in_a_crowd(Wheel::new);
 }
 
 #[test]
 fn p3_list_tree_answers_like_the_heap_in_a_crowd() {
-    in_a_crowd(ListTree::new);
+    compare_in_a_crowd(ListTree::new);
 }
 
 #[test]
 fn p3_rounds_answers_like_the_heap_in_a_crowd() {
-    in_a_crowd(Rounds::new);
+    compare_in_a_crowd(Rounds::new);
 }
 
-/// Timers around the begin of a slot of some level, many of them in its first part, and settling a few steps at a time, with
-/// arms and cancels in between. (Most telling with `--cfg tourbillon_small`, where a dozen timers are a crowd.)
+/// Timers around the start of a slot of some level, many of them in its first part, and settling a few steps at a time, with
+/// arms and cancels in between. (It finds most with `--cfg tourbillon_small`, where a dozen timers are a crowd.)
 #[test]
 fn p3_wheel_answers_like_the_naive_queue_in_the_middle_of_splits() {
     let seed = seed();

@@ -1,7 +1,7 @@
 //! `TourbillonTimer`: hyper's timeouts on an engine.
 #![cfg(all(feature = "hyper", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms};
 use hyper::rt::{Sleep as HyperSleep, Timer};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use support::{Paused, Task, ms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tourbillon::adapters::hyper::TourbillonTimer;
 use tourbillon::time::{Instant, Sleep};
@@ -22,7 +22,7 @@ use tourbillon::{Clock, Engine, time};
 
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Runs a story in virtual time, in which whatever it waits for comes by itself.
+/// Runs a future in virtual time, which moves by itself while all tasks wait.
 fn in_virtual_time(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
@@ -31,7 +31,7 @@ fn in_virtual_time(story: impl Future<Output = ()>) {
     });
 }
 
-/// One connection to a server that says hello, and waits so long for the header of a request.
+/// Opens a connection to a server that answers "hello" and gives a request `PATIENCE` for its header.
 fn connect() -> (DuplexStream, tokio::task::JoinHandle<hyper::Result<()>>) {
     let (ours, theirs) = duplex(4096);
     let hello = service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new("hello".to_owned())) });
@@ -55,7 +55,7 @@ async fn answer(stream: &mut DuplexStream) -> String {
 }
 
 #[test]
-fn b1_a_client_that_never_finishes_its_header_is_given_up_in_time() {
+fn b1_a_client_that_never_finishes_its_header_is_disconnected_on_time() {
     in_virtual_time(async {
         let start = Instant::now();
         let (mut stream, server) = connect();
@@ -67,7 +67,7 @@ fn b1_a_client_that_never_finishes_its_header_is_given_up_in_time() {
 }
 
 #[test]
-fn b1_each_request_of_a_connection_has_its_own_time_for_its_header() {
+fn b1_each_request_of_a_connection_has_its_own_time_limit_for_its_header() {
     in_virtual_time(async {
         let start = Instant::now();
         let (mut stream, server) = connect();
@@ -83,7 +83,7 @@ fn b1_each_request_of_a_connection_has_its_own_time_for_its_header() {
 }
 
 #[test]
-fn b1_a_sleep_ends_in_time_and_not_before() {
+fn b1_a_sleep_ends_on_time_and_not_before() {
     let time = Paused::new();
     let (task, timer) = (Task::new(), TourbillonTimer::new());
     let mut by_duration = timer.sleep(ms(10));
@@ -101,7 +101,7 @@ fn b1_a_sleep_ends_in_time_and_not_before() {
 }
 
 #[test]
-fn b7_reset_moves_the_sleep_that_is_there() {
+fn b7_reset_moves_the_existing_sleep() {
     let time = Paused::new();
     let (task, timer) = (Task::new(), TourbillonTimer::new());
     let start = timer.now();
@@ -109,7 +109,7 @@ fn b7_reset_moves_the_sleep_that_is_there() {
     assert!(task.poll(sleep.as_mut()).is_pending());
     let address = &raw const *sleep;
     timer.reset(&mut sleep, start + ms(30));
-    assert!(std::ptr::addr_eq(address, &raw const *sleep), "nothing new was made");
+    assert!(std::ptr::addr_eq(address, &raw const *sleep), "the reset made a new sleep");
     assert!(sleep.is::<Sleep>());
     time.advance(ms(29));
     assert_eq!(task.wakes(), 0);

@@ -1,27 +1,27 @@
-//! `Exporter`: what a recorder of the crate `metrics` is told.
+//! `Exporter`: the values that a recorder of the crate `metrics` receives.
 #![cfg(all(feature = "metrics", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use by_hand::{Task, ms};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     with_local_recorder,
 };
+use support::{Task, ms};
 use tourbillon::adapters::metrics::Exporter;
 use tourbillon::{Clock, Driver, Engine, Slack};
 
-/// Remembers what it is told, by the names of the metrics with their labels.
+/// A recorder that stores its values by the names of the metrics with their labels.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Told>>);
+struct Memory(Arc<Mutex<Recorded>>);
 
 #[derive(Default)]
-struct Told {
+struct Recorded {
     described: Vec<String>,
     counters: BTreeMap<String, u64>,
     gauges: BTreeMap<String, f64>,
@@ -113,7 +113,7 @@ fn engine() -> Engine {
 }
 
 #[test]
-fn b5_the_recorder_is_told_what_the_engine_has_counted() {
+fn b5_the_recorder_receives_the_counts_of_the_engine() {
     let (engine, memory, task) = (engine(), Memory::default(), Task::new());
     let mut exporter = Exporter::new(&engine);
     let mut fires = [1, 2, 3].map(|after| Box::pin(engine.sleep(ms(after))));
@@ -143,14 +143,18 @@ fn b5_every_metric_is_described_and_only_once() {
     let (engine, memory) = (engine(), Memory::default());
     let mut exporter = Exporter::new(&engine);
     with_local_recorder(&memory, || (0..3).for_each(|_| exporter.export()));
-    let told = memory.0.lock().unwrap();
-    let mut described = told.described.clone();
+    let recorded = memory.0.lock().unwrap();
+    let mut described = recorded.described.clone();
     described.sort();
     described.dedup();
-    assert_eq!(described.len(), told.described.len());
-    let used = told.counters.keys().chain(told.gauges.keys());
+    assert_eq!(described.len(), recorded.described.len());
+    let used = recorded.counters.keys().chain(recorded.gauges.keys());
     assert!(used.into_iter().all(|name| described.contains(name)));
-    assert_eq!(described.len(), told.counters.len() + told.gauges.len() + 1, "and the histogram");
+    assert_eq!(
+        described.len(),
+        recorded.counters.len() + recorded.gauges.len() + 1,
+        "the counters, the gauges and one histogram"
+    );
 }
 
 #[test]
@@ -165,8 +169,8 @@ fn b5_each_fire_is_in_the_histogram_once() {
         assert_eq!(engine.turn().fired, 3);
         with_local_recorder(&memory, || (0..2).for_each(|_| exporter.export()));
     }
-    let told = memory.0.lock().unwrap();
-    let recorded = &told.histograms["tourbillon_timer_lateness_seconds"];
+    let recorded = memory.0.lock().unwrap();
+    let recorded = &recorded.histograms["tourbillon_timer_lateness_seconds"];
     let counts = recorded.iter().map(|(_, count)| *count).collect::<Vec<_>>();
     assert_eq!(counts, [1, 2, 1, 2]);
     for (late, least) in recorded.iter().map(|(late, _)| *late).zip([0.001, 0.009, 0.001, 0.009]) {
@@ -175,7 +179,7 @@ fn b5_each_fire_is_in_the_histogram_once() {
 }
 
 #[test]
-fn b5_engines_are_told_apart_by_a_label() {
+fn b5_engines_are_distinguished_by_a_label() {
     let (one, two, memory) = (engine(), engine(), Memory::default());
     let task = Task::new();
     let mut pending = pin!(two.sleep(ms(1)));
@@ -189,7 +193,7 @@ fn b5_engines_are_told_apart_by_a_label() {
 }
 
 #[test]
-fn b5_the_loop_publishes_every_so_often_and_ends_with_the_engine() {
+fn b5_the_loop_publishes_periodically_and_ends_with_the_engine() {
     let (engine, memory, task) = (engine(), Memory::default(), Task::new());
     let mut exports = Box::pin(Exporter::new(&engine).run(ms(10)));
     with_local_recorder(&memory, || {
@@ -201,7 +205,7 @@ fn b5_the_loop_publishes_every_so_often_and_ends_with_the_engine() {
             assert!(task.poll(exports.as_mut()).is_pending());
             assert_eq!(memory.counter("tourbillon_timers_fired_total"), fired);
         }
-        // The loop is no handle: with the last one the engine goes, and the loop with it.
+        // The loop holds no handle: the engine ends with its last handle, and the loop with it.
         drop(engine);
         assert_eq!(task.wakes(), 1);
         assert!(task.poll(exports.as_mut()).is_ready());
@@ -211,7 +215,7 @@ fn b5_the_loop_publishes_every_so_often_and_ends_with_the_engine() {
 
 // ---- a period of zero ----
 
-/// Runs this on a thread of its own, and fails if it does not return.
+/// Runs `call` on a thread of its own, and fails if it does not return.
 fn promptly<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || _ = sender.send(call()));
@@ -219,7 +223,7 @@ fn promptly<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 #[test]
-fn d83_with_a_period_of_zero_neighbours_get_on_and_the_task_can_be_aborted() {
+fn d83_with_a_period_of_zero_other_tasks_run_and_the_task_can_be_aborted() {
     for every in [Duration::ZERO, Duration::from_nanos(1)] {
         let is_cancelled = promptly(move || {
             let engine = Engine::builder().build().unwrap();
@@ -239,7 +243,7 @@ fn d83_with_a_period_of_zero_neighbours_get_on_and_the_task_can_be_aborted() {
 }
 
 #[test]
-fn d83_with_a_period_of_zero_whatever_is_polled_beside_it_gets_on() {
+fn d83_with_a_period_of_zero_futures_polled_beside_it_make_progress() {
     for every in [Duration::ZERO, Duration::from_nanos(1)] {
         promptly(move || {
             let engine = Engine::builder().build().unwrap();
@@ -262,7 +266,11 @@ fn d83_a_period_of_zero_is_one_of_a_millisecond_and_ends_with_the_engine() {
             assert_eq!(memory.counter("tourbillon_timers_fired_total"), exported);
             engine.advance(Duration::from_micros(999));
             assert!(task.poll(exports.as_mut()).is_pending());
-            assert_eq!(memory.counter("tourbillon_timers_fired_total"), exported, "it was not time yet");
+            assert_eq!(
+                memory.counter("tourbillon_timers_fired_total"),
+                exported,
+                "nothing is exported before the period has passed"
+            );
             engine.advance(Duration::from_micros(1));
         }
         engine.shutdown();

@@ -1,7 +1,7 @@
 //! `TimeoutLayer`: a timeout for every request to a service.
 #![cfg(all(feature = "tower", feature = "test-util"))]
 
-mod by_hand;
+mod support;
 
 use std::convert::Infallible;
 use std::io;
@@ -9,13 +9,13 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms};
+use support::{Paused, Task, ms};
 use tourbillon::adapters::tower::{Timeout, TimeoutLayer};
 use tourbillon::time::error::Elapsed;
 use tourbillon::time::{Deadline, Instant, sleep};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-/// Answers after the time that the request asks for, with the time that it was given.
+/// Answers after the duration that the request contains, with the time that was left for it.
 async fn answer(after: Duration) -> Result<Duration, Infallible> {
     let given = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
     sleep(after).await;
@@ -23,7 +23,7 @@ async fn answer(after: Duration) -> Result<Duration, Infallible> {
 }
 
 #[test]
-fn a12_a_response_in_time_is_the_services_own() {
+fn a12_a_response_in_time_is_that_of_the_service() {
     let time = Paused::new();
     let task = Task::new();
     let mut service = TimeoutLayer::new(ms(100)).layer(service_fn(answer));
@@ -31,11 +31,11 @@ fn a12_a_response_in_time_is_the_services_own() {
     assert!(task.poll(response.as_mut()).is_pending());
     time.advance(ms(99));
     let Poll::Ready(Ok(given)) = task.poll(response.as_mut()) else { panic!("no answer") };
-    assert_eq!(given, ms(100), "what works on the response knows its deadline");
+    assert_eq!(given, ms(100), "the service knows its deadline");
 }
 
 #[test]
-fn a12_a_response_that_takes_too_long_is_given_up_at_the_limit() {
+fn a12_a_response_that_takes_too_long_is_abandoned_at_the_limit() {
     let time = Paused::new();
     let task = Task::new();
     let mut service = Timeout::new(service_fn(answer), ms(100));
@@ -45,13 +45,13 @@ fn a12_a_response_that_takes_too_long_is_given_up_at_the_limit() {
     assert_eq!(task.wakes(), 0);
     time.advance(Duration::from_nanos(1));
     assert_eq!(task.wakes(), 1);
-    let Poll::Ready(Err(error)) = task.poll(response.as_mut()) else { panic!("not given up") };
+    let Poll::Ready(Err(error)) = task.poll(response.as_mut()) else { panic!("the response was not abandoned") };
     assert_eq!(error.to_string(), "deadline has elapsed");
     assert!(error.downcast::<Elapsed>().is_ok_and(|elapsed| !elapsed.is_stopped()));
 }
 
 #[test]
-fn a12_the_time_of_a_request_begins_with_the_call() {
+fn a12_the_time_limit_of_a_request_starts_with_the_call() {
     let time = Paused::new();
     let task = Task::new();
     let mut service = Timeout::new(service_fn(answer), ms(100));
@@ -82,7 +82,7 @@ fn a12_a_limit_can_depend_on_the_request() {
 }
 
 #[test]
-fn b7_a_request_has_no_more_time_than_its_caller() {
+fn b7_a_request_has_no_more_time_than_its_caller_has_left() {
     let time = Paused::new();
     let task = Task::new();
     let mut service = Timeout::new(service_fn(answer), ms(100));

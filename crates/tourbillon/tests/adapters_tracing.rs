@@ -21,7 +21,7 @@ static PANICS: AtomicBool = AtomicBool::new(false);
 
 struct Memory;
 
-/// What a subscriber throws.
+/// The panic payload of the subscriber: its drop panics too.
 struct Fails;
 
 impl Drop for Fails {
@@ -76,7 +76,8 @@ fn events() -> MutexGuard<'static, Vec<(Level, String, String)>> {
     EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A test that listens, alone. (Drivers speak on threads of their own, so there is one subscriber for all.)
+/// A guard for a test that reads the events, one test at a time. (Drivers emit events on their own threads, so there is one subscriber
+/// for all.)
 struct Listening(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Listening {
@@ -89,7 +90,7 @@ impl Listening {
         Listening(alone)
     }
 
-    /// Waits until it is told. (The driver of an earlier test may still have something to say, so the fields matter too.)
+    /// Waits until this event has come. (The driver of an earlier test may still emit events, so the fields matter too.)
     fn hears(&self, level: Level, message: &str, fields: &str) {
         let start = Instant::now();
         let is_meant =
@@ -122,7 +123,7 @@ impl Wake for Panics {
 const LATE: &str = "timers fired late: the driver was kept from running";
 
 #[test]
-fn b5_an_engines_life_is_told_from_its_beginning_to_its_end() {
+fn b5_the_life_of_an_engine_is_logged_from_its_start_to_its_end() {
     let story = Listening::new();
     let engine = Engine::builder().shards(3).build().unwrap();
     story.hears(Level::DEBUG, "engine built", "clock=Clock::monotonic shards=3");
@@ -136,7 +137,7 @@ fn b5_an_engines_life_is_told_from_its_beginning_to_its_end() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn b5_a_thread_that_takes_over_from_a_runtime_says_so() {
+fn b5_a_thread_that_takes_over_from_a_runtime_logs_that() {
     let story = Listening::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
@@ -147,7 +148,7 @@ fn b5_a_thread_that_takes_over_from_a_runtime_says_so() {
 }
 
 #[test]
-fn b5_a_waker_that_panics_is_reported_and_a_subscriber_that_panics_does_no_harm() {
+fn b5_a_waker_that_panics_is_reported_and_a_subscriber_that_panics_is_harmless() {
     let story = Listening::new();
     let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
     let waker = Waker::from(Arc::new(Panics));
@@ -170,7 +171,7 @@ fn b5_late_turns_are_reported_but_not_one_by_one() {
     for _ in 0..2 {
         let mut sleep = pin!(engine.sleep(Duration::from_millis(1)));
         assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        // Nobody turns the engine meanwhile.
+        // The engine is not turned meanwhile.
         thread::sleep(Duration::from_millis(15));
         assert_eq!(engine.turn().fired, 1);
     }
@@ -179,7 +180,7 @@ fn b5_late_turns_are_reported_but_not_one_by_one() {
 }
 
 #[test]
-fn b5_what_a_manual_clock_passes_over_is_not_late() {
+fn b5_timers_that_a_manual_clock_passes_over_are_not_late() {
     let story = Listening::new();
     let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
     let mut sleep = pin!(engine.sleep(Duration::from_secs(1)));

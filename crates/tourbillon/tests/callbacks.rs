@@ -1,6 +1,6 @@
-//! Where callbacks run, and that each does: with a driver, turned from outside, during and after a shutdown.
+//! Where callbacks run, and that each of them runs: with a driver, turned from outside, during and after a shutdown.
 
-mod by_hand;
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Log, eventually, manual, ms};
+use support::{Log, eventually, manual, ms};
 use tourbillon::{Clock, Driver, Engine, Outcome, Timer};
 
 fn threaded() -> Engine {
@@ -21,7 +21,7 @@ fn on(engine: &Engine, after: Duration) -> Timer {
     timer
 }
 
-/// The outcome that a callback of this timer is told.
+/// Returns a channel for the outcome that a callback of this timer receives.
 fn outcome_of(timer: &Timer) -> Receiver<Outcome> {
     let (send, receive) = mpsc::channel();
     timer.on_expiry(move |outcome| send.send(outcome).unwrap());
@@ -55,13 +55,13 @@ fn p4_p11_a_callback_that_blocks_delays_no_timer() {
     });
     begun.recv().unwrap();
     let late = outcome_of(&timer);
-    // Sleeps, waits and blocked threads go on: none of them needs the thread that is blocked.
+    // Sleeps, waits and blocked threads continue: none of them needs the thread that is blocked.
     for _ in 0..10 {
         futures_lite::future::block_on(engine.sleep(ms(1)));
         assert_eq!(futures_lite::future::block_on(on(&engine, ms(1)).wait()), Outcome::Fired);
         assert_eq!(on(&engine, ms(1)).wait_blocking(), Outcome::Fired);
     }
-    assert!(late.try_recv().is_err(), "callbacks wait for their turn");
+    assert!(late.try_recv().is_err(), "the second callback waits for the first");
     release.send(()).unwrap();
     assert_eq!(late.recv(), Ok(Outcome::Fired));
 }
@@ -80,13 +80,13 @@ fn p7_callbacks_are_counted_from_the_end_of_their_timer_until_they_return() {
         });
     }
     assert_eq!(waiting(), 0, "the timer has not ended");
-    assert_eq!((timer.cancel(), waiting()), (3, 3), "nobody has turned the engine");
+    assert_eq!((timer.cancel(), waiting()), (3, 3), "the engine has not been turned");
     engine.turn();
     assert_eq!((log.take(), waiting()), (vec![3, 2, 1], 0));
 }
 
 #[test]
-fn p6_a_callback_that_panics_is_counted_and_takes_nobody_with_it() {
+fn p6_a_callback_that_panics_is_counted_and_harms_no_other() {
     for engine in [threaded(), manual()] {
         let timer = Timer::on(&engine);
         let log = Log::default();
@@ -108,7 +108,7 @@ fn p6_a_callback_that_panics_is_counted_and_takes_nobody_with_it() {
 }
 
 #[test]
-fn p7_what_a_callback_throws_is_freed() {
+fn p7_the_panic_payload_of_a_callback_is_freed() {
     let engine = manual();
     let (timer, thrown) = (Timer::on(&engine), Arc::new(()));
     for _ in 0..10 {
@@ -141,7 +141,7 @@ fn p3_callbacks_are_called_in_order_however_many_there_are() {
 }
 
 #[test]
-fn w7_d28_a_callback_may_shut_its_engine_down_and_the_others_are_told() {
+fn w7_d28_a_callback_may_shut_its_engine_down_and_the_others_are_notified() {
     for engine in [threaded(), manual()] {
         let (now, later) = (Timer::on(&engine), on(&engine, ms(1000)));
         let stopped = outcome_of(&later);
@@ -156,21 +156,21 @@ fn w7_d28_a_callback_may_shut_its_engine_down_and_the_others_are_told() {
         engine.turn();
         receive.recv().unwrap();
         assert_eq!(stopped.recv(), Ok(Outcome::Stopped));
-        // On the engine's own thread the callback may have come before the second wait was begun.
+        // On the engine's own thread the callback may have run before the second wait began.
         let (after, is_turned) = (after.recv(), engine.clock().is_manual());
         assert!(after == Ok(Outcome::Fired) || (after == Ok(Outcome::Stopped) && !is_turned), "{after:?}");
     }
 }
 
 #[test]
-fn d28_what_waits_at_shutdown_is_called_before_that_returns_if_the_engine_is_turned_from_outside() {
+fn d28_callbacks_that_wait_at_shutdown_run_before_it_returns_if_the_engine_is_turned_from_outside() {
     let (engine, called) = (manual(), Arc::new(AtomicUsize::new(0)));
     let timers: Vec<_> = (0..100).map(|after| on(&engine, ms(after))).collect();
     for timer in &timers {
         let (called, next) = (called.clone(), Timer::on(&engine));
         timer.on_expiry(move |_| {
             called.fetch_add(1, Ordering::SeqCst);
-            // One that comes of another is called, too.
+            // A callback that another callback adds runs, too.
             let called = called.clone();
             next.on_expiry(move |outcome| {
                 assert_ne!(outcome, Outcome::Fired);
@@ -184,7 +184,7 @@ fn d28_what_waits_at_shutdown_is_called_before_that_returns_if_the_engine_is_tur
 }
 
 #[test]
-fn d28_d32_what_is_begun_after_a_shutdown_is_told_so_by_a_thread() {
+fn d28_d32_a_wait_that_begins_after_a_shutdown_gets_its_outcome_from_a_thread() {
     for engine in [threaded(), manual()] {
         let timer = on(&engine, ms(1000));
         let before = outcome_of(&timer);
@@ -200,10 +200,10 @@ fn d28_d32_what_is_begun_after_a_shutdown_is_told_so_by_a_thread() {
 }
 
 #[test]
-fn d28_the_thread_of_callbacks_does_not_keep_an_engine_that_nobody_has() {
+fn d28_the_callback_thread_does_not_keep_an_engine_without_handles_alive() {
     let engine = threaded();
     let (first, pending) = (Timer::on(&engine), on(&engine, ms(1_000_000)));
-    assert_eq!(outcome_of(&first).recv(), Ok(Outcome::Fired), "so there is a thread");
+    assert_eq!(outcome_of(&first).recv(), Ok(Outcome::Fired), "the callback thread exists");
     let stopped = outcome_of(&pending);
     drop(engine);
     assert_eq!(stopped.recv(), Ok(Outcome::Stopped));
@@ -211,7 +211,7 @@ fn d28_the_thread_of_callbacks_does_not_keep_an_engine_that_nobody_has() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn p7_the_thread_of_callbacks_ends_with_its_engine() {
+fn p7_the_callback_thread_ends_with_its_engine() {
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -221,7 +221,7 @@ fn p7_the_thread_of_callbacks_ends_with_its_engine() {
     let timer = Timer::on(&engine);
     let (send, receive) = mpsc::channel();
     timer.on_expiry(move |_| {
-        // So that it can be told from those of other tests.
+        // A name that the callback threads of other tests do not have.
         rename_thread();
         send.send(()).unwrap();
     });
@@ -237,7 +237,7 @@ fn rename_thread() {
 }
 
 #[test]
-fn w8_a_turn_calls_what_waited_when_it_began() {
+fn w8_a_turn_runs_the_callbacks_that_waited_when_it_began() {
     let engine = manual();
     let timer = Arc::new(Timer::on(&engine));
     let log = Log::default();
@@ -255,7 +255,7 @@ fn w8_a_turn_calls_what_waited_when_it_began() {
 }
 
 #[test]
-fn b6_time_is_not_advanced_before_all_that_is_due_was_called() {
+fn b6_time_is_not_advanced_before_all_due_callbacks_have_run() {
     let engine = manual();
     let start = engine.clock().now();
     let timers: Vec<_> = [30, 10, 20, 10].map(|after| Arc::new(on(&engine, ms(after)))).into();
@@ -264,7 +264,7 @@ fn b6_time_is_not_advanced_before_all_that_is_due_was_called() {
         let (log, again, clock) = (log.clone(), timer.clone(), engine.clock().clone());
         timer.on_expiry(move |_| {
             log.lock().unwrap().push((1, Duration::from(clock.now() - start)));
-            // And what comes of it: at once, since it has expired, and five milliseconds later.
+            // The callbacks that these add run too: at once, since the timer has expired, and five milliseconds later.
             let more = log.clone();
             let at = clock.clone();
             again.on_expiry(move |_| more.lock().unwrap().push((2, Duration::from(at.now() - start))));
@@ -277,7 +277,7 @@ fn b6_time_is_not_advanced_before_all_that_is_due_was_called() {
 }
 
 #[test]
-fn w8_a_callback_that_never_stops_coming_back_does_not_keep_time_from_moving() {
+fn w8_a_callback_that_adds_itself_again_and_again_does_not_keep_time_from_moving() {
     fn again(timer: &Arc<Timer>, calls: &Arc<AtomicUsize>) {
         let (timer, calls) = (timer.clone(), calls.clone());
         timer.clone().on_expiry(move |outcome| {
@@ -299,40 +299,40 @@ fn w8_a_callback_that_never_stops_coming_back_does_not_keep_time_from_moving() {
 }
 
 #[test]
-fn a11_who_turns_an_engine_from_outside_is_told_that_there_is_something_to_call() {
-    let told = Arc::new(AtomicUsize::new(0));
+fn a11_a_driver_outside_is_notified_that_a_callback_is_waiting() {
+    let notified = Arc::new(AtomicUsize::new(0));
     let notify = {
-        let told = told.clone();
-        move || _ = told.fetch_add(1, Ordering::SeqCst)
+        let notified = notified.clone();
+        move || _ = notified.fetch_add(1, Ordering::SeqCst)
     };
     let driver = Driver::external_with(notify);
     let engine = Engine::builder().clock(Clock::manual()).driver(driver).build().unwrap();
     let timer = Timer::on(&engine);
     assert!(!engine.turn().more);
-    assert_eq!(told.swap(0, Ordering::SeqCst), 0);
+    assert_eq!(notified.swap(0, Ordering::SeqCst), 0);
     let fired = outcome_of(&timer);
-    assert_eq!(told.swap(0, Ordering::SeqCst), 1);
+    assert_eq!(notified.swap(0, Ordering::SeqCst), 1);
     let second = outcome_of(&timer);
-    assert_eq!(told.swap(0, Ordering::SeqCst), 0, "once is enough");
+    assert_eq!(notified.swap(0, Ordering::SeqCst), 0, "one notification is enough");
     assert!(!engine.turn().more);
     assert_eq!((fired.try_recv(), second.try_recv()), (Ok(Outcome::Fired), Ok(Outcome::Fired)));
     let third = outcome_of(&timer);
-    assert_eq!(told.swap(0, Ordering::SeqCst), 1, "after a turn, again");
+    assert_eq!(notified.swap(0, Ordering::SeqCst), 1, "after a turn the driver is notified again");
     engine.turn();
     assert_eq!(third.try_recv(), Ok(Outcome::Fired));
 }
 
 #[test]
-fn w8_a_callback_that_turns_or_advances_its_engine_calls_nobody_from_within() {
+fn w8_a_callback_that_turns_or_advances_its_engine_runs_no_other_callback() {
     let (engine, log) = (manual(), Log::default());
     let depth = Arc::new(AtomicUsize::new(0));
     let timer = Timer::on(&engine);
     for name in 0..5 {
         let (engine, log, depth) = (engine.clone(), log.clone(), depth.clone());
         timer.on_expiry(move |_| {
-            assert_eq!(depth.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+            assert_eq!(depth.fetch_add(1, Ordering::SeqCst), 0, "callbacks are nested");
             log.write(name);
-            assert!(!engine.turn().more, "not for this one to do");
+            assert!(!engine.turn().more, "a nested turn has nothing to do");
             engine.advance(ms(10));
             depth.fetch_sub(1, Ordering::SeqCst);
         });
@@ -346,7 +346,7 @@ fn w8_a_callback_that_turns_or_advances_its_engine_calls_nobody_from_within() {
 }
 
 #[test]
-fn p4_a_million_callbacks_are_called_each_once() {
+fn p4_a_million_callbacks_each_run_once() {
     let engine = threaded();
     let timer = on(&engine, ms(1_000_000));
     let (count, all) = (Arc::new(AtomicUsize::new(0)), 1_000_000);
@@ -363,8 +363,8 @@ fn p4_a_million_callbacks_are_called_each_once() {
 }
 
 #[test]
-fn p10_a_callback_may_hold_what_the_poster_holds() {
-    // A mutex of the user's, locked by who cancels and by the callback: nothing is called inside the cancel.
+fn p10_a_callback_may_lock_a_mutex_that_its_caller_holds() {
+    // A mutex of the user, locked by the cancelling thread and by the callback: the cancel runs no callback.
     for engine in [threaded(), manual()] {
         let timer = Arc::new(on(&engine, ms(1000)));
         let mutex = Arc::new(Mutex::new(0));
@@ -379,7 +379,7 @@ fn p10_a_callback_may_hold_what_the_poster_holds() {
             *held += timer.cancel();
         }
         engine.turn();
-        eventually("the callback is called", || done.load(Ordering::SeqCst));
+        eventually("the callback has run", || done.load(Ordering::SeqCst));
         assert_eq!(*mutex.lock().unwrap(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Timeout, cancel and stop race from three threads, millions of times in all, and every outcome is counted (W3, D27).
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use by_hand::eventually;
 use random::{Random, seed};
+use support::eventually;
 use tourbillon::time::Instant;
 use tourbillon::{Engine, NamedTimers, Outcome, Timer};
 
-/// How many ended how, and how many before their time.
+/// The number of timers with each outcome, and of those that ended early.
 #[derive(Default)]
 struct Tally {
     fired: AtomicUsize,
@@ -42,15 +42,15 @@ impl Tally {
         move |outcome| tally.count(outcome, due)
     }
 
-    fn told(&self) -> usize {
+    fn ended(&self) -> usize {
         [&self.fired, &self.cancelled, &self.stopped].map(|count| count.load(Ordering::Relaxed)).iter().sum()
     }
 
-    /// When all have been told: as many as were begun, and each was counted by who ended it.
+    /// Checks, when all timers have ended, that each was counted once, by the call that ended it.
     #[track_caller]
     fn assert_exact(&self, begun: usize, cancelled: usize) {
-        eventually("all are told", || self.told() >= begun);
-        assert_eq!((self.told(), self.cancelled.load(Ordering::Relaxed)), (begun, cancelled));
+        eventually("all callbacks have run", || self.ended() >= begun);
+        assert_eq!((self.ended(), self.cancelled.load(Ordering::Relaxed)), (begun, cancelled));
         assert_eq!(self.early.load(Ordering::Relaxed), 0);
     }
 }
@@ -73,7 +73,7 @@ fn w3_d27_named_timers_that_time_out_are_cancelled_and_stopped_at_once_end_once_
         let name = |number: u64| format!("name {number}");
         let mut begun = 0;
         let start = Instant::now();
-        // They are being started while the others begin to end them.
+        // The timers are being started while the other threads begin to end them.
         let ready = Barrier::new(3);
         let pause = micros(random.below(8000));
         let (cancelled, stopped) = thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn w3_d27_named_timers_that_time_out_are_cancelled_and_stopped_at_once_end_once_
         }
     }
     println!("fired, cancelled, stopped: {ways:?}");
-    assert!(ways.iter().all(|way| *way > 0), "a race that one always wins: {ways:?}");
+    assert!(ways.iter().all(|way| *way > 0), "one side wins every race: {ways:?}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn d27_a_timer_that_is_set_waited_for_and_cancelled_by_several_threads_counts_ex
                 begun += 1;
                 cancelled += usize::from(random.below(8) == 0 && handle.cancel());
             }
-            // Now and then it may expire, if the others let it.
+            // Now and then the timer expires, unless the others change it first.
             let waits_until = if random.below(4) == 0 { due + micros(random.below(60)) } else { due - micros(60) };
             while Instant::now() < waits_until {
                 std::hint::spin_loop();
@@ -222,7 +222,7 @@ fn d27_d39_futures_that_are_polled_and_dropped_while_they_fire_and_are_cancelled
             for mut wait in waits.drain(..100) {
                 match poll(&mut wait) {
                     Poll::Ready(outcome) => tally.count(outcome, due),
-                    // It may be counted as cancelled before it is dropped, and then nobody is told.
+                    // The wait may be counted as cancelled before it is dropped, and then no callback runs.
                     Poll::Pending => withdrawn += 1,
                 }
             }
@@ -232,9 +232,9 @@ fn d27_d39_futures_that_are_polled_and_dropped_while_they_fire_and_are_cancelled
             tally.count(futures_lite::future::block_on(wait), due);
         }
     }
-    assert_eq!((tally.told() + withdrawn, tally.early.load(Ordering::Relaxed)), (begun, 0));
-    let told = tally.cancelled.load(Ordering::Relaxed);
-    assert!(told <= cancelled && cancelled <= told + withdrawn, "{told} of {cancelled}");
+    assert_eq!((tally.ended() + withdrawn, tally.early.load(Ordering::Relaxed)), (begun, 0));
+    let ended = tally.cancelled.load(Ordering::Relaxed);
+    assert!(ended <= cancelled && cancelled <= ended + withdrawn, "{ended} of {cancelled}");
 }
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {

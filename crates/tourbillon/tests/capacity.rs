@@ -1,17 +1,17 @@
-//! The capacity of an engine: what finds no room is refused, or waits for it in line.
+//! The capacity of an engine: timers beyond it are refused, or wait in line for room.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Log, NANO, Task, ms, now, poll_with, years};
 use futures_lite::future::block_on;
+use support::{Log, NANO, Task, ms, now, poll_with, years};
 use tourbillon::time::Sleep;
 use tourbillon::{ArmError, Clock, Engine, Outcome, Slack};
 
-/// An engine that is full, and what takes its room.
+/// Returns an engine that is full, and the sleep that takes its only slot.
 fn full() -> (Engine, Sleep) {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let takes_all_room = engine.try_sleep(years(1)).unwrap();
@@ -25,13 +25,13 @@ fn d43_p7_at_capacity_try_sleep_gives_an_error_that_says_the_limit() {
     let full = engine.try_sleep(ms(10)).unwrap_err();
     assert_eq!(full, ArmError::Full { capacity: 3 });
     assert!(full.to_string().contains('3'), "{full}");
-    assert!(engine.try_sleep(Duration::ZERO).is_ok(), "what is due already takes no place");
+    assert!(engine.try_sleep(Duration::ZERO).is_ok(), "a sleep that is due already takes no slot");
     held.pop();
     let again = engine.try_sleep(ms(10)).unwrap();
     assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 3 });
     drop((held, again));
     let all: Vec<_> = (0..3).map(|_| engine.try_sleep(ms(10))).collect();
-    assert!(all.iter().all(Result::is_ok), "every place has come back");
+    assert!(all.iter().all(Result::is_ok), "every slot is free again");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
 }
 
 #[test]
-fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_says_that_it_is_stopped() {
+fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_reports_that_it_is_stopped() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(5)).unwrap();
     engine.shutdown();
@@ -93,7 +93,7 @@ fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_says_that_it_is_stopped
 }
 
 #[test]
-fn d43_a_sleep_that_is_dropped_while_it_waits_for_room_lets_its_waker_go_and_harms_no_other() {
+fn d43_a_sleep_dropped_while_it_waits_for_room_drops_its_waker_and_harms_no_other() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(100)).unwrap();
     let (waits, goes) = (Task::new(), Task::new());
@@ -104,7 +104,7 @@ fn d43_a_sleep_that_is_dropped_while_it_waits_for_room_lets_its_waker_go_and_har
         assert!(goes.poll(sleep.as_mut()).is_pending());
         drop(sleep);
         assert_eq!(goes.wakers_held(), 0);
-        // The other may be asked to look again, and has to wait on.
+        // The other sleep may be woken to check again, and has to keep waiting.
         if waits.wakes() > 0 {
             assert!(waits.poll(waiting.as_mut()).is_pending());
         }
@@ -136,27 +136,27 @@ fn d43_many_threads_share_a_small_capacity_and_all_get_through() {
 }
 
 #[test]
-fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_place_in_the_order_in_which_they_came() {
+fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_which_they_came() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let takes_all_room = engine.try_sleep(ms(10)).unwrap();
     let log = Log::default();
     let wakers: Vec<_> = (0..20).map(|name| log.waker(name)).collect();
     let mut sleeps: Vec<_> = wakers.iter().map(|_| Box::pin(engine.sleep(ms(10)))).collect();
     for _ in 0..2 {
-        // A sleep that is polled twice keeps its place.
+        // A sleep that is polled twice keeps its slot.
         for (sleep, waker) in sleeps.iter_mut().zip(&wakers) {
             assert!(poll_with(sleep.as_mut(), waker).is_pending());
         }
     }
     drop(takes_all_room);
     for name in 0..20 {
-        assert_eq!(log.take(), [name], "one place, one wake-up");
+        assert_eq!(log.take(), [name], "one slot, one wake-up");
         drop(sleeps.remove(0));
     }
 }
 
 #[test]
-fn b6_d65_a_sleep_that_waits_for_room_keeps_its_place_with_another_waker_and_nobody_overtakes_it() {
+fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_other_overtakes_it() {
     let (engine, takes_all_room) = full();
     let log = Log::default();
     let mut sleeps: Vec<_> = (0..20).map(|_| Box::pin(engine.sleep(ms(10)))).collect();
@@ -169,9 +169,9 @@ fn b6_d65_a_sleep_that_waits_for_room_keeps_its_place_with_another_waker_and_nob
     drop(takes_all_room);
     for name in 0..20 {
         assert_eq!(log.take(), [100 + name]);
-        assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 }, "the place is reserved");
+        assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 }, "the slot is reserved");
         let mut first = sleeps.remove(0);
-        // Armed or not, it gives the place on when it goes.
+        // Armed or not, the sleep passes the slot on when it is dropped.
         let _armed = name % 2 == 0 && poll_with(first.as_mut(), &log.waker(0)).is_ready();
     }
     assert!(engine.try_sleep(ms(10)).is_ok());
@@ -191,12 +191,12 @@ fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() 
     let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
     assert_eq!((woken[999], woken.iter().sum()), (1, 1));
     assert!(tasks[0].poll(sleep.as_mut()).is_pending());
-    assert_eq!(engine.stats().pending, 1, "it has the room");
+    assert_eq!(engine.stats().pending, 1, "the sleep has the slot");
     assert_eq!((engine.advance(ms(10)), tasks[0].wakes()), (1, 1));
 }
 
 #[test]
-fn p7_who_gives_up_waiting_for_room_disturbs_nobody_else_in_the_line() {
+fn p7_a_sleep_that_gives_up_waiting_for_room_disturbs_no_other_in_line() {
     let (engine, takes_all_room) = full();
     let (patient, impatient) = (Task::new(), Task::new());
     let mut sleep = pin!(engine.sleep(ms(10)));
@@ -224,7 +224,7 @@ fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
     sleep.as_mut().reset(start + ms(30));
     assert_eq!((sleep.deadline(), sleep.outcome()), (start + ms(30), None));
     assert!(task.poll(sleep.as_mut()).is_pending());
-    // Held, it waits on, and is for ever where it gets room; let go, it is due as before.
+    // Disarmed, the sleep keeps waiting and has no deadline when it gets room; armed again, it is due as before.
     sleep.as_mut().disarm();
     assert_eq!((sleep.deadline(), task.wakers_held()), (start + ms(30), 1));
     assert_eq!(engine.advance(ms(20)), 0);
@@ -247,11 +247,11 @@ fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() 
     engine.advance(ms(9));
     assert!(task.poll(sleep.as_mut()).is_pending());
     engine.advance(ms(1));
-    assert!(sleep.is_elapsed(), "before it is polled");
+    assert!(sleep.is_elapsed(), "the sleep has ended before it is polled");
     assert!(task.poll(sleep.as_mut()).is_ready());
     assert_eq!((sleep.outcome(), sleep.deadline()), (Some(Outcome::Fired), start + ms(10)));
     assert_eq!((task.wakers_held(), task.wakes()), (0, 1));
-    // Reset, it waits again; and the task is woken if that is in the past.
+    // After a reset the sleep waits again; a reset to the past wakes the task.
     sleep.as_mut().reset(start + ms(20));
     assert!(task.poll(sleep.as_mut()).is_pending());
     sleep.as_mut().reset(start);

@@ -1,13 +1,13 @@
-//! The clock of an engine: set back and forward by hand, at the end of time, and one that cannot be set.
+//! The clock of an engine: set back and forward manually, at the end of time, and one that cannot be set.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Log, NANO, Task, manual, ms, poll_with, years};
+use support::{Log, NANO, Task, manual, ms, poll_with, years};
 use tourbillon::{Clock, Driver, Engine, QueueKind, Slack, Span, Time};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -28,7 +28,7 @@ fn p8_a_manual_clock_stepped_back_postpones_and_stepped_forward_fires_at_once() 
         }
         clock.advance(ms(5));
         engine.turn();
-        // An hour back: what is pending is due at the same times as before, which are an hour further away.
+        // An hour back: pending timers are due at the same times as before, which are an hour further away.
         clock.set(start - Span::from(HOUR));
         engine.turn();
         assert_eq!(log.take(), [], "{queue:?}");
@@ -40,7 +40,7 @@ fn p8_a_manual_clock_stepped_back_postpones_and_stepped_forward_fires_at_once() 
             turn = engine.turn();
         }
         assert_eq!(log.take(), [1], "{queue:?}: a timer armed after the step");
-        // And forward past all of them.
+        // Forward past all of them.
         clock.set(start + ms(5000).into());
         while engine.turn().more {}
         assert_eq!(log.take(), [10, 20, 4000], "{queue:?}");
@@ -48,7 +48,7 @@ fn p8_a_manual_clock_stepped_back_postpones_and_stepped_forward_fires_at_once() 
 }
 
 #[test]
-fn d59_p8_a_clock_that_is_set_back_by_more_than_it_shows_stands_at_its_origin_and_postpones() {
+fn d59_p8_a_clock_that_is_set_back_beyond_its_origin_stops_there_and_postpones() {
     for uptime in [Duration::ZERO, NANO, ms(1), Duration::from_secs(5), HOUR - NANO, HOUR] {
         let clock = Clock::manual();
         clock.set(Time::ZERO + Span::from(uptime));
@@ -82,7 +82,7 @@ fn p5_a_manual_clock_can_be_advanced_to_the_end_of_time() {
 }
 
 #[test]
-fn p5_at_the_end_of_time_what_never_ends_does_not_end() {
+fn p5_at_the_end_of_time_an_endless_sleep_does_not_end() {
     let set: [fn(&Engine); 3] = [
         |engine| engine.clock().set(Time::NEVER),
         |engine| engine.clock().advance(Duration::MAX),
@@ -99,7 +99,7 @@ fn p5_at_the_end_of_time_what_never_ends_does_not_end() {
         for never in [armed.as_mut(), held.as_mut(), pin!(engine.sleep(Duration::MAX)), pin!(engine.sleep(years(1)))] {
             assert_eq!((task.poll(never), engine.turn().fired), (Poll::Pending, 0));
         }
-        assert_eq!(task.poll(pin!(engine.sleep(Duration::ZERO))), Poll::Ready(()), "now is now");
+        assert_eq!(task.poll(pin!(engine.sleep(Duration::ZERO))), Poll::Ready(()), "a sleep of zero is ready");
     }
 }
 
@@ -121,7 +121,7 @@ fn p1_p5_the_last_timers_fire_before_the_end_of_time_whatever_their_slack() {
 }
 
 #[test]
-fn p6_advancing_an_engine_whose_clock_takes_no_orders_only_fires_what_is_due() {
+fn p6_advancing_an_engine_whose_clock_cannot_be_set_only_fires_due_timers() {
     let engine = Engine::builder().driver(Driver::external()).build().unwrap();
     let task = Task::new();
     let mut due = Box::pin(engine.sleep(ms(1)));

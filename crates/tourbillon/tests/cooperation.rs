@@ -1,6 +1,6 @@
 //! Loops over timers that are ready at once yield, so that they can be aborted and timed out, under every executor (D63).
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use futures_lite::future::{block_on, or};
 use tourbillon::time::{Deadline, Instant, interval, sleep, sleep_until, timeout, timeout_at};
 use tourbillon::{DelayQueue, NamedTimers, Outcome, Timer};
 
-use self::by_hand::{Task, manual, ms};
+use self::support::{Task, manual, ms};
 
 const NANO: Duration = Duration::from_nanos(1);
 
 type Endless = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A loop without an end, with a name.
+/// An endless loop and its name.
 type Named = (&'static str, fn() -> Endless);
 
-/// Each future of ours that can be ready at once, in a loop without an end.
+/// Returns an endless loop over each of our futures that can be ready at once.
 fn endless() -> Vec<Named> {
     vec![
         ("sleep of some nanoseconds", || {
@@ -150,7 +150,7 @@ fn endless() -> Vec<Named> {
     ]
 }
 
-/// Runs this on a thread of its own, and fails if it does not come to an end.
+/// Runs the closure on a thread of its own, and fails if it does not return.
 #[track_caller]
 fn ends(name: &str, run: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
@@ -158,7 +158,7 @@ fn ends(name: &str, run: impl FnOnce() + Send + 'static) {
         run();
         done.send(())
     });
-    is_done.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{name} is never left, or has failed"));
+    is_done.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{name} does not return, or has failed"));
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn d63_t12_a_timeout_around_a_loop_of_ready_timers_ends_on_any_executor() {
 }
 
 #[test]
-fn d63_what_stands_beside_a_loop_of_ready_timers_in_a_select_gets_its_turn() {
+fn d63_a_future_beside_a_loop_of_ready_timers_in_a_select_makes_progress() {
     for (name, endless) in endless() {
         ends(name, move || block_on(or(endless(), sleep(ms(5)))));
         ends(name, move || block_on(or(sleep(ms(5)), endless())));
         ends(name, move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            // Not `biased`: there a branch that uses up Tokio's budget starves those after it, of whichever crate they are.
+            // Not `biased`: there a branch that uses up Tokio's budget starves those after it, of any crate.
             runtime.block_on(async move {
                 tokio::select! {
                     () = endless() => {}
@@ -203,13 +203,13 @@ fn d63_what_stands_beside_a_loop_of_ready_timers_in_a_select_gets_its_turn() {
 }
 
 #[test]
-fn d63_a_task_that_loops_over_ready_timers_can_be_aborted_and_leaves_others_their_turn() {
+fn d63_a_task_that_loops_over_ready_timers_can_be_aborted_and_lets_other_tasks_run() {
     for (name, endless) in endless() {
         ends(name, move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let task = tokio::spawn(endless());
-                // It runs, and yet others do.
+                // The loop runs, and other tasks run beside it.
                 for _ in 0..10 {
                     tokio::task::yield_now().await;
                 }
@@ -266,14 +266,14 @@ fn d63_a_task_of_tokio_that_is_unconstrained_does_not_yield() {
 }
 
 #[test]
-fn d63_a_result_that_was_waited_for_or_has_no_task_is_never_put_off() {
+fn d63_a_result_that_was_waited_for_or_has_no_task_is_never_deferred() {
     let engine = manual();
     let task = Task::new();
     for _ in 0..1000 {
         let mut sleep = Box::pin(engine.sleep(ms(1)));
         assert!(task.poll(sleep.as_mut()).is_pending());
         engine.advance(ms(1));
-        assert!(task.poll(sleep.as_mut()).is_ready(), "it was waited for");
+        assert!(task.poll(sleep.as_mut()).is_ready(), "the task has waited for it");
     }
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10_000 {
@@ -282,13 +282,13 @@ fn d63_a_result_that_was_waited_for_or_has_no_task_is_never_put_off() {
 }
 
 #[test]
-fn d63_a_result_that_is_put_off_is_not_lost() {
+fn d63_a_deferred_result_is_not_lost() {
     let engine = manual();
     let _entered = engine.enter();
     let (mut queue, mut interval, task) = (DelayQueue::new(), interval(NANO), Task::new());
     let start = Instant::now();
     engine.advance(ms(1));
-    let (mut expired, mut ticks, mut put_off) = (0, 0, 0);
+    let (mut expired, mut ticks, mut deferred) = (0, 0, 0);
     for poll in 0..200_000 {
         queue.insert(expired, Duration::ZERO);
         match queue.poll_expired(&mut task.cx()) {
@@ -296,10 +296,10 @@ fn d63_a_result_that_is_put_off_is_not_lost() {
                 assert_eq!(item.into_inner(), expired);
                 expired += 1;
             }
-            Poll::Ready(None) => panic!("it is not empty"),
+            Poll::Ready(None) => panic!("the queue is not empty"),
             Poll::Pending => {
                 assert_eq!(task.wakes(), 1, "poll {poll}");
-                put_off += 1;
+                deferred += 1;
                 assert!(queue.poll_expired(&mut task.cx()).is_ready(), "once");
                 expired += 1;
             }
@@ -311,16 +311,16 @@ fn d63_a_result_that_is_put_off_is_not_lost() {
             }
             Poll::Pending => {
                 assert_eq!(task.wakes(), 1, "poll {poll}");
-                put_off += 1;
+                deferred += 1;
             }
         }
     }
-    assert!((1..5000).contains(&put_off), "{put_off} were put off");
-    assert!(ticks >= 200_000 - put_off);
+    assert!((1..5000).contains(&deferred), "{deferred} results were deferred");
+    assert!(ticks >= 200_000 - deferred);
 }
 
 #[test]
-fn d63_a_thousand_results_by_hand_are_never_put_off() {
+fn d63_a_thousand_results_outside_a_task_are_never_deferred() {
     let (engine, task) = (manual(), Task::new());
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -332,5 +332,5 @@ fn d63_a_thousand_results_by_hand_are_never_put_off() {
     });
 }
 
-/// A thread that has not yielded before is given so many, and more.
+/// A thread that has not yielded before gets at least this many results.
 const RESULTS_BY_HAND: u32 = 1000;

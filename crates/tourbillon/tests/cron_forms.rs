@@ -1,5 +1,5 @@
-//! The forms of cron lines that people paste from other systems: each is read with the meaning that it has there, or refused with
-//! an error that shows the place and what to write.
+//! The forms of cron lines that people paste from other systems: each is read with the meaning that it has there, or refused with an
+//! error that shows the position and what to write.
 #![cfg(feature = "cron")]
 
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use tourbillon::{Cron, CronError};
 
 const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// The next times in UTC, from a Monday on.
+/// Returns the next times in UTC, starting on a Monday.
 fn dues(line: &str, count: usize) -> Vec<String> {
     let cron = Cron::utc(line).unwrap_or_else(|error| panic!("{error}"));
     let from: Timestamp = "2026-11-16T00:00:00Z".parse().unwrap();
@@ -54,7 +54,7 @@ fn d79_a_number_with_a_step_goes_from_there_to_the_fields_maximum() {
 }
 
 #[test]
-fn d79_a_step_from_a_number_that_a_field_has_not_is_refused_with_the_place() {
+fn d79_a_step_from_a_number_outside_the_field_is_refused_with_the_position() {
     for (line, wrong) in [
         ("60/5 * * * *", "60/5"),
         ("5/0 * * * *", "5/0"),
@@ -68,7 +68,7 @@ fn d79_a_step_from_a_number_that_a_field_has_not_is_refused_with_the_place() {
         ("* * * * 8/2", "8/2"),
     ] {
         match Cron::utc(line) {
-            Err(CronError::Field { line: told, at, .. }) => assert_eq!((&*told, &line[at]), (line, wrong)),
+            Err(CronError::Field { line: reported, at, .. }) => assert_eq!((&*reported, &line[at]), (line, wrong)),
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -91,7 +91,7 @@ fn d79_a_range_may_go_over_the_end_of_its_field() {
     same("0 0 * * 0-7", "0 0 * * *");
     same("0 0 1 NOV-FEB *", "0 0 1 11,12,1,2 *");
     same("0 0 28-2 * *", "0 0 28,29,30,31,1,2 * *");
-    // Years do not come again.
+    // Years do not repeat.
     let error = Cron::utc("0 0 0 1 1 * 2040-2030").unwrap_err();
     assert!(matches!(error, CronError::Field { field: CronField::Year, .. }), "{error}");
 }
@@ -135,7 +135,7 @@ fn d79_every_takes_the_durations_of_go_exactly() {
 }
 
 #[test]
-fn d79_what_is_no_duration_is_refused_with_the_place_and_an_example() {
+fn d79_a_wrong_duration_is_refused_with_the_position_and_an_example() {
     for (line, wrong) in [
         ("@every", ""),
         ("@every  ", ""),
@@ -155,8 +155,8 @@ fn d79_what_is_no_duration_is_refused_with_the_place_and_an_example() {
         ("TZ=UTC @every 5 minutes", "5 minutes"),
     ] {
         match Cron::utc(line) {
-            Err(CronError::Interval { line: told, at }) => {
-                assert_eq!((&*told, line.get(at).unwrap_or_default()), (line, wrong));
+            Err(CronError::Interval { line: reported, at }) => {
+                assert_eq!((&*reported, line.get(at).unwrap_or_default()), (line, wrong));
             }
             other => panic!("{line}: {other:?}"),
         }
@@ -178,7 +178,7 @@ fn d79_what_is_no_duration_is_refused_with_the_place_and_an_example() {
 // ---- zones in the line ----
 
 #[test]
-fn d79_a_zone_before_the_fields_is_the_lines() {
+fn d79_a_zone_before_the_fields_applies_to_the_line() {
     for line in [
         "CRON_TZ=Europe/Berlin 30 2 * * *",
         "TZ=Europe/Berlin 30 2 * * *",
@@ -199,7 +199,7 @@ fn d79_a_zone_before_the_fields_is_the_lines() {
 }
 
 #[test]
-fn d79_the_zone_of_the_line_wins_over_one_that_is_given_beside_it() {
+fn d79_the_zone_of_the_line_wins_over_one_given_as_an_argument() {
     let line = "CRON_TZ=Asia/Tokyo 0 9 * * *";
     let tokyo = Cron::parse(line).unwrap();
     for other in [
@@ -210,12 +210,12 @@ fn d79_the_zone_of_the_line_wins_over_one_that_is_given_beside_it() {
         assert_eq!(other.time_zone().iana_name(), Some("Asia/Tokyo"));
         assert_eq!(other.next_after(EPOCH), tokyo.next_after(EPOCH));
     }
-    // An unknown name is told all the same.
+    // An unknown zone is an error all the same.
     assert!(matches!(Cron::parse(line).unwrap().in_zone("Mars/Olympus"), Err(CronError::UnknownZone { .. })));
 }
 
 #[test]
-fn d79_a_zone_that_there_is_not_and_a_zone_alone_are_refused() {
+fn d79_an_unknown_zone_and_a_zone_alone_are_refused() {
     for (line, zone) in [
         ("CRON_TZ=Mars/Olympus 0 0 * * *", "Mars/Olympus"),
         ("TZ= 0 0 * * *", ""),
@@ -227,11 +227,11 @@ fn d79_a_zone_that_there_is_not_and_a_zone_alone_are_refused() {
     for line in ["TZ=UTC", " CRON_TZ=UTC  "] {
         assert!(matches!(Cron::utc(line), Err(CronError::FieldCount { found: 0, .. })), "{line}");
     }
-    // The place is that in the whole line.
+    // The position is that in the whole line.
     let line = "TZ=UTC * 25 * * *";
     match Cron::utc(line) {
-        Err(CronError::Field { line: told, field: CronField::Hour, at }) => {
-            assert_eq!((&*told, &line[at]), (line, "25"))
+        Err(CronError::Field { line: reported, field: CronField::Hour, at }) => {
+            assert_eq!((&*reported, &line[at]), (line, "25"))
         }
         other => panic!("{other:?}"),
     }

@@ -1,13 +1,13 @@
 //! `Engine::enter`: which engine the functions of `tourbillon::time` use, whatever the order in which guards are dropped.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
-use by_hand::{manual, ms, poll_with, years};
 use futures_lite::future::block_on;
+use support::{manual, ms, poll_with, years};
 use tourbillon::time::{self, Instant};
 use tourbillon::{Clock, Engine, Outcome};
 
@@ -43,7 +43,7 @@ fn p6_guards_dropped_in_the_wrong_order_do_no_harm() {
     let (one, two) = (manual(), manual());
     let (guard_one, guard_two) = (one.enter(), two.enter());
     drop(guard_one);
-    // What was entered before is gone by the time the second guard would return to it.
+    // The engine that was entered first is dropped before the second guard would return to it.
     drop(one);
     let others: Vec<_> = (0..4).map(|_| manual()).collect();
     for other in &others {
@@ -55,9 +55,9 @@ fn p6_guards_dropped_in_the_wrong_order_do_no_harm() {
 }
 
 #[test]
-fn p6_guards_dropped_in_any_order_after_a_shutdown_return_to_homes_that_are_there() {
+fn p6_guards_dropped_in_any_order_after_a_shutdown_return_to_engines_that_exist() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        // Each step of the story with a shutdown of each engine, before the first guard goes or after it.
+        // Each order with a shutdown of each engine, before or after the first guard is dropped.
         for (shut_down, after) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (1, 2)] {
             let engines = [manual(), manual(), manual()];
             let mut guards: Vec<_> = engines.iter().map(|engine| Some(engine.enter())).collect();
@@ -65,11 +65,11 @@ fn p6_guards_dropped_in_any_order_after_a_shutdown_return_to_homes_that_are_ther
                 if step == after {
                     engines[shut_down].shutdown();
                 }
-                // A new home, so that those go that can.
+                // A new shard of this thread makes the thread release the shards that it can.
                 drop(manual().sleep(ms(1)));
                 guards[which] = None;
                 drop(manual().sleep(ms(1)));
-                // Whichever engine this is.
+                // The sleep may be on any engine.
                 let _ = poll_with(pin!(time::sleep(ms(1))), Waker::noop());
                 let _ = Engine::current().stats();
             }
@@ -78,7 +78,7 @@ fn p6_guards_dropped_in_any_order_after_a_shutdown_return_to_homes_that_are_ther
             }
         }
     }
-    // Whatever was entered last by now, one that is entered anew is the one that is used.
+    // Whichever engine is current by now, an engine that is entered now becomes current.
     let engine = manual();
     let _guard = engine.enter();
     let mut sleep = pin!(time::sleep(ms(10)));
@@ -94,7 +94,7 @@ fn p6_a_guard_outlives_a_shutdown() {
     let mut sleep = pin!(time::sleep(ms(10)));
     assert!(poll_with(sleep.as_mut(), Waker::noop()).is_ready());
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
-    // Others come and go on this thread meanwhile.
+    // Other engines are made and dropped on this thread meanwhile.
     for _ in 0..4 {
         let _ = poll_with(pin!(manual().sleep(ms(1))), Waker::noop());
     }
@@ -113,16 +113,16 @@ fn p6_a_guard_that_is_dropped_after_a_shutdown_returns_to_the_engine_before_it()
     drop(inner_guard);
     let mut sleep = pin!(time::sleep(ms(10)));
     assert!(poll_with(sleep.as_mut(), Waker::noop()).is_ready());
-    assert_eq!(sleep.outcome(), Some(Outcome::Stopped), "it is the one that was shut down");
+    assert_eq!(sleep.outcome(), Some(Outcome::Stopped), "the current engine is the one that was shut down");
     (0..4).for_each(|_| drop(manual().sleep(ms(1))));
     drop(outer_guard);
     assert!(!Engine::current().is_shutdown());
 }
 
-/// The engines, and whether the current one of this thread is that with the index.
+/// Returns whether the current engine of this thread is the one with the index.
 fn is_current(engines: &[Engine], index: usize) -> bool {
     let before: Vec<_> = engines.iter().map(|engine| engine.stats().armed).collect();
-    let _armed = time::try_sleep(ms(10)).expect("an engine that is open");
+    let _armed = time::try_sleep(ms(10)).expect("the engine is not shut down");
     (0..engines.len()).all(|other| engines[other].stats().armed == before[other] + u64::from(other == index))
 }
 
@@ -173,9 +173,9 @@ fn d82_guards_of_engines_and_workers_may_be_dropped_in_any_order() {
     }
 }
 
-/// What was entered last stays current, whatever becomes of engines that were entered before.
+/// The engine that was entered last stays current when engines that were entered before are dropped.
 #[test]
-fn d82_d70_an_engine_that_is_gone_leaves_the_guards_of_others_alone() {
+fn d82_d70_a_dropped_engine_does_not_affect_the_guards_of_others() {
     let engine = manual();
     let mut guards = Vec::new();
     for _ in 0..100 {
@@ -183,7 +183,7 @@ fn d82_d70_an_engine_that_is_gone_leaves_the_guards_of_others_alone() {
         guards.push(other.enter());
         drop(other);
         guards.push(engine.enter());
-        // Another home of this thread makes those go that nobody needs.
+        // A new shard of this thread makes the thread release the shards that it no longer needs.
         let shut_down = Engine::builder().clock(Clock::manual()).build().unwrap();
         shut_down.shutdown();
         drop(shut_down.sleep(Duration::ZERO));

@@ -1,7 +1,7 @@
 //! `Deadline`: scopes that nest.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,17 +9,17 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, Told, is_elapsed, is_stopped, ms, years};
+use support::{Paused, Supplied, Task, is_elapsed, is_stopped, ms, years};
 use tourbillon::Engine;
 use tourbillon::time::{Deadline, FutureExt, Instant, timeout};
 
-/// A future that is ready with the current deadline of its poll.
+/// Returns a future that is ready with the deadline that is current in its poll.
 fn current() -> impl Future<Output = Option<Deadline>> {
     poll_fn(|_| Poll::Ready(Deadline::current()))
 }
 
 #[test]
-fn b7_a_deadline_knows_how_much_time_is_left() {
+fn b7_a_deadline_returns_the_time_that_is_left() {
     let time = Paused::new();
     let start = Instant::now();
     let deadline = Deadline::after(ms(10));
@@ -35,7 +35,7 @@ fn b7_a_deadline_knows_how_much_time_is_left() {
 }
 
 #[test]
-fn b7_p5_never_is_later_than_all_and_never_past() {
+fn b7_p5_never_is_later_than_all_others_and_never_past() {
     let time = Paused::new();
     let never = Deadline::never();
     assert_eq!(Deadline::after(Duration::MAX), never);
@@ -63,7 +63,7 @@ fn b7_the_current_deadline_is_that_of_the_scope_being_polled() {
 }
 
 #[test]
-fn b7_an_inner_scope_can_be_stricter_and_the_outer_one_comes_back() {
+fn b7_an_inner_scope_can_be_stricter_and_the_outer_one_is_restored() {
     let _time = Paused::new();
     let (strict, lax) = (Deadline::after(ms(10)), Deadline::after(ms(20)));
     let nested = lax.scope(async move {
@@ -86,8 +86,8 @@ fn b7_an_inner_scope_cannot_outlive_the_outer_one() {
             pending::<()>().await;
         });
         assert_eq!(inner.deadline(), strict);
-        // The inner one ends in time for this code to have the last word.
-        inner.await.expect_err("it outlived its scope");
+        // The inner scope ends early enough for this code to run before the outer one ends.
+        inner.await.expect_err("the inner future must end with its scope");
         "cleaned up"
     }));
     assert!(task.poll(nested.as_mut()).is_pending());
@@ -131,8 +131,8 @@ fn b7_a_scope_elapses_at_its_deadline_and_polls_its_future_first() {
     let task = Task::new();
     let deadline = Deadline::after(ms(10));
     let mut waiting = pin!(deadline.scope(pending::<()>()));
-    let mut told: Told<u8> = Told(None);
-    let mut late = pin!(deadline.scope(&mut told));
+    let mut future: Supplied<u8> = Supplied(None);
+    let mut late = pin!(deadline.scope(&mut future));
     assert!(task.poll(waiting.as_mut()).is_pending());
     assert!(task.poll(late.as_mut()).is_pending());
     time.advance(ms(10) - Duration::from_nanos(1));
@@ -141,7 +141,11 @@ fn b7_a_scope_elapses_at_its_deadline_and_polls_its_future_first() {
     assert_eq!(task.wakes(), 2);
     assert!(is_elapsed(task.poll(waiting.as_mut())));
     assert!(is_elapsed(task.poll(late.as_mut())));
-    assert_eq!(task.poll(pin!(deadline.scope(ready(1)))), Poll::Ready(Ok(1)), "a ready one wins");
+    assert_eq!(
+        task.poll(pin!(deadline.scope(ready(1)))),
+        Poll::Ready(Ok(1)),
+        "a ready future wins over a deadline that has passed"
+    );
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn b7_a_poll_that_panics_leaves_the_surrounding_scope_in_force() {
     let outer = lax.scope(poll_fn(|cx| {
         let mut inner = Box::pin(strict.scope(poll_fn(|_| -> Poll<()> {
             assert_eq!(Deadline::current(), Some(strict));
-            std::panic::resume_unwind(Box::new("a bug of the user's"))
+            std::panic::resume_unwind(Box::new("a future panics"))
         })));
         let panicked = catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(cx)));
         assert!(panicked.is_err());
@@ -201,13 +205,13 @@ fn b7_a_poll_that_panics_leaves_the_surrounding_scope_in_force() {
 }
 
 #[test]
-fn b7_timeouts_inside_a_scope_are_what_they_were_made_to_be() {
+fn b7_a_scope_does_not_change_the_timeouts_inside_it() {
     let time = Paused::new();
     let task = Task::new();
     let start = Instant::now();
     let mut scope = pin!(Deadline::after(ms(30)).scope(async {
         assert_eq!(timeout(ms(50), ready(())).deadline(), Some(start + ms(50)));
-        timeout(ms(10), pending::<()>()).await.expect_err("it was changed");
+        timeout(ms(10), pending::<()>()).await.expect_err("the timeout must elapse");
         Instant::now()
     }));
     assert!(task.poll(scope.as_mut()).is_pending());
@@ -258,6 +262,6 @@ fn b7_a_deadline_is_sixteen_bytes_to_copy() {
 #[test]
 fn b7_a_scope_moves_if_its_future_does() {
     let _time = Paused::new();
-    let mut scope = Deadline::never().scope(Told(Some(5)));
+    let mut scope = Deadline::never().scope(Supplied(Some(5)));
     assert_eq!(Task::new().poll(Pin::new(&mut scope)), Poll::Ready(Ok(5)));
 }

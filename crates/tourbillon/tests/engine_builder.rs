@@ -1,14 +1,14 @@
-//! `Engine::builder`: what cannot be built is refused with a message.
+//! `Engine::builder`: invalid settings are refused with a message.
 
-mod by_hand;
+mod support;
 
 use std::time::Duration;
 
-use by_hand::ms;
+use support::ms;
 use tourbillon::{BuildError, Clock, Driver, Engine, QueueKind};
 
 #[test]
-fn p6_what_cannot_be_built_is_refused_with_a_message_that_says_what_to_do() {
+fn p6_invalid_settings_are_refused_with_a_message_that_says_what_to_do() {
     let refused = Engine::builder().shards(0).build().unwrap_err();
     assert!(matches!(refused, BuildError::NoShards));
     assert_eq!(refused.to_string(), "an engine needs at least one shard");

@@ -1,7 +1,7 @@
-//! What becomes of timers when the process is forked: the parent's are not affected, and the child has an engine that works.
+//! Timers in a process that is forked: those of the parent are not affected, and the child has an engine that works.
 #![cfg(target_os = "linux")]
 
-mod by_hand;
+mod support;
 
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,31 +14,31 @@ use futures_lite::future::block_on;
 use tourbillon::time::{self, Sleep};
 use tourbillon::{ArmError, Clock, Engine, NamedTimers, Outcome};
 
-use self::by_hand::{Task, ms};
+use self::support::{Task, ms};
 
 /// Longer than any child takes, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs this in a child, and asserts that the child comes to its end with success.
+/// Runs the closure in a child, and asserts that the child exits with success.
 #[track_caller]
 fn in_child(run: impl FnOnce()) {
-    // SAFETY: the child uses the heap, which the C library keeps usable across a fork, and our own code, which is what is tested. It
-    // leaves by `_exit`, so nothing of the test's harness runs in it.
+    // SAFETY: the child uses the heap, which the C library keeps usable across a fork, and our own code, which is under test. It leaves
+    // by `_exit`, so no code of the test harness runs in it.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "no fork: {}", std::io::Error::last_os_error());
     if id == 0 {
         let code = if catch_unwind(AssertUnwindSafe(run)).is_ok() { 0 } else { 1 };
-        // SAFETY: ends the child.
+        // SAFETY: `_exit` only ends the child; no destructor runs.
         unsafe { libc::_exit(code) };
     }
     let start = Instant::now();
     let mut status = 0;
-    // SAFETY: a child of ours that nobody else waits for.
+    // SAFETY: `id` is a child of this process, and only this function waits for it.
     while unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) } == 0 {
         if start.elapsed() > PATIENCE {
-            // SAFETY: as above; it is there until it is waited for.
+            // SAFETY: the child has not been waited for, so its id is not in use by another process.
             unsafe { libc::kill(id, libc::SIGKILL) };
-            // SAFETY: as above.
+            // SAFETY: as for the first wait.
             unsafe { libc::waitpid(id, &raw mut status, 0) };
             panic!("the child hangs");
         }
@@ -47,7 +47,7 @@ fn in_child(run: impl FnOnce()) {
     assert_eq!(status, 0, "the child has failed");
 }
 
-/// A sleep that is armed.
+/// Returns an armed sleep.
 fn armed(engine: &Engine, duration: Duration) -> Pin<Box<Sleep>> {
     let mut sleep = Box::pin(engine.sleep(duration));
     assert!(Task::new().poll(sleep.as_mut()).is_pending());
@@ -55,10 +55,10 @@ fn armed(engine: &Engine, duration: Duration) -> Pin<Box<Sleep>> {
 }
 
 #[test]
-fn d69_what_a_child_arms_does_not_move_the_alarm_of_its_parent() {
+fn d69_timers_that_a_child_arms_do_not_move_the_alarm_of_its_parent() {
     for engine in [Engine::global(), Engine::builder().build().unwrap()] {
         let sleep = armed(&engine, ms(300));
-        // Later than what is pending, and earlier.
+        // Later than the pending timer, and earlier.
         for duration in [Duration::from_secs(600), ms(1)] {
             in_child(|| {
                 let task = Task::new();
@@ -83,8 +83,8 @@ fn d69_the_global_engine_of_a_child_works() {
         assert!(start.elapsed() >= ms(5));
         assert!(block_on(time::timeout(ms(5), std::future::pending::<()>())).is_err());
         assert!(!Engine::global().is_shutdown());
-        assert!(Engine::global().stats().armed < 100, "it is another one than the parent's");
-        // And of a child of the child.
+        assert!(Engine::global().stats().armed < 100, "the child has a global engine of its own");
+        // The same in a child of the child.
         in_child(|| block_on(time::sleep(ms(1))));
         // Surfaces that are made in the child work, too.
         let (send, receive) = std::sync::mpsc::channel();
@@ -150,7 +150,7 @@ fn d69_a_sleep_that_waits_for_room_can_be_dropped_and_polled_in_a_child() {
     block_on(kept);
 }
 
-/// The child may find any lock of the parent's engine held by a thread that does not exist there.
+/// The child may find any lock of the parent's engine held by a thread that does not exist in the child.
 #[test]
 fn d69_a_process_can_be_forked_at_any_moment_while_others_arm_cancel_and_fire() {
     let engine = Engine::builder().capacity(1 << 20).build().unwrap();

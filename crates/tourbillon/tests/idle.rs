@@ -1,48 +1,41 @@
-//! P9: idle is free. What is measured here belongs to a whole thread or process, so these tests have a program of their own
-//! and run one at a time.
+//! P9: idle is free. These tests measure a whole thread or process, so they have a program of their own and run one at a time.
 #![cfg(target_os = "linux")]
 
-mod by_hand;
+mod support;
 
 use std::fs;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{eventually, ms, poll_with, years};
+use support::{eventually, ms, one_at_a_time, poll_with, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Driver, Engine, Slack};
 
-/// One test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The driver threads there are, as folders. (A thread gives itself its name, so a new one may not be among them yet.)
+/// Returns the `/proc` folders of the driver threads. (A thread sets its own name, so a new one may not be among them yet.)
 fn drivers() -> Vec<PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
     tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "tourbillon")).collect()
 }
 
-/// What the kernel says of the driver thread, of which there must be one.
+/// Reads a `/proc` file of the driver thread, of which there must be one.
 fn of_driver(file: &str) -> String {
     eventually("there is one engine with a driver thread", || drivers().len() == 1);
     fs::read_to_string(drivers()[0].join(file)).unwrap()
 }
 
-/// How often the driver thread has gone to sleep so far.
+/// Returns how often the driver thread has gone to sleep.
 fn naps() -> u64 {
     let status = of_driver("status");
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// How long the driver thread has run so far, in ticks of the kernel (10 ms).
+/// Returns how long the driver thread has run, in ticks of the kernel (10 ms).
 fn ticks() -> u64 {
     let stat = of_driver("stat");
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().collect::<Vec<_>>();
@@ -55,7 +48,7 @@ fn armed(engine: &Engine, duration: Duration, slack: Slack) -> Pin<Box<Sleep>> {
     sleep
 }
 
-/// Shuts an engine down and waits until its thread is gone, so that the next test has one of its own.
+/// Shuts an engine down and waits until its thread has ended, so that the next test has only its own.
 fn end(engine: Engine) {
     engine.shutdown();
     eventually("the driver thread ends", || drivers().is_empty());
@@ -63,9 +56,9 @@ fn end(engine: Engine) {
 
 #[test]
 fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = Engine::builder().build().unwrap();
-    eventually("the driver is there and sleeps", || {
+    eventually("the driver has started and sleeps", || {
         of_driver("status").lines().any(|line| line.starts_with("State:") && line.contains('S'))
     });
     let mut sleeps = Vec::new();
@@ -77,7 +70,7 @@ fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers(
                 }
             }
         }
-        // It starts; and it is told of the first timer, and plans.
+        // The driver starts, is notified of the first timer, and goes to sleep.
         thread::sleep(ms(100));
         let before = (naps(), ticks());
         thread::sleep(Duration::from_secs(1));
@@ -91,7 +84,7 @@ fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers(
 
 #[test]
 fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = Engine::builder().build().unwrap();
     let first = armed(&engine, Duration::from_secs(3600), Slack::adaptive());
     thread::sleep(ms(100));
@@ -111,8 +104,8 @@ fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
 }
 
 #[test]
-fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
-    let _alone = alone();
+fn p9_d40_a_driver_outside_is_notified_of_an_earlier_deadline_only() {
+    let _alone = one_at_a_time();
     let calls = Arc::new(AtomicUsize::new(0));
     let notify = {
         let calls = Arc::clone(&calls);
@@ -122,7 +115,7 @@ fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
     let engine = Engine::builder().clock(Clock::manual()).shards(4).driver(driver).build().unwrap();
     let calls = || calls.swap(0, Ordering::SeqCst);
     let first = armed(&engine, ms(100), Slack::adaptive());
-    assert_eq!(calls(), 1, "the first is earlier than never");
+    assert_eq!(calls(), 1, "the first deadline is earlier than never");
     assert!(engine.turn().next.is_some());
 
     let mut later: Vec<_> = (100..200).map(|n| armed(&engine, ms(n), Slack::adaptive())).collect();
@@ -135,7 +128,7 @@ fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
         sleep.as_mut().reset(deadline);
     }
     drop((strict, from_elsewhere, later));
-    assert_eq!(calls(), 0, "none of these is earlier than what is planned");
+    assert_eq!(calls(), 0, "none of these is earlier than the planned wake-up");
 
     let earlier = armed(&engine, ms(50), Slack::adaptive());
     assert_eq!(calls(), 1);
@@ -144,12 +137,12 @@ fn p9_d40_a_driver_outside_is_told_of_an_earlier_deadline_only() {
     let mut moved = armed(&engine, ms(70), Slack::exact());
     let deadline = moved.deadline() - ms(60);
     moved.as_mut().reset(deadline);
-    assert_eq!(calls(), 1, "a reset that is earlier than planned");
+    assert_eq!(calls(), 1, "the reset is earlier than the planned wake-up");
     drop((first, earlier, between, moved));
-    assert_eq!(calls(), 0, "cancelling tells nobody");
+    assert_eq!(calls(), 0, "a cancel notifies no driver");
     engine.advance(ms(1000));
     calls();
     let again = armed(&engine, ms(5), Slack::adaptive());
-    assert_eq!(calls(), 1, "the plan was empty again");
+    assert_eq!(calls(), 1, "no wake-up was planned");
     drop(again);
 }

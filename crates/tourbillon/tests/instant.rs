@@ -1,11 +1,11 @@
 //! `Instant`: arithmetic that neither panics nor wraps.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::time::Duration;
 
-use by_hand::{Paused, ms, years};
+use support::{Paused, ms, years};
 use tourbillon::time::Instant;
 use tourbillon::{Clock, Driver, Engine};
 
@@ -29,7 +29,7 @@ fn t8_conversions_lose_nothing() {
 }
 
 #[test]
-fn t8_differences_saturate_at_zero_and_the_checked_one_tells() {
+fn t8_differences_saturate_at_zero_and_the_checked_one_is_none() {
     let early = Instant::now();
     let late = early + ms(5);
     assert_eq!(late.duration_since(early), ms(5));
@@ -63,16 +63,16 @@ fn p5_p6_a_sum_that_overflows_is_the_far_future() {
     assert_eq!(never + ms(1), never);
     assert_eq!(never + Duration::MAX, never);
     assert_eq!(now + ms(1) + Duration::MAX, never);
-    assert_eq!(now + years(100_000), never, "what is longer is not earlier");
+    assert_eq!(now + years(100_000), never, "a longer duration must not give an earlier instant");
     let mut sum = now;
     sum += Duration::MAX;
     assert_eq!(sum, never);
-    // There is room above it: a user who adds to it with the standard library's operators does not panic.
+    // There are instants above it: adding to it with the standard library's operators does not panic.
     let _ = never.into_std() + years(1000);
 }
 
 #[test]
-fn p6_adding_to_what_is_beyond_the_far_future_does_not_go_back() {
+fn p6_adding_to_an_instant_beyond_the_far_future_does_not_go_back() {
     let now = Instant::now();
     let beyond = now.checked_add(years(5000)).unwrap();
     assert_eq!(beyond + ms(1), beyond);
@@ -92,7 +92,7 @@ fn p6_a_difference_that_underflows_is_the_earliest_instant() {
     assert_eq!(difference, earliest);
 }
 
-/// A deadline that is counted from it would be early otherwise.
+/// Otherwise a deadline that is counted from `now` would be early.
 #[cfg(target_os = "linux")]
 #[test]
 fn p1_p8_now_is_not_before_the_call_whatever_the_clock() {

@@ -1,18 +1,18 @@
 //! `Interval`: schedules, missed ticks, resets.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::panic::catch_unwind;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Paused, Task, ms, years};
+use support::{Paused, Task, ms, years};
 use tourbillon::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
 use tourbillon::{Clock, Driver, Engine};
 
-/// An interval, the time that it lives in, and when both began.
+/// An interval in paused time, and the time at which both began.
 struct Story {
     time: Paused,
     task: Task,
@@ -21,7 +21,7 @@ struct Story {
 }
 
 impl Story {
-    /// An interval of 300 ms that starts now.
+    /// Makes an interval of 300 ms that starts now.
     fn new(behavior: MissedTickBehavior) -> Story {
         let time = Paused::new();
         let start = Instant::now();
@@ -30,7 +30,7 @@ impl Story {
         Story { time, task: Task::new(), start, interval }
     }
 
-    /// Advances the time to `at` ms after the start; there, exactly these ticks must be ready.
+    /// Advances the time to `at` ms after the start and asserts that exactly these ticks are ready then.
     fn at(&mut self, at: u64, ticks: &[u64]) -> &mut Story {
         self.time.advance_to(self.start + ms(at));
         for &tick in ticks {
@@ -43,7 +43,7 @@ impl Story {
 }
 
 #[test]
-fn f7_the_first_tick_is_at_once_and_the_others_a_period_apart() {
+fn f7_the_first_tick_is_at_once_and_the_others_are_a_period_apart() {
     let time = Paused::new();
     let task = Task::new();
     let start = Instant::now();
@@ -60,7 +60,7 @@ fn f7_the_first_tick_is_at_once_and_the_others_a_period_apart() {
 }
 
 #[test]
-fn f7_the_first_tick_is_scheduled_for_when_the_interval_was_made() {
+fn f7_the_first_tick_is_scheduled_for_the_time_at_which_the_interval_was_made() {
     let time = Paused::new();
     let start = Instant::now();
     let mut interval = interval(ms(10));
@@ -89,7 +89,7 @@ fn f7_burst_is_the_default_and_makes_up_for_missed_ticks() {
 
     let mut story = Story::new(MissedTickBehavior::default());
     story.at(0, &[0]).at(100, &[]).at(300, &[300]);
-    // Busy from 300 to 950: two ticks were missed and come at once, then the schedule goes on.
+    // The task is busy from 300 to 950: two ticks were missed and come at once, then the schedule continues.
     story.at(950, &[600, 900]).at(1150, &[]).at(1200, &[1200]).at(1500, &[1500]).at(1800, &[1800]);
 }
 
@@ -101,14 +101,14 @@ fn f7_burst_catches_up_with_a_long_absence_tick_by_tick() {
 }
 
 #[test]
-fn f7_d08_delay_gives_one_tick_a_period_and_a_new_schedule_after_a_late_one() {
+fn f7_d08_delay_gives_one_tick_per_period_and_a_new_schedule_after_a_late_one() {
     let mut story = Story::new(MissedTickBehavior::Delay);
     story.at(0, &[0]).at(100, &[]).at(300, &[300]);
     story.at(950, &[600]).at(1050, &[]).at(1249, &[]).at(1250, &[1250]).at(1549, &[]).at(1550, &[1550]);
 }
 
 #[test]
-fn d08_delay_on_time_ticks_once_a_period_for_ever() {
+fn d08_delay_without_lateness_ticks_once_per_period() {
     let mut story = Story::new(MissedTickBehavior::Delay);
     for tick in 0..200 {
         story.at(300 * tick, &[300 * tick]).at(300 * tick + 299, &[]);
@@ -146,7 +146,7 @@ fn f7_skip_after_centuries_does_not_overflow() {
 }
 
 #[test]
-fn f7_late_by_five_milliseconds_is_not_missed() {
+fn f7_a_tick_late_by_five_milliseconds_is_not_missed() {
     for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
         let mut story = Story::new(behavior);
         story.at(0, &[0]).at(305, &[300]).at(599, &[]).at(600, &[600]);
@@ -154,7 +154,7 @@ fn f7_late_by_five_milliseconds_is_not_missed() {
 }
 
 #[test]
-fn f7_late_by_more_than_five_milliseconds_is_missed() {
+fn f7_a_tick_late_by_more_than_five_milliseconds_is_missed() {
     let mut story = Story::new(MissedTickBehavior::Delay);
     story.at(0, &[0]);
     story.time.advance(ms(305) + Duration::from_nanos(1));
@@ -176,7 +176,7 @@ fn f7_a_period_below_the_tolerance_skips_only_when_it_is_later_than_that() {
     let mut interval = interval_at(start, ms(1));
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     time.advance(ms(4));
-    // Four milliseconds late: not missed, so all of them come.
+    // Four milliseconds late: not missed, so all ticks come.
     for tick in 0..=4 {
         assert_eq!(interval.poll_tick(&mut task.cx()), Poll::Ready(start + ms(tick)));
     }
@@ -205,7 +205,7 @@ fn f7_reset_immediately_ticks_now() {
 }
 
 #[test]
-fn f7_reset_after_ticks_after_that_and_then_every_period() {
+fn f7_reset_after_ticks_after_that_time_and_then_every_period() {
     let mut story = Story::new(MissedTickBehavior::Burst);
     story.at(0, &[0]).at(300, &[300]).at(400, &[]);
     story.interval.reset_after(ms(20));
@@ -213,7 +213,7 @@ fn f7_reset_after_ticks_after_that_and_then_every_period() {
 }
 
 #[test]
-fn f7_reset_at_ticks_then_also_beyond_a_period_and_in_the_past() {
+fn f7_reset_at_ticks_at_that_time_even_beyond_a_period_and_in_the_past() {
     let mut story = Story::new(MissedTickBehavior::Burst);
     story.at(0, &[0]).at(300, &[300]).at(400, &[]);
     story.interval.reset_at(story.start + ms(1400));
@@ -277,7 +277,7 @@ fn f7_a_ready_tick_registers_no_waker() {
 }
 
 #[test]
-fn f7_a_tick_that_is_dropped_while_pending_is_not_lost() {
+fn f7_a_tick_whose_future_is_dropped_while_pending_is_not_lost() {
     let time = Paused::new();
     let task = Task::new();
     let start = Instant::now();
@@ -293,7 +293,7 @@ fn f7_a_tick_that_is_dropped_while_pending_is_not_lost() {
 }
 
 #[test]
-fn f7_the_task_that_polled_last_is_the_one_that_is_woken() {
+fn f7_only_the_task_that_polled_last_is_woken() {
     let time = Paused::new();
     let (first, second) = (Task::new(), Task::new());
     let mut interval = interval_at(Instant::now() + ms(5), ms(10));
@@ -304,7 +304,7 @@ fn f7_the_task_that_polled_last_is_the_one_that_is_woken() {
 }
 
 #[test]
-fn f7_d08_a_zero_period_panics_with_the_words_that_tests_look_for() {
+fn f7_d08_a_zero_period_panics_with_the_message_of_tokio() {
     let _time = Paused::new();
     let now = Instant::now();
     let panics: [fn(Instant) -> Interval; 2] = [|_| interval(Duration::ZERO), |now| interval_at(now, Duration::ZERO)];
@@ -316,7 +316,7 @@ fn f7_d08_a_zero_period_panics_with_the_words_that_tests_look_for() {
 }
 
 #[test]
-fn p6_d08_the_try_forms_refuse_a_zero_period_with_an_error() {
+fn p6_d08_the_try_functions_refuse_a_zero_period_with_an_error() {
     let _time = Paused::new();
     let now = Instant::now();
     let refused = try_interval(Duration::ZERO).expect_err("a zero period was accepted");
@@ -328,7 +328,7 @@ fn p6_d08_the_try_forms_refuse_a_zero_period_with_an_error() {
 }
 
 #[test]
-fn d32_a_stopped_engine_neither_hangs_an_interval_nor_lets_it_starve_others() {
+fn d32_a_stopped_engine_neither_hangs_an_interval_nor_lets_it_starve_other_tasks() {
     let engine = Engine::builder().build().unwrap();
     let _entered = engine.enter();
     let task = Task::new();
@@ -343,7 +343,7 @@ fn d32_a_stopped_engine_neither_hangs_an_interval_nor_lets_it_starve_others() {
     assert!(interval.is_stopped());
     for tick in 1..10 {
         assert_eq!(interval.poll_tick(&mut task.cx()), Poll::Pending);
-        assert_eq!(task.wakes(), 1, "the task yields, and is back at once");
+        assert_eq!(task.wakes(), 1, "the task yields, and is woken at once");
         assert_eq!(interval.poll_tick(&mut task.cx()), Poll::Ready(start + ms(300) * tick));
         assert_eq!((task.wakes(), task.wakers_held()), (0, 0));
     }
@@ -387,10 +387,10 @@ fn t10_the_stream_of_an_interval_ends_when_its_engine_is_shut_down() {
     assert_eq!(futures_lite::future::block_on(async { (ticks.next().await, ticks.next().await) }), (Some(()), None));
 }
 
-/// The boot-time clock and that of `Instant` are compared anew each time, with some nanoseconds in between.
+/// The boot-time clock and that of `Instant` are read one after the other each time, some nanoseconds apart.
 #[cfg(target_os = "linux")]
 #[test]
-fn p1_d14_on_the_boot_time_clock_no_tick_is_before_its_time_and_the_error_does_not_add_up() {
+fn p1_d14_on_the_boot_time_clock_no_tick_is_early_and_the_error_does_not_accumulate() {
     let engine = Engine::builder().clock(Clock::boot()).driver(Driver::external()).build().unwrap();
     let _entered = engine.enter();
     let (period, count) = (Duration::from_micros(10), 100_000);
@@ -398,9 +398,9 @@ fn p1_d14_on_the_boot_time_clock_no_tick_is_before_its_time_and_the_error_does_n
     let mut interval = interval_at(start, period);
     let task = Task::new();
     let late = (0..count).map(|tick| match interval.poll_tick(&mut task.cx()) {
-        Poll::Ready(at) => at.checked_duration_since(start + tick * period).expect("a tick before its time"),
-        Poll::Pending => panic!("they are all past"),
+        Poll::Ready(at) => at.checked_duration_since(start + tick * period).expect("a tick is early"),
+        Poll::Pending => panic!("all ticks are in the past"),
     });
     let least_late = late.skip(count as usize / 2).min();
-    assert!(least_late < Some(period), "all later ones are {least_late:?} late");
+    assert!(least_late < Some(period), "every later tick is at least {least_late:?} late");
 }

@@ -1,15 +1,15 @@
-//! The same random story told to Tokio and to Tourbillon, both in virtual time: the answers must be the same.
+//! The same random story run on Tokio and on Tourbillon, both in virtual time: the results must be the same.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::collections::BTreeMap;
 use std::task::Poll;
 use std::time::Duration;
 
-use by_hand::{Task, ms};
 use random::{Random, seed};
+use support::{Task, ms};
 use tokio::time as theirs;
 use tokio_util::time as theirs_util;
 use tourbillon::time as ours;
@@ -17,13 +17,13 @@ use tourbillon::time as ours;
 const STORIES: u64 = 300;
 const STEPS: usize = 100;
 
-/// Runs a story inside a Tokio runtime whose time is paused, and outside its budget.
+/// Runs a future inside a Tokio runtime whose time is paused, and outside its budget.
 fn in_tokio(story: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(tokio::task::unconstrained(story));
 }
 
-/// The clock is the same, whichever crate moves it.
+/// Advances time with a random one of the two crates: the clock is the same.
 async fn advance(random: &mut Random, by: Duration) {
     if random.below(2) == 0 { ours::advance(by).await } else { theirs::advance(by).await }
 }
@@ -32,11 +32,11 @@ async fn advance(random: &mut Random, by: Duration) {
 fn f7_intervals_tick_as_tokios_do() {
     let seed = seed();
     for story in 0..STORIES {
-        in_tokio(tell_intervals(Random(seed ^ story), format!("story {story}")));
+        in_tokio(run_intervals(Random(seed ^ story), format!("story {story}")));
     }
 }
 
-async fn tell_intervals(mut random: Random, name: String) {
+async fn run_intervals(mut random: Random, name: String) {
     ours::pause();
     let (start, start_theirs) = (ours::Instant::now(), theirs::Instant::now());
     let offset = ms(random.below(30));
@@ -92,13 +92,13 @@ async fn tell_intervals(mut random: Random, name: String) {
 fn t11_delay_queues_give_the_same_items_at_the_same_times_as_tokios() {
     let seed = seed();
     for story in 0..STORIES {
-        in_tokio(tell_delay_queues(Random(seed ^ story), format!("story {story}")));
+        in_tokio(run_delay_queues(Random(seed ^ story), format!("story {story}")));
     }
 }
 
-/// Tokio does not say in which order items of one deadline come out, and forgets deadlines that have passed. So what comes
-/// out at one time is compared as a set; the order of ours is checked elsewhere.
-async fn tell_delay_queues(mut random: Random, name: String) {
+/// Tokio does not specify the order in which items of one deadline come out, and forgets deadlines that have passed. So items that come
+/// out at one time are compared as a set; the order of ours is tested elsewhere.
+async fn run_delay_queues(mut random: Random, name: String) {
     ours::pause();
     let (mut queue, mut queue_theirs) = (ours::DelayQueue::new(), theirs_util::DelayQueue::new());
     let task = Task::new();
@@ -147,7 +147,7 @@ async fn tell_delay_queues(mut random: Random, name: String) {
 }
 
 #[test]
-fn t8_timeouts_answer_as_tokios_do() {
+fn t8_timeouts_return_the_same_as_tokios() {
     let seed = seed();
     for story in 0..STORIES {
         let mut random = Random(seed ^ story);

@@ -1,7 +1,7 @@
 //! `NamedTimers`: many timers under a name, in virtual time.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Outcomes, Paused, Task, eventually, manual, ms, poll_with, waker, years};
 use random::{Random, seed};
+use support::{Outcomes, Paused, Task, assert_shareable, eventually, manual, ms, poll_with, waker, years};
 use tourbillon::named::{NamedTimer, NamedWait};
 use tourbillon::time::Instant;
 use tourbillon::{ArmError, Clock, Engine, NamedTimers, Outcome};
@@ -29,10 +29,8 @@ fn stopped(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, Outcome)> {
     numbers.into_iter().map(|number| (number, Outcome::Stopped)).collect()
 }
 
-fn assert_shareable<T: Send + Sync + Unpin + 'static>() {}
-
 #[test]
-fn w4_they_can_be_sent_and_shared() {
+fn w4_named_timers_can_be_sent_and_shared() {
     assert_shareable::<NamedTimers>();
     assert_shareable::<NamedTimer>();
     assert_shareable::<NamedWait>();
@@ -40,104 +38,104 @@ fn w4_they_can_be_sent_and_shared() {
 
 #[test]
 fn w4_many_timers_of_one_name_each_fire_at_their_time() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     for number in [3, 1, 2, 1] {
-        timers.start("a", ms(number), told.callback(number)).unwrap();
+        timers.start("a", ms(number), outcomes.callback(number)).unwrap();
     }
     assert_eq!((timers.count("a"), timers.len(), timers.count("b")), (4, 4, 0));
     engine.advance(ms(1) - Duration::from_nanos(1));
-    assert_eq!(told.take(), []);
+    assert_eq!(outcomes.take(), []);
     engine.advance(Duration::from_nanos(1));
-    assert_eq!((told.take(), timers.count("a")), (fired([1, 1]), 2));
+    assert_eq!((outcomes.take(), timers.count("a")), (fired([1, 1]), 2));
     engine.advance(ms(2));
-    assert_eq!((told.take(), timers.is_empty(), timers.names()), (fired([2, 3]), true, vec![]));
+    assert_eq!((outcomes.take(), timers.is_empty(), timers.names()), (fired([2, 3]), true, vec![]));
 }
 
 #[test]
-fn p7_there_are_never_more_timers_than_may_be_and_what_ends_makes_room() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn p7_there_are_never_more_timers_than_the_limit_and_a_timer_that_ends_makes_room() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::at_most(2, &engine);
-    timers.start("a", ms(1), told.callback(1)).unwrap();
+    timers.start("a", ms(1), outcomes.callback(1)).unwrap();
     let created = timers.create("b");
     let full = ArmError::Full { capacity: 2 };
-    assert_eq!(timers.start("c", ms(1), told.callback(2)), Err(full));
+    assert_eq!(timers.start("c", ms(1), outcomes.callback(2)), Err(full));
     let refused = timers.create("d");
     assert_eq!(
         (timers.len(), timers.count("c"), timers.count("d")),
         (2, 0, 0),
-        "no name of those that were refused is kept"
+        "the names of refused timers are not kept"
     );
-    assert_eq!(refused.start(ms(1), told.callback(3)), Err(full));
-    // To start one that is there takes no more room; what has fired or is dropped gives its own back.
-    created.start(ms(2), told.callback(4)).unwrap();
+    assert_eq!(refused.start(ms(1), outcomes.callback(3)), Err(full));
+    // Starting an existing timer takes no more room; a timer that has fired or is dropped frees its own.
+    created.start(ms(2), outcomes.callback(4)).unwrap();
     engine.advance(ms(1));
-    timers.start("e", ms(1), told.callback(5)).unwrap();
-    assert_eq!(timers.start("f", ms(1), told.callback(6)), Err(full));
+    timers.start("e", ms(1), outcomes.callback(5)).unwrap();
+    assert_eq!(timers.start("f", ms(1), outcomes.callback(6)), Err(full));
     assert_eq!(timers.cancel("e"), 1);
-    timers.start("g", ms(1), told.callback(7)).unwrap();
+    timers.start("g", ms(1), outcomes.callback(7)).unwrap();
     engine.advance(ms(1));
-    let told = told.take();
-    assert_eq!(told.len(), 4);
-    assert!(told.starts_with(&[(1, Outcome::Fired), (5, Outcome::Cancelled)]), "{told:?}");
+    let outcomes = outcomes.take();
+    assert_eq!(outcomes.len(), 4);
+    assert!(outcomes.starts_with(&[(1, Outcome::Fired), (5, Outcome::Cancelled)]), "{outcomes:?}");
     let nothing = NamedTimers::at_most(0, &engine).start("h", ms(1), |_| ());
     assert_eq!(nothing, Err(ArmError::Full { capacity: 0 }));
 }
 
 #[test]
-fn w4_cancel_ends_all_of_a_name_and_says_how_many() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn w4_cancel_ends_all_timers_of_a_name_and_returns_their_number() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     for number in 0..10 {
         let name = if number % 2 == 0 { "even" } else { "odd" };
-        timers.start(name, ms(10 - number), told.callback(number)).unwrap();
+        timers.start(name, ms(10 - number), outcomes.callback(number)).unwrap();
     }
     assert_eq!((timers.cancel("even"), timers.cancel("even"), timers.cancel("no such name")), (5, 0, 0));
-    assert_eq!(told.take(), [], "not inside the cancel");
+    assert_eq!(outcomes.take(), [], "no callback runs inside the cancel");
     engine.turn();
-    assert_eq!(told.take(), cancelled([0, 2, 4, 6, 8]));
+    assert_eq!(outcomes.take(), cancelled([0, 2, 4, 6, 8]));
     engine.advance(ms(3));
-    assert_eq!(told.take(), fired([9, 7]));
-    assert_eq!(timers.cancel("odd"), 3, "those that have fired do not count");
+    assert_eq!(outcomes.take(), fired([9, 7]));
+    assert_eq!(timers.cancel("odd"), 3, "timers that have fired do not count");
     engine.advance(ms(100));
-    assert_eq!(told.take(), cancelled([1, 3, 5]));
+    assert_eq!(outcomes.take(), cancelled([1, 3, 5]));
 }
 
 #[test]
 fn w4_cancel_up_to_takes_the_oldest_first_by_creation() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let late = timers.create("a");
     for number in 1..6 {
-        timers.start("a", ms(10 - number), told.callback(number)).unwrap();
+        timers.start("a", ms(10 - number), outcomes.callback(number)).unwrap();
     }
-    late.start(ms(1), told.callback(0)).unwrap();
+    late.start(ms(1), outcomes.callback(0)).unwrap();
     assert_eq!(timers.cancel_up_to("a", 0), 0);
     assert_eq!((timers.cancel_up_to("a", 2), timers.count("a")), (2, 4));
     engine.turn();
-    assert_eq!(told.take(), cancelled([0, 1]));
+    assert_eq!(outcomes.take(), cancelled([0, 1]));
     assert_eq!(timers.cancel_up_to("a", 100), 4);
     engine.turn();
-    assert_eq!(told.take(), cancelled([2, 3, 4, 5]));
+    assert_eq!(outcomes.take(), cancelled([2, 3, 4, 5]));
 }
 
 #[test]
-fn w5_a_timer_that_is_cancelled_before_it_is_started_completes_as_cancelled_when_it_is() {
-    let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
+fn w5_a_timer_cancelled_before_its_start_completes_as_cancelled_when_it_is_started() {
+    let (engine, outcomes, task) = (manual(), Outcomes::default(), Task::new());
     let timers = NamedTimers::on(&engine);
     let (one, two, three) = (timers.create("a"), timers.create("a"), timers.create("a"));
     assert_eq!((timers.cancel_up_to("a", 2), timers.count("a")), (2, 1));
-    assert_eq!(one.start(ms(10), told.callback(1)), Ok(()));
-    assert_eq!(told.take(), [], "D35: not inside the start");
+    assert_eq!(one.start(ms(10), outcomes.callback(1)), Ok(()));
+    assert_eq!(outcomes.take(), [], "D35: no callback runs inside the start");
     assert_eq!(task.poll(pin!(two.wait(ms(10)).unwrap())), Poll::Ready(Outcome::Cancelled));
     assert_eq!(timers.cancel("a"), 1);
-    three.start_at(Instant::now(), told.callback(3)).unwrap();
+    three.start_at(Instant::now(), outcomes.callback(3)).unwrap();
     engine.turn();
-    assert_eq!((told.take(), timers.len()), (cancelled([1, 3]), 0));
+    assert_eq!((outcomes.take(), timers.len()), (cancelled([1, 3]), 0));
 }
 
 #[test]
-fn w6_a_timer_that_is_never_started_leaves_nothing_and_calls_nobody() {
+fn w6_a_timer_that_is_never_started_leaves_nothing_behind_and_runs_no_callback() {
     let engine = manual();
     let timers = NamedTimers::on(&engine);
     let (one, two) = (timers.create("a"), timers.create("a"));
@@ -149,47 +147,47 @@ fn w6_a_timer_that_is_never_started_leaves_nothing_and_calls_nobody() {
         drop(timers.create(&format!("name {round}")));
     }
     assert_eq!((timers.len(), timers.names()), (0, vec![]));
-    assert_eq!(engine.stats().armed, 0, "nor does it arm anything");
+    assert_eq!(engine.stats().armed, 0, "no timer was armed");
 }
 
 #[test]
 fn w7_stop_ends_every_timer_each_with_its_one_callback() {
-    let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
+    let (engine, outcomes, task) = (manual(), Outcomes::default(), Task::new());
     let timers = NamedTimers::on(&engine);
     for number in 0..1000 {
-        timers.start(&format!("name {}", number % 7), ms(1 + number), told.callback(number)).unwrap();
+        timers.start(&format!("name {}", number % 7), ms(1 + number), outcomes.callback(number)).unwrap();
     }
     let mut wait = timers.create("future").wait(ms(5)).unwrap();
     assert!(task.poll(Pin::new(&mut wait)).is_pending());
     let unstarted = timers.create("unstarted");
     engine.advance(ms(1));
     assert_eq!(timers.stop(), 1000);
-    assert_eq!((timers.len(), timers.stop(), timers.is_stopped()), (1, 0, true), "the one that is not started");
+    assert_eq!((timers.len(), timers.stop(), timers.is_stopped()), (1, 0, true), "the timer that is not started");
     assert_eq!((task.poll(Pin::new(&mut wait)), task.wakes()), (Poll::Ready(Outcome::Stopped), 1));
     engine.advance(ms(2000));
-    let mut all = told.take();
+    let mut all = outcomes.take();
     assert_eq!(all.remove(0), (0, Outcome::Fired));
     all.sort_by_key(|(number, _)| *number);
     assert_eq!(all, stopped(1..1000));
-    assert_eq!(unstarted.start(ms(1), told.callback(0)), Err(ArmError::Stopped));
+    assert_eq!(unstarted.start(ms(1), outcomes.callback(0)), Err(ArmError::Stopped));
     assert!(timers.is_empty());
 }
 
 #[test]
-fn w5_d27_a_cancel_that_was_counted_holds_also_if_the_timer_is_started_after_a_stop() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn w5_d27_a_counted_cancel_holds_even_if_the_timer_is_started_after_a_stop() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let (one, two) = (timers.create("a"), timers.create("a"));
     assert_eq!((timers.cancel_up_to("a", 1), timers.stop()), (1, 0));
-    assert_eq!(one.start(ms(1), told.callback(1)), Ok(()));
-    assert_eq!(two.start(ms(1), told.callback(2)), Err(ArmError::Stopped));
+    assert_eq!(one.start(ms(1), outcomes.callback(1)), Ok(()));
+    assert_eq!(two.start(ms(1), outcomes.callback(2)), Err(ArmError::Stopped));
     engine.turn();
-    assert_eq!(told.take(), cancelled([1]));
+    assert_eq!(outcomes.take(), cancelled([1]));
 }
 
 #[test]
 fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_called() {
-    let told = Outcomes::default();
+    let outcomes = Outcomes::default();
     for how in 0..3 {
         let engine = manual();
         let timers = NamedTimers::on(&engine);
@@ -206,94 +204,94 @@ fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_
             Some(engine)
         };
         assert!(timers.is_stopped());
-        assert_eq!(before.start(ms(1), told.callback(0)), Err(ArmError::Stopped));
-        assert_eq!(timers.start("a", ms(1), told.callback(1)), Err(ArmError::Stopped));
-        assert_eq!(timers.create("a").start_at(Instant::now(), told.callback(2)), Err(ArmError::Stopped));
+        assert_eq!(before.start(ms(1), outcomes.callback(0)), Err(ArmError::Stopped));
+        assert_eq!(timers.start("a", ms(1), outcomes.callback(1)), Err(ArmError::Stopped));
+        assert_eq!(timers.create("a").start_at(Instant::now(), outcomes.callback(2)), Err(ArmError::Stopped));
         assert!(matches!(timers.create("a").wait(ms(1)), Err(ArmError::Stopped)));
         assert_eq!((timers.len(), timers.cancel("a"), timers.stop()), (0, 0, 0));
         engine.inspect(|engine| _ = engine.turn());
     }
-    assert_eq!(told.take(), []);
+    assert_eq!(outcomes.take(), []);
 }
 
 #[test]
 fn d28_w7_the_engines_shutdown_ends_every_timer_as_stopped() {
     for after in [ms(1000), Duration::MAX] {
-        let (engine, told, task) = (manual(), Outcomes::default(), Task::new());
+        let (engine, outcomes, task) = (manual(), Outcomes::default(), Task::new());
         let timers = NamedTimers::on(&engine);
-        (0..1000).for_each(|number| timers.start("a", after, told.callback(number)).unwrap());
+        (0..1000).for_each(|number| timers.start("a", after, outcomes.callback(number)).unwrap());
         let mut wait = timers.create("b").wait(after).unwrap();
         assert!(task.poll(Pin::new(&mut wait)).is_pending());
         engine.shutdown();
-        assert_eq!(told.take(), stopped(0..1000));
+        assert_eq!(outcomes.take(), stopped(0..1000));
         assert_eq!(task.poll(Pin::new(&mut wait)), Poll::Ready(Outcome::Stopped));
         assert_eq!((timers.len(), timers.cancel("a"), timers.stop()), (0, 0, 0));
     }
 }
 
 #[test]
-fn w7_the_end_of_the_last_handle_cancels_what_is_pending() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn w7_dropping_the_last_handle_cancels_the_pending_timers() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let other = timers.clone();
-    other.start("a", ms(10), told.callback(1)).unwrap();
+    other.start("a", ms(10), outcomes.callback(1)).unwrap();
     let unstarted = timers.create("a");
     drop(timers);
     assert_eq!(other.count("a"), 2);
     drop(other);
     engine.turn();
-    assert_eq!(told.take(), cancelled([1]));
-    assert_eq!(unstarted.start(ms(1), told.callback(2)), Err(ArmError::Stopped));
+    assert_eq!(outcomes.take(), cancelled([1]));
+    assert_eq!(unstarted.start(ms(1), outcomes.callback(2)), Err(ArmError::Stopped));
     engine.advance(ms(100));
-    assert_eq!((told.take(), engine.stats().pending), (vec![], 0));
+    assert_eq!((outcomes.take(), engine.stats().pending), (vec![], 0));
 }
 
 #[test]
 fn w9_d31_an_infinite_timer_never_fires_and_hides_no_other() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
-    timers.start("a", Duration::MAX, told.callback(1)).unwrap();
-    timers.start("a", Duration::MAX - ms(1), told.callback(2)).unwrap();
-    timers.start("a", ms(10), told.callback(3)).unwrap();
-    timers.start("b", Duration::from_secs(u64::MAX / 2), told.callback(4)).unwrap();
+    timers.start("a", Duration::MAX, outcomes.callback(1)).unwrap();
+    timers.start("a", Duration::MAX - ms(1), outcomes.callback(2)).unwrap();
+    timers.start("a", ms(10), outcomes.callback(3)).unwrap();
+    timers.start("b", Duration::from_secs(u64::MAX / 2), outcomes.callback(4)).unwrap();
     engine.advance(ms(10));
-    assert_eq!(told.take(), fired([3]));
+    assert_eq!(outcomes.take(), fired([3]));
     engine.advance(years(200));
-    assert_eq!((told.take(), timers.cancel("a"), timers.stop()), (vec![], 2, 1));
+    assert_eq!((outcomes.take(), timers.cancel("a"), timers.stop()), (vec![], 2, 1));
     engine.turn();
-    assert_eq!(told.take(), [cancelled([1, 2]), stopped([4])].concat());
+    assert_eq!(outcomes.take(), [cancelled([1, 2]), stopped([4])].concat());
 }
 
 #[test]
 fn d33_a_batch_is_called_in_the_order_of_the_deadlines_equal_ones_as_they_were_started() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let mut random = Random(seed());
     let count = if cfg!(miri) { 300 } else { 10_000 };
     let mut expected: Vec<_> = (0..count).map(|number| (ms(1 + random.below(500)), number)).collect();
     for (after, number) in &expected {
-        timers.start(&format!("name {}", number % 100), *after, told.callback(*number)).unwrap();
+        timers.start(&format!("name {}", number % 100), *after, outcomes.callback(*number)).unwrap();
     }
     expected.sort();
-    // All at once, seen by one turn and those that follow.
+    // All at once, fired by one turn and those that follow.
     engine.clock().advance(ms(1000));
     while engine.turn().more {}
-    assert_eq!(told.take(), fired(expected.into_iter().map(|(_, number)| number)));
+    assert_eq!(outcomes.take(), fired(expected.into_iter().map(|(_, number)| number)));
 }
 
 #[test]
 fn d35_a11_a_callback_is_never_called_inside_the_call_that_starts_it() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     engine.advance(ms(100));
     let (now, past) = (engine_now(&engine), engine_now(&engine) - ms(50));
-    timers.start("a", Duration::ZERO, told.callback(1)).unwrap();
-    timers.create("a").start_at(past, told.callback(2)).unwrap();
-    timers.create("a").start_at(now - years(500), told.callback(3)).unwrap();
-    timers.start("", ms(0), told.callback(4)).unwrap();
-    assert_eq!(told.take(), []);
+    timers.start("a", Duration::ZERO, outcomes.callback(1)).unwrap();
+    timers.create("a").start_at(past, outcomes.callback(2)).unwrap();
+    timers.create("a").start_at(now - years(500), outcomes.callback(3)).unwrap();
+    timers.start("", ms(0), outcomes.callback(4)).unwrap();
+    assert_eq!(outcomes.take(), []);
     engine.turn();
-    let mut all = told.take();
+    let mut all = outcomes.take();
     all.sort_by_key(|(number, _)| *number);
     assert_eq!(all, fired([1, 2, 3, 4]));
 }
@@ -304,39 +302,39 @@ fn engine_now(engine: &Engine) -> Instant {
 }
 
 #[test]
-fn p1_one_that_is_started_in_the_past_after_time_has_moved_fires_and_hides_no_other() {
-    // Between deadlines that are near and far, before and after the wheel has turned.
-    let (engine, told) = (manual(), Outcomes::default());
+fn p1_a_timer_started_in_the_past_after_time_has_moved_fires_and_hides_no_other() {
+    // Between near and far deadlines, before and after the wheel has turned.
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let start = engine_now(&engine);
     for round in 0..50 {
         engine.advance(ms(7 * round));
-        timers.start("a", ms(3), told.callback(2)).unwrap();
-        timers.create("a").start_at(start + ms(round), told.callback(1)).unwrap();
+        timers.start("a", ms(3), outcomes.callback(2)).unwrap();
+        timers.create("a").start_at(start + ms(round), outcomes.callback(1)).unwrap();
         engine.advance(ms(3));
-        assert_eq!(told.take(), fired([1, 2]), "round {round}");
+        assert_eq!(outcomes.take(), fired([1, 2]), "round {round}");
     }
 }
 
 #[test]
 fn p6_any_text_is_a_name() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let long = "long ".repeat(if cfg!(miri) { 100 } else { 1_000_000 });
     let names = ["", " ", "\0", "naïve", "名", &long];
     for (name, number) in names.iter().zip(0..) {
-        timers.start(name, ms(1), told.callback(number)).unwrap();
-        timers.start(name, ms(1), told.callback(number + 100)).unwrap();
+        timers.start(name, ms(1), outcomes.callback(number)).unwrap();
+        timers.start(name, ms(1), outcomes.callback(number + 100)).unwrap();
     }
     assert!(names.iter().all(|name| timers.count(name) == 2 && timers.cancel_up_to(name, 1) == 1));
     engine.advance(ms(1));
-    let mut all = told.take();
+    let mut all = outcomes.take();
     all.sort_by_key(|(number, _)| *number);
     assert_eq!(all, [cancelled(0..6), fired(100..106)].concat());
 }
 
 #[test]
-fn w4_a_future_of_a_named_timer_is_told_and_dropping_it_withdraws_it() {
+fn w4_the_future_of_a_named_timer_gets_its_outcome_and_dropping_it_withdraws_the_timer() {
     let (engine, task) = (manual(), Task::new());
     let timers = NamedTimers::on(&engine);
     let mut fires = timers.create("a").wait(ms(10)).unwrap();
@@ -353,10 +351,10 @@ fn w4_a_future_of_a_named_timer_is_told_and_dropping_it_withdraws_it() {
 }
 
 #[test]
-fn p10_what_is_the_users_may_come_back_at_any_point() {
-    struct Comes(NamedTimers, Arc<AtomicUsize>);
+fn p10_user_code_may_call_back_into_named_timers_at_any_point() {
+    struct CallsBack(NamedTimers, Arc<AtomicUsize>);
 
-    impl Drop for Comes {
+    impl Drop for CallsBack {
         fn drop(&mut self) {
             self.0.cancel("a");
             drop(self.0.create("a"));
@@ -366,7 +364,7 @@ fn p10_what_is_the_users_may_come_back_at_any_point() {
 
     let (engine, came) = (manual(), Arc::new(AtomicUsize::new(0)));
     let timers = NamedTimers::on(&engine);
-    let comes = || Comes(timers.clone(), came.clone());
+    let comes = || CallsBack(timers.clone(), came.clone());
     let callback = || {
         let comes = comes();
         move |_| drop(comes)
@@ -375,7 +373,7 @@ fn p10_what_is_the_users_may_come_back_at_any_point() {
         let comes = comes();
         waker(move || _ = comes.0.cancel("b"))
     };
-    // A waker that is replaced, woken, dropped with its future; a callback that is called, or refused.
+    // A waker that is replaced, woken, or dropped with its future; a callback that is called, or refused.
     let mut wait = timers.create("w").wait(ms(1)).unwrap();
     assert!(poll_with(Pin::new(&mut wait), &with()).is_pending());
     assert!(poll_with(Pin::new(&mut wait), &with()).is_pending());
@@ -395,10 +393,10 @@ fn p10_what_is_the_users_may_come_back_at_any_point() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "so many timers take hours")]
 fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_create_as_many() {
     let count = 100_000;
-    let (tell, done) = mpsc::channel();
+    let (send, done) = mpsc::channel();
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);
     let again = Arc::new(AtomicUsize::new(0));
@@ -414,16 +412,16 @@ fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_
             .unwrap();
     }
     let inside = timers.clone();
-    // On the one thread that calls.
-    timers.start("b", Duration::ZERO, move |_| tell.send(inside.cancel("a")).unwrap()).unwrap();
+    // On the one thread that runs callbacks.
+    timers.start("b", Duration::ZERO, move |_| send.send(inside.cancel("a")).unwrap()).unwrap();
     assert_eq!(done.recv(), Ok(count));
-    eventually("all are told", || again.load(Ordering::SeqCst) == count);
-    eventually("as many are there again", || timers.count("a") == count);
+    eventually("all callbacks have run", || again.load(Ordering::SeqCst) == count);
+    eventually("as many timers exist again", || timers.count("a") == count);
     assert_eq!(timers.cancel("a"), count);
 }
 
 #[test]
-fn d30_a_cancel_does_not_go_on_for_those_that_are_created_meanwhile() {
+fn d30_a_cancel_does_not_continue_with_timers_that_are_created_meanwhile() {
     // Each task that is woken by the cancel creates another timer of the name, inside the cancel.
     let engine = manual();
     let timers = NamedTimers::on(&engine);
@@ -451,8 +449,8 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
     }
 
     let run = || {
-        let (engine, (tell, done)) = (manual(), mpsc::channel());
-        again(NamedTimers::on(&engine), if cfg!(miri) { 1000 } else { 20_000 }, tell);
+        let (engine, (send, done)) = (manual(), mpsc::channel());
+        again(NamedTimers::on(&engine), if cfg!(miri) { 1000 } else { 20_000 }, send);
         while engine.turn().more {}
         assert_eq!(done.try_recv(), Ok(0));
     };
@@ -460,15 +458,15 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "so many timers take hours")]
 fn w4_a_million_timers_of_one_name_are_cancelled_and_a_million_of_their_own_names_fire() {
     let count = 1_000_000;
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);
-    let told = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let outcomes = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)]);
     let callback = || {
-        let told = told.clone();
-        move |outcome| _ = told[outcome_index(outcome)].fetch_add(1, Ordering::Relaxed)
+        let outcomes = outcomes.clone();
+        move |outcome| _ = outcomes[outcome_index(outcome)].fetch_add(1, Ordering::Relaxed)
     };
     let start = StdInstant::now();
     for number in 0..count {
@@ -478,8 +476,8 @@ fn w4_a_million_timers_of_one_name_are_cancelled_and_a_million_of_their_own_name
     let start = StdInstant::now();
     assert_eq!(timers.cancel("one"), count as usize);
     println!("cancelled in {:?}", start.elapsed());
-    eventually("all are told", || told[1].load(Ordering::Relaxed) == count as usize);
-    println!("and told in {:?}", start.elapsed());
+    eventually("all callbacks have run", || outcomes[1].load(Ordering::Relaxed) == count as usize);
+    println!("callbacks run in {:?}", start.elapsed());
     assert!(timers.is_empty() && timers.names().is_empty());
 
     let engine = manual();
@@ -487,7 +485,7 @@ fn w4_a_million_timers_of_one_name_are_cancelled_and_a_million_of_their_own_name
     (0..count).for_each(|number| timers.start(&number.to_string(), ms(1 + number % 100), callback()).unwrap());
     assert_eq!(timers.names().len(), count as usize);
     engine.advance(ms(100));
-    assert_eq!(told[0].load(Ordering::Relaxed), count as usize);
+    assert_eq!(outcomes[0].load(Ordering::Relaxed), count as usize);
     assert!(timers.is_empty() && timers.names().is_empty());
 }
 
@@ -500,42 +498,42 @@ fn outcome_index(outcome: Outcome) -> usize {
 }
 
 #[test]
-fn p7_thousands_of_names_are_cancelled_one_by_one_and_come_again() {
+fn p7_thousands_of_names_are_cancelled_one_by_one_and_created_again() {
     let engine = manual();
-    let (timers, told) = (NamedTimers::on(&engine), Outcomes::default());
+    let (timers, outcomes) = (NamedTimers::on(&engine), Outcomes::default());
     let count = if cfg!(miri) { 100 } else { 3000 };
     for round in 0..3 {
         for number in 0..count {
-            timers.start(&number.to_string(), ms(1000), told.callback(number)).unwrap();
+            timers.start(&number.to_string(), ms(1000), outcomes.callback(number)).unwrap();
         }
         assert!((0..count).all(|number| timers.cancel(&number.to_string()) == 1), "round {round}");
         engine.turn();
-        assert_eq!((told.take(), timers.len()), (cancelled(0..count), 0), "round {round}");
+        assert_eq!((outcomes.take(), timers.len()), (cancelled(0..count), 0), "round {round}");
     }
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
-fn d26_while_a_great_many_fire_at_once_the_engine_sees_to_other_timers() {
-    // On a busy machine it takes long to arm so many: once more then, and with more time.
+#[cfg_attr(miri, ignore = "so many timers take hours")]
+fn d26_while_a_great_many_fire_at_once_the_engine_fires_other_timers() {
+    // On a busy machine it takes long to arm so many: then the test is repeated with more time.
     let count = 200_000;
     let left = [300, 3_000, 30_000].into_iter().find_map(|after| left_while_many_fire(count, ms(after)));
     assert!(left.is_some_and(|left| left > 0 && left <= count), "{left:?} were left");
 }
 
-/// How many of so many, all due in that time, are left when one fires that is due a little after them: it does not have to wait
-/// until all are fired. `None` if they could not be armed in that time.
+/// Arms `count` timers due after this time, and returns how many are left when another fires that is due a little later: that one does
+/// not wait until all have fired. `None` if they could not be armed in time.
 fn left_while_many_fire(count: usize, after: Duration) -> Option<usize> {
     let engine = Engine::builder().build().unwrap();
     let timers = NamedTimers::on(&engine);
-    let told = Arc::new(AtomicUsize::new(0));
+    let outcomes = Arc::new(AtomicUsize::new(0));
     let due = Instant::now() + after;
     for _ in 0..count {
-        let told = told.clone();
-        let callback = move |_| _ = told.fetch_add(1, Ordering::Relaxed);
+        let outcomes = outcomes.clone();
+        let callback = move |_| _ = outcomes.fetch_add(1, Ordering::Relaxed);
         timers.create("a").start_at(due, callback).unwrap();
     }
-    // Its waker is woken by the driver, which looks how many are left.
+    // The driver wakes its waker, which reads how many are left.
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let looks = {
         let (timers, left) = (timers.clone(), left.clone());
@@ -545,43 +543,43 @@ fn left_while_many_fire(count: usize, after: Duration) -> Option<usize> {
     if poll_with(sleep.as_mut(), &looks).is_ready() {
         return None;
     }
-    eventually("all fire", || told.load(Ordering::Relaxed) == count);
+    eventually("all timers fire", || outcomes.load(Ordering::Relaxed) == count);
     Some(left.load(Ordering::SeqCst))
 }
 
 #[test]
 fn p7_d64_at_the_engines_capacity_they_fire_at_their_time() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let told = Outcomes::default();
+    let outcomes = Outcomes::default();
     let _held = engine.try_sleep(years(1)).unwrap();
     let timers = NamedTimers::on(&engine);
-    (0..3).for_each(|number| timers.start("a", ms(10 + number), told.callback(number)).unwrap());
+    (0..3).for_each(|number| timers.start("a", ms(10 + number), outcomes.callback(number)).unwrap());
     for number in 0..3 {
         engine.advance(if number == 0 { ms(10) - Duration::from_nanos(1) } else { ms(1) - Duration::from_nanos(1) });
-        assert_eq!(told.take(), [], "never early");
+        assert_eq!(outcomes.take(), [], "never early");
         engine.advance(Duration::from_nanos(1));
-        assert_eq!(told.take(), fired([number]));
+        assert_eq!(outcomes.take(), fired([number]));
     }
 }
 
 #[test]
-fn p7_those_that_have_fired_leave_their_room_to_others() {
+fn p7_timers_that_have_fired_leave_their_room_to_others() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let told = Outcomes::default();
+    let outcomes = Outcomes::default();
     let all: Vec<_> = (0..5).map(|_| NamedTimers::on(&engine)).collect();
     for (number, timers) in (0..).zip(&all) {
-        timers.start("alike", ms(10 * (number + 1)), told.callback(number)).unwrap();
+        timers.start("alike", ms(10 * (number + 1)), outcomes.callback(number)).unwrap();
     }
     engine.advance(ms(100));
-    // Who of those that wait gets the room is not said.
-    let mut all_told = told.take();
+    // Which of the waiting timers gets the room is not specified.
+    let mut all_told = outcomes.take();
     all_told.sort_unstable_by_key(|(number, _)| *number);
     assert_eq!((all_told, engine.stats().pending), (fired(0..5), 0));
-    assert!(engine.try_sleep(ms(10)).is_ok(), "nothing is pending");
+    assert!(engine.try_sleep(ms(10)).is_ok(), "no timer is pending");
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
+#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel reports which threads wait")]
 fn t9_named_timers_follow_virtual_time() {
     let _paused = Paused::new();
     tourbillon::time::auto_advance();
@@ -594,9 +592,9 @@ fn t9_named_timers_follow_virtual_time() {
 }
 
 #[test]
-fn w4_a_random_life_is_as_a_simple_model_has_it() {
+fn w4_random_operations_give_the_same_results_as_a_simple_model() {
     let mut random = Random(seed());
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let mut model = Model::default();
     let mut unstarted: HashMap<u64, NamedTimer> = HashMap::new();
@@ -606,7 +604,7 @@ fn w4_a_random_life_is_as_a_simple_model_has_it() {
         match random.below(12) {
             0..=3 => {
                 let after = ms(1) + random.millis([1, 20, 1000]);
-                timers.start(&text, after, told.callback(number)).unwrap();
+                timers.start(&text, after, outcomes.callback(number)).unwrap();
                 model.create(number, name);
                 model.start(number, after);
             }
@@ -617,7 +615,7 @@ fn w4_a_random_life_is_as_a_simple_model_has_it() {
             6..=7 => {
                 let Some(one) = unstarted.keys().min().copied() else { continue };
                 let after = ms(1) + random.millis([1, 20, 1000]);
-                unstarted.remove(&one).unwrap().start(after, told.callback(one)).unwrap();
+                unstarted.remove(&one).unwrap().start(after, outcomes.callback(one)).unwrap();
                 model.start(one, after);
             }
             8 => {
@@ -633,7 +631,7 @@ fn w4_a_random_life_is_as_a_simple_model_has_it() {
                 let by = random.millis([1, 5, 50]);
                 engine.advance(by);
                 model.advance(by);
-                assert_eq!(told.take(), std::mem::take(&mut model.told), "{number}");
+                assert_eq!(outcomes.take(), std::mem::take(&mut model.outcomes), "{number}");
             }
         }
         assert_eq!(timers.len(), model.timers.len());
@@ -641,54 +639,54 @@ fn w4_a_random_life_is_as_a_simple_model_has_it() {
     }
 }
 
-/// What named timers do, as simply as can be.
+/// A simple model of named timers.
 #[derive(Default)]
 struct Model {
     now: Duration,
-    /// By age.
-    timers: Vec<One>,
-    told: Vec<(u64, Outcome)>,
+    /// In the order of creation.
+    timers: Vec<ModelTimer>,
+    outcomes: Vec<(u64, Outcome)>,
     starts: usize,
 }
 
-struct One {
+struct ModelTimer {
     number: u64,
     name: u64,
-    /// When it is due, and how many were started before.
+    /// The deadline, and how many timers were started before.
     started: Option<(Duration, usize)>,
 }
 
 impl Model {
     fn create(&mut self, number: u64, name: u64) {
-        self.timers.push(One { number, name, started: None });
+        self.timers.push(ModelTimer { number, name, started: None });
     }
 
     fn start(&mut self, number: u64, after: Duration) {
         self.starts += 1;
         match self.timers.iter_mut().find(|timer| timer.number == number) {
             Some(timer) => timer.started = Some((self.now + after, self.starts)),
-            None => self.told.push((number, Outcome::Cancelled)),
+            None => self.outcomes.push((number, Outcome::Cancelled)),
         }
     }
 
     fn cancel(&mut self, name: u64, max: usize) -> usize {
         let mut left = max;
-        let is_one = |timer: &mut One| {
+        let is_one = |timer: &mut ModelTimer| {
             let is_one = timer.name == name && left > 0;
             left -= usize::from(is_one);
             is_one
         };
         let gone: Vec<_> = self.timers.extract_if(.., is_one).collect();
         let started = gone.iter().filter(|timer| timer.started.is_some());
-        self.told.extend(started.map(|timer| (timer.number, Outcome::Cancelled)));
+        self.outcomes.extend(started.map(|timer| (timer.number, Outcome::Cancelled)));
         gone.len()
     }
 
     fn advance(&mut self, by: Duration) {
         self.now += by;
-        let is_due = |timer: &mut One| timer.started.is_some_and(|(due, _)| due <= self.now);
+        let is_due = |timer: &mut ModelTimer| timer.started.is_some_and(|(due, _)| due <= self.now);
         let mut due: Vec<_> = self.timers.extract_if(.., is_due).collect();
         due.sort_by_key(|timer| timer.started);
-        self.told.extend(due.iter().map(|timer| (timer.number, Outcome::Fired)));
+        self.outcomes.extend(due.iter().map(|timer| (timer.number, Outcome::Fired)));
     }
 }

@@ -1,18 +1,16 @@
-//! P7: no allocation in the steady state, and memory that is used again. The allocator of this program counts, for each
-//! thread on its own.
+//! P7: no allocation in the steady state, and memory that is used again. The allocator of this program counts for each thread separately.
 
-mod by_hand;
+mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{manual, ms, poll_with, years};
+use support::{manual, ms, one_at_a_time, poll_with, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Engine, QueueKind, Slack};
 
@@ -24,24 +22,19 @@ thread_local! {
 /// Bytes in use, by all threads.
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// One test at a time, so that the bytes in use are its own.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-// SAFETY: what is counted does not change what the system's allocator does.
+// SAFETY: every call goes to the system's allocator unchanged; the counting touches a thread-local and an atomic number and allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: this method has the same contract as `System.alloc`, and the caller keeps it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: by the contract, `pointer` came from this allocator with this layout, and so from `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -49,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often this thread asks for memory meanwhile.
+/// Returns how often this thread allocates while the closure runs.
 fn allocations(f: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
     f();
@@ -58,14 +51,14 @@ fn allocations(f: impl FnOnce()) -> usize {
 
 const SLACKS: [Slack; 4] = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_millis(1)), Slack::precise()];
 
-/// Arms so many at once, resets them, and cancels them.
+/// Arms this many sleeps at once, resets them, and cancels them.
 fn churn(engine: &Engine, sleeps: &mut Vec<Sleep>, many: usize) {
     for n in 0..many {
         let sleep = engine.sleep(years(1) + Duration::from_micros(7919 * n as u64)).slack(SLACKS[n % SLACKS.len()]);
         sleeps.push(sleep);
     }
     for sleep in &mut *sleeps {
-        // SAFETY: they stay where they are until they are dropped: there is room for all in the vector.
+        // SAFETY: all sleeps were pushed before the first was pinned, and none moves until `clear` drops it in place.
         let mut sleep = unsafe { Pin::new_unchecked(sleep) };
         assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
         let deadline = sleep.deadline();
@@ -79,7 +72,7 @@ fn churn(engine: &Engine, sleeps: &mut Vec<Sleep>, many: usize) {
 
 #[test]
 fn p7_arming_resetting_and_cancelling_allocate_nothing_in_the_steady_state() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     for queue in [QueueKind::Wheel, QueueKind::Heap] {
         let engine = Engine::builder().queue(queue).build().unwrap();
         let mut sleeps = Vec::with_capacity(1000);
@@ -93,7 +86,7 @@ fn p7_arming_resetting_and_cancelling_allocate_nothing_in_the_steady_state() {
 
 #[test]
 fn p7_one_timer_after_the_other_allocates_nothing() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let one = || {
         for slack in SLACKS {
@@ -103,18 +96,18 @@ fn p7_one_timer_after_the_other_allocates_nothing() {
         assert!(poll_with(pin!(engine.sleep(Duration::ZERO)), Waker::noop()).is_ready());
         assert!(poll_with(pin!(engine.sleep_until(Instant::now() + years(1000))), Waker::noop()).is_pending());
     };
-    // Long enough that what is done once in a process, asking the kernel for its barrier, has been done.
+    // Long enough that the process has made its one-time registration of the kernel's barrier.
     (0..2_000).for_each(|_| one());
     assert_eq!(allocations(|| (0..10_000).for_each(|_| one())), 0);
 }
 
 #[test]
 fn p7_the_memory_of_cancelled_timers_is_used_again() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let mut sleeps = Vec::with_capacity(100_000);
     churn(&engine, &mut sleeps, 100_000);
-    // A timer that is not given back uses 32 bytes.
+    // A timer whose memory is lost takes 32 bytes.
     let before = IN_USE.load(Ordering::Relaxed);
     for _ in 0..20 {
         churn(&engine, &mut sleeps, 100_000);
@@ -127,7 +120,7 @@ fn p7_the_memory_of_cancelled_timers_is_used_again() {
 
 #[test]
 fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     let across = || {
         let arm = |_| {
@@ -147,12 +140,12 @@ fn p7_the_memory_of_timers_that_are_dropped_on_other_threads_is_used_again() {
 }
 
 #[test]
-fn p7_an_engine_that_is_gone_has_given_back_the_memory_of_its_timers() {
+fn p7_an_engine_that_is_dropped_has_freed_the_memory_of_its_timers() {
     const TIMERS: usize = 10_000;
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let mut sleeps = Vec::with_capacity(TIMERS);
     let mut live = || churn(&manual(), &mut sleeps, TIMERS);
-    // What the thread keeps for the next engine stays.
+    // The memory that the thread keeps for the next engine stays.
     live();
     let before = IN_USE.load(Ordering::Relaxed);
     (0..5).for_each(|_| live());
@@ -162,7 +155,7 @@ fn p7_an_engine_that_is_gone_has_given_back_the_memory_of_its_timers() {
 
 #[test]
 fn t5_a_sleep_that_is_never_polled_allocates_nothing() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let engine = manual();
     drop(engine.sleep(ms(1)));
     let asked = allocations(|| {

@@ -1,7 +1,7 @@
-//! Wakers that panic when they are woken, cloned or dropped, and a driver's notification that panics: the panic is contained, and
+//! Wakers that panic when they are woken, cloned or dropped, and a driver's notification that panics: the engine catches the panic, and
 //! no other timer is lost.
 
-mod by_hand;
+mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
-use by_hand::{Log, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
+use support::{Log, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::{Clock, Driver, Engine, Outcome};
 
-/// Without what the standard hook prints about panics that are part of the test.
+/// Runs the closure without the standard hook's output about panics that are part of the test.
 fn quietly(f: impl FnOnce()) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -47,7 +47,7 @@ fn p6_a_waker_that_panics_is_counted_and_the_others_are_woken() {
     assert_eq!(log.take(), [1, 3, 5, 7, 9]);
     assert_eq!(engine.stats().waker_panics, 5);
     assert!(sleeps.iter().all(|sleep| sleep.outcome() == Some(Outcome::Fired)));
-    // It goes on as if nothing had been.
+    // The engine continues as before.
     let mut sleep = pin!(engine.sleep(ms(10)));
     assert!(poll_with(sleep.as_mut(), &log.waker(99)).is_pending());
     assert_eq!(engine.advance(ms(10)), 1);
@@ -84,7 +84,7 @@ fn p6_the_driver_thread_survives_a_waker_that_panics() {
 }
 
 #[test]
-fn p6_a_waker_that_panics_when_a_sleep_is_reset_into_the_past_does_not_harm_who_resets() {
+fn p6_a_waker_that_panics_when_a_sleep_is_reset_into_the_past_does_not_harm_the_caller() {
     let engine = manual();
     engine.advance(ms(100));
     let mut sleep = pin!(engine.sleep(ms(10)));
@@ -98,7 +98,7 @@ fn p6_a_waker_that_panics_when_a_sleep_is_reset_into_the_past_does_not_harm_who_
 }
 
 #[test]
-fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_who_made_room() {
+fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_the_thread_that_made_room() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(10)).unwrap();
     let mut first = Box::pin(engine.sleep(ms(10)));
@@ -109,7 +109,7 @@ fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_who_made_room()
     assert!(poll_with(second.as_mut(), &log.waker(2)).is_pending());
     quietly(|| drop(held));
     assert_eq!(engine.stats().waker_panics, 1);
-    // The place is reserved for the first all the same, until it is polled, dropped or due.
+    // The slot is reserved for the first sleep all the same, until it is polled, dropped or due.
     assert_eq!(log.take(), []);
     drop(first);
     assert_eq!(log.take(), [2]);
@@ -127,7 +127,7 @@ fn p6_a_panic_whose_payload_panics_when_it_is_dropped_does_not_end_the_driver() 
     }
 
     let dropped = Arc::new(AtomicUsize::new(0));
-    // Not by the macro: the hook would print it.
+    // `panic!` would run the hook, which prints.
     let bomb = || {
         let dropped = Arc::clone(&dropped);
         waker(move || std::panic::resume_unwind(Box::new(Bomb(Arc::clone(&dropped)))))
@@ -140,29 +140,29 @@ fn p6_a_panic_whose_payload_panics_when_it_is_dropped_does_not_end_the_driver() 
         }
         let mut beside = Box::pin(engine.sleep(ms(5)));
         let waits = task.poll(beside.as_mut()).is_pending();
-        // Does nothing where the clock takes no orders.
+        // Has no effect where the clock cannot be set.
         engine.clock().advance(ms(5));
         if engine.clock().is_manual() {
             engine.turn();
         }
         eventually("the panic is counted", || engine.stats().waker_panics == 1);
-        eventually("the one beside is woken", || !waits || task.wakes() == 1);
-        // And at a shutdown.
+        eventually("the other waker is woken", || !waits || task.wakes() == 1);
+        // The same at a shutdown.
         let mut stopped = Box::pin(engine.sleep(years(1)));
         assert!(poll_with(stopped.as_mut(), &bomb()).is_pending());
         engine.shutdown();
         assert_eq!(engine.stats().waker_panics, 2);
     }
-    assert_eq!(dropped.load(Ordering::SeqCst), 4, "each is dropped once, and what that throws goes no further");
+    assert_eq!(dropped.load(Ordering::SeqCst), 4, "each payload is dropped once, and its panic is caught");
 }
 
 #[test]
-fn p6_a_notify_of_an_external_driver_that_panics_harms_neither_who_arms_nor_the_timer() {
+fn p6_a_notify_of_an_external_driver_that_panics_harms_neither_the_arming_thread_nor_the_timer() {
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
     let driver = Driver::external_with(move || {
         count.fetch_add(1, Ordering::SeqCst);
-        // Not by the macro: the hook would print it.
+        // `panic!` would run the hook, which prints.
         std::panic::resume_unwind(Box::new("notify panics, on purpose"));
     });
     let engine = Engine::builder().clock(Clock::manual()).driver(driver).capacity(1).build().unwrap();
@@ -174,7 +174,7 @@ fn p6_a_notify_of_an_external_driver_that_panics_harms_neither_who_arms_nor_the_
         assert_eq!((engine.advance(ms(5)), task.wakes()), (1, 1));
         assert!(task.poll(sleep.as_mut()).is_ready());
     }
-    // One that is cancelled gives its place back, and so does one that a shutdown ends.
+    // A cancelled timer frees its slot, and so does one that a shutdown ends.
     drop(engine.try_sleep(ms(5)).unwrap());
     let _held = engine.try_sleep(ms(5)).unwrap();
     engine.shutdown();
@@ -182,7 +182,7 @@ fn p6_a_notify_of_an_external_driver_that_panics_harms_neither_who_arms_nor_the_
 }
 
 #[test]
-fn p6_p7_a_waker_that_panics_when_it_is_cloned_takes_no_room_with_it() {
+fn p6_p7_a_waker_that_panics_when_it_is_cloned_loses_no_slot() {
     fn panics(_: *const ()) -> RawWaker {
         panic!("a waker that cannot be cloned")
     }
@@ -193,14 +193,14 @@ fn p6_p7_a_waker_that_panics_when_it_is_cloned_takes_no_room_with_it() {
     let mut sleep = pin!(engine.sleep(ms(10)));
     let mut poll = || catch_unwind(AssertUnwindSafe(|| poll_with(sleep.as_mut(), &waker)));
     quietly(|| assert!(poll().is_err()));
-    let takes_all_room = engine.try_sleep(ms(10)).expect("nobody has taken the room");
+    let takes_all_room = engine.try_sleep(ms(10)).expect("the slot is free");
     quietly(|| assert!(poll().is_err()));
     drop(takes_all_room);
     assert!(engine.try_sleep(ms(10)).is_ok());
 }
 
 #[test]
-fn p6_p7_a_waker_that_cannot_be_cloned_twice_moves_house_with_its_timer() {
+fn p6_p7_a_waker_that_cannot_be_cloned_twice_migrates_with_its_timer() {
     static CLONES: AtomicUsize = AtomicUsize::new(0);
     fn once(_: *const ()) -> RawWaker {
         assert_eq!(CLONES.fetch_add(1, Ordering::SeqCst), 0, "a waker that cannot be cloned twice");
@@ -216,10 +216,10 @@ fn p6_p7_a_waker_that_cannot_be_cloned_twice_moves_house_with_its_timer() {
     thread::scope(|scope| scope.spawn(|| sleep.as_mut().reset(earlier)).join().unwrap());
     assert_eq!((engine.stats().pending, engine.advance(ms(5))), (1, 1));
     drop(sleep);
-    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the slot is free again");
 }
 
-/// Panics when it is dropped, unless that would end the process.
+/// Panics when it is dropped, unless that would abort the process.
 struct Fragile;
 
 impl Wake for Fragile {
@@ -235,34 +235,34 @@ impl Drop for Fragile {
 }
 
 #[test]
-fn p6_p7_a_waker_that_panics_when_it_is_dropped_takes_no_room_with_it() {
+fn p6_p7_a_waker_that_panics_when_it_is_dropped_loses_no_slot() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let mut sleep = Box::pin(engine.sleep(ms(10)));
     let waker = Waker::from(Arc::new(Fragile));
     assert!(poll_with(sleep.as_mut(), &waker).is_pending());
-    // From now on the engine has the last one.
+    // From now on the engine has the last reference.
     drop(waker);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(sleep))).is_err());
     assert_eq!(engine.stats().pending, 0);
-    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the slot is free again");
 }
 
 #[test]
-fn p6_p7_a_waker_that_panics_when_it_is_dropped_while_its_timer_moves_house_takes_neither_room_nor_timer_with_it() {
+fn p6_p7_a_waker_that_panics_when_it_is_dropped_while_its_timer_migrates_loses_neither_slot_nor_timer() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).shards(2).build().unwrap();
     let mut sleep = Box::pin(engine.sleep(ms(10)));
     let fragile = Waker::from(Arc::new(Fragile));
     assert!(poll_with(sleep.as_mut(), &fragile).is_pending());
-    // From now on the engine has the last one.
+    // From now on the engine has the last reference.
     drop(fragile);
     let task = Task::new();
     thread::scope(|scope| {
         let poll = || catch_unwind(AssertUnwindSafe(|| task.poll(sleep.as_mut())));
-        assert!(scope.spawn(poll).join().unwrap().is_err(), "the waker's own affair");
+        assert!(scope.spawn(poll).join().unwrap().is_err(), "the panic of the waker is passed on");
     });
     assert_eq!((engine.stats().armed, engine.stats().pending), (1, 1));
     assert_eq!((engine.advance(ms(10)), task.wakes()), (1, 1));
     assert!(task.poll(sleep.as_mut()).is_ready());
     assert_eq!(engine.stats().pending, 0);
-    assert!(engine.try_sleep(ms(10)).is_ok(), "the room was given back");
+    assert!(engine.try_sleep(ms(10)).is_ok(), "the slot is free again");
 }

@@ -1,8 +1,8 @@
-//! Faults that were found in other timer systems, each with its id. Those of delay queues, intervals and timeouts are with
-//! those; those of the queues themselves in `tourbillon-queue`.
+//! Faults that were found in other timer systems, each with its id. Those of delay queues, intervals and timeouts are in the programs of
+//! those names; those of the queues themselves in `tourbillon-queue`.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
+use support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::time::{self, MissedTickBehavior, Sleep, timeout, try_interval};
 use tourbillon::{ArmError, Clock, Engine, Outcome, QueueKind, Slack};
 use tourbillon_queue::Time;
@@ -39,7 +39,7 @@ fn d01_a_sleep_after_an_idle_time_counts_from_now() {
     assert!(task.poll(sleep.as_mut()).is_pending());
     assert_eq!(engine.advance(secs(5) - NANO), 0);
     assert_eq!(engine.advance(NANO), 1);
-    // The same when the clock has gone on and nobody has turned it meanwhile.
+    // The same when the clock has advanced without a turn.
     engine.clock().advance(secs(10));
     let mut sleep = pin!(engine.sleep(secs(5)));
     assert!(task.poll(sleep.as_mut()).is_pending());
@@ -49,7 +49,7 @@ fn d01_a_sleep_after_an_idle_time_counts_from_now() {
 }
 
 #[test]
-fn d02_turns_that_come_late_by_a_little_do_not_add_up() {
+fn d02_the_lateness_of_slightly_late_turns_does_not_accumulate() {
     let mut random = Random(seed());
     let engine = manual();
     let clock = engine.clock().clone();
@@ -60,7 +60,7 @@ fn d02_turns_that_come_late_by_a_little_do_not_add_up() {
         let (fired_at, clock) = (Arc::clone(&fired_at), clock.clone());
         sleeps.push(armed(&engine, duration, &waker(move || fired_at.lock().unwrap().push((duration, clock.now())))));
     }
-    // Whoever drives keeps to what a turn tells, but always comes a little late.
+    // The driver follows the `next` of each turn, but always comes a little late.
     let tick = ms(1);
     while let Some(next) = engine.turn().next {
         clock.set(next.max(clock.now()) + random.duration(tick).into());
@@ -74,7 +74,7 @@ fn d02_turns_that_come_late_by_a_little_do_not_add_up() {
 }
 
 #[test]
-fn d03_a_far_timer_and_a_fast_ticker_starve_nobody() {
+fn d03_a_far_timer_and_a_fast_ticker_do_not_starve_the_others() {
     let engine = manual();
     let log = Log::default();
     let _far = armed(&engine, HOUR, &log.waker(0));
@@ -125,7 +125,7 @@ fn d04_a_cancel_after_any_wait_finds_its_timer_and_no_other() {
 }
 
 #[test]
-fn d05_a_value_and_its_deadline_in_one_turn_the_value_wins() {
+fn d05_if_a_value_and_its_deadline_come_in_one_turn_the_value_wins() {
     let engine = manual();
     let _guard = engine.enter();
     let task = Task::new();
@@ -136,21 +136,21 @@ fn d05_a_value_and_its_deadline_in_one_turn_the_value_wins() {
 }
 
 #[test]
-fn d06_a_timeout_says_that_the_time_is_over() {
+fn d06_a_timeout_returns_an_error_that_says_that_time_is_over() {
     let engine = manual();
     let _guard = engine.enter();
     let mut waits = pin!(timeout(ms(10), std::future::pending::<()>()));
     let task = Task::new();
     assert!(task.poll(waits.as_mut()).is_pending());
     engine.advance(ms(10));
-    let Poll::Ready(Err(elapsed)) = task.poll(waits.as_mut()) else { panic!("not over") };
+    let Poll::Ready(Err(elapsed)) = task.poll(waits.as_mut()) else { panic!("the timeout has not elapsed") };
     assert!(!elapsed.is_stopped());
     assert_eq!(std::io::Error::from(elapsed).kind(), std::io::ErrorKind::TimedOut);
 }
 
 #[test]
-fn d07_what_does_not_fit_into_one_turn_is_fired_in_the_next() {
-    // The peer drops what its submission queue has no room for. What is bounded here is a turn.
+fn d07_timers_that_do_not_fit_into_one_turn_are_fired_in_the_next() {
+    // The peer drops the timers that do not fit its submission queue. Here a turn is bounded.
     let engine = manual();
     let log = Log::default();
     let sleeps: Vec<_> = (0..10_000).map(|name| armed(&engine, ms(10), &log.waker(name))).collect();
@@ -163,7 +163,10 @@ fn d07_what_does_not_fit_into_one_turn_is_fired_in_the_next() {
         if !turn.more {
             break;
         }
-        assert!(turn.next.is_some_and(|next| next <= turn.now), "whoever goes by `next` alone comes back at once, too");
+        assert!(
+            turn.next.is_some_and(|next| next <= turn.now),
+            "a driver that only follows `next` comes back at once, too"
+        );
     }
     assert!(turns > 10, "a turn is bounded");
     assert_eq!(fired, sleeps.len());
@@ -171,7 +174,7 @@ fn d07_what_does_not_fit_into_one_turn_is_fired_in_the_next() {
 }
 
 #[test]
-fn d08_delay_gives_one_tick_a_period_and_a_zero_period_is_refused() {
+fn d08_delay_gives_one_tick_per_period_and_a_zero_period_is_refused() {
     let engine = manual();
     let _guard = engine.enter();
     let task = Task::new();
@@ -188,7 +191,7 @@ fn d08_delay_gives_one_tick_a_period_and_a_zero_period_is_refused() {
 }
 
 #[test]
-fn d09_an_engine_with_nothing_due_wants_no_turn() {
+fn d09_an_engine_with_nothing_due_needs_no_turn() {
     let engine = manual();
     assert_eq!(engine.turn().next, None, "empty");
     let _never = armed(&engine, Duration::MAX, Waker::noop());
@@ -197,7 +200,7 @@ fn d09_an_engine_with_nothing_due_wants_no_turn() {
     let turn = engine.turn();
     assert!(turn.next.is_some_and(|next| next > turn.now), "{turn:?}");
     assert!(!turn.more);
-    // How many turns it takes to get there: some for moving nearer, but no scan.
+    // The number of turns until then: some move the timer nearer, but there is no periodic scan.
     let mut turns = 0;
     while let Some(next) = engine.turn().next {
         engine.clock().set(next);
@@ -224,7 +227,7 @@ fn d10_a_million_timers_on_one_tick_are_cancelled_and_dropped_on_a_small_stack()
                 assert_eq!((engine.stats().cancelled, engine.stats().pending), (1_000_000, 0));
                 assert_eq!(engine.advance(ms(10)), 0);
             } else {
-                // With the engine gone first.
+                // Dropped after the engine.
                 let engine = engine.clone();
                 engine.shutdown();
                 drop(sleeps);
@@ -236,21 +239,21 @@ fn d10_a_million_timers_on_one_tick_are_cancelled_and_dropped_on_a_small_stack()
 }
 
 #[test]
-fn d11_a_dropped_sleep_is_cancelled_and_one_off_a_runtime_works() {
+fn d11_a_dropped_sleep_is_cancelled_and_a_sleep_outside_a_runtime_works() {
     let engine = manual();
     let task = Task::new();
-    drop(armed(&engine, ms(10), &waker(|| panic!("dropped, and yet woken"))));
+    drop(armed(&engine, ms(10), &waker(|| panic!("a dropped sleep was woken"))));
     let mut sleep = Box::pin(engine.sleep(ms(10)));
     assert!(task.poll(sleep.as_mut()).is_pending());
     drop(sleep);
     assert_eq!(task.wakers_held(), 0);
     assert_eq!(engine.advance(ms(20)), 0);
-    assert!(tokio::runtime::Handle::try_current().is_err(), "there is no runtime here");
+    assert!(tokio::runtime::Handle::try_current().is_err(), "this thread must be outside a runtime");
     block_on(time::sleep(ms(1)));
 }
 
 #[test]
-fn d26_a_million_due_at_once_are_fired_in_bounded_turns_between_which_others_get_in() {
+fn d26_a_million_timers_due_at_once_are_fired_in_bounded_turns_between_which_others_can_arm() {
     let engine = Engine::builder().clock(Clock::manual()).shards(2).build().unwrap();
     let mut sleeps = Vec::with_capacity(1_000_000);
     sleeps.extend((0..1_000_000).map(|_| armed(&engine, ms(10), Waker::noop())));
@@ -263,7 +266,7 @@ fn d26_a_million_due_at_once_are_fired_in_bounded_turns_between_which_others_get
                 let turn = engine.turn();
                 assert!(turn.fired <= 1000, "{} in one turn", turn.fired);
                 fired += turn.fired;
-                // However long the burst is, another thread can arm in the midst of it: here it is waited for.
+                // However long the burst is, another thread can arm during it: the test waits for that.
                 if fired == turn.fired {
                     eventually("another thread has armed", || arms.load(Ordering::SeqCst) > 10);
                 }
@@ -295,8 +298,8 @@ fn d26_a_turn_fires_no_more_than_a_batch_also_if_it_begins_with_an_exact_timer()
 }
 
 #[test]
-fn d27_a_cancel_that_races_the_fire_is_counted_as_what_it_was() {
-    // A fire is what wakes its waker, and nothing else does: so every single race is decided twice, and compared.
+fn d27_a_cancel_that_races_a_fire_is_counted_as_the_event_that_won() {
+    // Only a fire wakes the waker, so every race is recorded twice, and the records are compared.
     let seed = seed();
     let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
     let wakes = Arc::new(AtomicUsize::new(0));
@@ -323,7 +326,7 @@ fn d27_a_cancel_that_races_the_fire_is_counted_as_what_it_was() {
                     while StdInstant::now() < until {
                         std::hint::spin_loop();
                     }
-                    // Some here, some on a thread of their own.
+                    // Some are dropped on this thread, some on another.
                     if random.below(50) == 0 {
                         let sleeps = std::mem::take(&mut before);
                         scope.spawn(move || drop(sleeps));
@@ -335,7 +338,7 @@ fn d27_a_cancel_that_races_the_fire_is_counted_as_what_it_was() {
     });
     drop(counter);
     let stats = engine.stats();
-    eventually("each fire has woken", || wakes.load(Ordering::SeqCst) as u64 == stats.fired);
+    eventually("each fire has woken its waker", || wakes.load(Ordering::SeqCst) as u64 == stats.fired);
     assert_eq!((stats.pending, stats.armed), (0, stats.fired + stats.cancelled), "{stats:?}");
     assert!(stats.fired > 0 && stats.cancelled > 0, "no races: {stats:?}");
 }
@@ -349,7 +352,7 @@ fn d28_at_shutdown_every_waiter_completes_with_an_outcome() {
         for thread in 0..6_u64 {
             let (engine, stopped, waiting) = (&engine, &stopped, &waiting);
             scope.spawn(move || {
-                // Near, far, never; disarmed; moved; and one that is waited for.
+                // Near, far, never; disarmed; moved; and one that a task waits for.
                 let durations = [ms(1 + thread), HOUR, years(100), Duration::MAX];
                 let mut sleeps = durations.map(|duration| armed(engine, duration, Waker::noop()));
                 sleeps[0].as_mut().disarm();
@@ -363,7 +366,7 @@ fn d28_at_shutdown_every_waiter_completes_with_an_outcome() {
                 }
             });
         }
-        eventually("all wait", || waiting.load(Ordering::SeqCst) == 6);
+        eventually("all threads wait", || waiting.load(Ordering::SeqCst) == 6);
         engine.shutdown();
     });
     assert_eq!(stopped.load(Ordering::SeqCst), 24);
@@ -372,7 +375,7 @@ fn d28_at_shutdown_every_waiter_completes_with_an_outcome() {
 }
 
 #[test]
-fn d31_p5_the_longest_duration_beside_ten_milliseconds_hides_nothing() {
+fn d31_p5_the_longest_duration_beside_ten_milliseconds_hides_no_timer() {
     for queue in [QueueKind::Wheel, QueueKind::Heap, QueueKind::ListTree, QueueKind::Rounds { tick: ms(1), slots: 64 }]
     {
         for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(ms(1)), Slack::precise()] {
@@ -389,7 +392,7 @@ fn d31_p5_the_longest_duration_beside_ten_milliseconds_hides_nothing() {
 
 #[test]
 fn d36_d37_no_uptime_hides_a_timer() {
-    // Milliseconds of uptime at which others freeze or panic, and a hundred years of them.
+    // Uptimes in milliseconds at which other systems freeze or panic, up to a hundred years.
     let uptimes = [30, 31, 32, 36, 41].map(|bits| 1_u64 << bits);
     let later = [ms(1 << 30), ms(1 << 32), years(100)];
     for uptime in uptimes.into_iter().chain([100 * 365 * 24 * 3_600_000]) {
@@ -415,7 +418,7 @@ fn d36_d37_no_uptime_hides_a_timer() {
 
 #[test]
 fn d36_past_the_last_representable_moment_nothing_panics() {
-    // 2^53 ms are beyond what a `u64` of nanoseconds can count: there the clock stands at its end.
+    // 2^53 ms do not fit a `u64` of nanoseconds: the clock stops at its end.
     let clock = Clock::manual();
     clock.set(Time::from_nanos(u64::MAX - 1_000_000_000));
     let engine = Engine::builder().clock(clock).build().unwrap();
@@ -430,7 +433,7 @@ fn d36_past_the_last_representable_moment_nothing_panics() {
 }
 
 #[test]
-fn d38_memory_that_is_used_again_is_not_mistaken_for_what_it_was() {
+fn d38_reused_memory_is_not_mistaken_for_its_earlier_timer() {
     let engine = manual();
     let (old, new) = (Task::new(), Task::new());
     for millis in 1..100 {
@@ -442,7 +445,7 @@ fn d38_memory_that_is_used_again_is_not_mistaken_for_what_it_was() {
             old.wakes();
         }
         drop(first);
-        // The new one has the room of the old one, and a later deadline.
+        // The new timer has the memory of the old one, and a later deadline.
         let mut second = Box::pin(engine.sleep(ms(2 * millis)));
         assert!(new.poll(second.as_mut()).is_pending());
         assert_eq!(engine.advance(ms(2 * millis) - NANO), 0);
@@ -453,7 +456,7 @@ fn d38_memory_that_is_used_again_is_not_mistaken_for_what_it_was() {
 
 #[test]
 fn d39_no_wake_up_is_lost_when_a_timer_is_armed_while_the_driver_goes_to_sleep() {
-    // Each timer is armed when the driver has just fired the one before and plans its sleep.
+    // Each timer is armed when the driver has just fired the one before and is about to sleep.
     let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
     thread::scope(|scope| {
         for thread in 0..2 {
@@ -483,7 +486,7 @@ fn d39_no_wake_up_is_lost_when_the_waker_changes_while_the_timer_fires() {
             }
             last = Some(task);
         }
-        // Whoever was told to wait, and was the last to be, is woken.
+        // The task whose poll was the last to return `Pending` is woken.
         if let Some(task) = last {
             eventually("the last waker is woken", || task.wakes() == 1);
         }
@@ -506,7 +509,7 @@ fn d41_no_panic_outside_a_runtime_nor_at_its_end() {
                 let body = async {
                     loop {
                         engine.sleep(Duration::from_micros(n * 10)).await;
-                        // A sleep of zero is over at once, and a task that never waits outlives its runtime.
+                        // A sleep of zero ends at once, and a task that never waits outlives its runtime.
                         tokio::task::yield_now().await;
                     }
                 };
@@ -515,7 +518,7 @@ fn d41_no_panic_outside_a_runtime_nor_at_its_end() {
             });
         }
         thread::sleep(ms(1));
-        // In the midst of fires, with tasks that hold sleeps.
+        // During fires, with tasks that hold sleeps.
         runtime.shutdown_background();
     }
     assert!(!panicked.load(Ordering::SeqCst));
@@ -524,7 +527,7 @@ fn d41_no_panic_outside_a_runtime_nor_at_its_end() {
 
 #[test]
 fn d42_never_early_by_less_than_a_millisecond_either() {
-    // What rounds to milliseconds is early by parts of one. Many starts at odd moments, all on the real clock.
+    // A system that rounds to milliseconds is early by parts of one. Many starts at odd moments, all on the real clock.
     let engine = Engine::builder().build().unwrap();
     let mut random = Random(seed());
     for _ in 0..200 {
@@ -536,7 +539,7 @@ fn d42_never_early_by_less_than_a_millisecond_either() {
 }
 
 #[test]
-fn d43_p7_an_engine_has_a_limit_if_it_was_given_one() {
+fn d43_p7_an_engine_has_a_capacity_if_one_was_given() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1000).build().unwrap();
     let mut held: Vec<_> = (0..1000).map(|_| engine.try_sleep(HOUR).unwrap()).collect();
     for _ in 0..100_000 {
@@ -548,30 +551,30 @@ fn d43_p7_an_engine_has_a_limit_if_it_was_given_one() {
 }
 
 #[test]
-fn d44_p11_a_blocked_worker_delays_nobody_elses_timer() {
+fn d44_p11_a_blocked_worker_delays_no_timer_of_other_threads() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let released = Arc::new(AtomicBool::new(false));
     let blocked = Arc::new(AtomicBool::new(false));
     let task = {
         let (released, blocked) = (Arc::clone(&released), Arc::clone(&blocked));
         runtime.spawn(async move {
-            // Its only worker has armed a timer before, as a driver within the runtime would have it turn.
+            // The only worker has armed a timer before: a driver inside the runtime would run on that worker.
             let mut own = pin!(time::sleep(ms(1)));
             let _ = poll_with(own.as_mut(), Waker::noop());
             blocked.store(true, Ordering::SeqCst);
-            eventually("a timer from elsewhere fires", || released.load(Ordering::SeqCst));
+            eventually("a timer of another thread fires", || released.load(Ordering::SeqCst));
             own.is_elapsed()
         })
     };
     eventually("the worker is blocked", || blocked.load(Ordering::SeqCst));
     block_on(time::sleep(ms(5)));
     released.store(true, Ordering::SeqCst);
-    assert!(block_on(task).unwrap(), "its own has fired as well, while it was blocked");
+    assert!(block_on(task).unwrap(), "the worker's own timer has fired as well, while it was blocked");
 }
 
 #[test]
-fn d40_d32_arming_is_told_apart_from_being_refused() {
-    // After a stop, nothing is accepted that would never be called back.
+fn d40_d32_arming_and_being_refused_are_distinguished() {
+    // After a stop, the engine accepts no timer that would never complete.
     let engine = manual();
     engine.shutdown();
     assert_eq!(engine.try_sleep(ms(1)).unwrap_err(), ArmError::Stopped);

@@ -1,15 +1,14 @@
-//! Precise timers, as a runtime's worker sees them.
+//! Precise timers on a runtime's worker.
+
+mod support;
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use support::us;
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Slack};
-
-fn us(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
 
 fn armed(engine: &Engine, after: Duration, slack: Slack) -> Pin<Box<Sleep>> {
     let mut sleep = Box::pin(engine.sleep(after).slack(slack));
@@ -35,7 +34,7 @@ fn d73_a_precise_timer_that_is_far_away_keeps_no_worker_awake_before_other_timer
         assert_eq!(worker.turn().fired, 1);
         assert!(other.is_elapsed());
     }
-    // The worker is told to come before the precise one is due, and then to stay awake.
+    // The worker has to wake up before the precise timer is due, and then stay awake.
     let left = worker.time_left().unwrap();
     assert!(left < hour - us(300), "no time is left to wake up in");
     engine.clock().advance(left);

@@ -1,30 +1,23 @@
 //! Engines whose driver and users have different priorities and share one core.
 //!
-//! Where the system refuses real-time priorities (they need a privilege), the tests say so and run without them.
+//! Where the system refuses real-time priorities (they need a privilege), the tests print that and run without them.
 #![cfg(target_os = "linux")]
+
+mod support;
 
 use std::fs;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use support::{ms, one_at_a_time};
 use tourbillon::{Engine, Slack};
 
-/// One test at a time: the driver is found by its name.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// The kernel's number of the driver's thread.
+/// Returns the kernel id of the driver thread.
 fn driver() -> Pid {
     let start = Instant::now();
     loop {
@@ -34,19 +27,19 @@ fn driver() -> Pid {
                 return Pid::from_raw(task.file_name().to_str().unwrap().parse().unwrap()).unwrap();
             }
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "there is no driver");
+        assert!(start.elapsed() < Duration::from_secs(30), "the driver has not started");
         std::thread::sleep(ms(1));
     }
 }
 
-/// Waits until no driver is left.
+/// Waits until the driver thread has ended.
 fn until_driver_has_ended(driver: Pid) {
     while fs::metadata(format!("/proc/self/task/{}", driver.as_raw_nonzero())).is_ok() {
         std::thread::sleep(ms(1));
     }
 }
 
-/// Puts threads on one core.
+/// Pins both threads to one core.
 fn share_a_core(threads: [Pid; 2]) {
     let mut all = sched_getaffinity(None).unwrap();
     let core = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).unwrap();
@@ -55,19 +48,19 @@ fn share_a_core(threads: [Pid; 2]) {
     threads.into_iter().for_each(|thread| sched_setaffinity(Some(thread), &all).unwrap());
 }
 
-/// Gives a thread a real-time priority, if the system lets it.
+/// Gives a thread a real-time priority, if the system allows it.
 fn make_real_time(thread: Pid) {
-    // SAFETY: a structure of integers.
+    // SAFETY: `sched_param` is a structure of integers, so all zeros are valid.
     let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
     priority.sched_priority = 1;
     let thread = thread.as_raw_nonzero().get();
-    // SAFETY: it reads the structure, which is there.
+    // SAFETY: the call reads the structure, which lives until it returns.
     if unsafe { libc::sched_setscheduler(thread, libc::SCHED_FIFO, &raw const priority) } != 0 {
         println!("NOT TESTED with real-time priorities, which are refused; tested without");
     }
 }
 
-/// How long a thread has had a core.
+/// Returns how long a thread has run on a core.
 fn time_on_core(thread: Pid) -> Duration {
     let stat = fs::read_to_string(format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero())).unwrap();
     Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
@@ -81,14 +74,14 @@ impl Wake for Flag {
     }
 }
 
-/// On a thread of its own, which ends with its priority and its place.
+/// Runs the part on a thread of its own, so that the changed priority and core end with it.
 fn aside<R: Send>(part: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(part).join().unwrap())
 }
 
 #[test]
-fn d71_a_driver_of_a_real_time_priority_does_not_wait_for_long_for_a_user_of_none() {
-    let _alone = alone();
+fn d71_a_real_time_driver_does_not_wait_long_for_a_user_without_priority() {
+    let _alone = one_at_a_time();
     aside(|| {
         let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
         let driver = driver();
@@ -100,13 +93,13 @@ fn d71_a_driver_of_a_real_time_priority_does_not_wait_for_long_for_a_user_of_non
             let waker = Waker::from(Arc::clone(&flag));
             let mut sleep = pin!(engine.sleep(Duration::from_micros(500 + after)));
             assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-            // The user is inside of the lock much of the time, and is so when the driver takes the core from it.
+            // The user holds the lock much of the time, also when the driver preempts it.
             while !flag.0.load(Ordering::SeqCst) {
                 let mut far = pin!(engine.sleep(Duration::from_secs(3600)).slack(Slack::adaptive()));
                 assert!(far.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             }
         }
-        // Three hundred fires take some ten milliseconds. Each time that the driver spins it is most of a second.
+        // Three hundred fires take some ten milliseconds. A driver that spins takes most of a second each time.
         let spent = time_on_core(driver) - before;
         assert!(spent < ms(600), "the driver has spun for {spent:?}");
         drop(engine);
@@ -115,8 +108,8 @@ fn d71_a_driver_of_a_real_time_priority_does_not_wait_for_long_for_a_user_of_non
 }
 
 #[test]
-fn d71_users_of_a_real_time_priority_and_a_driver_of_none_go_on() {
-    let _alone = alone();
+fn d71_real_time_users_and_a_driver_without_priority_make_progress() {
+    let _alone = one_at_a_time();
     aside(|| {
         let engine = Engine::builder().slack(Slack::exact()).build().unwrap();
         let driver = driver();

@@ -1,8 +1,8 @@
-//! The promises of the engine, one by one. (P7 and P9 have test programs of their own, `no_allocation` and `idle`: what they
-//! measure belongs to the whole process.)
+//! The promises of the engine, one by one. (P7 and P9 have test programs of their own, `no_allocation` and `idle`, because they measure
+//! the whole process.)
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
@@ -12,9 +12,9 @@ use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
-use by_hand::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use futures_lite::future::block_on;
 use random::{Random, seed};
+use support::{Log, NANO, Task, eventually, manual, ms, now, poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
@@ -22,7 +22,7 @@ fn slacks() -> [Slack; 4] {
     [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_micros(300)), Slack::precise()]
 }
 
-/// Fires timers of four threads, and holds them against the standard library's clock.
+/// Fires timers of four threads, and compares them with the standard library's clock.
 fn fire_thousands(engine: &Engine, seed: u64) {
     const THREADS: u64 = 4;
     const EACH: usize = 500;
@@ -33,7 +33,7 @@ fn fire_thousands(engine: &Engine, seed: u64) {
             scope.spawn(move || {
                 let mut random = Random(seed ^ thread << 56);
                 let arm = |_| {
-                    // Short ones and such as are long enough for a cheaper clock; from now, or until a moment.
+                    // Short ones, and ones long enough for a cheaper clock; after a duration, or at an instant.
                     let duration = random.one_of([50, 1000, 30_000].map(Duration::from_micros));
                     let duration = random.duration(duration);
                     let due = StdInstant::now() + duration;
@@ -42,7 +42,7 @@ fn fire_thousands(engine: &Engine, seed: u64) {
                         _ => engine.sleep_until(Instant::from_std(due)),
                     };
                     let mut sleep = Box::pin(sleep);
-                    // The waker looks at the clock itself, at the very moment.
+                    // The waker reads the clock itself when it is woken.
                     let (early, fired) = (Arc::clone(early), Arc::clone(fired));
                     let watch = waker(move || {
                         early.fetch_add(usize::from(StdInstant::now() < due), Ordering::SeqCst);
@@ -54,11 +54,11 @@ fn fire_thousands(engine: &Engine, seed: u64) {
                     sleep
                 };
                 let sleeps: Vec<_> = (0..EACH).map(arm).collect();
-                eventually("all have fired", || sleeps.iter().all(|sleep| sleep.is_elapsed()));
+                eventually("all sleeps have fired", || sleeps.iter().all(|sleep| sleep.is_elapsed()));
             });
         }
     });
-    eventually("all are woken", || fired.load(Ordering::SeqCst) == THREADS as usize * EACH);
+    eventually("all wakers are woken", || fired.load(Ordering::SeqCst) == THREADS as usize * EACH);
     assert_eq!(early.load(Ordering::SeqCst), 0, "early, with {engine:?}");
 }
 
@@ -82,7 +82,7 @@ fn p1_d42_never_early_with_any_slack_and_a_driver_on_tokio() {
 }
 
 #[test]
-fn p1_d42_never_early_with_any_slack_and_a_driver_of_the_users() {
+fn p1_d42_never_early_with_any_slack_and_a_driver_of_the_user() {
     let seed = seed();
     for slack in slacks() {
         let engine = Engine::builder().slack(slack).shards(3).driver(Driver::external()).build().unwrap();
@@ -114,7 +114,7 @@ fn p1_never_early_on_the_boot_time_and_the_wall_clock() {
 }
 
 #[test]
-fn p1_a_deadline_pushed_later_at_the_last_moment_is_not_early() {
+fn p1_a_deadline_moved_later_at_the_last_moment_is_not_early() {
     let engine = Engine::builder().build().unwrap();
     let mut random = Random(seed());
     for _ in 0..300 {
@@ -130,7 +130,7 @@ fn p1_a_deadline_pushed_later_at_the_last_moment_is_not_early() {
 }
 
 #[test]
-fn p2_a_timer_ends_once_whoever_is_first() {
+fn p2_a_timer_ends_once_by_its_first_event() {
     let engine = manual();
     let task = Task::new();
     let outcomes = |engine: &Engine| {
@@ -174,7 +174,7 @@ fn p3_timers_of_one_shard_fire_in_the_order_of_deadlines_and_of_arming() {
         assert!(poll_with(sleep.as_mut(), &log.waker(name)).is_pending());
         armed.push((deadline, name, sleep));
     }
-    // In one go, many batches of them, so that the order within and between batches is seen.
+    // In one call, in many batches, so that the order within and between batches is tested.
     engine.clock().advance(Duration::from_nanos(1 << 41));
     while engine.turn().more {}
     armed.sort_by_key(|(deadline, name, _)| (*deadline, *name));
@@ -208,18 +208,18 @@ fn p3_equal_deadlines_of_different_slack_fire_the_strict_before_the_relaxed_each
         sleeps.push(sleep);
     }
     engine.advance(ms(10));
-    // A shard has a queue for each of the two, and those do not know which of two equal deadlines was armed first.
+    // A shard has a queue for each of the two classes, and the queues do not know which of two equal deadlines was armed first.
     assert_eq!(log.take(), [2, 4, 1, 3]);
 }
 
 #[test]
-fn p3_t4_a_timer_pushed_later_takes_its_place_among_equals_when_its_old_time_comes() {
+fn p3_t4_a_timer_moved_later_takes_its_place_among_equals_when_its_old_time_comes() {
     let engine = manual();
     let log = Log::default();
     let start = now(&engine);
     let mut pushed = pin!(engine.sleep(ms(10)));
     assert!(poll_with(pushed.as_mut(), &log.waker(1)).is_pending());
-    // A turn that fires something else gives it its place in the queue.
+    // A turn that fires another timer puts this one into the queue.
     let mut first = pin!(engine.sleep(ms(1)));
     assert!(poll_with(first.as_mut(), Waker::noop()).is_pending());
     assert_eq!(engine.advance(ms(1)), 1);
@@ -227,26 +227,26 @@ fn p3_t4_a_timer_pushed_later_takes_its_place_among_equals_when_its_old_time_com
     let mut after = pin!(engine.sleep_until(start + ms(20)));
     assert!(poll_with(after.as_mut(), &log.waker(2)).is_pending());
     engine.advance(ms(20));
-    // The push wrote the new deadline and nothing else; the queue hears of it at 10 ms, after the other was armed.
+    // The reset wrote only the new deadline; the queue learns of it at 10 ms, after the other was armed.
     assert_eq!(log.take(), [2, 1]);
 }
 
 #[test]
-fn p3_t4_a_timer_pushed_later_fires_after_those_before_its_new_time_in_a_late_turn_too() {
+fn p3_t4_a_timer_moved_later_fires_after_those_before_its_new_time_in_a_late_turn_too() {
     for slack in slacks() {
         let engine = manual();
         let log = Log::default();
         let start = now(&engine);
         let mut pushed = pin!(engine.sleep(ms(10)).slack(slack));
         assert!(poll_with(pushed.as_mut(), &log.waker(1)).is_pending());
-        // A turn that fires something else gives it its place in the queue.
+        // A turn that fires another timer puts this one into the queue.
         let mut first = pin!(engine.sleep(ms(1)));
         assert!(poll_with(first.as_mut(), Waker::noop()).is_pending());
         assert_eq!(engine.advance(ms(1)), 1);
         pushed.as_mut().reset(start + ms(20));
         let mut between = pin!(engine.sleep_until(start + ms(15)).slack(slack));
         assert!(poll_with(between.as_mut(), &log.waker(2)).is_pending());
-        // Nobody turns the engine before both are due.
+        // The engine is not turned before both are due.
         engine.clock().advance(ms(30));
         while engine.turn().more {}
         assert_eq!(log.take(), [2, 1], "{slack:?}");
@@ -275,7 +275,7 @@ fn p4_lateness_is_measured_and_can_be_read() {
 }
 
 #[test]
-fn p4_a_timer_is_late_by_no_more_than_its_slack_when_it_is_turned_in_time() {
+fn p4_a_timer_is_late_by_no_more_than_its_slack_when_the_engine_is_turned_on_time() {
     let mut random = Random(seed());
     for most in [Duration::ZERO, Duration::from_micros(1), ms(1), ms(50)] {
         let engine = Engine::builder().clock(Clock::manual()).slack(Slack::upto(most)).build().unwrap();
@@ -292,7 +292,7 @@ fn p4_a_timer_is_late_by_no_more_than_its_slack_when_it_is_turned_in_time() {
 }
 
 #[test]
-fn p5_zero_and_max_and_what_is_between_are_valid_side_by_side() {
+fn p5_zero_and_max_and_durations_between_them_are_valid_side_by_side() {
     let engine = manual();
     let task = Task::new();
     let mut never = pin!(engine.sleep(Duration::MAX));
@@ -308,7 +308,7 @@ fn p5_zero_and_max_and_what_is_between_are_valid_side_by_side() {
     }
     assert!(passed > years(70));
     assert!(task.poll(never.as_mut()).is_pending());
-    assert_eq!(engine.turn().next, None, "for what never comes nobody needs to turn");
+    assert_eq!(engine.turn().next, None, "timers that are never due need no turn");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn p5_a_hundred_years_of_uptime_change_nothing() {
     let mut far = pin!(engine.sleep(years(100) + ms(5)));
     assert!(task.poll(far.as_mut()).is_pending());
     for _year in 0..100 {
-        // Each year a busy minute, and then a long rest.
+        // Each year a busy minute, and then a long idle time.
         let busy = engine.stats().fired;
         for step in 0..60_u64 {
             let mut sleeps: Vec<_> = (1..10).map(|n| Box::pin(engine.sleep(ms(n * 100 + step)))).collect();
@@ -336,7 +336,7 @@ fn p5_a_hundred_years_of_uptime_change_nothing() {
 }
 
 #[test]
-fn p6_nothing_panics_before_within_and_after_the_life_of_an_engine() {
+fn p6_nothing_panics_before_during_and_after_the_life_of_an_engine() {
     let engine = manual();
     let use_it = || {
         let mut sleep = Box::pin(engine.sleep(ms(1)));
@@ -365,7 +365,7 @@ fn p8_clocks_have_names_and_show_their_own_time() {
     let (before, wall, after) = (since_1970(), Clock::wall().now().as_nanos(), since_1970());
     assert!(before <= wall && wall <= after);
     let (monotonic, boot) = (Clock::monotonic().now(), Clock::boot().now());
-    assert!(boot >= monotonic, "the boot-time clock counts what the machine slept, on top");
+    assert!(boot >= monotonic, "the boot-time clock also counts the time that the machine slept");
     let names = [Clock::monotonic(), Clock::boot(), Clock::wall(), Clock::manual()].map(|clock| format!("{clock:?}"));
     assert_eq!(names, ["Clock::monotonic", "Clock::boot", "Clock::wall", "Clock::manual"]);
 }
@@ -386,7 +386,7 @@ fn p8_sleeps_follow_the_clock_of_their_engine() {
 
 #[test]
 fn p10_a_waker_may_do_anything() {
-    // Arms, cancels, resets, disarms, asks, turns, shuts down; on the owner's shard and on others; once for each thing.
+    // Arms, cancels, resets, disarms, queries, turns, shuts down; on the owner's shard and on others; once for each action.
     type Act = fn(&Engine, &mut Vec<Pin<Box<Sleep>>>);
     let acts: [Act; 8] = [
         |engine, sleeps| {
@@ -431,7 +431,7 @@ fn p10_a_waker_may_do_anything() {
             let mut sleep = pin!(engine.sleep(ms(10)));
             assert!(poll_with(sleep.as_mut(), &actor).is_pending());
             drop(actor);
-            // Turned by another thread, so that a lock that is held would be waited for and not be the thread's own.
+            // Another thread turns the engine, so that the waker would wait for a lock that is held, and not find it its own.
             let turned = Arc::new(AtomicBool::new(false));
             let turner = {
                 let (engine, turned) = (engine.clone(), Arc::clone(&turned));
@@ -440,7 +440,7 @@ fn p10_a_waker_may_do_anything() {
                     turned.store(true, Ordering::SeqCst);
                 })
             };
-            eventually("the waker comes back", || turned.load(Ordering::SeqCst));
+            eventually("the waker returns", || turned.load(Ordering::SeqCst));
             turner.join().unwrap();
             assert_eq!(acted.load(Ordering::SeqCst), 1, "act {number}");
             assert_eq!(engine.stats().waker_panics, 0, "act {number}");
@@ -451,7 +451,7 @@ fn p10_a_waker_may_do_anything() {
 
 #[test]
 fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
-    // Its clone and its drop use the engine, as much as a waker can: both would wait for ever under a lock of its shard.
+    // Its clone and its drop use the engine, as much as a waker can: under a lock of its shard both would deadlock.
     static ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, use_engine, use_engine);
 
@@ -475,7 +475,7 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
         use_engine(data);
     }
 
-    // Each of these is another waker, and needs no memory.
+    // Each value is a different waker, and needs no memory.
     // SAFETY: the functions do not use the data at all.
     let waker_number = |number: usize| unsafe { Waker::new(std::ptr::without_provenance(number), &VTABLE) };
     let story = move || {
@@ -505,22 +505,22 @@ fn p10_wakers_are_cloned_and_dropped_outside_every_lock() {
             *ENGINE.lock().unwrap() = None;
         }
     };
-    let (told, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         story();
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    hears.recv_timeout(Duration::from_secs(60)).expect("a lock is held while a waker is cloned or dropped");
+    receiver.recv_timeout(Duration::from_secs(60)).expect("a lock is held while a waker is cloned or dropped");
 }
 
-/// A waker that calls this when it is cloned and that when it is dropped; waking it does nothing.
+/// Returns a waker that calls one function when it is cloned and one when it is dropped; waking it does nothing.
 fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
-    type CallbackQueue = (fn(), fn());
+    type WakerHooks = (fn(), fn());
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, drop, |_| (), drop);
 
-    fn calls(data: *const ()) -> CallbackQueue {
-        // SAFETY: the data is what was leaked below.
-        unsafe { *data.cast::<CallbackQueue>() }
+    fn calls(data: *const ()) -> WakerHooks {
+        // SAFETY: the only wakers with this vtable are made below, and their data is a leaked `WakerHooks`.
+        unsafe { *data.cast::<WakerHooks>() }
     }
 
     fn clone(data: *const ()) -> RawWaker {
@@ -532,27 +532,27 @@ fn waker_that_calls(cloned: fn(), dropped: fn()) -> Waker {
         calls(data).1();
     }
 
-    let data: &'static CallbackQueue = Box::leak(Box::new((cloned, dropped)));
-    // SAFETY: the data is there for ever, and is never written to.
+    let data: &'static WakerHooks = Box::leak(Box::new((cloned, dropped)));
+    // SAFETY: the data is leaked, so it lives for ever, and it is never written to.
     unsafe { Waker::new(std::ptr::from_ref(data).cast(), &VTABLE) }
 }
 
-/// Fails, rather than waiting for ever, if this waits for a lock that it holds itself.
-fn without_waiting_for_itself(story: fn()) {
-    let (told, hears) = mpsc::channel();
+/// Fails instead of waiting for ever if the test waits for a lock that it holds itself.
+fn without_deadlock(story: fn()) {
+    let (sender, receiver) = mpsc::channel();
     let teller = thread::spawn(move || {
         story();
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    if hears.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("a lock is held while something of the user's is called");
+    if receiver.recv_timeout(Duration::from_secs(60)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("a lock is held while code of the user is called");
     }
     teller.join().unwrap();
 }
 
 #[test]
 fn p10_a_waker_may_use_timers_when_it_is_dropped_because_its_sleep_has_just_ended() {
-    // The sleep ends between the clone of a new waker and its taking the place of the old one: the new one is not needed.
+    // The sleep ends after the new waker was cloned and before it replaces the old one: the clone is not needed and dropped.
     static ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
 
     fn engine() -> Option<Engine> {
@@ -572,7 +572,7 @@ fn p10_a_waker_may_use_timers_when_it_is_dropped_because_its_sleep_has_just_ende
         }
     }
 
-    without_waiting_for_itself(|| {
+    without_deadlock(|| {
         let engine = manual();
         *ENGINE.lock().unwrap() = Some(engine.clone());
         let mut sleep = pin!(engine.sleep(ms(1000)));
@@ -584,40 +584,40 @@ fn p10_a_waker_may_use_timers_when_it_is_dropped_because_its_sleep_has_just_ende
 }
 
 #[test]
-fn p10_a_waker_may_make_a_home_elsewhere_when_it_is_dropped_because_its_engine_is_shut_down() {
-    // A new home makes the one go in the engine that was shut down, which the poll has just looked at.
-    fn make_homes() {
+fn p10_a_waker_may_use_other_engines_when_it_is_dropped_because_its_engine_is_shut_down() {
+    // A new shard of this thread replaces the one in the engine that was shut down, which the poll is using.
+    fn use_other_engines() {
         (0..4).for_each(|_| drop(manual().sleep(ms(1))));
     }
 
-    without_waiting_for_itself(|| {
+    without_deadlock(|| {
         let engine = manual();
         let mut sleep = Box::pin(engine.sleep(ms(1)));
         engine.shutdown();
-        assert!(poll_with(sleep.as_mut(), &waker_that_calls(make_homes, make_homes)).is_ready());
+        assert!(poll_with(sleep.as_mut(), &waker_that_calls(use_other_engines, use_other_engines)).is_ready());
         assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
     });
 }
 
 #[test]
-fn p10_d43_a_waker_may_give_room_back_when_it_is_cloned_to_wait_for_room() {
+fn p10_d43_a_waker_may_free_a_slot_when_it_is_cloned_to_wait_for_room() {
     static HELD: Mutex<Option<Sleep>> = Mutex::new(None);
 
-    fn give_room_back() {
+    fn free_the_slot() {
         let held = HELD.lock().unwrap().take();
         drop(held);
     }
 
-    without_waiting_for_itself(|| {
+    without_deadlock(|| {
         let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
         *HELD.lock().unwrap() = Some(engine.try_sleep(years(1)).unwrap());
-        // Somebody waits already, so that who gives room back has to look who.
+        // Another sleep waits already, so that freeing the slot wakes it.
         let task = Task::new();
         let mut first = pin!(engine.sleep(ms(10)));
         assert!(task.poll(first.as_mut()).is_pending());
         let mut second = pin!(engine.sleep(ms(10)));
-        assert!(poll_with(second.as_mut(), &waker_that_calls(give_room_back, || ())).is_pending());
-        assert_eq!((engine.stats().pending, task.wakes()), (0, 1), "the place is reserved for the first");
+        assert!(poll_with(second.as_mut(), &waker_that_calls(free_the_slot, || ())).is_pending());
+        assert_eq!((engine.stats().pending, task.wakes()), (0, 1), "the slot is reserved for the first");
         assert!(task.poll(first.as_mut()).is_pending());
         assert_eq!((engine.stats().pending, engine.advance(ms(10))), (1, 1));
         assert!(first.is_elapsed() && second.is_elapsed());
@@ -649,7 +649,7 @@ fn p7_d32_a_sleep_that_gets_room_in_an_engine_that_is_shut_down_meanwhile_leaves
     assert!(poll_with(sleep.as_mut(), &waker).is_ready());
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
     drop(sleep);
-    assert_eq!(CLONES.load(Ordering::SeqCst), 0, "a waker that nobody will wake is kept");
+    assert_eq!(CLONES.load(Ordering::SeqCst), 0, "a waker that will never be woken is kept");
 }
 
 #[test]
@@ -677,7 +677,7 @@ fn p11_d44_timers_fire_while_every_thread_of_the_executor_is_blocked() {
             let reached = Arc::clone(&reached);
             runtime.spawn(async move {
                 reached.fetch_add(1, Ordering::SeqCst);
-                // Blocks the worker until a timer lets it go.
+                // Blocks the worker until a timer releases it.
                 blocked.recv_timeout(Duration::from_secs(60)).is_ok()
             })
         })
@@ -689,7 +689,7 @@ fn p11_d44_timers_fire_while_every_thread_of_the_executor_is_blocked() {
             release.send(()).unwrap();
         }
     });
-    // On a machine so loaded that it is due already, try again.
+    // On a machine so loaded that the timer is due already, try again.
     let mut sleep = Box::pin(engine.sleep(ms(5)));
     while poll_with(sleep.as_mut(), &fires).is_ready() {
         sleep = Box::pin(engine.sleep(ms(5)));

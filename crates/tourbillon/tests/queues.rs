@@ -1,13 +1,13 @@
-//! Every kind of queue gives the same answers to the same random story.
+//! Every kind of queue gives the same results for the same random story.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::Pin;
 use std::time::Duration;
 
-use by_hand::{Log, manual, ms, poll_with, years};
 use random::{Random, seed};
+use support::{Log, manual, ms, poll_with, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Engine, QueueKind, Slack};
 use tourbillon_queue::Time;
@@ -24,14 +24,14 @@ const KINDS: [QueueKind; 6] = [
     QueueKind::Rounds { tick: Duration::from_secs(10), slots: 4096 },
 ];
 
-/// What happened, in order: who fired when, and the counts at the end.
+/// The result of a story: which timer fired when, in order, and the counts at the end.
 #[derive(PartialEq, Eq, Debug)]
-struct Told {
+struct StoryResult {
     fired: Vec<(u64, u64)>,
     counts: [u64; 4],
 }
 
-fn tell(kind: QueueKind, slack: Slack, mut random: Random, start: Time) -> Told {
+fn run(kind: QueueKind, slack: Slack, mut random: Random, start: Time) -> StoryResult {
     let clock = Clock::manual();
     clock.set(start);
     let engine = Engine::builder().clock(clock).queue(kind).slack(slack).build().unwrap();
@@ -40,7 +40,7 @@ fn tell(kind: QueueKind, slack: Slack, mut random: Random, start: Time) -> Told 
     let mut sleeps: Vec<(u64, Pin<Box<Sleep>>)> = Vec::new();
     let mut fired = Vec::new();
     let duration = |random: &mut Random| match random.below(6) {
-        // Few different ones, so that many are equal.
+        // Few distinct deadlines, so that many are equal.
         0..3 => ms(random.below(20)),
         3 => random.duration(ms(300)),
         4 => random.duration(years(1)),
@@ -62,7 +62,7 @@ fn tell(kind: QueueKind, slack: Slack, mut random: Random, start: Time) -> Told 
                 let _ = poll_with(sleep.as_mut(), &log.waker(*name));
             }
             7 => {
-                // As a driver does that comes late.
+                // A late turn, as by a driver that was delayed.
                 engine.clock().advance(duration(&mut random));
                 while engine.turn().more {}
             }
@@ -71,7 +71,7 @@ fn tell(kind: QueueKind, slack: Slack, mut random: Random, start: Time) -> Told 
         fired.extend(log.take().into_iter().map(|name| (engine.clock().now().as_nanos(), name)));
     }
     let stats = engine.stats();
-    Told { fired, counts: [stats.armed, stats.fired, stats.cancelled, stats.pending] }
+    StoryResult { fired, counts: [stats.armed, stats.fired, stats.cancelled, stats.pending] }
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn p3_every_kind_of_queue_fires_the_same_timers_in_the_same_order() {
     for story in 0..STORIES {
         let slack = [Slack::adaptive(), Slack::exact(), Slack::upto(ms(3)), Slack::precise()][story as usize % 4];
         let random = || Random(seed ^ story << 32);
-        let first = tell(KINDS[0], slack, random(), start);
+        let first = run(KINDS[0], slack, random(), start);
         assert!(!first.fired.is_empty());
         for kind in &KINDS[1..] {
-            let other = tell(*kind, slack, random(), start);
+            let other = run(*kind, slack, random(), start);
             assert_eq!(first, other, "story {story}, {slack:?}: {:?} and {kind:?} differ", KINDS[0]);
         }
     }

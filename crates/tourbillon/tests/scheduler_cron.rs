@@ -1,12 +1,12 @@
-//! Jobs that follow the wall clock, on a clock that a test can set.
+//! Jobs that follow the wall clock, on a clock that the test sets.
 #![cfg(target_os = "linux")]
 
-mod by_hand;
+mod support;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use by_hand::manual;
+use support::manual;
 use tourbillon::scheduler::{Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 use tourbillon::{Cron, Engine, Time};
@@ -14,7 +14,7 @@ use tourbillon::{Cron, Engine, Time};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A scheduler whose wall clock shows what the test says, and a log of what it showed at each run.
+/// A scheduler whose wall clock the test sets, and a log of the clock's time at each run.
 struct Wall {
     engine: Engine,
     scheduler: Scheduler<&'static str>,
@@ -35,13 +35,13 @@ impl Wall {
         self.scheduler.schedule(key, plan, job).unwrap();
     }
 
-    /// Lets time pass.
+    /// Lets time pass and returns the new entries of the log.
     fn pass(&self, time: Duration) -> Vec<String> {
         self.engine.advance(time);
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Sets the clock.
+    /// Sets the clock and returns the new entries of the log.
     fn set(&self, timestamp: &str) -> Vec<String> {
         self.engine.clock().set(time(timestamp));
         while self.engine.turn().more {}
@@ -72,7 +72,7 @@ fn b8_a_cron_job_runs_when_the_wall_clock_shows_its_time() {
 }
 
 #[test]
-fn b8_a_time_in_the_gap_of_spring_is_run_once_and_one_in_the_overlap_of_autumn_once() {
+fn b8_a_time_in_the_gap_of_spring_runs_once_and_so_does_one_in_the_overlap_of_autumn() {
     let wall = Wall::at("2026-03-28T12:00:00Z");
     wall.schedule("nightly", cron("30 2 * * *", "Europe/Berlin"));
     let runs = ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"];
@@ -84,7 +84,7 @@ fn b8_a_time_in_the_gap_of_spring_is_run_once_and_one_in_the_overlap_of_autumn_o
 }
 
 #[test]
-fn a08_a_clock_that_is_set_forward_makes_one_run_for_the_times_that_it_jumped_over() {
+fn a08_a_clock_that_is_set_forward_causes_one_run_for_the_times_that_it_jumped_over() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("hourly", cron("@hourly", "UTC"));
     assert_eq!(wall.set("2026-11-16T15:30:00Z"), ["2026-11-16T15:30:00Z"]);
@@ -93,7 +93,7 @@ fn a08_a_clock_that_is_set_forward_makes_one_run_for_the_times_that_it_jumped_ov
 }
 
 #[test]
-fn a08_a_clock_that_is_set_forward_makes_all_runs_if_that_is_asked_for() {
+fn a08_a_clock_that_is_set_forward_causes_all_runs_if_the_plan_says_so() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).missed(MissedTickBehavior::Burst));
     assert_eq!(wall.set("2026-11-16T15:30:00Z").len(), 5);
@@ -101,7 +101,7 @@ fn a08_a_clock_that_is_set_forward_makes_all_runs_if_that_is_asked_for() {
 }
 
 #[test]
-fn a08_p7_each_of_a_days_seconds_is_made_up_for_without_counting_them_anew_for_each() {
+fn a08_p7_making_up_for_each_second_of_a_day_does_not_count_them_again_for_each() {
     let wall = Wall::at("2026-11-16T00:00:00Z");
     let plan = Plan::cron(cron("* * * * * *", "UTC")).missed(MissedTickBehavior::Burst).overlap(Overlap::Parallel);
     wall.schedule("each second", plan);
@@ -109,7 +109,7 @@ fn a08_p7_each_of_a_days_seconds_is_made_up_for_without_counting_them_anew_for_e
 }
 
 #[test]
-fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_times_and_end() {
+fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_missed_runs() {
     let wall = Wall::at("1970-01-01T00:00:01Z");
     wall.schedule("each second", cron("* * * * * *", "UTC"));
     assert_eq!(wall.set("2026-11-16T10:00:00.5Z").len(), 1);
@@ -145,7 +145,7 @@ fn a08_a_clock_that_is_set_back_a_little_repeats_no_run() {
 }
 
 #[test]
-fn a08_a_clock_that_had_been_wrong_by_years_and_is_set_back_counts_from_now_on() {
+fn a08_a_clock_that_was_wrong_by_years_and_is_set_back_counts_from_now_on() {
     let wall = Wall::at("2031-01-01T00:00:00Z");
     wall.schedule("noon", cron("0 12 * * *", "UTC"));
     assert!(wall.set("2026-11-16T10:00:00Z").is_empty());
@@ -153,7 +153,7 @@ fn a08_a_clock_that_had_been_wrong_by_years_and_is_set_back_counts_from_now_on()
 }
 
 #[test]
-fn a_paused_cron_job_rests_and_a_rescheduled_one_may_change_its_clock() {
+fn a_paused_cron_job_does_not_run_and_a_rescheduled_one_may_change_its_clock() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("job", cron("@hourly", "UTC"));
     assert!(wall.scheduler.pause("job"));
@@ -199,7 +199,7 @@ fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
     let engine = manual();
     engine.clock().set(time("2026-11-16T10:00:00Z"));
     let scheduler = Scheduler::builder().engine(&engine).wall_engine(&engine).threads(0).queue(0).build().unwrap();
-    // More work than can be done: at any time one of these two is due.
+    // More work than the threads can do: one of these two jobs is due at any time.
     for key in ["busy", "as busy"] {
         let time = engine.clone();
         scheduler
@@ -218,7 +218,7 @@ fn d3_jobs_that_keep_every_thread_busy_do_not_keep_a_cron_job_from_running() {
 }
 
 #[test]
-fn p7_a_scheduler_that_goes_with_its_wall_clock_leaves_nothing_behind_though_nobody_turns_that() {
+fn p7_a_scheduler_dropped_with_its_wall_clock_leaves_nothing_behind_without_another_turn() {
     let owned = Arc::new(());
     {
         let (engine, mine) = (manual(), Arc::clone(&owned));
@@ -239,7 +239,7 @@ fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
     let job = move |_: &_| send.lock().unwrap().send(std::time::SystemTime::now()).unwrap();
     scheduler.schedule("each second", cron("* * * * * *", "UTC"), job).unwrap();
     let ran = receive.recv_timeout(Duration::from_secs(60)).unwrap();
-    // Not before the full second that it was due at.
+    // Not before the full second at which it was due.
     let since = ran.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
     println!("{:?} after the full second", Duration::from_nanos(u64::from(since.subsec_nanos())));
     assert!(scheduler.next_run("each second").is_some());
@@ -248,12 +248,12 @@ fn on_the_systems_own_wall_clock_a_job_of_every_second_runs() {
 // ---- forms of lines as plans ----
 
 #[test]
-fn d79_a_plan_of_at_every_is_an_interval_from_when_it_was_scheduled_and_does_not_follow_the_wall_clock() {
+fn d79_a_plan_of_at_every_is_an_interval_from_its_scheduling_and_does_not_follow_the_wall_clock() {
     let wall = Wall::at("2026-11-16T10:00:30.25Z");
     wall.schedule("often", cron("@every 1h30m", "Europe/Berlin"));
     assert_eq!(wall.pass(4 * HOUR), ["2026-11-16T11:30:30.25Z", "2026-11-16T13:00:30.25Z"]);
 
-    // Its clock is the engine's, so that a wall clock that is set does not move it.
+    // It follows the engine's clock, so setting the wall clock does not move it.
     let (engine, clock) = (manual(), manual());
     clock.clock().set(time("2026-11-16T10:00:00Z"));
     let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
@@ -266,7 +266,7 @@ fn d79_a_plan_of_at_every_is_an_interval_from_when_it_was_scheduled_and_does_not
 }
 
 #[test]
-fn d79_d60_a_plan_that_is_never_due_is_there_and_says_so() {
+fn d79_d60_a_plan_that_is_never_due_is_kept_and_reported_as_such() {
     for line in ["0 0 30 2 *", "0 0 0 1 1 * 2020"] {
         let wall = Wall::at("2026-11-16T10:00:00Z");
         wall.schedule("never", cron(line, "UTC"));
@@ -274,11 +274,11 @@ fn d79_d60_a_plan_that_is_never_due_is_there_and_says_so() {
         assert_eq!(wall.scheduler.next_run("never"), None, "{line}");
         assert!(wall.pass(400 * DAY).is_empty(), "{line}");
         assert_eq!((wall.scheduler.stats().jobs, wall.scheduler.stats().missed), (1, 0), "{line}");
-        // It can be given a plan that comes.
+        // It can be given a plan that is due.
         wall.scheduler.reschedule("never", cron("@daily", "UTC")).unwrap();
         assert_eq!(wall.pass(DAY).len(), 1, "{line}");
         assert!(wall.scheduler.remove("never"), "{line}");
-        // A first run that is asked for is made, and none after it.
+        // A first run that was requested is made, and none after it.
         wall.schedule("never", Plan::cron(cron(line, "UTC")).first_at_once());
         assert_eq!(wall.pass(400 * DAY).len(), 1, "{line}");
         assert_eq!(wall.scheduler.next_run("never"), None, "{line}");
@@ -286,7 +286,7 @@ fn d79_d60_a_plan_that_is_never_due_is_there_and_says_so() {
 }
 
 #[test]
-fn d60_a_line_with_a_last_date_misses_no_dates_that_it_has_not() {
+fn d60_a_line_with_a_last_date_misses_no_dates_after_it() {
     for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay] {
         for overlap in [Overlap::Skip, Overlap::QueueOne, Overlap::Parallel] {
             // Midnight of 1, 2 and 3 January 2027, and never again.
@@ -317,7 +317,7 @@ fn d60_a_cron_plan_of_one_run_misses_nothing() {
 }
 
 #[test]
-fn p6_a_line_for_an_engine_that_was_shut_down_is_refused_and_the_other_jobs_go_on() {
+fn p6_a_line_for_an_engine_that_was_shut_down_is_refused_and_the_other_jobs_continue() {
     let (engine, clock) = (manual(), manual());
     clock.clock().set(time("2026-11-16T10:00:00Z"));
     clock.shutdown();

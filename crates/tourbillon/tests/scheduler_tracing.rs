@@ -1,4 +1,4 @@
-//! A `tracing` subscriber that uses the scheduler inside of the scheduler's own events: no event is sent under a lock.
+//! A `tracing` subscriber that uses the scheduler inside the scheduler's own events: no event is emitted under a lock.
 #![cfg(feature = "tracing")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 static SCHEDULER: OnceLock<Mutex<Option<Scheduler<usize>>>> = OnceLock::new();
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
-/// CallbackQueue every method of the scheduler in each event.
+/// Calls every method of the scheduler in each event.
 struct Caller;
 
 impl Subscriber for Caller {
@@ -48,9 +48,9 @@ impl Subscriber for Caller {
 }
 
 #[test]
-fn d81_p10_a_subscriber_may_use_the_scheduler_inside_of_an_event_of_it() {
+fn d81_p10_a_subscriber_may_use_the_scheduler_inside_its_events() {
     let (sender, receiver) = channel();
-    // On a thread of its own, so that a deadlock is a failure and not a test that does not end.
+    // On a thread of its own, so that a deadlock fails the test instead of hanging it.
     let test = thread::spawn(move || {
         tracing::subscriber::set_global_default(Caller).unwrap();
         let scheduler = Scheduler::builder().threads(2).build().unwrap();
@@ -77,7 +77,7 @@ fn d81_p10_a_subscriber_may_use_the_scheduler_inside_of_an_event_of_it() {
         while scheduler.stats().failed < 2 {
             thread::yield_now();
         }
-        // The cells of the test and of the closures give up their handles: the last one ends it.
+        // The test and the closures drop their handles: the last drop ends the scheduler.
         *SCHEDULER.get().unwrap().lock().unwrap() = None;
         scheduler.shutdown(Shutdown::Abort).wait();
         sender.send(EVENTS.load(Ordering::SeqCst)).unwrap();

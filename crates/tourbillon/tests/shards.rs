@@ -1,6 +1,6 @@
-//! Threads and their shards: more threads than shards, threads that end, timers that move, several engines on one thread.
+//! Threads and their shards: more threads than shards, threads that end, timers that migrate, several engines on one thread.
 
-mod by_hand;
+mod support;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 
-use by_hand::{Log, Task, manual, ms, poll_with, waker, with_shards};
 use futures_lite::future::block_on;
+use support::{Log, Task, manual, ms, poll_with, waker, with_shards};
 use tourbillon::time::{self, Instant, Sleep};
 use tourbillon::{Engine, Outcome};
 
 #[test]
-fn p6_two_engines_on_one_thread_keep_apart() {
+fn p6_two_engines_on_one_thread_are_independent() {
     let engines = [manual(), manual()];
     let log = Log::default();
     let mut sleeps = Vec::new();
@@ -25,7 +25,7 @@ fn p6_two_engines_on_one_thread_keep_apart() {
     }
     assert_eq!(engines[0].advance(ms(10)), 50);
     assert!(log.take().iter().all(|name| name % 2 == 0));
-    // Dropped in an order of their own, and in no engine's context.
+    // Dropped in another order, and outside the context of an engine.
     sleeps.truncate(50);
     assert_eq!(engines[1].stats().pending, 25);
     assert_eq!(engines[1].advance(ms(10)), 25);
@@ -43,9 +43,9 @@ fn p6_more_threads_than_shards_share_them() {
             scope.spawn(move || {
                 let mut sleep = Box::pin(engine.sleep(ms(10 + name)));
                 assert!(poll_with(sleep.as_mut(), &log.waker(name)).is_pending());
-                // All of them are alive at once, so that six have no shard of their own.
+                // All threads are alive at once, so that six have no shard of their own.
                 all_here.wait();
-                // Half are cancelled where they are.
+                // Half of the sleeps are cancelled on their own thread.
                 if name % 2 == 0 {
                     sleeps.lock().unwrap().push(sleep);
                 }
@@ -106,7 +106,7 @@ fn p6_timers_can_be_used_and_dropped_in_the_destructors_of_thread_locals() {
     }
 
     thread_local! {
-        // The first to be made is the last to be destroyed, on most systems: both orders are tried below.
+        // On most systems the first thread-local to be made is the last to be destroyed; both orders are tried below.
         static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) };
     }
 
@@ -133,9 +133,9 @@ fn p6_timers_can_be_used_and_dropped_in_the_destructors_of_thread_locals() {
 }
 
 #[test]
-fn b5_stats_of_timers_that_have_moved_to_another_shard_add_up() {
+fn b5_the_stats_of_timers_that_have_migrated_to_another_shard_add_up() {
     let engine = with_shards(2);
-    // This thread has the first shard, and arms nothing in it.
+    // This thread has the first shard, and arms no timer in it.
     drop(engine.sleep(ms(1)));
     let task = Task::new();
     let mut sleep = thread::scope(|scope| {

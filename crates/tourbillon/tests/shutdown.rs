@@ -1,6 +1,6 @@
-//! The end of an engine: shut down, or dropped while its timers are held. Every timer is told, and no thread waits for ever.
+//! The end of an engine: shut down, or dropped while its timers are held. Every timer gets its outcome, and no thread waits for ever.
 
-mod by_hand;
+mod support;
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,13 +9,13 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, manual, ms, now, poll_with, waker, with_shards, years};
 use futures_lite::future::block_on;
+use support::{Task, eventually, manual, ms, now, poll_with, waker, with_shards, years};
 use tourbillon::time::{self, Sleep};
 use tourbillon::{ArmError, Clock, Driver, Engine, Outcome};
 
 #[test]
-fn w7_d32_after_shutdown_nothing_is_armed_and_everything_says_so() {
+fn w7_d32_after_shutdown_nothing_is_armed_and_every_call_reports_that() {
     let engine = manual();
     let task = Task::new();
     let mut armed = pin!(engine.sleep(ms(10)));
@@ -27,7 +27,7 @@ fn w7_d32_after_shutdown_nothing_is_armed_and_everything_says_so() {
     assert_eq!(task.wakes(), 1);
     assert!(task.poll(armed.as_mut()).is_ready());
     assert_eq!(armed.outcome(), Some(Outcome::Stopped));
-    // New ones, of any length; and old ones that are reset.
+    // New sleeps of any length, and old ones that are reset.
     assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Stopped);
     assert_eq!(engine.try_sleep(Duration::MAX).unwrap_err(), ArmError::Stopped);
     assert_eq!(engine.try_sleep(Duration::ZERO).unwrap_err(), ArmError::Stopped);
@@ -46,7 +46,7 @@ fn w7_d32_after_shutdown_nothing_is_armed_and_everything_says_so() {
 }
 
 #[test]
-fn w7_after_shutdown_no_turn_is_wanted() {
+fn w7_after_shutdown_no_turn_is_needed() {
     let engine = with_shards(2);
     let sleeps: Vec<_> = [ms(1), ms(10), years(1)].map(|duration| engine.try_sleep(duration).unwrap()).into();
     engine.clock().advance(ms(5));
@@ -60,7 +60,7 @@ fn w7_after_shutdown_no_turn_is_wanted() {
 }
 
 #[test]
-fn w7_d41_a_shutdown_while_other_threads_arm_leaves_nobody_waiting() {
+fn w7_d41_a_shutdown_while_other_threads_arm_leaves_no_thread_waiting() {
     for round in 0..20 {
         let engine = Engine::builder().shards(2).build().unwrap();
         let (stopped, fired) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -68,7 +68,7 @@ fn w7_d41_a_shutdown_while_other_threads_arm_leaves_nobody_waiting() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while stopped.load(Ordering::SeqCst) < 100 {
-                        // Half of them would not end within the life of this test.
+                        // Half of the sleeps would not end within this test.
                         for duration in [Duration::from_micros(50), years(1)] {
                             if duration > ms(1) && !engine.is_shutdown() && fired.load(Ordering::SeqCst) % 8 > 0 {
                                 continue;
@@ -78,7 +78,7 @@ fn w7_d41_a_shutdown_while_other_threads_arm_leaves_nobody_waiting() {
                             match sleep.outcome() {
                                 Some(Outcome::Fired) => fired.fetch_add(1, Ordering::SeqCst),
                                 Some(Outcome::Stopped) => stopped.fetch_add(1, Ordering::SeqCst),
-                                other => panic!("ready, and yet {other:?}"),
+                                other => panic!("ready with the outcome {other:?}"),
                             };
                         }
                     }
@@ -102,21 +102,21 @@ fn p6_an_engine_dropped_while_its_sleeps_are_held_stops_them() {
     assert!(task.poll(armed.as_mut()).is_pending());
     let clone = engine.clone();
     drop(engine);
-    assert_eq!(armed.outcome(), None, "there is another handle");
+    assert_eq!(armed.outcome(), None, "another handle keeps the engine alive");
     drop(clone);
     assert_eq!(task.wakes(), 1);
     assert_eq!(armed.outcome(), Some(Outcome::Stopped));
     assert!(task.poll(armed.as_mut()).is_ready());
     assert!(task.poll(unpolled.as_mut()).is_ready());
     assert_eq!(unpolled.outcome(), Some(Outcome::Stopped));
-    // They can still be asked, and reset, and dropped.
+    // They can still be queried, reset and dropped.
     let deadline = armed.deadline();
     armed.as_mut().reset(deadline);
     unpolled.as_mut().disarm();
 }
 
 #[test]
-fn p6_the_last_of_an_engine_can_be_a_sleep_on_a_thread_that_never_used_it() {
+fn p6_the_last_reference_to_an_engine_can_be_a_sleep_on_a_thread_that_never_used_it() {
     for armed in [false, true] {
         let arm = move || {
             let mut sleep = Box::pin(manual().sleep(ms(1)));
@@ -147,17 +147,17 @@ fn p6_the_last_handle_can_be_dropped_by_a_waker_on_the_driver_thread() {
     if poll_with(sleep.as_mut(), &dropper).is_ready() {
         dropper.wake();
     }
-    eventually("the other is stopped", || other.outcome() == Some(Outcome::Stopped));
+    eventually("the other sleep is stopped", || other.outcome() == Some(Outcome::Stopped));
     assert_eq!(sleep.outcome(), Some(Outcome::Fired));
 }
 
 #[test]
-fn p6_destructors_of_the_users_may_use_timers_while_the_last_of_an_engine_goes() {
+fn p6_destructors_of_the_user_may_use_timers_while_the_last_of_an_engine_is_dropped() {
     struct Uses(Option<Pin<Box<Sleep>>>, Arc<AtomicBool>);
 
     impl Drop for Uses {
         fn drop(&mut self) {
-            // Makes a home, in the midst of one's going; drops a timer of yet another engine.
+            // Makes a shard of this thread while another is being released, and drops a timer of a third engine.
             let engine = manual();
             assert!(poll_with(pin!(engine.sleep(ms(1))), Waker::noop()).is_pending());
             self.0 = None;
@@ -175,8 +175,8 @@ fn p6_destructors_of_the_users_may_use_timers_while_the_last_of_an_engine_goes()
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external_with(notify)).build().unwrap();
     drop(engine.sleep(ms(1)));
     drop(engine);
-    assert!(!went.load(Ordering::SeqCst), "this thread is at home in it still");
-    // The home goes when another is made, and what was the user's with it.
+    assert!(!went.load(Ordering::SeqCst), "this thread still has its shard of the engine");
+    // The thread releases that shard, and the user's values in it, when it makes another.
     drop(manual().sleep(ms(1)));
     assert!(went.load(Ordering::SeqCst));
     assert_eq!(other.stats().pending, 0);

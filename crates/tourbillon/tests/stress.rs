@@ -1,7 +1,7 @@
-//! Many threads do everything at once to timers of one engine, on the real clock; in the end the books must balance.
+//! Many threads make all kinds of calls on the timers of one engine, on the real clock; in the end all counts must agree.
 
-mod by_hand;
 mod random;
+mod support;
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -11,18 +11,18 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{poll_with, waker, years};
 use random::{Random, seed};
+use support::{poll_with, waker, years};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Engine, Outcome, QueueKind, Slack};
 
 const THREADS: u64 = 4;
-/// How long one story lasts.
+/// The duration of one story.
 const STORY: Duration = Duration::from_millis(350);
-/// So many timers change hands at a time.
+/// The most timers that wait to be taken by another thread.
 const POOL: usize = 500;
 
-/// What the threads of one story share.
+/// The state that the threads of one story share.
 struct Story {
     engine: Engine,
     /// Timers on their way from one thread to another.
@@ -35,24 +35,24 @@ struct Story {
 }
 
 #[test]
-fn p2_whatever_threads_do_to_timers_each_has_one_outcome_and_none_is_early() {
+fn p2_whatever_the_threads_do_each_timer_has_one_outcome_and_none_is_early() {
     let seed = seed();
     let slacks = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_micros(500)), Slack::precise()];
     for (number, slack) in slacks.into_iter().enumerate() {
         let queue = [QueueKind::Wheel, QueueKind::Heap, QueueKind::Wheel, QueueKind::ListTree][number];
-        tell(seed ^ (number as u64) << 60, slack, queue, Ending::Drop);
-        tell(seed ^ (number as u64 + 8) << 60, slack, QueueKind::Wheel, Ending::Shutdown);
+        run(seed ^ (number as u64) << 60, slack, queue, Ending::Drop);
+        run(seed ^ (number as u64 + 8) << 60, slack, QueueKind::Wheel, Ending::Shutdown);
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     Drop,
-    /// In the middle, while all threads go on.
+    /// In the middle, while all threads continue.
     Shutdown,
 }
 
-fn tell(seed: u64, slack: Slack, queue: QueueKind, ending: Ending) {
+fn run(seed: u64, slack: Slack, queue: QueueKind, ending: Ending) {
     let story = Story {
         // Fewer shards than threads, so that some share.
         engine: Engine::builder().slack(slack).queue(queue).shards(3).build().unwrap(),
@@ -77,8 +77,8 @@ fn tell(seed: u64, slack: Slack, queue: QueueKind, ending: Ending) {
         story.end.store(true, Ordering::SeqCst);
     });
     story.pool.lock().unwrap().clear();
-    // What has been counted as fired may not have been woken yet: the driver does it after it has left the shard.
-    by_hand::eventually("every fire has its wake-up", || {
+    // A timer that is counted as fired may not have woken its task yet: the driver does that after it has left the shard.
+    support::eventually("every fire has its wake-up", || {
         let stats = story.engine.stats();
         story.wakes.load(Ordering::SeqCst) == stats.fired + stats.stopped
     });
@@ -97,7 +97,7 @@ fn tell(seed: u64, slack: Slack, queue: QueueKind, ending: Ending) {
 
 impl Story {
     fn act(&self, mut random: Random) {
-        // All of them count alike; but each is another waker.
+        // All wakers share one counter; but each is a different waker.
         let wakers = [(); 3].map(|()| {
             let wakes = Arc::clone(&self.wakes);
             waker(move || _ = wakes.fetch_add(1, Ordering::SeqCst))
@@ -111,12 +111,12 @@ impl Story {
             for _ in 0..=random.below(3) {
                 self.change(&mut sleep, &mut random, &wakers);
             }
-            // Some are dropped where they are, the others may go to another thread.
+            // Some are dropped here, the others may go to another thread.
             if random.below(4) > 0 {
                 self.put(sleep);
             }
             match random.below(1000) {
-                // Beside its driver, anybody may turn it and look into it.
+                // Any thread may turn the engine and read its counts, beside its driver.
                 0 => drop(self.engine.turn()),
                 1 => drop(self.engine.stats()),
                 2 => thread::sleep(Duration::from_micros(100)),
@@ -128,12 +128,12 @@ impl Story {
     fn change(&self, sleep: &mut Pin<Box<Sleep>>, random: &mut Random, wakers: &[Waker; 3]) {
         match random.below(10) {
             0..5 => {
-                // Polled twice: if it is pending after the second time, it has been armed.
+                // Polled twice: if it is pending after the second poll, it has been armed.
                 let waker = &wakers[random.below(3) as usize];
                 let _ = poll_with(sleep.as_mut(), waker);
-                self.look(sleep);
+                self.check(sleep);
                 if poll_with(sleep.as_mut(), waker).is_pending() && random.below(4) == 0 {
-                    self.wait_and_look(sleep);
+                    self.wait_and_check(sleep);
                 }
             }
             5..8 => {
@@ -145,11 +145,11 @@ impl Story {
             8 => sleep.as_mut().disarm(),
             _ => sleep.as_mut().arm(),
         }
-        self.look(sleep);
+        self.check(sleep);
     }
 
-    /// Waits a little for one that is armed, and counts how it ended.
-    fn wait_and_look(&self, sleep: &mut Pin<Box<Sleep>>) {
+    /// Waits a little for an armed timer, and counts its outcome.
+    fn wait_and_check(&self, sleep: &mut Pin<Box<Sleep>>) {
         let start = StdInstant::now();
         while start.elapsed() < Duration::from_micros(300) && sleep.outcome().is_none() {
             std::hint::spin_loop();
@@ -161,15 +161,15 @@ impl Story {
         }
     }
 
-    /// What can be known of a timer at any time.
-    fn look(&self, sleep: &Sleep) {
+    /// Checks the invariants that hold for a timer at any time.
+    fn check(&self, sleep: &Sleep) {
         match sleep.outcome() {
             Some(Outcome::Fired) => {
                 let now = StdInstant::now();
                 assert!(sleep.deadline().into_std() <= now, "early by {:?}", sleep.deadline().into_std() - now);
             }
             Some(Outcome::Stopped) => {
-                assert!(self.shutdown_begins.load(Ordering::SeqCst), "stopped, but nobody has shut the engine down");
+                assert!(self.shutdown_begins.load(Ordering::SeqCst), "stopped, but the engine has not been shut down");
             }
             other => assert_eq!(other, None),
         }
@@ -202,14 +202,14 @@ impl Story {
 }
 
 #[test]
-fn p2_a_timer_that_is_moved_between_threads_while_its_engine_is_shut_down_is_stopped_and_counted() {
+fn p2_a_timer_that_migrates_while_its_engine_is_shut_down_is_stopped_and_counted() {
     for round in 0..200 {
         let engine = Engine::builder().shards(4).build().unwrap();
         let (give, take) = mpsc::channel::<Pin<Box<Sleep>>>();
         thread::scope(|scope| {
             let mover = scope.spawn(move || {
                 take.into_iter().all(|mut sleep| {
-                    // Another waker on another thread: the timer moves here.
+                    // Another waker on another thread: the timer migrates here.
                     let _ = poll_with(sleep.as_mut(), &waker(|| {}));
                     sleep.outcome() != Some(Outcome::Fired)
                 })

@@ -1,7 +1,7 @@
-//! `Timeout`: a future that is given up at a deadline.
+//! `Timeout`: a future with a deadline.
 #![cfg(feature = "test-util")]
 
-mod by_hand;
+mod support;
 
 use std::future::{Future, IntoFuture, Ready, pending, poll_fn, ready};
 use std::io;
@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use by_hand::{Paused, Task, Told, is_elapsed, is_stopped, ms, years};
+use support::{Paused, Supplied, Task, is_elapsed, is_stopped, ms, years};
 use tourbillon::Engine;
 use tourbillon::time::{FutureExt, Instant, Timeout, sleep_until, timeout, timeout_at};
 
@@ -36,10 +36,10 @@ fn t8_a_ready_value_wins_over_a_past_deadline() {
 fn t8_a_value_that_becomes_ready_after_the_deadline_but_before_the_poll_wins() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(10), Told(None));
+    let mut future = timeout(ms(10), Supplied(None));
     assert_eq!(task.poll(Pin::new(&mut future)), Poll::Pending);
     time.advance(ms(10));
-    *future.get_mut() = Told(Some("late"));
+    *future.get_mut() = Supplied(Some("late"));
     assert_eq!(task.poll(Pin::new(&mut future)), Poll::Ready(Ok("late")));
 }
 
@@ -49,7 +49,7 @@ fn t8_a_deadline_that_is_now_elapses_at_the_first_poll() {
     let task = Task::new();
     assert!(is_elapsed(task.poll(pin!(timeout(Duration::ZERO, pending::<()>())))));
     assert!(is_elapsed(task.poll(pin!(timeout_at(Instant::now(), pending::<()>())))));
-    assert_eq!((task.wakes(), task.wakers_held()), (0, 0), "neither suspended");
+    assert_eq!((task.wakes(), task.wakers_held()), (0, 0), "neither timeout suspended");
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn t12_a_future_that_always_wakes_itself_still_sees_its_timeout() {
         time.advance(ms(1));
     }
     assert!(is_elapsed(task.poll(future.as_mut())));
-    assert_eq!(polls, 4, "it was polled in each of them, the last one included");
+    assert_eq!(polls, 4, "the future was polled each time, the last one included");
 }
 
 #[test]
-fn t12_a_busy_future_is_given_up_in_real_time_too() {
+fn t12_a_busy_future_times_out_in_real_time_too() {
     let busy = poll_fn(|cx: &mut Context<'_>| {
         cx.waker().wake_by_ref();
         Poll::<()>::Pending
@@ -135,7 +135,7 @@ fn t12_a_busy_future_is_given_up_in_real_time_too() {
 }
 
 #[test]
-fn t8_a_timeout_takes_whatever_turns_into_a_future() {
+fn t8_a_timeout_takes_any_type_that_converts_into_a_future() {
     struct Request;
     impl IntoFuture for Request {
         type Output = &'static str;
@@ -151,17 +151,17 @@ fn t8_a_timeout_takes_whatever_turns_into_a_future() {
 }
 
 #[test]
-fn t8_the_future_can_be_seen_changed_and_taken_back() {
+fn t8_the_future_can_be_accessed_changed_and_taken_back() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(1), Told(None));
+    let mut future = timeout(ms(1), Supplied(None));
     assert_eq!(future.get_ref().0, None);
     assert!(task.poll(Pin::new(&mut future)).is_pending());
     time.advance(ms(1));
     assert!(is_elapsed(task.poll(Pin::new(&mut future))));
     future.get_mut().0 = Some(7);
-    let mut told = future.into_inner();
-    assert_eq!(task.poll(Pin::new(&mut told)), Poll::Ready(7));
+    let mut inner = future.into_inner();
+    assert_eq!(task.poll(Pin::new(&mut inner)), Poll::Ready(7));
     assert_eq!(task.wakers_held(), 0);
 }
 
@@ -179,7 +179,7 @@ fn t8_dropping_a_pending_timeout_cancels_it() {
 }
 
 #[test]
-fn t8_the_task_that_polled_last_is_the_one_that_is_woken() {
+fn t8_only_the_task_that_polled_last_is_woken() {
     let time = Paused::new();
     let (first, second) = (Task::new(), Task::new());
     let mut future = pin!(timeout(ms(5), pending::<()>()));
@@ -190,10 +190,10 @@ fn t8_the_task_that_polled_last_is_the_one_that_is_woken() {
 }
 
 #[test]
-fn t8_elapsed_reads_as_tokios_does_and_becomes_an_io_error() {
+fn t8_elapsed_displays_like_tokios_and_converts_into_an_io_error() {
     let _time = Paused::new();
     let Poll::Ready(Err(elapsed)) = Task::new().poll(pin!(timeout(Duration::ZERO, pending::<()>()))) else {
-        panic!("it did not elapse");
+        panic!("the timeout did not elapse");
     };
     assert_eq!(elapsed.to_string(), "deadline has elapsed");
     assert!(!elapsed.is_stopped());
@@ -201,7 +201,7 @@ fn t8_elapsed_reads_as_tokios_does_and_becomes_an_io_error() {
 }
 
 #[test]
-fn t8_future_ext_is_the_same_as_the_functions() {
+fn t8_future_ext_does_the_same_as_the_functions() {
     let time = Paused::new();
     let task = Task::new();
     let deadline = Instant::now() + ms(5);
@@ -274,7 +274,7 @@ fn b7_extending_counts_from_the_deadline_and_not_from_now() {
     future.as_mut().extend(Duration::MAX);
     assert!(task.poll(future.as_mut()).is_pending());
     time.advance(years(100));
-    assert!(task.poll(future.as_mut()).is_pending(), "extended for ever");
+    assert!(task.poll(future.as_mut()).is_pending(), "the deadline is at the end of time");
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn b7_a_disarmed_timeout_never_elapses_until_it_is_reset() {
     assert!(task.poll(future.as_mut()).is_pending());
     future.as_mut().disarm();
     assert_eq!(future.deadline(), None);
-    assert_eq!(task.wakers_held(), 0, "it is out of the engine at once");
+    assert_eq!(task.wakers_held(), 0, "the timer is cancelled at once");
     time.advance(ms(1000));
     assert_eq!(task.wakes(), 0);
     assert!(task.poll(future.as_mut()).is_pending());
@@ -302,10 +302,10 @@ fn b7_a_disarmed_timeout_never_elapses_until_it_is_reset() {
 }
 
 #[test]
-fn b7_a_disarmed_timeout_still_gives_the_value() {
+fn b7_a_disarmed_timeout_still_returns_the_value() {
     let _time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(Duration::ZERO, Told(None));
+    let mut future = timeout(Duration::ZERO, Supplied(None));
     Pin::new(&mut future).disarm();
     assert!(task.poll(Pin::new(&mut future)).is_pending());
     future.get_mut().0 = Some(1);
@@ -313,13 +313,13 @@ fn b7_a_disarmed_timeout_still_gives_the_value() {
 }
 
 #[test]
-fn b7_a_timeout_that_has_elapsed_can_be_reset_and_goes_on() {
+fn b7_a_timeout_that_has_elapsed_can_be_reset_and_continues() {
     let time = Paused::new();
     let task = Task::new();
-    let mut future = timeout(ms(1), Told(None));
+    let mut future = timeout(ms(1), Supplied(None));
     time.advance(ms(1));
     assert!(is_elapsed(task.poll(Pin::new(&mut future))));
-    assert!(is_elapsed(task.poll(Pin::new(&mut future))), "it stays elapsed");
+    assert!(is_elapsed(task.poll(Pin::new(&mut future))), "the timeout stays elapsed");
     Pin::new(&mut future).reset(Instant::now() + ms(5));
     assert!(task.poll(Pin::new(&mut future)).is_pending());
     time.advance(ms(4));
@@ -334,7 +334,7 @@ fn t10_d32_a_stopped_engine_ends_the_timeout_and_the_error_says_so() {
     let task = Task::new();
     let mut waiting = pin!(timeout(years(1), pending::<()>()));
     let mut endless = pin!(timeout(Duration::MAX, pending::<()>()));
-    let mut ready_too = pin!(timeout(years(1), Told(Some(5))));
+    let mut ready_too = pin!(timeout(years(1), Supplied(Some(5))));
     let mut unpolled = pin!(timeout(years(1), pending::<()>()));
     assert!(task.poll(waiting.as_mut()).is_pending());
     assert!(task.poll(endless.as_mut()).is_pending());
@@ -343,11 +343,11 @@ fn t10_d32_a_stopped_engine_ends_the_timeout_and_the_error_says_so() {
     assert_eq!(task.wakes(), 2);
     assert!(is_stopped(task.poll(waiting.as_mut())));
     assert!(is_stopped(task.poll(endless.as_mut())));
-    assert!(is_stopped(task.poll(unpolled.as_mut())), "not a hang");
+    assert!(is_stopped(task.poll(unpolled.as_mut())), "the timeout must not hang");
     assert_eq!(task.poll(ready_too.as_mut()), Poll::Ready(Ok(5)), "the value is polled first");
 
     let mut made_after = pin!(timeout(years(1), pending::<()>()));
-    let Poll::Ready(Err(elapsed)) = task.poll(made_after.as_mut()) else { panic!("a hang") };
+    let Poll::Ready(Err(elapsed)) = task.poll(made_after.as_mut()) else { panic!("the timeout hangs") };
     assert!(elapsed.is_stopped());
     assert_ne!(elapsed.to_string(), "deadline has elapsed");
     assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
@@ -355,7 +355,7 @@ fn t10_d32_a_stopped_engine_ends_the_timeout_and_the_error_says_so() {
 }
 
 #[test]
-fn t8_a_timeout_can_be_sent_and_shared_and_moved_as_its_future_can() {
+fn t8_a_timeout_can_be_sent_shared_and_moved_if_its_future_can() {
     fn is_send_sync_unpin<T: Send + Sync + Unpin>(_: &T) {}
     let _time = Paused::new();
     is_send_sync_unpin(&timeout(ms(1), ready(())));

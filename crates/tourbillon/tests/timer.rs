@@ -1,6 +1,6 @@
 //! `Timer`: an expiry and its waits, in virtual time.
 
-mod by_hand;
+mod support;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use by_hand::{Log, Outcomes, Paused, Task, manual, ms, poll_with, waker, years};
+use support::{Log, Outcomes, Paused, Task, assert_shareable, manual, ms, poll_with, waker, years};
 use tourbillon::time::Instant;
 use tourbillon::timer::{Wait, WaitHandle};
 use tourbillon::{Clock, Driver, Engine, Outcome, Timer};
@@ -29,8 +29,6 @@ const FIRED: Poll<Outcome> = Poll::Ready(Outcome::Fired);
 const CANCELLED: Poll<Outcome> = Poll::Ready(Outcome::Cancelled);
 const STOPPED: Poll<Outcome> = Poll::Ready(Outcome::Stopped);
 
-fn assert_shareable<T: Send + Sync + Unpin + 'static>() {}
-
 #[test]
 fn a13_a_timer_and_its_waits_can_be_sent_shared_and_moved() {
     assert_shareable::<Timer>();
@@ -40,37 +38,37 @@ fn a13_a_timer_and_its_waits_can_be_sent_shared_and_moved() {
 
 #[test]
 fn a3_a4_all_waits_of_a_timer_end_when_it_expires_and_not_before() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut waits = [timer.wait(), timer.wait()];
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     assert!(waits.iter_mut().all(|wait| poll(&task, wait).is_pending()));
     engine.advance(ms(10) - Duration::from_nanos(1));
     assert!(waits.iter_mut().all(|wait| poll(&task, wait).is_pending()));
-    assert_eq!((told.take(), task.wakes()), (vec![], 0));
-    assert_eq!(engine.advance(Duration::from_nanos(1)), 1, "one timer of the engine for all of them");
-    assert_eq!((told.take(), task.wakes()), (vec![(1, Outcome::Fired)], 2));
+    assert_eq!((outcomes.take(), task.wakes()), (vec![], 0));
+    assert_eq!(engine.advance(Duration::from_nanos(1)), 1, "one timer of the engine serves all waits");
+    assert_eq!((outcomes.take(), task.wakes()), (vec![(1, Outcome::Fired)], 2));
     assert!(waits.iter_mut().all(|wait| poll(&task, wait) == FIRED));
 }
 
 #[test]
 fn a4_waits_are_served_first_come_first_served() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(1));
-    (0..100).for_each(|name| _ = timer.on_expiry(told.callback(name)));
+    (0..100).for_each(|name| _ = timer.on_expiry(outcomes.callback(name)));
     engine.advance(ms(1));
-    assert_eq!(told.take(), (0..100).map(|name| (name, Outcome::Fired)).collect::<Vec<_>>());
-    // Also those that were begun after it had expired, and by the ways of ending.
-    timer.on_expiry(told.callback(1));
+    assert_eq!(outcomes.take(), (0..100).map(|name| (name, Outcome::Fired)).collect::<Vec<_>>());
+    // Also waits that began after the expiry, and for each way of ending.
+    timer.on_expiry(outcomes.callback(1));
     assert_eq!(timer.expires_after(ms(5)), 0, "the first has fired already");
-    timer.on_expiry(told.callback(2));
-    timer.on_expiry(told.callback(3));
+    timer.on_expiry(outcomes.callback(2));
+    timer.on_expiry(outcomes.callback(3));
     assert!(timer.cancel_one());
-    timer.on_expiry(told.callback(4));
+    timer.on_expiry(outcomes.callback(4));
     assert_eq!(timer.cancel(), 2);
     engine.turn();
     let cancelled = |name| (name, Outcome::Cancelled);
-    assert_eq!(told.take(), [(1, Outcome::Fired), cancelled(2), cancelled(3), cancelled(4)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired), cancelled(2), cancelled(3), cancelled(4)]);
 }
 
 #[test]
@@ -86,11 +84,11 @@ fn a4_tasks_are_woken_in_the_order_in_which_they_began_to_wait() {
 }
 
 #[test]
-fn a3_a5_setting_the_expiry_cancels_the_waits_and_says_how_many() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+fn a3_a5_setting_the_expiry_cancels_the_waits_and_returns_their_number() {
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut wait = timer.wait();
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     assert!(poll(&task, &mut wait).is_pending());
     assert_eq!(timer.expires_after(ms(20)), 2);
     assert_eq!((poll(&task, &mut wait), task.wakes()), (CANCELLED, 1));
@@ -102,62 +100,62 @@ fn a3_a5_setting_the_expiry_cancels_the_waits_and_says_how_many() {
     let left = timer.expiry().unwrap() - start;
     assert!(left <= years(1) && left > years(1) - Duration::from_secs(60), "{left:?}");
     engine.advance(ms(30));
-    assert_eq!(told.take(), [(1, Outcome::Cancelled)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Cancelled)]);
 }
 
 #[test]
 fn a3_a_timer_that_was_never_set_counts_as_expired() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = Timer::on(&engine);
     assert_eq!(timer.expiry(), None);
     assert_eq!(poll(&task, &mut timer.wait()), FIRED);
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     engine.turn();
-    assert_eq!(told.take(), [(1, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
     assert_eq!(timer.expiry(), None);
 }
 
 #[test]
 fn a5_cancel_counts_the_waits_that_it_ended_and_zero_means_too_late() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
     assert_eq!((timer.cancel(), timer.cancel_one()), (0, false));
-    (0..5).for_each(|name| _ = timer.on_expiry(told.callback(name)));
+    (0..5).for_each(|name| _ = timer.on_expiry(outcomes.callback(name)));
     assert!(timer.cancel_one());
     engine.turn();
-    assert_eq!(told.take(), [(0, Outcome::Cancelled)], "the oldest");
+    assert_eq!(outcomes.take(), [(0, Outcome::Cancelled)], "the oldest wait");
     assert_eq!(timer.cancel(), 4);
     assert_eq!((timer.cancel(), timer.cancel_one()), (0, false));
     engine.turn();
-    assert_eq!(told.take().len(), 4);
-    assert!(timer.expiry().is_some(), "its expiry is kept");
-    timer.on_expiry(told.callback(9));
+    assert_eq!(outcomes.take().len(), 4);
+    assert!(timer.expiry().is_some(), "the timer keeps its expiry");
+    timer.on_expiry(outcomes.callback(9));
     engine.advance(ms(10));
-    assert_eq!((told.take(), timer.cancel()), (vec![(9, Outcome::Fired)], 0));
+    assert_eq!((outcomes.take(), timer.cancel()), (vec![(9, Outcome::Fired)], 0));
 }
 
 #[test]
-fn d27_a_cancel_after_the_expiry_and_before_the_turn_still_wins_and_nobody_sees_it_fire() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn d27_a_cancel_after_the_expiry_and_before_the_turn_still_wins_and_no_wait_fires() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     engine.clock().advance(ms(11));
     assert_eq!(timer.cancel(), 1);
     engine.turn();
-    assert_eq!(told.take(), [(1, Outcome::Cancelled)]);
-    // And when it has fired, a cancel that comes before the callback is called does not count it.
-    timer.on_expiry(told.callback(2));
+    assert_eq!(outcomes.take(), [(1, Outcome::Cancelled)]);
+    // After the timer has fired, a cancel that comes before the callback runs does not count it.
+    timer.on_expiry(outcomes.callback(2));
     assert_eq!(timer.cancel(), 0);
     engine.turn();
-    assert_eq!(told.take(), [(2, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(2, Outcome::Fired)]);
 }
 
 #[test]
 fn a6_a_single_wait_is_cancelled_by_its_handle_or_by_dropping_it() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
-    timer.on_expiry(told.callback(1));
-    let two = timer.on_expiry(told.callback(2));
+    timer.on_expiry(outcomes.callback(1));
+    let two = timer.on_expiry(outcomes.callback(2));
     let mut kept = timer.wait();
     let mut dropped = timer.wait();
     assert!(poll(&task, &mut kept).is_pending() && poll(&task, &mut dropped).is_pending());
@@ -165,12 +163,12 @@ fn a6_a_single_wait_is_cancelled_by_its_handle_or_by_dropping_it() {
     assert!(!two.is_pending() && !two.cancel());
     drop(dropped);
     engine.advance(ms(10));
-    assert_eq!(told.take(), [(2, Outcome::Cancelled), (1, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(2, Outcome::Cancelled), (1, Outcome::Fired)]);
     assert_eq!((poll(&task, &mut kept), task.wakes()), (FIRED, 1));
 }
 
 #[test]
-fn a6_a_wait_that_was_dropped_counts_for_no_cancel_and_keeps_no_timer_armed() {
+fn a6_a_dropped_wait_counts_for_no_cancel_and_keeps_no_timer_armed() {
     let engine = manual();
     let timer = on(&engine, ms(10));
     let wait = timer.wait();
@@ -180,65 +178,65 @@ fn a6_a_wait_that_was_dropped_counts_for_no_cancel_and_keeps_no_timer_armed() {
 }
 
 #[test]
-fn d25_a_timer_that_moved_still_lets_a_single_wait_be_cancelled() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+fn d25_a_single_wait_of_a_moved_timer_can_be_cancelled() {
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
-    let (one, mut wait) = (timer.on_expiry(told.callback(1)), timer.wait());
-    timer.on_expiry(told.callback(2));
+    let (one, mut wait) = (timer.on_expiry(outcomes.callback(1)), timer.wait());
+    timer.on_expiry(outcomes.callback(2));
     assert!(poll(&task, &mut wait).is_pending());
     let moved = thread::spawn(move || Box::new(timer)).join().unwrap();
-    let mut homes = vec![*moved];
-    homes.reserve(100);
+    let mut storage = vec![*moved];
+    storage.reserve(100);
     assert!(one.cancel());
     let wait = thread::spawn(move || wait).join().unwrap();
     engine.advance(ms(10));
-    assert_eq!(told.take(), [(1, Outcome::Cancelled), (2, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Cancelled), (2, Outcome::Fired)]);
     assert_eq!(task.poll(pin!(wait)), FIRED);
 }
 
 #[test]
 fn a4_dropping_the_timer_cancels_its_waits() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timer = on(&engine, ms(10));
     let mut wait = timer.wait();
-    let handle = timer.on_expiry(told.callback(1));
+    let handle = timer.on_expiry(outcomes.callback(1));
     assert!(poll(&task, &mut wait).is_pending());
     drop(timer);
     assert_eq!((poll(&task, &mut wait), task.wakes(), handle.cancel()), (CANCELLED, 1, false));
     engine.turn();
-    assert_eq!((told.take(), engine.stats().pending), (vec![(1, Outcome::Cancelled)], 0));
+    assert_eq!((outcomes.take(), engine.stats().pending), (vec![(1, Outcome::Cancelled)], 0));
 }
 
 #[test]
 fn d28_shutdown_ends_every_wait_as_stopped() {
-    let (engine, task, told) = (manual(), Task::new(), Outcomes::default());
+    let (engine, task, outcomes) = (manual(), Task::new(), Outcomes::default());
     let timers: Vec<_> = (0..10).map(|_| on(&engine, ms(10))).collect();
     let mut waits: Vec<_> = timers.iter().map(Timer::wait).collect();
-    timers.iter().zip(0..).for_each(|(timer, name)| _ = timer.on_expiry(told.callback(name)));
+    timers.iter().zip(0..).for_each(|(timer, name)| _ = timer.on_expiry(outcomes.callback(name)));
     assert!(waits.iter_mut().all(|wait| poll(&task, wait).is_pending()));
     engine.shutdown();
-    let mut stopped = told.take();
+    let mut stopped = outcomes.take();
     stopped.sort_by_key(|(name, _)| *name);
     assert_eq!(stopped, (0..10).map(|name| (name, Outcome::Stopped)).collect::<Vec<_>>());
     assert_eq!(task.wakes(), 10);
     assert!(waits.iter_mut().all(|wait| poll(&task, wait) == STOPPED));
     assert!(timers.iter().all(|timer| timer.cancel() == 0));
-    assert_eq!(poll(&task, &mut timers[0].wait()), STOPPED, "what is begun later, too");
+    assert_eq!(poll(&task, &mut timers[0].wait()), STOPPED, "a wait that begins later is stopped, too");
     assert_eq!(timers[0].wait_blocking(), Outcome::Stopped);
 }
 
 #[test]
-fn d28_the_end_of_the_last_handle_is_a_shutdown_that_timers_do_not_keep_from_happening() {
-    let (engine, told) = (manual(), Outcomes::default());
+fn d28_dropping_the_last_handle_is_a_shutdown_that_timers_do_not_prevent() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = on(&engine, ms(10));
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     drop(engine);
-    assert_eq!(told.take(), [(1, Outcome::Stopped)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Stopped)]);
     drop(timer);
 }
 
 #[test]
-fn a7_a_blocked_thread_is_told_how_its_wait_ended() {
+fn a7_a_blocked_thread_gets_the_outcome_of_its_wait() {
     let engine = manual();
     let timer = Arc::new(on(&engine, ms(10)));
     for outcome in [Outcome::Cancelled, Outcome::Fired, Outcome::Stopped] {
@@ -246,7 +244,7 @@ fn a7_a_blocked_thread_is_told_how_its_wait_ended() {
             let timer = timer.clone();
             thread::spawn(move || timer.wait_blocking())
         };
-        by_hand::eventually("it waits", || engine.stats().pending == 1);
+        support::eventually("the thread waits", || engine.stats().pending == 1);
         match outcome {
             Outcome::Cancelled => assert_eq!(timer.cancel(), 1),
             Outcome::Fired => assert_eq!(engine.advance(ms(10)), 1),
@@ -258,7 +256,7 @@ fn a7_a_blocked_thread_is_told_how_its_wait_ended() {
 }
 
 #[test]
-fn a7_with_a_driver_a_thread_can_wait_in_a_line() {
+fn a7_with_a_driver_a_thread_can_wait_in_one_line_of_code() {
     let engine = Engine::builder().build().unwrap();
     let start = Instant::now();
     let timer = on(&engine, ms(2));
@@ -268,25 +266,25 @@ fn a7_with_a_driver_a_thread_can_wait_in_a_line() {
 
 #[test]
 fn d35_a11_callbacks_never_run_inside_the_call_that_begins_or_ends_the_wait() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = Timer::on(&engine);
-    timer.on_expiry(told.callback(0));
+    timer.on_expiry(outcomes.callback(0));
     timer.expires_after(Duration::ZERO);
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     timer.expires_at(timer.expiry().unwrap() - ms(10));
-    timer.on_expiry(told.callback(2));
+    timer.on_expiry(outcomes.callback(2));
     timer.expires_after(ms(10));
-    let handle = timer.on_expiry(told.callback(3));
+    let handle = timer.on_expiry(outcomes.callback(3));
     handle.cancel();
-    timer.on_expiry(told.callback(4));
+    timer.on_expiry(outcomes.callback(4));
     timer.cancel();
-    timer.on_expiry(told.callback(5));
+    timer.on_expiry(outcomes.callback(5));
     drop(timer);
-    assert_eq!(told.take(), []);
+    assert_eq!(outcomes.take(), []);
     engine.turn();
     let (fired, cancelled) = (Outcome::Fired, Outcome::Cancelled);
     let all = [(0, fired), (1, fired), (2, fired), (3, cancelled), (4, cancelled), (5, cancelled)];
-    assert_eq!(told.take(), all);
+    assert_eq!(outcomes.take(), all);
 }
 
 #[test]
@@ -305,27 +303,27 @@ fn p1_a_timer_that_is_set_again_does_not_fire_at_its_old_expiry() {
 }
 
 #[test]
-fn p1_an_expiry_that_is_moved_while_the_old_one_is_being_told_holds_for_the_new_waits() {
-    // The waker that is woken at the old expiry sets the new one, and waits for it, while the timer is being settled.
-    let (engine, told) = (manual(), Outcomes::default());
+fn p1_an_expiry_that_is_moved_while_the_old_waits_are_being_notified_applies_to_the_new_waits() {
+    // The waker that is woken at the old expiry sets the new one, and waits for it, while the timer ends its old waits.
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = Arc::new(on(&engine, ms(10)));
     let mut wait = timer.wait();
     let again = {
-        let (timer, told) = (timer.clone(), told.clone());
+        let (timer, outcomes) = (timer.clone(), outcomes.clone());
         waker(move || {
             assert_eq!(timer.expires_after(ms(5)), 0);
-            timer.on_expiry(told.callback(7));
+            timer.on_expiry(outcomes.callback(7));
         })
     };
     assert!(poll_with(Pin::new(&mut wait), &again).is_pending());
     engine.advance(ms(14));
-    assert_eq!(told.take(), []);
+    assert_eq!(outcomes.take(), []);
     engine.advance(ms(1));
-    assert_eq!(told.take(), [(7, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(7, Outcome::Fired)]);
 }
 
 #[test]
-fn p2_a_wait_that_has_ended_says_so_as_often_as_it_is_asked() {
+fn p2_a_wait_that_has_ended_returns_its_outcome_at_every_poll() {
     let (engine, task) = (manual(), Task::new());
     let timer = on(&engine, ms(1));
     let mut wait = timer.wait();
@@ -350,20 +348,20 @@ fn t6_the_task_that_polled_last_is_woken() {
 
 #[test]
 fn w9_p5_an_infinite_timer_never_fires_and_can_be_cancelled() {
-    let (engine, told) = (manual(), Outcomes::default());
+    let (engine, outcomes) = (manual(), Outcomes::default());
     let timer = on(&engine, Duration::MAX);
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     let near = on(&engine, ms(10));
-    near.on_expiry(told.callback(2));
+    near.on_expiry(outcomes.callback(2));
     engine.advance(years(100));
-    assert_eq!(told.take(), [(2, Outcome::Fired)], "D31: the far one hides nothing");
+    assert_eq!(outcomes.take(), [(2, Outcome::Fired)], "D31: the far timer hides no other");
     assert_eq!(timer.cancel(), 1);
     engine.turn();
-    assert_eq!(told.take(), [(1, Outcome::Cancelled)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Cancelled)]);
 }
 
 #[test]
-fn p6_any_time_that_can_be_written_down_is_accepted() {
+fn p6_any_representable_time_is_accepted() {
     let (engine, task) = (manual(), Task::new());
     let timer = Timer::on(&engine);
     let now = on(&engine, Duration::ZERO).expiry().unwrap();
@@ -388,11 +386,11 @@ fn p6_any_time_that_can_be_written_down_is_accepted() {
 #[test]
 fn p7_d64_at_the_engines_capacity_a_wait_ends_at_its_time() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let (task, told) = (Task::new(), Outcomes::default());
+    let (task, outcomes) = (Task::new(), Outcomes::default());
     let held = engine.try_sleep(years(1)).unwrap();
     let (timer, other) = (on(&engine, ms(10)), on(&engine, ms(30)));
     let mut wait = timer.wait();
-    other.on_expiry(told.callback(1));
+    other.on_expiry(outcomes.callback(1));
     assert!(poll(&task, &mut wait).is_pending());
     engine.advance(ms(9));
     assert!(poll(&task, &mut wait).is_pending(), "never early");
@@ -400,20 +398,20 @@ fn p7_d64_at_the_engines_capacity_a_wait_ends_at_its_time() {
     assert_eq!((task.wakes(), poll(&task, &mut wait)), (1, FIRED));
     drop(held);
     engine.advance(ms(20));
-    assert_eq!(told.take(), [(1, Outcome::Fired)]);
-    // One that waits for room can be cancelled, set again and dropped.
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
+    // A timer that waits for room can be cancelled, set again and dropped.
     let _held = engine.try_sleep(ms(20)).unwrap();
     timer.expires_after(ms(1));
-    timer.on_expiry(told.callback(2));
+    timer.on_expiry(outcomes.callback(2));
     assert_eq!((timer.expires_after(ms(2)), timer.cancel()), (1, 0));
-    timer.on_expiry(told.callback(3));
+    timer.on_expiry(outcomes.callback(3));
     drop(timer);
     engine.turn();
-    assert_eq!(told.take(), [(2, Outcome::Cancelled), (3, Outcome::Cancelled)]);
+    assert_eq!(outcomes.take(), [(2, Outcome::Cancelled), (3, Outcome::Cancelled)]);
 }
 
 #[test]
-fn p10_a_waker_or_a_destructor_that_comes_back_to_the_timer_does_not_deadlock() {
+fn p10_a_waker_or_a_destructor_that_calls_the_timer_does_not_deadlock() {
     struct Cancels(Arc<Timer>, Arc<AtomicUsize>);
 
     impl Drop for Cancels {
@@ -428,7 +426,7 @@ fn p10_a_waker_or_a_destructor_that_comes_back_to_the_timer_does_not_deadlock() 
     let guard = || Cancels(timer.clone(), dropped.clone());
     let with = |cancels: Cancels| waker(move || _ = cancels.0.expires_after(ms(1)));
     let mut wait = timer.wait();
-    // Another waker drops the one before; dropping the wait drops that; being woken drops it too.
+    // A new waker drops the one before; dropping the wait drops it; waking drops it too.
     assert!(poll_with(Pin::new(&mut wait), &with(guard())).is_pending());
     assert!(poll_with(Pin::new(&mut wait), &with(guard())) == CANCELLED || wait_is_over(&mut wait));
     drop(wait);
@@ -452,7 +450,7 @@ fn wait_is_over(wait: &mut Wait) -> bool {
 
 #[test]
 fn p10_a_notification_that_turns_the_engine_at_once_does_not_deadlock() {
-    // What a user gives to an engine is called when a timer is armed: also that must not be under a lock of the timer.
+    // The engine calls the user's notification when a timer is armed: that too must not be under a lock of the timer.
     let engine: Arc<Mutex<Option<Engine>>> = Arc::default();
     let notify = {
         let engine = engine.clone();
@@ -464,20 +462,20 @@ fn p10_a_notification_that_turns_the_engine_at_once_does_not_deadlock() {
     let driver = Driver::external_with(notify);
     let turned = Engine::builder().clock(Clock::manual()).driver(driver).build().unwrap();
     *engine.lock().unwrap() = Some(turned.clone());
-    let told = Outcomes::default();
+    let outcomes = Outcomes::default();
     let timer = on(&turned, ms(10));
     turned.turn();
-    timer.on_expiry(told.callback(1));
+    timer.on_expiry(outcomes.callback(1));
     turned.clock().advance(ms(10));
-    timer.on_expiry(told.callback(2));
+    timer.on_expiry(outcomes.callback(2));
     turned.turn();
-    assert_eq!(told.take(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
     turned.shutdown();
     *engine.lock().unwrap() = None;
 }
 
 #[test]
-fn w8_a_callback_that_waits_again_neither_recurses_nor_keeps_the_turn() {
+fn w8_a_callback_that_waits_again_neither_recurses_nor_prolongs_the_turn() {
     struct Again {
         timer: Arc<Timer>,
         left: usize,
@@ -495,7 +493,7 @@ fn w8_a_callback_that_waits_again_neither_recurses_nor_keeps_the_turn() {
         });
     }
 
-    // A hundred thousand times, with a stack that would not do for a thousandth of that.
+    // A hundred thousand times, on a stack that would not suffice for a thousandth of them.
     let run = || {
         let engine = manual();
         let (done, is_done) = mpsc::channel();
@@ -509,7 +507,7 @@ fn w8_a_callback_that_waits_again_neither_recurses_nor_keeps_the_turn() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many take hours")]
+#[cfg_attr(miri, ignore = "so many waits take hours")]
 fn a4_a_million_waits_of_one_timer_end_one_by_one() {
     let run = || {
         let engine = manual();
@@ -538,20 +536,20 @@ fn a4_a_million_waits_of_one_timer_end_one_by_one() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel says who waits")]
+#[cfg_attr(miri, ignore = "virtual time moves by itself only where the kernel reports which threads wait")]
 fn t9_a_timer_follows_virtual_time_which_moves_by_itself() {
     let paused = Paused::new();
     tourbillon::time::auto_advance();
     let (timer, start) = (Timer::after(years(1)), Instant::now());
     assert_eq!(timer.wait_blocking(), Outcome::Fired);
     assert_eq!(start.elapsed(), years(1));
-    // A callback, which is called by whoever moves the time, uses the same time.
+    // The thread that moves time runs the callback, which uses the same time.
     let (send, receive) = mpsc::channel();
     timer.expires_after(years(1));
     timer.on_expiry(move |_| {
         let (then, timer) = (Instant::now(), Timer::after(years(1)));
         let send = send.clone();
-        // Which lives as long as its callback.
+        // The timer lives as long as its callback.
         let kept = Arc::new(timer);
         let timer = kept.clone();
         timer.on_expiry(move |outcome| {
@@ -560,19 +558,19 @@ fn t9_a_timer_follows_virtual_time_which_moves_by_itself() {
         });
     });
     assert_eq!(receive.recv().unwrap(), (Outcome::Fired, start + years(2), start + years(3)));
-    // And one that waits for nothing but to be called is called when everybody waits.
+    // The callback of an expired timer runs when all threads wait; no time passes.
     let (send, receive) = mpsc::channel();
     timer.on_expiry(move |outcome| send.send(outcome).unwrap());
     assert_eq!(receive.recv().unwrap(), Outcome::Fired);
     assert_eq!(start.elapsed(), years(3));
-    let (told, infinite) = (Outcomes::default(), Timer::after(Duration::MAX));
-    infinite.on_expiry(told.callback(1));
+    let (outcomes, infinite) = (Outcomes::default(), Timer::after(Duration::MAX));
+    infinite.on_expiry(outcomes.callback(1));
     paused.advance(years(100));
-    assert_eq!((told.take(), infinite.cancel()), (vec![], 1));
+    assert_eq!((outcomes.take(), infinite.cancel()), (vec![], 1));
 }
 
 #[test]
-fn b5_a_timer_prints_what_it_is() {
+fn b5_debug_shows_the_state_of_a_timer() {
     let engine = manual();
     let timer = Timer::on(&engine);
     let _waits = (timer.wait(), timer.on_expiry(|_| ()));
@@ -584,7 +582,7 @@ fn b5_a_timer_prints_what_it_is() {
     assert!(text.starts_with("Timer { expiry: Some(") && text.ends_with("waits: 1 }"), "{text}");
 }
 
-/// A future that is ready when its timer is, and that moves with what it is in.
+/// A wait is `Unpin` and owns its state, so it can be part of any other future.
 #[test]
 fn a12_a_wait_is_a_deadline_for_any_other_future() {
     let (engine, task) = (manual(), Task::new());

@@ -1,16 +1,16 @@
-//! `Driver::tokio`: what it needs of a runtime, and what becomes of its timers when that runtime is dropped.
+//! `Driver::tokio`: its requirements for a runtime, and its timers when that runtime is dropped.
 #![cfg(feature = "tokio")]
 
-mod by_hand;
+mod support;
 
 use std::task::Waker;
 
-use by_hand::{ms, poll_with};
 use futures_lite::future::block_on;
+use support::{ms, poll_with};
 use tourbillon::{BuildError, Clock, Driver, Engine, Outcome};
 
 #[test]
-fn d41_timers_of_a_tokio_driver_fire_after_its_runtime_is_gone() {
+fn d41_timers_of_a_tokio_driver_fire_after_its_runtime_is_dropped() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
     let mut before = Box::pin(engine.sleep(ms(50)));
@@ -32,7 +32,7 @@ fn d41_a_current_thread_runtime_that_is_never_run_again_and_dropped_hands_its_ti
         let _context = runtime.enter();
         Engine::builder().driver(Driver::tokio()).build().unwrap()
     };
-    // Its driver has not had a single turn yet.
+    // The driver has not had a single turn yet.
     let mut sleep = Box::pin(engine.sleep(ms(5)));
     let _ = poll_with(sleep.as_mut(), Waker::noop());
     drop(runtime);
@@ -48,7 +48,7 @@ fn p6_a_tokio_driver_outside_a_runtime_is_refused_with_a_message() {
 }
 
 #[test]
-fn p6_a_tokio_driver_in_a_runtime_without_input_and_output_is_refused_with_a_message() {
+fn p6_a_tokio_driver_in_a_runtime_without_io_is_refused_with_a_message() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _context = runtime.enter();
     let refused = Engine::builder().driver(Driver::tokio()).build().unwrap_err();

@@ -7,13 +7,13 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 
-/// Imports each path from both.
+/// Imports each path from both crates.
 macro_rules! paths {
     ($($name:ident: $theirs:path, $ours:path;)*) => { $(
         mod $name {
-            #[allow(unused_imports, reason = "that it can be named is what is tested")]
+            #[allow(unused_imports, reason = "the test is that the path exists")]
             use $ours as ours;
-            #[allow(unused_imports, reason = "that it can be named is what is tested")]
+            #[allow(unused_imports, reason = "the test is that the path exists")]
             use $theirs as theirs;
         }
     )* };
@@ -49,7 +49,7 @@ paths! {
     future_ext: tokio_util::time::FutureExt, tourbillon::time::FutureExt;
 }
 
-/// Whether a type has a trait, as a constant: the inherent one is preferred to that of the trait `No`, where there is one.
+/// Whether a type has a trait, as a constant: the inherent constant is preferred to that of the trait `No`, where it exists.
 macro_rules! has {
     ($type:ty, $($bound:tt)+) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
@@ -142,10 +142,9 @@ macro_rules! each_type {
     };
 }
 
-/// Auto traits that ours have and Tokio's have not. What compiles without them compiles with them.
+/// Auto traits that ours have and Tokio's have not. Code that compiles without them compiles with them.
 ///
-/// A timeout of an `Unpin` future is `Unpin`, so that the future can be looked at between two polls, and taken back when the time
-/// is over.
+/// A timeout of an `Unpin` future is `Unpin`, so that the future can be accessed between two polls, and taken back when the time is over.
 const MORE: [(&str, &str); 16] = [
     ("Timeout of an Unpin future", "Unpin"),
     ("Timeout of a future of one thread", "Unpin"),
@@ -194,7 +193,7 @@ fn d80_every_type_has_the_traits_of_tokios() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// The same code, with the one and with the other: every function and every method, with the types that they take and give.
+/// The same code with each of the crates: every function and every method, with their argument and return types.
 macro_rules! program {
     ($name:ident, $time:path, $util:path) => {
         mod $name {
@@ -309,7 +308,7 @@ fn d80_the_same_program_compiles_and_runs_with_both() {
 }
 
 #[test]
-fn d80_the_error_of_a_timer_says_what_it_is_and_is_what_a_refused_timer_converts_into() {
+fn d80_the_error_of_a_timer_is_described_and_a_refused_timer_converts_into_it() {
     use tourbillon::time::error::Error;
     for (theirs, ours) in [
         (tokio::time::error::Error::shutdown(), Error::shutdown()),

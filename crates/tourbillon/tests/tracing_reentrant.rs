@@ -17,7 +17,7 @@ static EVENTS: AtomicUsize = AtomicUsize::new(0);
 struct UsesTimers;
 
 thread_local! {
-    /// Events that come of what the subscriber does are not for it.
+    /// The subscriber ignores events that its own calls cause.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -54,10 +54,10 @@ fn d81_a_subscriber_may_use_timers_in_every_event_of_an_engine() {
     tracing::subscriber::set_global_default(UsesTimers).expect("the only one of this process");
     let (done, is_done) = channel();
     thread::spawn(move || {
-        // The first use makes the global engine, of which the subscriber is told.
+        // The first use makes the global engine, which emits an event to the subscriber.
         block_on(time::sleep(Duration::from_millis(1)));
         assert!(EVENTS.load(Ordering::SeqCst) > 0);
-        // And this the engine that follows the wall clock.
+        // This call makes the engine that follows the wall clock.
         #[cfg(feature = "cron")]
         {
             let scheduler = Scheduler::builder().build().expect("a scheduler");
@@ -79,5 +79,7 @@ fn d81_a_subscriber_may_use_timers_in_every_event_of_an_engine() {
         drop(engine);
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(Duration::from_secs(60)).expect("the subscriber waits for the engine that tells it");
+    is_done
+        .recv_timeout(Duration::from_secs(60))
+        .expect("the subscriber deadlocks with the engine that emits the event");
 }

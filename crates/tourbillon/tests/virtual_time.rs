@@ -1,7 +1,7 @@
-//! Virtual time: whose it is, when it moves, on one thread and on several. (T9, B6, E2) That of a current-thread Tokio runtime is in
-//! `virtual_time_tokio.rs`.
+//! Virtual time: which threads share it and when it moves, on one thread and on several. (T9, B6, E2) That of a current-thread Tokio
+//! runtime is in `virtual_time_tokio.rs`.
 
-mod by_hand;
+mod support;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, mpsc};
@@ -15,7 +15,7 @@ fn hours(hours: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn t9_time_moves_to_the_next_deadline_when_everybody_waits() {
+async fn t9_time_moves_to_the_next_deadline_when_all_tasks_wait() {
     time::pause();
     let (start, real) = (Instant::now(), RealInstant::now());
     time::sleep(hours(10)).await;
@@ -33,7 +33,7 @@ async fn t9_a_runtime_that_was_built_paused_has_virtual_time_here_too() {
 }
 
 #[tokio::test]
-async fn t9_time_that_is_resumed_runs_on_from_where_it_stood() {
+async fn t9_time_that_is_resumed_runs_on_from_its_paused_value() {
     time::pause();
     let start = Instant::now();
     time::advance(hours(5)).await;
@@ -128,7 +128,7 @@ async fn t9_time_does_not_move_on_before_a_task_that_was_woken_has_run() {
     time::pause();
     let start = Instant::now();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    // There is always a next deadline that time could move on to.
+    // There is always a next deadline that time could move to.
     let mut others: Vec<_> =
         (1..=300).map(|step| Box::pin(time::sleep(Duration::from_millis(10 * step + 5)))).collect();
     assert!(others.iter_mut().all(|sleep| sleep.as_mut().poll(&mut context).is_pending()));
@@ -140,16 +140,16 @@ async fn t9_time_does_not_move_on_before_a_task_that_was_woken_has_run() {
 }
 
 #[test]
-fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_time() {
+fn p5_an_endless_sleep_does_not_end_however_late_it_is_in_virtual_time() {
     time::pause();
     let centuries = Duration::from_secs(250 * 365 * 24 * 60 * 60).as_nanos() as u64;
-    // Around the last moment that can be told from never: it is a minute before the end of the clock.
+    // Around the last time that differs from never: it is a minute before the end of the clock.
     for before_the_end in [(1 << 36) + 1, 1 << 36, 1 << 35, 1 << 34, 1, 0] {
         let clock = Engine::current().clock().clone();
         let now = Time::from_nanos(u64::MAX - before_the_end - centuries);
         futures_lite::future::block_on(time::advance((now - clock.now()).into()));
         let mut never = std::pin::pin!(time::sleep(Duration::MAX));
-        let task = by_hand::Task::new();
+        let task = support::Task::new();
         assert!(task.poll(never.as_mut()).is_pending());
         assert!(never.outcome().is_none(), "{before_the_end} ns before the end");
     }
@@ -157,7 +157,7 @@ fn p5_what_never_ends_does_not_end_at_once_either_however_late_it_is_in_virtual_
 }
 
 #[test]
-fn e2_time_moves_only_when_it_is_told_to_where_nobody_knows_that_all_wait() {
+fn e2_time_moves_only_by_advance_where_the_engine_cannot_know_that_all_threads_wait() {
     time::pause();
     let start = Instant::now();
     let waiting = std::thread::spawn({
@@ -200,7 +200,7 @@ fn b6_an_executor_that_is_a_future_runs_in_virtual_time() {
         }
         start
     }));
-    assert_eq!(start.elapsed(), hours(50), "time stands still afterwards");
+    assert_eq!(start.elapsed(), hours(50), "time is paused afterwards");
 }
 
 #[test]
@@ -220,7 +220,7 @@ async fn e2_a_future_is_not_run_in_virtual_time_inside_a_tokio_runtime() {
     time::run(std::future::ready(()));
 }
 
-/// A job of one minute, and what it has seen of the clock.
+/// Schedules a job of one minute, and returns its log of the clock.
 fn minutely(jobs: &Scheduler<&'static str>) -> Arc<Mutex<Vec<Duration>>> {
     let (start, log) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&log);
@@ -237,10 +237,10 @@ fn minutes(count: u64) -> Vec<Duration> {
 }
 
 #[test]
-fn d61_a_scheduler_with_its_default_threads_follows_a_thread_that_is_paused() {
+fn d61_a_scheduler_with_its_default_threads_follows_a_paused_thread() {
     time::pause();
     let log = minutely(&Scheduler::builder().build().unwrap());
-    assert_eq!(*log.lock().unwrap(), [], "its handle is gone, and its jobs with it");
+    assert_eq!(*log.lock().unwrap(), [], "the handle was dropped, and the jobs with it");
     let jobs = Scheduler::builder().build().unwrap();
     let log = minutely(&jobs);
     time::blocking_advance(Duration::from_secs(600));
@@ -249,13 +249,13 @@ fn d61_a_scheduler_with_its_default_threads_follows_a_thread_that_is_paused() {
 
 #[test]
 fn d61_a_scheduler_with_its_default_threads_follows_an_engine_with_a_manual_clock() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let _entered = engine.enter();
     let jobs = Scheduler::builder().build().unwrap();
     let log = minutely(&jobs);
     engine.advance(Duration::from_secs(600));
     assert_eq!(*log.lock().unwrap(), minutes(10));
-    // And as a test that knows nothing of engines would say it.
+    // The same through the functions of `tourbillon::time`.
     time::blocking_advance(Duration::from_secs(600));
     assert_eq!(*log.lock().unwrap(), minutes(20));
 }
@@ -272,7 +272,7 @@ async fn d61_a_scheduler_with_its_default_threads_follows_a_runtime_with_several
 #[cfg(target_os = "linux")]
 #[test]
 fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
-    let engine = by_hand::manual();
+    let engine = support::manual();
     let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
     let daily = tourbillon::Cron::parse("30 4 * * *").unwrap().in_zone("UTC").unwrap();
     jobs.schedule(1, daily, |_: &_| {}).unwrap();
@@ -281,8 +281,8 @@ fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
 }
 
 #[test]
-fn e2_a_job_may_move_the_time_that_it_runs_in() {
-    let engine = by_hand::manual();
+fn e2_a_job_may_advance_its_own_time() {
+    let engine = support::manual();
     let jobs: Scheduler<u32> = Scheduler::builder().engine(&engine).build().unwrap();
     let (clock, moved) = (engine.clone(), Arc::new(Mutex::new(0)));
     let count = Arc::clone(&moved);
@@ -295,9 +295,9 @@ fn e2_a_job_may_move_the_time_that_it_runs_in() {
     assert_eq!(*moved.lock().unwrap(), 2);
 }
 
-/// In a process of its own, whose standard error stream can be read.
+/// In a process of its own, so that its standard error can be read.
 #[test]
-fn e2_a_thread_that_does_not_follow_says_so_and_what_to_add() {
+fn e2_a_thread_that_does_not_follow_prints_that_and_what_to_add() {
     const CHILD: &str = "TOURBILLON_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
         time::pause();
@@ -311,7 +311,7 @@ fn e2_a_thread_that_does_not_follow_says_so_and_what_to_add() {
         follows.join().unwrap();
         return;
     }
-    let name = "e2_a_thread_that_does_not_follow_says_so_and_what_to_add";
+    let name = "e2_a_thread_that_does_not_follow_prints_that_and_what_to_add";
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
     assert!(output.status.success());

@@ -1,5 +1,7 @@
 //! Virtual time on a current-thread Tokio runtime: it is Tokio's own clock. (D61, D74 to D77, E2)
 
+mod support;
+
 use std::future::poll_fn;
 use std::io::Write;
 use std::pin::{Pin, pin};
@@ -7,6 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::Poll;
 use std::time::{Duration, Instant as RealInstant};
 
+use support::{ms, us};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 use tourbillon::scheduler::{Plan, Shutdown};
@@ -17,15 +20,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn us(micros: u64) -> Duration {
-    Duration::from_micros(micros)
-}
-
-/// Polls it once.
+/// Polls a future once.
 async fn is_ready<F: Future>(mut future: Pin<&mut F>) -> bool {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }
@@ -35,7 +30,7 @@ fn runtime(is_paused: bool) -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d61_a_runtime_that_was_built_paused_is_followed_without_a_word() {
+async fn d61_a_runtime_that_was_built_paused_is_followed_without_a_call() {
     let (start, start_theirs) = (Instant::now(), tokio::time::Instant::now());
     time::sleep(HOUR).await;
     assert_eq!((start.elapsed(), start_theirs.elapsed()), (HOUR, HOUR));
@@ -45,7 +40,7 @@ async fn d61_a_runtime_that_was_built_paused_is_followed_without_a_word() {
 }
 
 #[tokio::test]
-async fn e2_either_pause_stops_both_clocks_and_either_resume_lets_both_run() {
+async fn e2_either_pause_stops_both_clocks_and_either_resume_starts_both() {
     for is_ours in [true, false, true] {
         if is_ours {
             time::pause()
@@ -64,7 +59,7 @@ async fn e2_either_pause_stops_both_clocks_and_either_resume_lets_both_run() {
         time::sleep(ms(3)).await;
         assert!(real.elapsed() >= ms(3));
     }
-    // Neither does any harm where there is nothing to do.
+    // Each call is harmless where it has nothing to do.
     time::resume();
     time::pause();
     time::pause();
@@ -77,7 +72,7 @@ async fn e2_either_advance_moves_both_clocks() {
     let sleepers = [tokio::spawn(time::sleep(HOUR)), tokio::spawn(tokio::time::sleep(HOUR - ms(1)))];
     tokio::task::yield_now().await;
     tokio::time::advance(HOUR).await;
-    // Tokio does not wait for those whose time has come.
+    // Tokio's `advance` does not wait for the tasks whose timers are due.
     assert_eq!(sleepers[0].is_finished(), sleepers[1].is_finished());
     tokio::task::yield_now().await;
     assert!(sleepers.iter().all(|sleeper| sleeper.is_finished()));
@@ -95,12 +90,12 @@ async fn t9_a_runtime_whose_clock_runs_cannot_be_advanced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d74_time_stands_still_while_blocking_work_is_under_way() {
+async fn d74_time_is_paused_while_blocking_work_runs() {
     let start = Instant::now();
     let mut deadline = pin!(time::sleep(HOUR));
     let work = tokio::task::spawn_blocking(|| std::thread::sleep(ms(30)));
     tokio::select! {
-        () = deadline.as_mut() => panic!("time moved while a thread was at work"),
+        () = deadline.as_mut() => panic!("time moved while a thread was working"),
         done = work => done.unwrap(),
     }
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -113,7 +108,7 @@ async fn d74_time_stands_still_while_blocking_work_is_under_way() {
 }
 
 #[tokio::test]
-async fn d75_what_was_created_before_pause_follows_it() {
+async fn d75_timers_created_before_pause_follow_it() {
     let mut sleep = pin!(time::sleep(HOUR));
     let mut armed = pin!(time::sleep(2 * HOUR));
     assert!(!is_ready(armed.as_mut()).await);
@@ -153,7 +148,7 @@ async fn d75_what_was_created_before_pause_follows_it() {
 }
 
 #[test]
-fn d76_the_time_of_a_runtime_stands_still_while_nobody_runs_it() {
+fn d76_the_time_of_a_runtime_is_paused_while_no_thread_runs_it() {
     let runtime = runtime(true);
     let (start, task) = runtime.block_on(async {
         let task = tokio::spawn(async {
@@ -201,14 +196,14 @@ fn d76_a_sleep_of_one_runtime_that_is_polled_in_another_follows_its_own() {
     };
     other.block_on(async {
         let result = time::timeout(2 * HOUR, sleep.as_mut()).await;
-        assert!(result.is_err(), "the time of another runtime ended it");
+        assert!(result.is_err(), "the time of another runtime ended the sleep");
     });
     one.block_on(sleep);
 }
 
-/// Tokio would move its clock to a timer that is not there any more, if it was left one.
+/// Tokio would move its clock to a timer that no longer exists, if one were left registered.
 #[tokio::test(start_paused = true)]
-async fn e2_time_does_not_move_to_a_sleep_that_was_dropped_or_put_off() {
+async fn e2_time_does_not_move_to_a_sleep_that_was_dropped_or_postponed() {
     let start = Instant::now();
     for _ in 0..10 {
         time::timeout(HOUR, std::future::ready(())).await.unwrap();
@@ -225,7 +220,7 @@ async fn e2_time_does_not_move_to_a_sleep_that_was_dropped_or_put_off() {
     assert!(!is_ready(sleep.as_mut()).await);
     sleep.as_mut().reset(start + 5 * HOUR);
     idle().await;
-    assert_eq!(start.elapsed(), 5 * HOUR, "and not its first deadline");
+    assert_eq!(start.elapsed(), 5 * HOUR, "time must not stop at the first deadline");
     assert!(sleep.is_elapsed());
 }
 
@@ -253,16 +248,16 @@ async fn e2_time_does_not_move_to_a_wait_of_a_timer_that_was_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e2_time_does_not_move_to_an_item_that_was_removed_from_a_queue_or_put_off() {
+async fn e2_time_does_not_move_to_an_item_that_was_removed_from_a_queue_or_postponed() {
     let (start, mut queue) = (Instant::now(), DelayQueue::new());
     let key = queue.insert("removed", HOUR);
-    let other = queue.insert("put off", 2 * HOUR);
+    let other = queue.insert("postponed", 2 * HOUR);
     assert!(!is_ready(pin!(queue.next())).await);
     queue.remove(&key);
     queue.reset(&other, 5 * HOUR);
     idle().await;
     assert!(start.elapsed() > 4 * HOUR && start.elapsed() <= 5 * HOUR, "{:?}", start.elapsed());
-    assert_eq!(queue.next().await.unwrap().into_inner(), "put off");
+    assert_eq!(queue.next().await.unwrap().into_inner(), "postponed");
     assert_eq!(start.elapsed(), 5 * HOUR);
     let key = queue.insert("removed", HOUR);
     assert!(!is_ready(pin!(queue.next())).await);
@@ -285,7 +280,7 @@ async fn e2_time_does_not_move_to_a_job_that_was_removed_or_paused() {
     }
 }
 
-/// Lets the runtime have nothing to do until a byte comes from another thread, in real time.
+/// Leaves the runtime idle until a byte comes from another thread, in real time.
 async fn idle() {
     let (mut send, receive) = std::os::unix::net::UnixStream::pair().unwrap();
     receive.set_nonblocking(true).unwrap();
@@ -337,7 +332,7 @@ async fn e2_advancing_by_less_than_a_millisecond_is_exact() {
 }
 
 #[tokio::test]
-async fn t9_a_clock_paused_in_the_middle_of_a_millisecond_meets_whole_milliseconds_exactly() {
+async fn t9_a_clock_paused_in_the_middle_of_a_millisecond_reaches_whole_milliseconds_exactly() {
     std::thread::sleep(us(1437));
     time::pause();
     let start = Instant::now();
@@ -421,7 +416,7 @@ async fn e2_waits_for_the_wall_clock_follow_virtual_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e2_callbacks_are_called_at_their_own_times_before_advance_returns() {
+async fn e2_callbacks_run_at_their_own_times_before_advance_returns() {
     let (start, log) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
     let names = NamedTimers::new();
     for minute in [3, 1, 2] {
@@ -452,7 +447,7 @@ fn e2_timers_of_a_runtime_that_has_ended_are_stopped() {
     drop(runtime);
     assert_eq!(sleep.outcome(), Some(Outcome::Stopped));
     futures_lite::future::block_on(sleep.as_mut());
-    // Nothing of that runtime is touched any more.
+    // No code uses that runtime any more.
     sleep.as_mut().reset(Instant::now() + HOUR);
     futures_lite::future::block_on(sleep);
 }
@@ -467,13 +462,13 @@ fn e2_a_runtime_without_a_time_driver_has_timers_that_follow_the_real_clock() {
 
 #[test]
 #[should_panic(expected = "call `enable_time`")]
-fn e2_a_paused_runtime_that_nothing_can_move_says_what_to_do() {
+fn e2_a_paused_runtime_that_cannot_be_advanced_panics_with_a_message_that_says_what_to_do() {
     let runtime = Builder::new_current_thread().start_paused(true).build().unwrap();
     runtime.block_on(async { time::sleep(HOUR).await });
 }
 
 #[test]
-fn d76_many_runtimes_come_and_go() {
+fn d76_many_runtimes_are_made_and_dropped() {
     for _ in 0..200 {
         let runtime = runtime(true);
         runtime.block_on(async {
@@ -506,7 +501,7 @@ async fn d77_t10_ten_thousand_sleeps_fire_in_the_order_of_their_deadlines() {
     assert!(log.is_sorted() && log.iter().all(|(at, after)| at == after));
 }
 
-/// As a simulator does it: hosts with a runtime each, on one thread, stepped in turn.
+/// Like a simulator: hosts with a runtime each, on one thread, stepped in turn.
 #[test]
 fn e2_runtimes_that_are_stepped_in_turn_on_one_thread_keep_their_own_time() {
     let hosts: Vec<_> = (0..5).map(|_| (runtime(true), tokio::task::LocalSet::new())).collect();
@@ -556,7 +551,7 @@ fn e2_threads_that_make_the_first_timers_of_a_runtime_at_once_share_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e2_a_job_that_comes_after_one_that_was_removed_or_put_off_runs_in_time() {
+async fn e2_a_job_after_one_that_was_removed_or_postponed_runs_on_time() {
     let start = Instant::now();
     let jobs: Scheduler<u32> = Scheduler::builder().build().unwrap();
     let (send, receive) = mpsc::channel();
@@ -618,7 +613,7 @@ async fn e2_a_callback_and_a_thread_that_has_entered_the_engine_move_the_same_ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn e2_however_many_named_timers_are_due_at_once_all_are_called_at_their_time() {
+async fn e2_all_of_many_named_timers_due_at_once_are_called_at_their_time() {
     let (start, names, log) = (Instant::now(), NamedTimers::new(), Arc::new(Mutex::new(Vec::new())));
     for _ in 0..20_000 {
         let log = Arc::clone(&log);

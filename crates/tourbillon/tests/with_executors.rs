@@ -1,17 +1,17 @@
 //! One small program under every kind of executor, and under none.
 
-mod by_hand;
+mod support;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use by_hand::{ms, poll_with, waker};
+use support::{ms, poll_with, waker};
 use tourbillon::time::{Instant, interval, sleep, sleep_until, timeout};
 use tourbillon::{Engine, Outcome};
 
-/// Sleeps, times out, ticks, resets, races; on whatever polls it.
+/// Sleeps, times out, ticks, resets and races, under any executor.
 async fn program() {
     let start = StdInstant::now();
     sleep(ms(3)).await;
@@ -38,7 +38,7 @@ async fn program() {
     moved.as_mut().await;
     assert_eq!(moved.outcome(), Some(Outcome::Fired));
 
-    // Two at once, the shorter one wins and the other is dropped.
+    // Two at once: the shorter one wins and the other is dropped.
     let first = async {
         sleep(ms(2)).await;
         1
@@ -49,7 +49,7 @@ async fn program() {
     };
     assert_eq!(futures_lite::future::or(first, second).await, 1);
 
-    // On an engine of its own.
+    // On a separate engine.
     let engine = Engine::builder().build().unwrap();
     let mut waits = pin!(engine.sleep(Duration::from_secs(3600)));
     assert!(futures_lite::future::poll_once(waits.as_mut()).await.is_none());
@@ -60,7 +60,7 @@ async fn program() {
 
 #[test]
 fn b1_under_tokio_with_one_thread() {
-    // Without its time and its I/O: none of it is needed.
+    // Without Tokio's time and I/O drivers: neither is needed.
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..10).map(|_| tokio::spawn(program())).collect();
@@ -84,7 +84,7 @@ fn b1_under_tokio_with_many_threads() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn b1_under_tokio_with_its_driver_there_too() {
+fn b1_under_tokio_with_its_driver_as_a_task_there() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(tourbillon::Driver::tokio()).build().unwrap() });
     let tasks: Vec<_> = (0..10)
@@ -132,7 +132,7 @@ fn b1_under_a_bare_block_on() {
 
 #[test]
 fn b1_on_bare_threads_with_park_and_unpark() {
-    // The smallest executor there is, on several threads at once.
+    // The smallest possible executor, on several threads at once.
     fn run(future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         let this = thread::current();
@@ -149,11 +149,11 @@ fn b1_on_bare_threads_with_park_and_unpark() {
 }
 
 #[test]
-fn b1_a_task_that_wanders_between_executors_keeps_its_timers() {
+fn b1_a_task_that_moves_between_executors_keeps_its_timers() {
     type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
     let task: Arc<Mutex<Option<Task>>> = Arc::new(Mutex::new(Some(Box::pin(program()))));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    // Each gives it up after a poll and a little while; the next one finds its timers where they were left.
+    // Each executor gives the task up after a poll and a short time; the next one continues with its timers.
     let a_while = |task: &Mutex<Option<Task>>, executor: usize| {
         let Some(mut program) = task.lock().unwrap().take() else { return true };
         let part = async {
@@ -185,22 +185,22 @@ fn b1_a_task_that_wanders_between_executors_keeps_its_timers() {
         if a_while(&task, executor) {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "it does not come to an end");
+        assert!(start.elapsed() < Duration::from_secs(60), "the task does not end");
     }
 }
 
 #[test]
-fn b1_without_any_runtime_a_sleep_can_be_waited_for() {
+fn b1_without_any_runtime_a_thread_can_wait_for_a_sleep() {
     let start = StdInstant::now();
     futures_lite::future::block_on(sleep(ms(5)));
     assert!(start.elapsed() >= ms(5));
-    // And without an executor, by nothing but a waker.
-    let (told, hears) = mpsc::channel();
+    // Without an executor, with nothing but a waker.
+    let (sender, receiver) = mpsc::channel();
     let mut sleep = pin!(sleep(ms(5)));
-    let tells = waker(move || told.send(()).unwrap());
-    if poll_with(sleep.as_mut(), &tells).is_ready() {
-        tells.wake();
+    let waker = waker(move || sender.send(()).unwrap());
+    if poll_with(sleep.as_mut(), &waker).is_ready() {
+        waker.wake();
     }
-    hears.recv_timeout(Duration::from_secs(60)).unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(sleep.is_elapsed());
 }

@@ -1,6 +1,6 @@
 //! `Engine::worker`: a runtime's thread that turns its own shard.
 
-mod by_hand;
+mod support;
 
 use std::cell::RefCell;
 use std::pin::{Pin, pin};
@@ -10,20 +10,20 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use by_hand::{Task, eventually, ms, poll_with, waker, with_shards, years};
 use futures_lite::future::block_on;
+use support::{Task, eventually, ms, poll_with, waker, with_shards, years};
 use tourbillon::time::{self, Sleep};
 use tourbillon::{Clock, Engine, Outcome, Slack, Worker};
 
-/// An engine on the real clock, with a driver thread.
+/// Returns an engine on the real clock, with a driver thread.
 fn with_driver(shards: usize) -> Engine {
     Engine::builder().shards(shards).build().unwrap()
 }
 
-/// A sleep on the engine that this thread has entered, armed.
+/// Returns an armed sleep on the engine that this thread has entered.
 fn armed(duration: Duration, task: &Task) -> Pin<Box<Sleep>> {
     let mut sleep = Box::pin(time::sleep(duration));
-    // On a machine so loaded that it is due already, try again.
+    // On a machine so loaded that the sleep is due already, try again.
     while task.poll(sleep.as_mut()).is_ready() {
         sleep = Box::pin(time::sleep(duration));
     }
@@ -31,14 +31,14 @@ fn armed(duration: Duration, task: &Task) -> Pin<Box<Sleep>> {
 }
 
 #[test]
-fn a_worker_turns_its_own_shard_and_who_turns_the_engine_leaves_it_alone() {
+fn a_worker_turns_its_own_shard_and_a_turn_of_the_engine_leaves_it_alone() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
     let sleep = armed(ms(10), &task);
     engine.clock().advance(ms(10));
     let turn = engine.turn();
-    assert_eq!((turn.fired, turn.more, turn.next), (0, false, None), "it is none of the engine's");
+    assert_eq!((turn.fired, turn.more, turn.next), (0, false, None), "a turn of the engine ignores the worker's shard");
     assert!(!sleep.is_elapsed());
     let turn = worker.turn();
     assert_eq!((turn.fired, turn.more, turn.next, turn.now), (1, false, None, engine.clock().now()));
@@ -60,7 +60,7 @@ fn a_driver_thread_leaves_the_shard_of_a_worker_alone() {
 }
 
 #[test]
-fn time_left_is_until_the_earliest_timer_of_the_worker() {
+fn time_left_is_the_time_until_the_earliest_timer_of_the_worker() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -68,15 +68,15 @@ fn time_left_is_until_the_earliest_timer_of_the_worker() {
     let _late = armed(ms(10), &task);
     assert_eq!(worker.time_left(), Some(ms(10)));
     let _soon = armed(ms(4), &task);
-    assert_eq!(worker.time_left(), Some(ms(4)), "what it arms counts at once");
+    assert_eq!(worker.time_left(), Some(ms(4)), "a timer that the worker arms counts at once");
     engine.clock().advance(ms(1));
     assert_eq!(worker.time_left(), Some(ms(3)));
     engine.clock().advance(ms(4));
-    assert_eq!(worker.time_left(), Some(Duration::ZERO), "it is overdue");
+    assert_eq!(worker.time_left(), Some(Duration::ZERO), "the timer is overdue");
     let turn = worker.turn();
     assert_eq!(turn.next.map(|next| Duration::from(next - turn.now)), Some(ms(5)));
     assert_eq!((turn.fired, worker.time_left()), (1, Some(ms(5))));
-    // The timers of other threads are not for it to wait for.
+    // The worker does not wait for timers of other threads.
     thread::scope(|scope| {
         let arm = || {
             let sleep = engine.try_sleep(ms(1)).unwrap();
@@ -88,7 +88,7 @@ fn time_left_is_until_the_earliest_timer_of_the_worker() {
     assert_eq!(worker.time_left(), Some(ms(5)));
 }
 
-/// How long whoever turns the engine has, before its next turn.
+/// Returns the time until the driver has to turn the engine next.
 fn time_of_the_driver(engine: &Engine) -> Option<Duration> {
     let turn = engine.turn();
     turn.next.map(|next| Duration::from(next - turn.now))
@@ -111,7 +111,7 @@ fn a_worker_fires_each_timer_of_many_in_bounded_turns() {
         }
     }
     assert_eq!((fired, task.wakes()), (2000, 2000));
-    assert!(turns > 1, "others get in between");
+    assert!(turns > 1, "a turn is bounded");
     assert!(sleeps.iter().all(|sleep| sleep.is_elapsed()));
 }
 
@@ -139,22 +139,22 @@ fn without_a_shard_of_its_own_a_thread_gets_no_worker() {
         });
         owns.wait();
         assert!(engine.worker(|| ()).is_none());
-        // And it was not entered for good.
+        // The thread has not entered the engine.
         let other = with_shards(1);
         let _guard = other.enter();
         assert!(engine.worker(|| ()).is_none());
         let _sleep = armed(ms(1), &Task::new());
         assert_eq!((engine.stats().pending, other.stats().pending), (0, 1));
         over.wait();
-        // Joined here: a scope does not wait for its threads' locals to be destroyed.
+        // Joined here: a scope does not wait until the thread-locals of its threads are destroyed.
         owner.join().unwrap();
     });
-    // The shard is free again, for a thread that is not at home elsewhere.
+    // The shard is free again, for a thread that has no shard in another engine.
     thread::scope(|scope| assert!(scope.spawn(|| engine.worker(|| ()).is_some()).join().unwrap()));
 }
 
 #[test]
-fn a_worker_that_is_dropped_hands_its_timers_to_who_turns_the_engine() {
+fn a_worker_that_is_dropped_hands_its_timers_to_the_driver_outside() {
     let engine = with_shards(2);
     let worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
@@ -166,7 +166,7 @@ fn a_worker_that_is_dropped_hands_its_timers_to_who_turns_the_engine() {
     assert!(early.is_elapsed() && !late.is_elapsed());
     assert_eq!(engine.advance(ms(10)), 1);
     assert_eq!(task.wakes(), 2);
-    // And the thread can take it up again.
+    // The thread can become a worker again.
     let mut worker = engine.worker(|| ()).unwrap();
     let _again = armed(ms(1), &task);
     engine.clock().advance(ms(1));
@@ -181,13 +181,13 @@ fn d39_a_worker_that_is_dropped_hands_its_timers_to_a_driver_that_sleeps() {
         let task = Task::new();
         let sleep = armed(ms(1), &task);
         drop(worker);
-        eventually("the driver has fired it", || task.wakes() == 1);
+        eventually("the driver has fired the timer", || task.wakes() == 1);
         assert_eq!(sleep.outcome(), Some(Outcome::Fired));
     }
 }
 
 #[test]
-fn a_worker_keeps_its_engine_and_stops_it_when_it_was_the_last() {
+fn a_worker_keeps_its_engine_alive_and_stops_it_when_it_was_the_last() {
     let engine = with_shards(1);
     let clock = engine.clone();
     let mut worker = engine.worker(|| ()).unwrap();
@@ -204,7 +204,7 @@ fn a_worker_keeps_its_engine_and_stops_it_when_it_was_the_last() {
 #[test]
 fn f9_a_timer_of_a_worker_is_cancelled_from_another_thread() {
     let engine = with_shards(2);
-    let mut worker = engine.worker(|| panic!("nobody has armed anything here")).unwrap();
+    let mut worker = engine.worker(|| panic!("no other thread arms a timer here")).unwrap();
     let task = Task::new();
     let (cancelled, kept) = (armed(ms(10), &task), armed(ms(10), &task));
     thread::spawn(move || drop(cancelled)).join().unwrap();
@@ -217,12 +217,12 @@ fn f9_a_timer_of_a_worker_is_cancelled_from_another_thread() {
 }
 
 #[test]
-fn a_timer_of_a_worker_that_is_polled_elsewhere_follows_its_task() {
+fn a_timer_of_a_worker_that_is_polled_on_another_thread_follows_its_task() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let (task, there) = (Task::new(), Task::new());
     let mut sleep = armed(ms(10), &task);
-    // The other thread keeps its shard, so that it is not the worker's by chance.
+    // The other thread keeps its shard, so that it cannot get the worker's.
     let (moved, over) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -240,7 +240,7 @@ fn a_timer_of_a_worker_that_is_polled_elsewhere_follows_its_task() {
 }
 
 #[test]
-fn t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_else() {
+fn t7_a_worker_is_notified_only_of_timers_that_other_threads_arm_in_its_shard() {
     let notified = Arc::new(AtomicUsize::new(0));
     let engine = with_shards(1);
     let count = Arc::clone(&notified);
@@ -248,11 +248,11 @@ fn t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_else()
     let mut worker = engine.worker(notify).unwrap();
     let task = Task::new();
     let own = armed(ms(10), &task);
-    assert_eq!(notified.load(Ordering::SeqCst), 0, "it looks before it waits");
-    // There is one shard, so others have to share it.
+    assert_eq!(notified.load(Ordering::SeqCst), 0, "a busy worker needs no notification");
+    // There is one shard, so other threads have to share it.
     let arm = |millis| thread::scope(|scope| scope.spawn(|| engine.try_sleep(ms(millis)).unwrap()).join().unwrap());
     let late = arm(20);
-    assert_eq!(notified.load(Ordering::SeqCst), 0, "it would come before that anyway");
+    assert_eq!(notified.load(Ordering::SeqCst), 0, "the worker wakes up before that anyway");
     let early = arm(5);
     assert_eq!(notified.load(Ordering::SeqCst), 1);
     assert_eq!(worker.time_left(), Some(ms(5)));
@@ -261,13 +261,13 @@ fn t7_a_worker_is_notified_of_what_others_arm_in_its_shard_and_of_nothing_else()
     assert!([&own, &Box::pin(late), &Box::pin(early)].iter().all(|sleep| sleep.is_elapsed()));
     drop(worker);
     let _last = arm(1);
-    assert_eq!(notified.load(Ordering::SeqCst), 1, "there is no worker any more");
+    assert_eq!(notified.load(Ordering::SeqCst), 1, "the worker was dropped");
 }
 
 #[test]
-fn p6_a_notify_that_panics_harms_neither_who_arms_nor_the_timer() {
+fn p6_a_notify_that_panics_harms_neither_the_arming_thread_nor_the_timer() {
     let engine = Engine::builder().clock(Clock::manual()).shards(1).capacity(1).build().unwrap();
-    // Not by the macro: the hook would print it.
+    // `panic!` would run the hook, which prints.
     let mut worker = engine.worker(|| std::panic::resume_unwind(Box::new("notify panics, on purpose"))).unwrap();
     let task = Task::new();
     for _ in 0..3 {
@@ -281,7 +281,7 @@ fn p6_a_notify_that_panics_harms_neither_who_arms_nor_the_timer() {
         assert_eq!((worker.turn().fired, task.wakes()), (1, 1));
         assert!(task.poll(sleep.as_mut()).is_ready());
     }
-    assert!(engine.try_sleep(ms(1)).is_ok(), "its place within the capacity has come back");
+    assert!(engine.try_sleep(ms(1)).is_ok(), "its slot is free again");
 }
 
 #[test]
@@ -304,19 +304,19 @@ fn d28_a_shutdown_stops_the_timers_of_a_worker() {
     assert!(engine.worker(|| ()).is_none_or(|mut worker| worker.turn().next.is_none()));
 }
 
-/// On another thread, as the only one there: whether a timer fires, by whoever turns that thread's shard.
+/// Checks that a timer fires on another thread without a worker: the driver turns that thread's shard.
 fn fires_on_another_thread(engine: &Engine) {
     let wait = || {
         let task = Task::new();
         let _guard = engine.enter();
         let _sleep = armed(ms(2), &task);
-        eventually("the driver has fired it", || task.wakes() == 1);
+        eventually("the driver has fired the timer", || task.wakes() == 1);
     };
     thread::scope(|scope| scope.spawn(wait).join().unwrap());
 }
 
 #[test]
-fn the_shard_of_a_worker_that_was_forgotten_goes_to_the_driver_with_its_thread() {
+fn the_shard_of_a_forgotten_worker_goes_to_the_driver_when_its_thread_ends() {
     let engine = with_driver(1);
     let task = Task::new();
     let left_behind = thread::scope(|scope| {
@@ -326,7 +326,7 @@ fn the_shard_of_a_worker_that_was_forgotten_goes_to_the_driver_with_its_thread()
         };
         scope.spawn(forget).join().unwrap()
     });
-    eventually("what it has left behind fires", || task.wakes() == 1);
+    eventually("the timer that the worker left behind fires", || task.wakes() == 1);
     assert_eq!(left_behind.outcome(), Some(Outcome::Fired));
     fires_on_another_thread(&engine);
 }
@@ -336,8 +336,8 @@ thread_local! {
 }
 
 #[test]
-fn the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread() {
-    // What is made first is destroyed last, on most systems: the worker before the thread's home, or after it.
+fn the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_when_its_thread_ends() {
+    // On most systems the first thread-local to be made is the last to be destroyed: the worker before the thread's shard, or after it.
     for before in [false, true] {
         let engine = with_driver(1);
         let task = Task::new();
@@ -352,15 +352,15 @@ fn the_shard_of_a_worker_in_a_thread_local_goes_to_the_driver_with_its_thread() 
             };
             scope.spawn(keep).join().unwrap()
         });
-        eventually("what it has left behind fires", || task.wakes() == 1);
+        eventually("the timer that the worker left behind fires", || task.wakes() == 1);
         assert_eq!(left_behind.outcome(), Some(Outcome::Fired));
         fires_on_another_thread(&engine);
     }
 }
 
 #[test]
-fn a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker() {
-    /// Runs at the end of its thread, between the thread's home and what was made before.
+fn a_worker_dropped_after_its_threads_shard_takes_nothing_from_the_next_worker() {
+    /// Runs at the end of its thread, after the thread's shard is released and before earlier thread-locals are destroyed.
     struct Between(mpsc::Sender<()>, mpsc::Receiver<()>);
 
     impl Drop for Between {
@@ -384,7 +384,7 @@ fn a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker(
         assert!(WORKER.with_borrow(Option::is_some));
     });
     hears.recv().unwrap();
-    // Where thread locals are destroyed in another order, the shard is not free yet, and there is nothing to show.
+    // Where thread-locals are destroyed in another order, the shard is not free yet, and there is nothing to test.
     let second = engine.worker(|| ());
     lets_go.send(()).unwrap();
     first.join().unwrap();
@@ -397,7 +397,7 @@ fn a_worker_that_goes_after_its_threads_home_takes_nothing_from_the_next_worker(
 }
 
 #[test]
-fn a_runtimes_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_in_time() {
+fn a_runtime_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_on_time() {
     let engine = with_driver(2);
     let mut worker = engine.worker(|| ()).unwrap();
     for micros in [50, 300, 1000, 3000] {
@@ -415,17 +415,17 @@ fn a_runtimes_loop_of_tasks_turns_and_waits_ends_each_of_its_sleeps_in_time() {
 }
 
 #[test]
-fn d44_p11_the_timers_of_a_blocked_worker_are_fired_by_who_stands_in_until_it_turns_again() {
+fn d44_p11_the_timers_of_a_blocked_worker_are_fired_by_the_takeover_until_the_worker_turns_again() {
     let engine = with_shards(2);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
     let (_early, _late) = (armed(ms(10), &task), armed(ms(20), &task));
     let stand_in = worker.takeover();
     engine.clock().advance(ms(10));
-    assert_eq!(engine.turn().fired, 0, "nobody stands in yet");
+    assert_eq!(engine.turn().fired, 0, "no thread has taken over yet");
     thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
     assert_eq!((engine.turn().fired, task.wakes()), (1, 1));
-    assert_eq!(worker.turn().fired, 0, "it has been done, and is the worker's again");
+    assert_eq!(worker.turn().fired, 0, "the timer has fired, and the shard is the worker's again");
     engine.clock().advance(ms(10));
     assert_eq!((engine.turn().fired, worker.turn().fired), (0, 1));
     drop(worker);
@@ -441,12 +441,12 @@ fn d44_p11_a_driver_that_sleeps_fires_the_timers_of_a_blocked_worker() {
     let sleep = armed(ms(2), &task);
     let stand_in = worker.takeover();
     thread::scope(|scope| scope.spawn(|| stand_in.take_over()).join().unwrap());
-    eventually("the driver has fired it", || task.wakes() == 1);
+    eventually("the driver has fired the timer", || task.wakes() == 1);
     assert_eq!(sleep.outcome(), Some(Outcome::Fired));
 }
 
 #[test]
-fn p9_of_a_near_timer_that_was_cancelled_a_workers_turn_leaves_no_wish() {
+fn p9_after_a_near_timer_was_cancelled_a_workers_turn_requests_no_wake_up() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let far = armed(ms(60_000), &Task::new());
@@ -456,12 +456,12 @@ fn p9_of_a_near_timer_that_was_cancelled_a_workers_turn_leaves_no_wish() {
 }
 
 #[test]
-fn p9_a_far_timer_that_was_cancelled_costs_a_worker_one_look_at_most() {
+fn p9_a_far_timer_that_was_cancelled_costs_a_worker_one_turn_at_most() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let (task, last) = (Task::new(), engine.clock().now() + ms(60_000).into());
     let sleep = armed(ms(60_000), &task);
-    // Each is cancelled before the next turn, as by a server that gets its answers.
+    // Each timer is cancelled before the next turn, as in a server that gets its answers.
     for _ in 0..1000 {
         drop(armed(ms(30_000), &Task::new()));
         engine.clock().advance(ms(1));
@@ -480,7 +480,7 @@ fn p9_a_far_timer_that_was_cancelled_costs_a_worker_one_look_at_most() {
 }
 
 #[test]
-fn p2_what_was_cancelled_elsewhere_is_free_after_a_workers_turn_however_far_the_others_are() {
+fn p2_timers_cancelled_on_other_threads_are_free_after_a_workers_turn_however_far_the_others_are() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let sleeps: Vec<_> = (0..100).map(|_| armed(years(1), &Task::new())).collect();
@@ -490,32 +490,32 @@ fn p2_what_was_cancelled_elsewhere_is_free_after_a_workers_turn_however_far_the_
 }
 
 #[test]
-fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_come_thick() {
+fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_are_frequent() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let task = Task::new();
     let _sleeps: Vec<_> = (1..=1000).map(|n| armed(Duration::from_micros(100 * n), &task)).collect();
     let mut turns = 0;
     while let Some(left) = worker.time_left() {
-        assert!(left <= ms(2), "no later than one space");
+        assert!(left <= ms(2), "no later than one spacing");
         engine.clock().advance(left);
         worker.turn();
         turns += 1;
     }
     assert_eq!(task.wakes(), 1000);
-    assert!((50..150).contains(&turns), "{turns} wake-ups: those saved up, and one each 1.75 ms");
+    assert!((50..150).contains(&turns), "{turns} wake-ups: the initial allowance, and one every 1.75 ms");
 }
 
 #[test]
-fn p4_a_worker_is_told_to_stay_awake_when_a_precise_timer_is_near() {
+fn p4_a_worker_has_to_stay_awake_when_a_precise_timer_is_near() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let usual = worker.too_short_to_sleep();
     let mut precise = Box::pin(time::sleep(ms(10)).slack(Slack::precise()));
     assert!(Task::new().poll(precise.as_mut()).is_pending());
     let early = worker.turn().next.unwrap();
-    assert_eq!(worker.too_short_to_sleep(), usual, "it is not near");
-    // Woken early, it has no more than that left until the timer is due.
+    assert_eq!(worker.too_short_to_sleep(), usual, "the timer is not near");
+    // After an early wake-up, this is the most that is left until the timer is due.
     engine.clock().advance(Duration::from(early - engine.clock().now()));
     assert_eq!(worker.turn().fired, 0);
     let longer = worker.too_short_to_sleep();
@@ -528,9 +528,9 @@ fn p4_a_worker_is_told_to_stay_awake_when_a_precise_timer_is_near() {
     assert_eq!(worker.too_short_to_sleep(), usual);
 }
 
-/// An executor may poll its task within `wake`.
+/// An executor may poll its task inside `wake`.
 #[test]
-fn d39_a_turn_tells_of_a_timer_that_was_armed_by_a_waker_within_it() {
+fn d39_a_turn_reports_a_timer_that_a_waker_armed_during_it() {
     let engine = with_shards(1);
     let mut worker = engine.worker(|| ()).unwrap();
     let next = Arc::new(Mutex::new(None));

@@ -1,37 +1,40 @@
 //! An opened slot: its items in the order in which they will fire.
 //!
-//! The items stay where they are, in the blocks of the slot's list, and their entries are not told of anything. What
-//! is sorted is their positions. Firing follows those; an item that has been cancelled meanwhile is a hole.
+//! The items stay where they are, in the blocks of the slot's list, and the places of their entries stay the same. Only
+//! their positions are sorted. Items fire in the order of the positions; an item that was cancelled meanwhile is a hole.
 //!
 //! ```text
 //!     order   | 8390 | 131 | 8400 | ...                     positions; read from `next`
 //!                 |     |      |
-//!     blocks  [ ..b.......c.. ] [ ............ ] [ ....a... ]       as they were
+//!     blocks  [ ..b.......c.. ] [ ............ ] [ ....a... ]       unchanged
 //! ```
 //!
-//! So no block of it is freed before the last item has gone.
+//! So no block of the run is freed before the last item has gone.
 //!
-//! A list whose items are in order already needs no positions: it is read from its front.
+//! A list whose items are in order already needs no positions: the run reads it from its front.
 
 use alloc::vec::Vec;
 
-use super::{CROWDED, DIGIT, ITEM_BITS, levels::Slot, sort::Sorter};
-use crate::blocks::{BLOCK, Blocks, Item, List, Owner};
-use crate::raw::{Entries, Place, Violation, ensure};
+use super::{CROWDED, DIGIT, ITEM_BITS, levels::WheelSlot, sort::Sorter};
+use crate::blocks::{BLOCK, BlockItem, Blocks, List, ListOwner};
+use crate::place::Place;
+use crate::raw::Entries;
+use crate::violation::{Violation, ensure};
 
+/// The items of an opened slot, in firing order.
 #[derive(Clone)]
-pub(super) struct Run {
+pub(super) struct SortedRun {
     list: List,
-    /// The position of each item, or nothing if the list is in order.
+    /// The position of each item in firing order; empty if the list is in order.
     order: Vec<u32>,
-    /// The first of them that has not fired; it is not that of a hole.
+    /// The index in `order` of the first item that has not fired; never that of a hole.
     next: usize,
-    /// How many items are left, if there are positions.
+    /// The number of items left, if there are positions.
     live: u32,
 }
 
-impl Run {
-    pub(super) const EMPTY: Run = Run { list: List::EMPTY, order: Vec::new(), next: 0, live: 0 };
+impl SortedRun {
+    pub(super) const EMPTY: SortedRun = SortedRun { list: List::EMPTY, order: Vec::new(), next: 0, live: 0 };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
@@ -39,20 +42,20 @@ impl Run {
     }
 
     /// Opens a list that is in order.
-    pub(super) fn open_in_order<Id>(&mut self, blocks: &mut Blocks<u64, Id>, list: List, owner: Owner) {
+    pub(super) fn open_in_order<Id>(&mut self, blocks: &mut Blocks<u64, Id>, list: List, owner: ListOwner) {
         blocks.set_owner(&list, owner);
         self.list = list;
     }
 
     /// Opens a list that is not crowded: sorts its items by deadline, equal ones in their order.
     ///
-    /// What is sorted first is one word for each: its deadline within the slot, and behind that its number in the list.
+    /// It sorts one word for each item: the deadline within the slot, and below that its number in the list.
     pub(super) fn open<Id>(
         &mut self,
         blocks: &mut Blocks<u64, Id>,
         list: List,
-        owner: Owner,
-        slot: Slot,
+        owner: ListOwner,
+        slot: WheelSlot,
         sorter: &mut Sorter,
     ) {
         debug_assert!(list.blocks() <= CROWDED / BLOCK);
@@ -63,7 +66,7 @@ impl Run {
         for (&number, ordinal) in table.iter().zip(0..) {
             let (first, items) = blocks.block(&list, number);
             let numbered = items.iter().zip(u64::from(ordinal * BLOCK + first)..);
-            let word = |(item, number): (&Item<u64, Id>, u64)| ((item.key - slot.start) << ITEM_BITS) | number;
+            let word = |(item, number): (&BlockItem<u64, Id>, u64)| ((item.key - slot.start) << ITEM_BITS) | number;
             if blocks.live(number) as usize == items.len() {
                 words.extend(numbered.map(word));
             } else {
@@ -78,7 +81,7 @@ impl Run {
         (self.list, self.next, self.live) = (list, 0, self.order.len() as u32);
     }
 
-    /// The deadline of the first item.
+    /// Returns the deadline of the first item.
     #[inline]
     pub(super) fn deadline<Id>(&self, blocks: &Blocks<u64, Id>) -> Option<u64> {
         match self.order.get(self.next) {
@@ -87,7 +90,7 @@ impl Run {
         }
     }
 
-    /// The first item.
+    /// Returns the first item.
     pub(super) fn first<'a, Id>(&self, blocks: &'a Blocks<u64, Id>) -> Option<(u64, &'a Id)> {
         match self.order.get(self.next) {
             Some(&position) => blocks.id(position).map(|id| (blocks.key(position), id)),
@@ -95,7 +98,7 @@ impl Run {
         }
     }
 
-    /// Takes the first item if it is due before `bound`.
+    /// Takes out the first item if it is due before `bound`.
     #[inline(always)]
     pub(super) fn pop<Id>(&mut self, blocks: &mut Blocks<u64, Id>, bound: u64) -> Option<(u64, Id)> {
         let Some(&position) = self.order.get(self.next) else {
@@ -106,7 +109,7 @@ impl Run {
             return None;
         }
         let id = blocks.take(position)?;
-        self.taken(blocks);
+        self.note_taken(blocks);
         Some((deadline, id))
     }
 
@@ -122,13 +125,13 @@ impl Run {
         }
         let deadline = blocks.key(position);
         let Some(id) = blocks.take(position) else { unreachable!("an entry was removed twice") };
-        self.taken(blocks);
+        self.note_taken(blocks);
         (deadline, id)
     }
 
-    /// Accounts for an item that has just been taken.
+    /// Updates the count and `next` after an item was taken; frees the blocks after the last one.
     #[inline]
-    fn taken<Id>(&mut self, blocks: &mut Blocks<u64, Id>) {
+    fn note_taken<Id>(&mut self, blocks: &mut Blocks<u64, Id>) {
         self.live -= 1;
         if self.live == 0 {
             self.order.clear();
@@ -139,7 +142,7 @@ impl Run {
         }
     }
 
-    /// Hands over the memory of a run that has ended.
+    /// Gives the buffer of a run that has ended to the sorter.
     #[inline]
     pub(super) fn close(&mut self, sorter: &mut Sorter) {
         if self.order.capacity() > 0 {
@@ -151,7 +154,7 @@ impl Run {
     pub(super) fn check<Id, E: Entries<Id>>(
         &self,
         blocks: &Blocks<u64, Id>,
-        owner: Owner,
+        owner: ListOwner,
         entries: &E,
     ) -> Result<(usize, u32), Violation> {
         if self.order.is_empty() {
@@ -163,7 +166,7 @@ impl Run {
         ensure!(deadlines.is_sorted(), "wheel: a run is not in order");
         let mut live = 0;
         for (index, &position) in self.order.iter().enumerate() {
-            ensure!(blocks.owner(position) == owner, "wheel: a block of a run does not know its owner");
+            ensure!(blocks.owner(position) == owner, "wheel: a block of a run has the wrong owner");
             if let Some(id) = blocks.id(position) {
                 live += 1;
                 ensure!(index >= self.next, "wheel: a run has gone past an item that has not fired");
@@ -177,7 +180,7 @@ impl Run {
         Ok((live as usize, self.list.blocks()))
     }
 
-    /// The deadlines of its items, in no order.
+    /// Iterates over the deadlines of the items, in the order of the list.
     pub(super) fn deadlines<Id>(&self, blocks: &Blocks<u64, Id>) -> impl Iterator<Item = u64> {
         blocks.iter(&self.list).map(|(deadline, _)| deadline)
     }
@@ -188,14 +191,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn p7_a_run_that_has_ended_leaves_its_room_to_the_next() {
+    fn p7_a_run_that_has_ended_leaves_its_buffer_to_the_next() {
         const COUNT: u64 = 8;
         let (mut blocks, mut list, mut sorter) = (Blocks::new(), List::EMPTY, Sorter::new());
         for deadline in (0..COUNT).rev() {
-            blocks.push(&mut list, Owner(7), deadline, deadline);
+            blocks.push(&mut list, ListOwner(7), deadline, deadline);
         }
-        let mut run = Run::EMPTY;
-        run.open(&mut blocks, list, Owner(8), Slot { owner: Owner(7), height: 1, start: 0 }, &mut sorter);
+        let mut run = SortedRun::EMPTY;
+        run.open(&mut blocks, list, ListOwner(8), WheelSlot { owner: ListOwner(7), height: 1, start: 0 }, &mut sorter);
         for deadline in 0..COUNT {
             assert_eq!(run.pop(&mut blocks, COUNT), Some((deadline, deadline)));
         }

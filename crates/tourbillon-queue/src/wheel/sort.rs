@@ -1,32 +1,32 @@
 //! Sorting the items of a slot.
 //!
-//! A word stands for each item: its deadline within the slot above its number in the list. The words come in the order
-//! of their numbers, so a stable sort by the deadline alone is enough, and deadlines within a slot have few bits: a
-//! radix sort needs two or three passes and takes no branch that depends on the data. For a handful of words an
-//! ordinary sort is quicker.
+//! Each item is represented by one word: its deadline within the slot in the high bits, its number in the list in the low
+//! ones. The words come in the order of their numbers, so a stable sort by the deadline alone is enough, and deadlines
+//! within a slot have few bits: a radix sort needs two or three passes and no branch that depends on the data. For few
+//! words an ordinary sort is quicker.
 
 use alloc::vec::Vec;
 use core::mem;
 
-/// Room to sort in, kept from one time to the next.
+/// The buffers of the sort, kept from one slot to the next.
 #[derive(Clone)]
 pub(super) struct Sorter {
     words: Vec<u64>,
-    /// Where the words go in a pass.
+    /// The output of a pass.
     target: Vec<u64>,
-    /// How many words have each digit; then, where the next one with that digit goes. Empty before the first pass.
+    /// Counts the words with each digit; then holds the index for the next word with that digit. Empty before the first pass.
     counts: Vec<u16>,
     table: Vec<u32>,
-    /// What a run that has ended has left for the next one.
+    /// The buffer of a run that has ended, for the next run.
     spare: Vec<u32>,
-    /// Whether it has been used since the last trim.
+    /// Whether the sorter has been used since the last trim.
     used: bool,
 }
 
-/// Fewer words than this are not worth the counting.
+/// Fewer words than this are sorted by comparison.
 const FEW: usize = 256;
 
-/// Bits that one pass sorts by, at most: as many counters as stay in the nearest cache.
+/// The most bits that one pass sorts by: its counters stay in the L1 cache.
 const PASS_BITS: u32 = 12;
 const DIGITS: usize = 1 << PASS_BITS;
 
@@ -42,7 +42,7 @@ impl Sorter {
         }
     }
 
-    /// Takes back the memory of a run that has ended.
+    /// Keeps the buffer of a run that has ended, if it is larger than the spare one.
     pub(super) fn recycle(&mut self, mut order: Vec<u32>) {
         if order.capacity() > self.spare.capacity() {
             order.clear();
@@ -50,19 +50,19 @@ impl Sorter {
         }
     }
 
-    /// An empty vector for a new run.
+    /// Returns an empty vector for a new run.
     pub(super) fn spare(&mut self) -> Vec<u32> {
         mem::take(&mut self.spare)
     }
 
-    /// Gives back its memory if it has not been used since the last trim.
+    /// Frees the buffers if they have not been used since the last trim.
     pub(super) fn trim(&mut self) {
         if !mem::replace(&mut self.used, false) {
             *self = Sorter::new();
         }
     }
 
-    /// Where the words to sort go, and a table that the caller needs to make sense of them; both empty.
+    /// Returns the vector for the words to sort, and a table that the caller may need to read them; both empty.
     pub(super) fn begin(&mut self) -> (&mut Vec<u64>, &mut Vec<u32>) {
         self.used = true;
         self.words.clear();
@@ -70,8 +70,8 @@ impl Sorter {
         (&mut self.words, &mut self.table)
     }
 
-    /// Sorts the words, at most 65,535 of them, by the `bits` bits above the lowest `ignored` ones, by which they are in
-    /// order already. Returns them and the table.
+    /// Sorts the words, at most 65,535 of them, by the `bits` bits above the lowest `ignored` ones; by those they are in
+    /// order already. Returns the words and the table.
     pub(super) fn sort(&mut self, ignored: u32, bits: u32) -> (&[u64], &[u32]) {
         if self.words.len() < FEW {
             self.words.sort_unstable();
@@ -84,7 +84,7 @@ impl Sorter {
         (&self.words, &self.table)
     }
 
-    /// Sorts by one digit, words with the same one in their order.
+    /// Sorts by one digit, stably.
     fn pass(&mut self, shift: u32, width: u32) {
         self.counts.resize(DIGITS, 0);
         self.target.resize(self.words.len(), 0);
@@ -133,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn p7_room_to_sort_in_is_kept_while_it_is_used_and_then_given_back() {
-        let room = |sorter: &Sorter| {
+    fn p7_the_buffers_are_kept_while_they_are_used_and_then_freed() {
+        let capacity = |sorter: &Sorter| {
             let words = sorter.words.capacity() + sorter.target.capacity();
             words + sorter.counts.capacity() + sorter.table.capacity() + sorter.spare.capacity()
         };
@@ -142,15 +142,15 @@ mod tests {
         sorter.recycle(Vec::with_capacity(10));
         sorter.begin().0.extend((0..1000).rev());
         sorter.sort(0, 10);
-        let used = room(&sorter);
+        let used = capacity(&sorter);
         sorter.trim();
-        assert_eq!(room(&sorter), used, "it has been used since the last trim");
+        assert_eq!(capacity(&sorter), used, "the sorter has been used since the last trim");
         sorter.trim();
-        assert_eq!(room(&sorter), 0);
+        assert_eq!(capacity(&sorter), 0);
     }
 
     #[test]
-    fn p7_of_the_room_that_runs_leave_behind_the_largest_is_kept() {
+    fn p7_the_largest_buffer_of_the_ended_runs_is_kept() {
         let mut sorter = Sorter::new();
         for capacity in [10, 1000, 100] {
             let mut order = Vec::with_capacity(capacity);

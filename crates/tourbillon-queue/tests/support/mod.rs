@@ -1,4 +1,4 @@
-//! What the tests share: random numbers that can be repeated, and two queues run side by side.
+//! Shared by the tests: random numbers that can be repeated, and two queues run side by side.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use tourbillon_queue::{Key, Settled, Span, Time, TimerQueue};
@@ -19,7 +19,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`.
+    /// Returns a number less than `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// A seed for a random test: from the variable `TOURBILLON_SEED` if it is set, else a new one. It is printed, and so
-/// shown when the test fails.
+/// Returns the seed of a random test: the variable `TOURBILLON_SEED` if it is set, else a new one. Prints it, so that a
+/// failing test shows it.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("TOURBILLON_SEED") {
         Ok(text) => text.parse().expect("TOURBILLON_SEED is a number"),
@@ -40,8 +40,8 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// How many operations a random test makes: what the variable `TOURBILLON_OPERATIONS` says, else `usual`. Few, where each is slow
-/// (under an interpreter) or the test is run a thousand times.
+/// Returns how many operations a random test makes: the variable `TOURBILLON_OPERATIONS` if it is set, else `usual`. It is set
+/// to few where each is slow (under an interpreter) or the test is run a thousand times.
 pub(crate) fn operations(usual: u64) -> u64 {
     std::env::var("TOURBILLON_OPERATIONS")
         .map_or(usual, |text| text.parse().expect("TOURBILLON_OPERATIONS is a number"))
@@ -53,17 +53,17 @@ pub(crate) enum Op {
     Arm(u64),
     Cancel(u64),
     Reschedule(u64, u64),
-    /// Advance the time by this much, or (every other one) to the next deadline, and expire.
+    /// Advance the time by this much, or (if even) to the next deadline, and expire.
     Advance(u64),
     /// Expire at a time that is this much before the present.
     Backwards(u64),
-    /// Settle a little, at this time or ahead of it; then, every other time, expire a few.
+    /// Settle a little, at this time or ahead of it; then (if even) expire a few.
     Some(usize),
     Stale(u64),
     Clear,
 }
 
-/// Two queues that are given the same operations and must give the same answers.
+/// Two queues that run the same operations and must return the same results.
 pub(crate) struct Pair<A, B> {
     pub(crate) tested: A,
     pub(crate) oracle: B,
@@ -99,7 +99,7 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
                 self.expire(usize::MAX, then);
             }
             Op::Some(steps) => {
-                // Perhaps not to the end: what is armed and cancelled next meets a queue in the middle of its upkeep.
+                // Perhaps not to the end: the next arms and cancels then meet a queue in the middle of its upkeep.
                 let ahead = self.now + Span::from_nanos(1 << (steps % 40));
                 let _: Settled = self.tested.settle(if steps % 3 == 0 { ahead } else { self.now }, steps % 16);
                 if steps % 2 == 0 {
@@ -116,7 +116,7 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
         assert_eq!(self.tested.len(), self.oracle.len(), "len after {op:?}");
     }
 
-    /// A deadline of every kind that there is, from one number.
+    /// Returns a deadline of one of many kinds, chosen by one number.
     fn deadline(&self, shape: u64) -> Time {
         let (kind, rest, now) = (shape % 16, shape / 16, self.now.as_nanos());
         let nanos = match kind {
@@ -126,13 +126,13 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
             3..5 => now.saturating_add(rest % 64),
             5..7 => now.saturating_add(rest % 10_000),
             7..9 => now.saturating_add(rest % 5_000_000_000),
-            // Just before, at, or just after the begin of a slot of some level.
+            // Just before, at, or just after the start of a slot of some level.
             9..11 => {
                 let width = 1u64 << (6 * (rest % 11));
                 let boundary = (now / width).saturating_add(1 + rest / 16 % 3).saturating_mul(width);
                 boundary.saturating_add(rest / 64 % 3).saturating_sub(1)
             }
-            // One that some other timer has.
+            // The deadline of another timer.
             11..13 => self.pick(rest).and_then(|(key, _)| self.tested.deadline(key)).map_or(now, Time::as_nanos),
             13 => rest.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             14 => now.saturating_add(1 << (rest % 64)),
@@ -169,7 +169,7 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
         }
     }
 
-    /// Takes up to `limit` timers out of both queues; all of them, every other time, by one call.
+    /// Takes up to `limit` timers out of both queues; without a limit, every other time by one call.
     pub(crate) fn expire(&mut self, limit: usize, now: Time) {
         if limit == usize::MAX && self.armed.is_multiple_of(2) {
             self.expire_all(now);
@@ -205,7 +205,7 @@ impl<A: TimerQueue<u64>, B: TimerQueue<u64>> Pair<A, B> {
         self.stale.append(&mut keys);
     }
 
-    /// A key that has been used up is refused by everything.
+    /// Every method refuses a stale key.
     fn try_stale(&mut self, pick: u64) {
         if self.stale.is_empty() {
             return;

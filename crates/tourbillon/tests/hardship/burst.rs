@@ -10,20 +10,20 @@ use std::time::{Duration, Instant as StdInstant};
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine};
 
-use crate::apart::report;
-use crate::by_hand::{eventually, ms, poll_with, waker, years};
-use crate::ledger::Ledger;
+use crate::audit::TimerAudit;
+use crate::child::report;
+use crate::support::{eventually, ms, poll_with, waker, years};
 
 const MILLION: usize = 1_000_000;
-/// More than a turn fires of one shard's timers.
+/// The most timers of one shard that a turn fires.
 const TURN: usize = 1000;
 
 #[test]
-fn d26_a_million_due_in_one_instant_fire_in_bounded_turns_between_which_everybody_is_served() {
+fn d26_a_million_timers_due_at_once_fire_in_bounded_turns_between_which_others_arm() {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).shards(2).build().unwrap();
     let second = Duration::from_secs(1);
     let crowd: Vec<_> = (0..MILLION).map(|_| engine.try_sleep(second).unwrap()).collect();
-    // Of another thread, so in another shard; it is armed last, and need not wait for the million.
+    // A timer of another thread, so in another shard; it is armed last, and need not wait for the million.
     let other = thread::scope(|scope| scope.spawn(|| engine.try_sleep(second).unwrap()).join().unwrap());
     assert_eq!(engine.stats().shards, 2);
 
@@ -35,9 +35,9 @@ fn d26_a_million_due_in_one_instant_fire_in_bounded_turns_between_which_everybod
         fired += turn.fired;
         most = most.max(turn.fired);
         assert!(turn.fired <= TURN, "a turn of {}", turn.fired);
-        // Small steps of an opened slot may come before; none of them is long.
+        // The upkeep of an opened slot may take some turns before; none of them is long.
         assert!(other.is_elapsed() || turns <= 2, "the other shard waits for the million");
-        // Between turns anybody arms and cancels, in the same shard.
+        // Between turns this thread arms and cancels, in the same shard.
         drop(engine.try_sleep(years(1)).unwrap());
         if !turn.more {
             break;
@@ -52,7 +52,7 @@ fn d26_a_million_due_in_one_instant_fire_in_bounded_turns_between_which_everybod
 }
 
 #[test]
-fn p1_p2_d26_while_a_driver_fires_a_million_others_arm_and_cancel_and_their_timers_fire() {
+fn p1_p2_d26_while_a_driver_fires_a_million_timers_others_arm_and_cancel_and_their_timers_fire() {
     let engine = Engine::builder().build().unwrap();
     let due = Instant::now() + Duration::from_secs(2);
     let crowd = Arc::new(Crowd::default());
@@ -76,17 +76,17 @@ fn p1_p2_d26_while_a_driver_fires_a_million_others_arm_and_cancel_and_their_time
     let stats = engine.stats();
     assert_eq!((stats.armed, stats.pending), (stats.fired + stats.cancelled, 0), "{stats:?}");
     assert_eq!((crowd.woken(), crowd.early.load(Ordering::Relaxed)), (size, 0));
-    let mut after = Ledger::new(&engine);
+    let mut after = TimerAudit::new(&engine);
     let late_batches = after.recovers();
-    after.balance(&format!("after the million, {late_batches} late batches"));
+    after.check(&format!("after the million, {late_batches} late batches"));
 }
 
-/// What is known of the million.
+/// The state of the million timers.
 #[derive(Default)]
 struct Crowd {
     woken: AtomicU64,
     early: AtomicU64,
-    /// What others have armed and cancelled meanwhile.
+    /// The number of timers that other threads have armed and cancelled meanwhile.
     served: AtomicU64,
 }
 
@@ -95,32 +95,32 @@ impl Crowd {
         self.woken.load(Ordering::Relaxed)
     }
 
-    /// One of them waits, in the midst of all, until somebody has been served: whatever the machine does, it is seen that arming
-    /// does not wait for the last.
+    /// Called by each waker. One of them waits, in the middle, until another thread has armed a timer: on any machine this proves that
+    /// arming does not wait for the last fire.
     fn one_is_woken(&self, due: Instant) {
         self.early.fetch_add(u64::from(Instant::now() < due), Ordering::Relaxed);
         if self.woken.fetch_add(1, Ordering::Relaxed) == 1000 {
-            eventually("others are served meanwhile", || self.served.load(Ordering::Relaxed) > 0);
+            eventually("other threads arm meanwhile", || self.served.load(Ordering::Relaxed) > 0);
         }
     }
 }
 
-/// Arms and cancels while the crowd is fired. How long that took, and the longest of those.
+/// Arms and cancels while the million fires. Returns how long that took, and the longest single call.
 fn serve(engine: &Engine, crowd: &Crowd, size: u64) -> (Duration, Duration) {
-    eventually("the first of them fires", || crowd.woken() > 0);
+    eventually("the first of the million fires", || crowd.woken() > 0);
     let (start, mut longest) = (StdInstant::now(), Duration::ZERO);
     while crowd.woken() < size {
         let before = StdInstant::now();
         drop(engine.try_sleep(years(1)).unwrap());
         longest = longest.max(before.elapsed());
         crowd.served.fetch_add(1, Ordering::Relaxed);
-        assert!(start.elapsed() < Duration::from_secs(60), "the crowd does not end");
+        assert!(start.elapsed() < Duration::from_secs(60), "the million does not end");
     }
     (start.elapsed(), longest)
 }
 
-/// Sleeps of a millisecond, one after the other, on a thread of its own: how many of them while the crowd was fired, and how late
-/// the latest was.
+/// Sleeps for a millisecond again and again, on a thread of its own. Returns how many sleeps ended while the million fired, and the
+/// greatest lateness.
 fn beside(engine: &Engine, crowd: &Crowd, size: u64) -> (u64, Duration) {
     let (mut ticks, mut latest) = (0, Duration::ZERO);
     while crowd.woken() < size {
@@ -134,7 +134,7 @@ fn beside(engine: &Engine, crowd: &Crowd, size: u64) -> (u64, Duration) {
     (ticks, latest)
 }
 
-/// `None`: too late to arm it.
+/// Arms a sleep; returns `None` if its deadline has already passed.
 fn armed(engine: &Engine, due: Instant, waker: &Waker) -> Option<Pin<Box<Sleep>>> {
     let mut sleep = Box::pin(engine.sleep_until(due));
     poll_with(sleep.as_mut(), waker).is_pending().then_some(sleep)

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use tourbillon::time::Sleep;
 use tourbillon::{ArmError, Engine};
 
-use crate::apart::{Child, part_of, report};
-use crate::by_hand::{eventually, ms, poll_with, waker};
+use crate::audit::TimerAudit;
+use crate::child::{Child, child_part, report};
 use crate::kilobytes;
-use crate::ledger::Ledger;
+use crate::support::{eventually, ms, poll_with, waker};
 
 const THREADS: usize = 3;
 
-/// How it rains.
+/// The engine and the cost of the wakers.
 #[derive(Clone, Copy)]
 struct Flood {
     lasts: Duration,
-    /// What it costs to wake somebody.
+    /// How long each waker takes.
     waking: Duration,
     capacity: Option<usize>,
 }
 
-/// What one thread has done.
+/// The timers of one thread, counted.
 #[derive(Default)]
 struct Armed {
     armed: u64,
-    /// Those that were past, or had fired, before they could be given a waker.
+    /// Timers that were due, or had fired, before they got a waker.
     fired_at_once: u64,
     refused: u64,
 }
@@ -39,9 +39,9 @@ struct Armed {
 fn p2_p4_p7_armed_faster_than_they_can_fire_timers_are_refused_at_capacity_and_none_is_lost() {
     let test = "flood::p2_p4_p7_armed_faster_than_they_can_fire_timers_are_refused_at_capacity_and_none_is_lost";
     let flood = Flood { lasts: ms(2000), waking: Duration::from_micros(2), capacity: Some(300_000) };
-    match part_of(test) {
-        None => Child::play(test, "is flooded").succeeds(),
-        Some(_) => assert!(flood.rains() > 0, "nothing was refused: it was no flood"),
+    match child_part(test) {
+        None => Child::spawn(test, "is flooded").succeeds(),
+        Some(_) => assert!(flood.run() > 0, "no timer was refused: the flood was too small"),
     }
 }
 
@@ -49,15 +49,15 @@ fn p2_p4_p7_armed_faster_than_they_can_fire_timers_are_refused_at_capacity_and_n
 fn p2_p4_armed_as_fast_as_can_be_without_a_capacity_timers_are_late_and_none_is_lost() {
     let test = "flood::p2_p4_armed_as_fast_as_can_be_without_a_capacity_timers_are_late_and_none_is_lost";
     let flood = Flood { lasts: ms(700), waking: Duration::ZERO, capacity: None };
-    match part_of(test) {
-        None => Child::play(test, "is flooded").succeeds(),
-        Some(_) => assert_eq!(flood.rains(), 0),
+    match child_part(test) {
+        None => Child::spawn(test, "is flooded").succeeds(),
+        Some(_) => assert_eq!(flood.run(), 0),
     }
 }
 
 impl Flood {
-    /// Threads arm timers of a millisecond as fast as they can. Says how many were refused.
-    fn rains(self) -> u64 {
+    /// Lets threads arm timers of a millisecond as fast as they can. Returns how many were refused.
+    fn run(self) -> u64 {
         let Flood { lasts, waking, capacity } = self;
         let builder = Engine::builder();
         let builder = if let Some(capacity) = capacity { builder.capacity(capacity) } else { builder };
@@ -73,7 +73,7 @@ impl Flood {
         });
         let (is_over, before, mut most) = (AtomicBool::new(false), kilobytes("VmHWM"), 0);
         let threads: Vec<_> = thread::scope(|scope| {
-            let arm = || arm_all_the_time(&engine, &counts, &is_over);
+            let arm = || arm_continuously(&engine, &counts, &is_over);
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(arm)).collect();
             let start = Instant::now();
             while start.elapsed() < lasts {
@@ -87,10 +87,10 @@ impl Flood {
         let (armed, at_once, refused) = (total(|t| t.armed), total(|t| t.fired_at_once), total(|t| t.refused));
         let stats = engine.stats();
         assert_eq!((stats.fired, stats.pending), (stats.armed, 0), "{stats:?}");
-        // Some were past before they could be armed, because their thread had lost its processor.
-        assert!((armed - at_once..=armed).contains(&stats.armed), "{armed} asked for; {stats:?}");
-        eventually("each that fired was woken", || woken.load(Ordering::SeqCst) + at_once == armed);
-        // They are counted one shard after the other, while timers go from one to another.
+        // Some timers were due before they could be armed, because their thread had lost its processor.
+        assert!((armed - at_once..=armed).contains(&stats.armed), "{armed} requested; {stats:?}");
+        eventually("each timer that fired has woken its task", || woken.load(Ordering::SeqCst) + at_once == armed);
+        // The shards are counted one after the other, while timers move between them.
         let is_bounded = capacity.is_none_or(|capacity| most <= (capacity + capacity / 10) as u64);
         assert!(is_bounded, "{most} pending at once");
         report(&format!(
@@ -100,15 +100,15 @@ impl Flood {
             stats.lateness.max(),
             stats.lateness.quantile(0.5),
         ));
-        let mut after = Ledger::new(&engine);
+        let mut after = TimerAudit::new(&engine);
         let late_batches = after.recovers();
-        after.balance(&format!("after the flood, {late_batches} late batches"));
+        after.check(&format!("after the flood, {late_batches} late batches"));
         refused
     }
 }
 
-/// Arms one after the other, and then waits until each of its own has fired.
-fn arm_all_the_time(engine: &Engine, waker: &Waker, is_over: &AtomicBool) -> Armed {
+/// Arms one timer after the other, and then waits until all of them have fired.
+fn arm_continuously(engine: &Engine, waker: &Waker, is_over: &AtomicBool) -> Armed {
     let mut done = Armed::default();
     let mut held: VecDeque<std::pin::Pin<Box<Sleep>>> = VecDeque::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -128,6 +128,6 @@ fn arm_all_the_time(engine: &Engine, waker: &Waker, is_over: &AtomicBool) -> Arm
             held.pop_front();
         }
     }
-    eventually("all that it has armed fire", || held.iter().all(|sleep| sleep.is_elapsed()));
+    eventually("all timers of the thread fire", || held.iter().all(|sleep| sleep.is_elapsed()));
     done
 }

@@ -1,20 +1,20 @@
-//! Faults of the real system, and overload: what becomes of timers, counted.
+//! Faults of the real system, and overload: the outcomes of timers, counted.
 //!
-//! After each fault the same is asked: nothing was early (P1); each timer that was armed has one outcome, to the last one, and each
-//! that fired has woken its task once (P2); timers that are armed afterwards are on time again (P4). How late they were
-//! meanwhile is printed, and not judged:
+//! After each fault the tests check the same: no timer was early (P1); each armed timer has one outcome, to the last one, and each that
+//! fired has woken its task once (P2); timers that are armed afterwards are on time again (P4). The lateness during the fault is only
+//! printed:
 //!
 //!     cargo test -p tourbillon --test hardship -- --nocapture | grep hardship:
 //!
-//! What hits a whole process (signals, limits, time name spaces) happens in a process of its own: see `apart`.
+//! Faults of a whole process (signals, limits, time namespaces) happen in a process of their own: see `child`.
 #![cfg(target_os = "linux")]
 
-mod apart;
-#[path = "../by_hand/mod.rs"]
-mod by_hand;
-mod ledger;
+mod audit;
+mod child;
 #[path = "../random/mod.rs"]
 mod random;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod burst;
 mod clocks;
@@ -27,7 +27,7 @@ mod starved;
 mod stopped;
 mod threads;
 
-/// The driver threads of this process, by the kernel's numbers. (A thread gives itself its name, so a new one may not have it yet.)
+/// Returns the driver threads of this process, by their kernel ids. (A thread sets its own name, so a new one may not have it yet.)
 fn driver_threads() -> Vec<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let named = tasks
@@ -35,7 +35,7 @@ fn driver_threads() -> Vec<i32> {
     named.map(|task| task.file_name().to_string_lossy().parse().unwrap()).collect()
 }
 
-/// What the kernel says of this process's memory, by the name of the line.
+/// Returns a value of this process's memory statistics, by the name of the line.
 fn kilobytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();

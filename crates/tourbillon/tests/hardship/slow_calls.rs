@@ -10,15 +10,16 @@ use futures_lite::future::{block_on, poll_once};
 use tourbillon::time::Sleep;
 use tourbillon::{Engine, Outcome, Timer};
 
-use crate::apart::report;
-use crate::by_hand::{eventually, ms};
+use crate::child::report;
+use crate::support::{eventually, ms};
 
-/// A thousand callbacks of 10 ms take ten seconds, one after the other. Who had to wait for them would be late by seconds.
+/// A thousand callbacks of 10 ms take ten seconds, one after the other. A timer that waited for them would be late by seconds.
 const CALLS: u64 = 1000;
 const SLOW: Duration = Duration::from_millis(10);
 const FAR_LESS: Duration = Duration::from_secs(1);
 
-/// Waits for the end of a sleep. A sleep whose thread was kept from running until the deadline had passed was never armed.
+/// Waits for the end of a sleep and returns whether it was armed: it was not if its thread was kept from running until the deadline had
+/// passed.
 async fn was_armed(sleep: Sleep) -> bool {
     let mut sleep = pin!(sleep);
     let has_ended = poll_once(&mut sleep).await.is_some();
@@ -64,10 +65,10 @@ fn p4_p11_slow_callbacks_wait_for_each_other_in_order_and_no_timer_waits_for_the
     assert_eq!(
         *order.lock().unwrap(),
         (0..CALLS).collect::<Vec<_>>(),
-        "equal deadlines are called in the order of arming"
+        "callbacks of equal deadlines must run in the order of arming"
     );
     drop(timers);
-    eventually("nothing is pending", || engine.stats().pending == 0);
+    eventually("no timer is pending", || engine.stats().pending == 0);
     let stats = engine.stats();
     assert_eq!((stats.armed, stats.callback_panics), (stats.fired + stats.cancelled, 0), "{stats:?}");
     assert_eq!(stats.fired, CALLS + armed, "{stats:?}");

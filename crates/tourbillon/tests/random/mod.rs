@@ -15,12 +15,12 @@ impl Random {
         (z ^ (z >> 31)) % bound
     }
 
-    /// Less than this.
+    /// Returns a duration less than `bound`.
     pub(crate) fn duration(&mut self, bound: Duration) -> Duration {
         Duration::from_nanos(self.below(bound.as_nanos() as u64))
     }
 
-    /// Milliseconds, fewer than one of these.
+    /// Returns a number of milliseconds less than a random one of `bounds`.
     pub(crate) fn millis<const N: usize>(&mut self, bounds: [u64; N]) -> Duration {
         let bound = self.one_of(bounds);
         Duration::from_millis(self.below(bound))
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A seed: from the variable `TOURBILLON_SEED` if it is set, else a new one. It is printed, and so shown on failure.
+/// Returns the variable `TOURBILLON_SEED` if it is set, else a new seed. Prints it, so that a failing test shows it.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("TOURBILLON_SEED") {
         Ok(text) => text.parse().expect("TOURBILLON_SEED is a number"),

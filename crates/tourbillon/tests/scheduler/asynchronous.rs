@@ -10,12 +10,12 @@ use tourbillon::Engine;
 use tourbillon::scheduler::{Overlap, Plan, Run, Scheduler, Shutdown};
 use tourbillon::time::sleep;
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Story};
 
 type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A scheduler that leaves its runs to whoever polls them, and those runs.
+/// Returns a scheduler that hands its runs to the test, which polls them, and those runs.
 fn polled_by_hand(engine: &Engine) -> (Arc<Mutex<Vec<BoxedTask>>>, Scheduler<u8>) {
     let line: Arc<Mutex<Vec<BoxedTask>>> = Arc::default();
     let spawned = Arc::clone(&line);
@@ -24,7 +24,7 @@ fn polled_by_hand(engine: &Engine) -> (Arc<Mutex<Vec<BoxedTask>>>, Scheduler<u8>
     (line, scheduler)
 }
 
-/// A scheduler whose runs are tasks of Tokio's, and the runtime that they are on.
+/// Returns a scheduler whose runs are Tokio tasks, and their runtime.
 fn on_tokio(engine: &Engine) -> (tokio::runtime::Runtime, Scheduler<u8>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let handle = runtime.handle().clone();
@@ -33,7 +33,7 @@ fn on_tokio(engine: &Engine) -> (tokio::runtime::Runtime, Scheduler<u8>) {
     (runtime, scheduler)
 }
 
-/// Counts when it is dropped.
+/// Counts its drop.
 struct Dropped(Count);
 
 impl Drop for Dropped {
@@ -59,9 +59,9 @@ fn g6_a_run_that_waits_takes_no_thread() {
         scheduler.schedule_async(key, Plan::once(ms(10)), job).unwrap();
     }
     engine.advance(ms(10));
-    eventually("all wait", || scheduler.stats().running == 100 && engine.stats().pending >= 100);
+    eventually("all runs wait", || scheduler.stats().running == 100 && engine.stats().pending >= 100);
     engine.advance(ms(50));
-    eventually("all have ended", || ended.get() == 100 && scheduler.stats().running == 0);
+    eventually("all runs have ended", || ended.get() == 100 && scheduler.stats().running == 0);
     assert!(scheduler.is_empty());
 }
 
@@ -84,7 +84,7 @@ fn g9_a_run_knows_its_key_number_time_and_scheduler() {
     assert!(!story.scheduler.remove_job(id));
 }
 
-/// Panics when it has been polled so often.
+/// Panics at the poll after this many.
 struct Panics(u32);
 
 impl Future for Panics {
@@ -156,9 +156,9 @@ fn g4_abort_drops_the_futures_and_counts_them() {
             scheduler.schedule_async(key, Plan::once(ms(10)), job).unwrap();
         }
         engine.advance(ms(10));
-        eventually("all have begun", || scheduler.stats().running == 10);
+        eventually("all runs have begun", || scheduler.stats().running == 10);
         let ending = scheduler.shutdown(Shutdown::Abort);
-        eventually("all have ended", || {
+        eventually("all runs have ended", || {
             engine.turn();
             ending.is_over()
         });
@@ -188,7 +188,7 @@ fn g4_a_run_outlives_the_removal_of_its_job() {
 }
 
 #[test]
-fn d20_the_end_of_an_older_run_does_nothing_to_a_newer_job_of_that_key() {
+fn d20_the_end_of_an_older_run_does_not_affect_a_newer_job_of_that_key() {
     let story = Story::new();
     story.add_slow("key", Plan::every(ms(10)).times(1), ms(50));
     story.pass(ms(15));
@@ -199,7 +199,7 @@ fn d20_the_end_of_an_older_run_does_nothing_to_a_newer_job_of_that_key() {
 }
 
 #[test]
-fn g4_a_paused_scheduler_goes_on_polling_what_has_begun() {
+fn g4_a_paused_scheduler_keeps_polling_the_runs_that_have_begun() {
     let story = Story::new();
     story.add_slow("slow", Plan::every(ms(10)).times(1), ms(20));
     story.pass(ms(10));
@@ -224,7 +224,7 @@ fn g6_runs_can_be_handed_to_an_executor() {
     assert_eq!((line.lock().unwrap().len(), ended.get(), scheduler.stats().running), (3, 0, 3));
     let tasks = std::mem::take(&mut *line.lock().unwrap());
     for (index, task) in tasks.into_iter().enumerate() {
-        // One is dropped by its executor, without being polled.
+        // Their executor drops one without polling it.
         if index != 1 {
             futures_lite::future::block_on(task);
         }
@@ -234,7 +234,7 @@ fn g6_runs_can_be_handed_to_an_executor() {
 }
 
 #[test]
-fn p6_an_executor_that_panics_or_drops_what_it_is_given_harms_nobody() {
+fn p6_an_executor_that_panics_or_drops_a_run_harms_no_other_run() {
     for panics in [false, true] {
         let engine = manual();
         let scheduler = Scheduler::builder()
@@ -255,7 +255,7 @@ fn p6_an_executor_that_panics_or_drops_what_it_is_given_harms_nobody() {
 }
 
 #[test]
-fn p6_a_future_that_panics_when_it_is_dropped_harms_nobody() {
+fn p6_a_future_that_panics_when_it_is_dropped_harms_no_other_run() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -285,11 +285,11 @@ fn p6_a_future_that_panics_when_it_is_dropped_harms_nobody() {
         scheduler.schedule_async(0, Plan::every(ms(10)), job).unwrap();
         scheduler.schedule_async(1, Plan::once(ms(10)), pending).unwrap();
         engine.advance(ms(10));
-        eventually("both have begun", || scheduler.stats().runs == 2 && engine.stats().pending >= 2);
+        eventually("both runs have begun", || scheduler.stats().runs == 2 && engine.stats().pending >= 2);
         engine.advance(ms(5));
-        eventually("one has ended", || scheduler.stats().running == 1);
+        eventually("one run has ended", || scheduler.stats().running == 1);
         let ending = scheduler.shutdown(Shutdown::Abort);
-        eventually("all has ended", || {
+        eventually("all runs have ended", || {
             engine.turn();
             ending.is_over()
         });
@@ -305,7 +305,7 @@ fn g6_on_tokio_a_run_has_the_context_of_the_runtime() {
     let job = move |run: Run<u8>| {
         let made = made.clone();
         async move {
-            // Both need a runtime.
+            // Both calls need a runtime.
             tokio::task::yield_now().await;
             tokio::spawn(async {}).await.unwrap();
             made.add();
@@ -315,15 +315,15 @@ fn g6_on_tokio_a_run_has_the_context_of_the_runtime() {
     scheduler.schedule_async(0, Plan::every(ms(10)).times(2), job).unwrap();
     for round in 1..=2 {
         engine.advance(ms(10));
-        eventually("it is made", || ended.get() == round && scheduler.stats().running == 0);
+        eventually("the run has ended", || ended.get() == round && scheduler.stats().running == 0);
     }
     assert_eq!(scheduler.stats().failed, 1);
-    // A runtime that ends drops what it has.
+    // A runtime that is dropped drops its tasks.
     scheduler.schedule_async(1, Plan::once(ms(10)), |_| std::future::pending::<()>()).unwrap();
     engine.advance(ms(10));
-    eventually("it has begun", || scheduler.stats().running == 1);
+    eventually("the run has begun", || scheduler.stats().running == 1);
     drop(runtime);
-    eventually("it is dropped", || scheduler.stats().running == 0 && scheduler.stats().aborted == 1);
+    eventually("the run is dropped", || scheduler.stats().running == 0 && scheduler.stats().aborted == 1);
     assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
 }
 
@@ -344,15 +344,15 @@ fn d22_a_job_on_another_executor_that_waits_for_its_own_end_does_not_wait() {
     };
     scheduler.schedule_async(0, Plan::once(ms(1)), job).unwrap();
     engine.advance(ms(1));
-    eventually("it has returned", || ended.get() == 1);
+    eventually("the job has returned", || ended.get() == 1);
     assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
 }
 
 #[test]
 fn p10_a_waker_may_call_the_scheduler() {
-    // An executor whose wakers look at the scheduler, whatever is done to them.
-    struct Curious(Arc<Mutex<Option<Scheduler<u8>>>>);
-    impl std::task::Wake for Curious {
+    // An executor whose wakers call the scheduler.
+    struct CallsScheduler(Arc<Mutex<Option<Scheduler<u8>>>>);
+    impl std::task::Wake for CallsScheduler {
         fn wake(self: Arc<Self>) {
             let scheduler = self.0.lock().unwrap().clone();
             assert!(scheduler.is_none_or(|scheduler| scheduler.stats().runs == 1));
@@ -363,7 +363,7 @@ fn p10_a_waker_may_call_the_scheduler() {
     scheduler.schedule_async(0, Plan::once(ms(1)), |_| std::future::pending::<()>()).unwrap();
     engine.advance(ms(1));
     let handle = Arc::new(Mutex::new(Some(scheduler.clone())));
-    let waker = std::task::Waker::from(Arc::new(Curious(Arc::clone(&handle))));
+    let waker = std::task::Waker::from(Arc::new(CallsScheduler(Arc::clone(&handle))));
     let mut task = line.lock().unwrap().pop().unwrap();
     assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(task.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());

@@ -1,4 +1,4 @@
-//! Jobs that panic, fail, or never return; and what else of the user's may go wrong.
+//! Jobs that panic, fail, or never return; and panics in other code of the user.
 
 use std::error::Error;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tourbillon::scheduler::{Cause, Plan, Scheduler, Shutdown};
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Gate, Story, keep_busy};
 
-/// A scheduler that writes down its failures.
+/// Returns a scheduler that records its failures.
 fn reporting() -> (Story, Arc<Mutex<Vec<String>>>) {
     let log = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&log);
@@ -23,7 +23,7 @@ fn reporting() -> (Story, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn g7_a_job_that_panics_each_time_is_reported_each_time_and_goes_on() {
+fn g7_a_job_that_panics_each_time_is_reported_each_time_and_keeps_running() {
     let (story, log) = reporting();
     story
         .scheduler
@@ -77,7 +77,7 @@ fn g7_an_error_that_a_job_returns_is_reported() {
 }
 
 #[test]
-fn g7_what_is_thrown_need_not_be_text() {
+fn g7_a_panic_payload_need_not_be_text() {
     let (story, log) = reporting();
     story.scheduler.schedule("a", Plan::once(ms(1)), |_| -> () { std::panic::panic_any(7_u32) }).unwrap();
     story.scheduler.schedule("b", Plan::once(ms(2)), |_| -> () { std::panic::panic_any("words") }).unwrap();
@@ -90,22 +90,22 @@ fn g7_what_is_thrown_need_not_be_text() {
 }
 
 #[test]
-fn p6_a_report_that_panics_harms_nobody() {
+fn p6_a_failure_callback_that_panics_harms_no_job() {
     let engine = manual();
     for threads in [0, 1] {
         let builder = Scheduler::builder().engine(&engine).threads(threads);
-        let scheduler = builder.on_failure(|_| panic!("so does the report")).build().unwrap();
+        let scheduler = builder.on_failure(|_| panic!("the failure callback panics too")).build().unwrap();
         scheduler.schedule("bad", ms(10), |_| -> () { panic!("the job panics") }).unwrap();
         for round in 1..=5 {
             engine.advance(ms(10));
-            eventually("it goes on", || scheduler.stats().failed == round);
+            eventually("the job keeps running", || scheduler.stats().failed == round);
         }
         assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
     }
 }
 
 #[test]
-fn p6_a_report_may_call_the_scheduler() {
+fn p6_a_failure_callback_may_call_the_scheduler() {
     let handle: Arc<Mutex<Option<Scheduler<&'static str>>>> = Arc::default();
     let used = Arc::clone(&handle);
     let story = Story::with(|builder| {
@@ -116,7 +116,7 @@ fn p6_a_report_may_call_the_scheduler() {
         })
     });
     *handle.lock().unwrap() = Some(story.scheduler.clone());
-    story.scheduler.schedule("bad", ms(10), |_| -> () { panic!("out with it") }).unwrap();
+    story.scheduler.schedule("bad", ms(10), |_| -> () { panic!("the job panics") }).unwrap();
     story.pass(ms(100));
     assert_eq!((story.scheduler.stats().runs, story.scheduler.len()), (1, 0));
     handle.lock().unwrap().take();
@@ -132,9 +132,9 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// By each way in which a job can go.
+/// In each way in which a job can end.
 #[test]
-fn p6_a_closure_that_panics_when_it_is_dropped_harms_nobody() {
+fn p6_a_closure_that_panics_when_it_is_dropped_harms_no_other_job() {
     for threads in [0, 1] {
         let engine = manual();
         let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
@@ -152,22 +152,22 @@ fn p6_a_closure_that_panics_when_it_is_dropped_harms_nobody() {
         scheduler.schedule("there at the end", ms(1000), job()).unwrap();
         assert!(scheduler.remove("removed") && scheduler.remove_job(id));
         engine.advance(ms(10));
-        eventually("it has run", || count.get() == 1 && scheduler.stats().running == 0);
-        eventually("it is gone", || scheduler.len() == 1);
+        eventually("the job has run", || count.get() == 1 && scheduler.stats().running == 0);
+        eventually("the job has ended", || scheduler.len() == 1);
         scheduler.schedule("after", ms(10), count.job()).unwrap();
         engine.advance(ms(10));
-        eventually("it goes on", || count.get() == 2);
+        eventually("the other job keeps running", || count.get() == 2);
         assert!(scheduler.shutdown(Shutdown::Abort).wait_for(Duration::from_secs(60)));
     }
 }
 
-/// Of two destructors that panic in one go the second ends the process, so it must not be one go.
+/// A second destructor that panics during the unwinding of a first aborts the process, so each closure must be dropped separately.
 #[test]
 fn p6_all_closures_may_panic_when_they_are_dropped_together() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            panic!("a destructor panics, whatever else does");
+            panic!("a destructor panics, even during another panic");
         }
     }
     for how in [Shutdown::Drain, Shutdown::Abort] {
@@ -181,10 +181,9 @@ fn p6_all_closures_may_panic_when_they_are_dropped_together() {
     }
 }
 
-/// In an async job the run is the last to have the closure; and an executor may take a panic amiss.
-/// It may be the waker of a run that keeps the scheduler last, and nothing may panic in the hands of whoever drops that.
+/// The waker of a run may hold the last reference to the scheduler. Its drop must not panic in the thread that drops the waker.
 #[test]
-fn p6_a_report_that_panics_when_it_is_dropped_with_the_last_waker_of_a_run_harms_nobody() {
+fn p6_a_failure_callback_that_panics_when_it_is_dropped_with_the_last_waker_of_a_run_harms_no_thread() {
     let waker = {
         let (engine, bad) = (manual(), PanicsWhenDropped);
         let builder = Scheduler::builder().engine(&engine).threads(0).on_failure(move |_| _ = &bad);
@@ -228,22 +227,22 @@ fn p6_the_closure_of_an_async_job_may_panic_when_it_is_dropped() {
         scheduler.schedule_async("removed", ms(10), job()).unwrap();
         scheduler.schedule_async("aborted", Plan::once(ms(20)), job()).unwrap();
         engine.advance(ms(10));
-        eventually("two have begun", || scheduler.stats().running == 2 && engine.stats().pending >= 2);
+        eventually("two runs have begun", || scheduler.stats().running == 2 && engine.stats().pending >= 2);
         assert!(scheduler.remove("removed"));
         engine.advance(ms(5));
-        eventually("two have ended", || count.get() == 2 && gone.get() == 2);
+        eventually("two runs have ended", || count.get() == 2 && gone.get() == 2);
         engine.advance(ms(5));
-        eventually("another has begun", || scheduler.stats().running == 1);
+        eventually("another run has begun", || scheduler.stats().running == 1);
         let ending = scheduler.shutdown(Shutdown::Abort);
-        eventually("it is over", || {
+        eventually("the scheduler has ended", || {
             engine.turn();
             ending.is_over() && gone.get() == 3
         });
     }
 }
 
-/// Says that it is gone, and panics.
-struct Bomb(Count, #[allow(dead_code, reason = "it is there to be dropped")] PanicsWhenDropped);
+/// Counts its drop, and panics in it.
+struct Bomb(Count, #[allow(dead_code, reason = "only its drop matters")] PanicsWhenDropped);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -252,7 +251,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn p6_a_key_that_panics_when_it_is_dropped_harms_nobody() {
+fn p6_a_key_that_panics_when_it_is_dropped_harms_no_job() {
     struct Key(u8, PanicsWhenDropped);
     impl PartialEq for Key {
         fn eq(&self, other: &Key) -> bool {
@@ -285,7 +284,7 @@ fn p6_a_key_that_panics_when_it_is_dropped_harms_nobody() {
     assert!(ending.is_over());
 }
 
-/// An error of the worst kind.
+/// An error that panics when it is displayed or dropped.
 struct Nasty {
     panics_when_shown: bool,
     bomb: Option<PanicsWhenDropped>,
@@ -307,7 +306,7 @@ impl fmt::Display for Nasty {
 impl Error for Nasty {}
 
 #[test]
-fn p6_an_error_that_panics_when_it_is_shown_or_dropped_harms_nobody() {
+fn p6_an_error_that_panics_when_it_is_displayed_or_dropped_harms_no_job() {
     for threads in [0, 1] {
         for is_async in [false, true] {
             let engine = manual();
@@ -325,7 +324,9 @@ fn p6_an_error_that_panics_when_it_is_shown_or_dropped_harms_nobody() {
             }
             for round in 1..=8 {
                 engine.advance(ms(10));
-                eventually("it goes on", || scheduler.stats().failed == round && scheduler.stats().running == 0);
+                eventually("the job keeps running", || {
+                    scheduler.stats().failed == round && scheduler.stats().running == 0
+                });
                 let shown = scheduler.report(&0).unwrap().last_failure.unwrap();
                 assert_eq!(shown.contains("nasty"), round % 2 == 0, "{shown}");
             }
@@ -335,7 +336,7 @@ fn p6_an_error_that_panics_when_it_is_shown_or_dropped_harms_nobody() {
 }
 
 #[test]
-fn g6_a_job_that_blocks_for_ever_takes_one_thread_and_no_more() {
+fn g6_a_job_that_never_returns_takes_one_thread_and_no_more() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(2).build().unwrap();
     let (opener, gate) = Gate::new();
@@ -344,11 +345,11 @@ fn g6_a_job_that_blocks_for_ever_takes_one_thread_and_no_more() {
     scheduler.schedule("tick", ms(10), count.job()).unwrap();
     for round in 1..=20 {
         engine.advance(ms(10));
-        eventually("the other goes on", || count.get() == round);
+        eventually("the other job keeps running", || count.get() == round);
     }
     assert_eq!(begun.get(), 1);
-    eventually("its other times are counted", || scheduler.report("blocks").unwrap().overlapped == 19);
-    // It can be removed, and shut down, while it blocks.
+    eventually("its other runs are counted as overlapped", || scheduler.report("blocks").unwrap().overlapped == 19);
+    // The job can be removed, and the scheduler shut down, while it blocks.
     assert!(scheduler.remove("blocks"));
     let ending = scheduler.shutdown(Shutdown::Abort);
     assert!(!ending.wait_for(ms(20)) && !ending.is_over());

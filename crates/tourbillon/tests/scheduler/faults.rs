@@ -1,4 +1,4 @@
-//! Faults of other schedulers, each with its id, that need more than a line.
+//! Faults of other schedulers, each with its id.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tourbillon::scheduler::{Overflow, Plan, Remaining, Run, ScheduleErrorKind, Scheduler, Shutdown};
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Story, promptly};
 
 #[test]
@@ -56,7 +56,7 @@ fn d18_of_many_threads_that_remove_one_key_exactly_one_wins() {
 }
 
 #[test]
-fn d19_what_was_added_is_there_at_once_and_what_was_removed_is_not() {
+fn d19_an_added_job_exists_at_once_and_a_removed_one_does_not() {
     for threads in [0, 2] {
         let engine = manual();
         let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
@@ -90,7 +90,7 @@ fn d20_the_id_of_an_older_job_removes_nothing() {
     assert!(!story.scheduler.remove_job(old));
     assert_eq!(story.ms(), [10]);
     assert!(story.scheduler.remove_job(new) && !story.scheduler.remove_job(new));
-    // Nor does it when the same place is used again and again.
+    // Nor does it when the same slot is used again and again.
     for _ in 0..1000 {
         let id = story.scheduler.schedule("key", ms(10), |_| ()).unwrap();
         assert!(!story.scheduler.remove_job(old) && !story.scheduler.remove_job(new));
@@ -100,7 +100,7 @@ fn d20_the_id_of_an_older_job_removes_nothing() {
 
 /// In the first, the middle and the last of its runs.
 #[test]
-fn d21_a_job_is_there_while_it_runs_and_knows_what_it_has_before_it() {
+fn d21_a_job_exists_while_it_runs_and_knows_how_many_runs_remain() {
     for threads in [0, 1] {
         let engine = manual();
         let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
@@ -115,7 +115,7 @@ fn d21_a_job_is_there_while_it_runs_and_knows_what_it_has_before_it() {
         scheduler.schedule("self", Plan::every(ms(10)).times(3), job).unwrap();
         for round in 1..=3 {
             engine.advance(ms(10));
-            eventually("it has run", || scheduler.stats().runs == round && scheduler.stats().running == 0);
+            eventually("the job has run", || scheduler.stats().runs == round && scheduler.stats().running == 0);
         }
         assert_eq!(
             *log.lock().unwrap(),
@@ -198,7 +198,7 @@ fn d21_a_job_reschedules_and_pauses_itself_in_any_of_its_runs() {
 }
 
 #[test]
-fn d21_a_job_that_pauses_itself_in_its_last_run_is_gone_after_it() {
+fn d21_a_job_that_pauses_itself_in_its_last_run_ends_after_it() {
     let story = Story::new();
     let job = |run: &Run<&'static str>| assert!(run.scheduler().unwrap().pause(run.key()));
     story.scheduler.schedule("self", Plan::once(ms(10)), job).unwrap();
@@ -206,9 +206,9 @@ fn d21_a_job_that_pauses_itself_in_its_last_run_is_gone_after_it() {
     assert!(!story.scheduler.contains("self"));
 }
 
-/// What the longest wait of another thread was is only printed: it says more about the machine than about us.
+/// The longest wait of another thread is only printed: it depends on the machine.
 #[test]
-fn d26_a_million_due_at_once_lock_nobody_out() {
+fn d26_a_million_jobs_due_at_once_lock_no_thread_out() {
     const JOBS: u32 = 1_000_000;
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(1).overflow(Overflow::RunLate).build().unwrap();
@@ -231,13 +231,13 @@ fn d26_a_million_due_at_once_lock_nobody_out() {
             (calls, longest)
         });
         engine.advance(ms(10));
-        eventually("all are made", || count.get() == JOBS as usize);
+        eventually("all runs are made", || count.get() == JOBS as usize);
         done.store(true, Ordering::SeqCst);
         let (calls, longest) = other.join().unwrap();
-        println!("meanwhile {calls} pairs of calls, the longest took {longest:?}");
+        println!("{calls} pairs of calls meanwhile, the longest took {longest:?}");
         assert!(calls > 0);
     });
-    eventually("all are gone", || scheduler.is_empty());
+    eventually("all jobs have ended", || scheduler.is_empty());
     assert_eq!(scheduler.stats().runs, u64::from(JOBS));
 }
 
@@ -248,7 +248,7 @@ fn d30_a_job_removes_a_hundred_thousand_others_and_schedules_as_many_on_one_thre
         let engine = manual();
         let scheduler: Scheduler<u32> = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
         let (old, new) = (Count::default(), Count::default());
-        // They are all due with it, and behind it.
+        // They are all due at the same time as it, and behind it.
         let made = new.clone();
         let swap = move |run: &Run<u32>| {
             let scheduler = run.scheduler().unwrap();
@@ -265,10 +265,10 @@ fn d30_a_job_removes_a_hundred_thousand_others_and_schedules_as_many_on_one_thre
         }
         promptly("a job that replaces many", move || {
             engine.advance(ms(10));
-            eventually("they are replaced", || scheduler.stats().runs == 1 && scheduler.stats().running == 0);
+            eventually("the jobs are replaced", || scheduler.stats().runs == 1 && scheduler.stats().running == 0);
             assert_eq!((old.get(), new.get(), scheduler.len()), (0, 0, JOBS as usize));
             engine.advance(ms(5));
-            eventually("the new ones are made", || new.get() == JOBS as usize && scheduler.is_empty());
+            eventually("the new jobs have run", || new.get() == JOBS as usize && scheduler.is_empty());
             assert_eq!((old.get(), scheduler.stats().failed), (0, 0));
         });
     }
@@ -294,7 +294,7 @@ fn d35_p10_nothing_runs_within_the_call_that_schedules_it() {
         story.scheduler.stop();
         story.scheduler.start();
         assert_eq!(story.made(), [], "{plan:?}");
-        // Those in the past went by while it was stopped, and the next is due within an interval.
+        // The runs in the past are skipped because the scheduler was stopped; the next is due within an interval.
         story.pass(ms(10));
         assert!(!story.made().is_empty(), "{plan:?}");
         story.scheduler.remove("soon");
@@ -311,9 +311,9 @@ fn d35_with_threads_nothing_runs_on_the_thread_that_schedules_nor_on_the_timing_
         let job = move |_: &_| seen.lock().unwrap().push(thread::current().name().map(str::to_owned));
         scheduler.schedule(key, Plan::every(ms(10)).times(2).first_at_once(), job).unwrap();
     }
-    eventually("the first are made", || threads.lock().unwrap().len() == 100 && scheduler.stats().running == 0);
+    eventually("the first runs are made", || threads.lock().unwrap().len() == 100 && scheduler.stats().running == 0);
     engine.advance(ms(10));
-    eventually("all are made", || threads.lock().unwrap().len() == 200);
+    eventually("all runs are made", || threads.lock().unwrap().len() == 200);
     assert!(threads.lock().unwrap().iter().all(|name| name.as_deref() == Some("tourbillon-jobs")));
 }
 
@@ -330,13 +330,13 @@ fn d28_g6_on_an_engine_with_a_thread_of_its_own_jobs_run_without_threads_too() {
                 count.job(),
             )
             .unwrap();
-        eventually("all are made", || count.get() == 5);
-        eventually("the job is gone", || scheduler.is_empty());
+        eventually("all runs are made", || count.get() == 5);
+        eventually("the job has ended", || scheduler.is_empty());
         scheduler.shutdown(Shutdown::Drain).wait();
     }
 }
 
-/// A job that is due at once while others are being looked at: it must not fall between two looks.
+/// A job that becomes due while the scheduler handles others: it must not be overlooked between two rounds.
 #[test]
 fn d19_p1_a_job_due_at_once_runs_however_busy_the_others_are() {
     let engine = tourbillon::Engine::builder().build().unwrap();
@@ -354,7 +354,7 @@ fn d19_p1_a_job_due_at_once_runs_however_busy_the_others_are() {
             made.add();
         };
         scheduler.schedule(0, Plan::every(ms(3_600_000)).times(1).first_at_once(), job).unwrap();
-        eventually("it has run", || count.get() == round && !scheduler.contains(&0));
+        eventually("the job has run", || count.get() == round && !scheduler.contains(&0));
     }
     assert_eq!(early.get(), 0);
 }

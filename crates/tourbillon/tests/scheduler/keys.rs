@@ -1,12 +1,12 @@
-//! Keys: of any type, taken once, told apart, unknown.
+//! Keys: of any type, unique, with equal hashes, unknown.
 
 use tourbillon::scheduler::{Plan, Remaining, ScheduleErrorKind, Scheduler};
 
-use crate::by_hand::{manual, ms};
+use crate::support::{manual, ms};
 use crate::{Count, Story};
 
 #[test]
-fn g2_keys_can_be_of_any_type_and_be_looked_up_by_what_they_borrow() {
+fn g2_keys_can_be_of_any_type_and_be_looked_up_by_a_borrowed_form() {
     let engine = manual();
     let scheduler: Scheduler<String> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
     scheduler.schedule("alice".to_owned(), ms(10), |_| ()).unwrap();
@@ -38,7 +38,7 @@ fn g2_keys_can_be_of_any_type_and_be_looked_up_by_what_they_borrow() {
 }
 
 #[test]
-fn g2_keys_that_hash_alike_are_told_apart() {
+fn g2_keys_with_equal_hashes_are_distinguished() {
     #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
     struct Alike(u32);
     impl std::hash::Hash for Alike {
@@ -60,7 +60,7 @@ fn g2_keys_that_hash_alike_are_told_apart() {
 }
 
 #[test]
-fn g2_a_second_job_under_a_key_comes_back_and_the_first_goes_on() {
+fn g2_a_second_job_under_a_key_is_returned_and_the_first_keeps_running() {
     let story = Story::new();
     story.add("key", ms(10));
     let count = Count::default();
@@ -68,7 +68,7 @@ fn g2_a_second_job_under_a_key_comes_back_and_the_first_goes_on() {
     assert_eq!((error.kind, error.key), (ScheduleErrorKind::Duplicate, "key"));
     story.pass(ms(10));
     assert_eq!((story.ms(), count.get()), (vec![10], 0));
-    // Also while it is paused, and while it makes its last run.
+    // Also while the first job is paused, and during its last run.
     story.scheduler.pause("key");
     let error = story.scheduler.schedule(error.key, ms(1), error.job).unwrap_err();
     story.add_slow("slow", Plan::once(ms(1)), ms(50));
@@ -77,18 +77,18 @@ fn g2_a_second_job_under_a_key_comes_back_and_the_first_goes_on() {
 }
 
 #[test]
-fn g8_a_key_that_is_not_there_is_no_trouble() {
+fn g8_an_unknown_key_is_harmless() {
     let story = Story::new();
     let scheduler = &story.scheduler;
-    assert!(!scheduler.remove("nobody") && !scheduler.contains("nobody"));
-    assert!(!scheduler.pause("nobody") && !scheduler.resume("nobody"));
-    assert_eq!((scheduler.remaining("nobody"), scheduler.next_run("nobody")), (None, None));
-    assert_eq!(scheduler.report("nobody"), None);
-    assert_eq!(scheduler.reschedule("nobody", ms(10)), Err(ScheduleErrorKind::Unknown));
+    assert!(!scheduler.remove("unknown") && !scheduler.contains("unknown"));
+    assert!(!scheduler.pause("unknown") && !scheduler.resume("unknown"));
+    assert_eq!((scheduler.remaining("unknown"), scheduler.next_run("unknown")), (None, None));
+    assert_eq!(scheduler.report("unknown"), None);
+    assert_eq!(scheduler.reschedule("unknown", ms(10)), Err(ScheduleErrorKind::Unknown));
 }
 
 #[test]
-fn p6_a_key_that_panics_when_it_is_compared_leaves_the_scheduler_whole() {
+fn p6_a_key_that_panics_when_it_is_compared_leaves_the_scheduler_intact() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     struct Touchy(u8);

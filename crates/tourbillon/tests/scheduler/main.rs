@@ -1,14 +1,15 @@
 //! `Scheduler`: one binary, so that it is linked once.
 //!
-//! Most of it is in virtual time without threads: runs are made by whoever advances the engine, so every story is the same each
-//! time. A slow job is an async one that sleeps. Where threads are the point, the tests count, and never look at a clock.
+//! Most tests use virtual time and no threads: the thread that advances the engine makes the runs, so every test takes the same
+//! course each time. A slow job is an async one that sleeps. Tests of threads count events and never read a clock.
 
-#[path = "../by_hand/mod.rs"]
-mod by_hand;
 #[path = "../random/mod.rs"]
 mod random;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod asynchronous;
+mod ending;
 mod failures;
 mod faults;
 mod keys;
@@ -20,6 +21,7 @@ mod overlap;
 mod plans;
 mod races;
 mod schedule;
+mod sequences;
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,12 +29,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use by_hand::{eventually, manual, ms};
+use support::{eventually, manual, ms};
 use tourbillon::scheduler::{Builder, Plan, Run, Scheduler};
 use tourbillon::time::Instant;
 use tourbillon::{Engine, Time};
 
-/// A scheduler on an engine whose time stands still but for [`Story::pass`], and a log of the runs.
+/// A scheduler on an engine whose time moves only by [`Story::pass`], and a log of the runs.
 struct Story {
     engine: Engine,
     scheduler: Scheduler<&'static str>,
@@ -41,7 +43,7 @@ struct Story {
     origin: Instant,
 }
 
-/// A run that was begun. Times are in nanoseconds since the story's beginning.
+/// A run that has begun. Times are in nanoseconds since the start of the story.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Made {
     key: &'static str,
@@ -63,7 +65,7 @@ impl Story {
         Story { engine, scheduler, log: Arc::default(), start, origin }
     }
 
-    /// A closure that writes down its runs.
+    /// Returns a closure that records its runs.
     fn writes(&self) -> impl Fn(&Run<&'static str>) + Clone + Send + Sync + 'static {
         let (engine, log) = (self.engine.clone(), Arc::clone(&self.log));
         let (start, origin) = (self.start, self.origin);
@@ -74,12 +76,12 @@ impl Story {
         }
     }
 
-    /// Schedules a job that writes down its runs and takes no time.
+    /// Schedules a job that records its runs and takes no time.
     fn add(&self, key: &'static str, plan: impl Into<Plan>) {
         self.scheduler.schedule(key, plan, self.writes()).unwrap();
     }
 
-    /// One whose runs take so long.
+    /// Schedules a job that records its runs, each of which takes this long.
     fn add_slow(&self, key: &'static str, plan: impl Into<Plan>, takes: Duration) {
         let writes = self.writes();
         let job = move |run: Run<&'static str>| {
@@ -89,18 +91,18 @@ impl Story {
         self.scheduler.schedule_async(key, plan, job).unwrap();
     }
 
-    /// Lets time pass. What comes due is made in time.
+    /// Lets time pass. Runs that come due are made on time.
     fn pass(&self, time: Duration) {
         self.engine.advance(time);
     }
 
-    /// Lets time pass in which nobody makes anything.
+    /// Lets time pass without driving the engine.
     fn stall(&self, time: Duration) {
         self.engine.clock().advance(time);
         self.turn();
     }
 
-    /// Makes what is due.
+    /// Makes the runs that are due.
     fn turn(&self) {
         while self.engine.turn().more {}
     }
@@ -109,7 +111,7 @@ impl Story {
         Duration::from(self.engine.clock().now() - self.start)
     }
 
-    /// So long after the story's beginning.
+    /// Returns the instant this long after the start of the story.
     fn instant(&self, after: Duration) -> Instant {
         self.origin + after
     }
@@ -118,29 +120,29 @@ impl Story {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Keys, and when their runs were begun, in milliseconds.
+    /// Returns the keys of the runs and the times at which they began, in milliseconds.
     fn made_at_ms(&self) -> Vec<(&'static str, u64)> {
         self.made().into_iter().map(|made| (made.key, made.at / 1_000_000)).collect()
     }
 
-    /// When runs were begun, in milliseconds.
+    /// Returns the times at which runs began, in milliseconds.
     fn ms(&self) -> Vec<u64> {
         self.made().into_iter().map(|made| made.at / 1_000_000).collect()
     }
 
-    /// When runs were due, in milliseconds.
+    /// Returns the times at which runs were due, in milliseconds.
     fn due_ms(&self) -> Vec<u64> {
         self.made().into_iter().map(|made| made.due / 1_000_000).collect()
     }
 }
 
-/// What time it is on an engine's clock.
+/// Returns the time of an engine's clock.
 fn now_on(engine: &Engine) -> Instant {
     let _entered = engine.enter();
     Instant::now()
 }
 
-/// Counts.
+/// A shared counter.
 #[derive(Clone, Default)]
 struct Count(Arc<AtomicUsize>);
 
@@ -153,19 +155,19 @@ impl Count {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A job that counts its runs.
+    /// Returns a job that counts its runs.
     fn job<K>(&self) -> impl Fn(&Run<K>) + Send + Sync + 'static + use<K> {
         let count = self.clone();
         move |_| count.add()
     }
 }
 
-/// Something that jobs wait at until it is opened.
+/// A gate that jobs wait at until it is opened.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<Receiver<()>>>);
 
 impl Gate {
-    /// It is open once the sender is dropped.
+    /// Returns a closed gate, and a sender whose drop opens it.
     fn new() -> (Sender<()>, Gate) {
         let (sender, receiver) = channel();
         (sender, Gate(Arc::new(Mutex::new(receiver))))
@@ -175,7 +177,7 @@ impl Gate {
         let _opened = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
     }
 
-    /// A job that counts the runs that it begins, and then waits here.
+    /// Returns a job that counts the runs that it begins, and then waits at the gate.
     fn job<K>(self, begun: &Count) -> impl Fn(&Run<K>) + Send + Sync + 'static + use<K> {
         let begun = begun.clone();
         move |_| {
@@ -185,7 +187,7 @@ impl Gate {
     }
 }
 
-/// Keeps a thread of the scheduler busy, with one run, until what this gives is dropped. A millisecond passes.
+/// Keeps a thread of the scheduler busy with one run until the returned sender is dropped. A millisecond passes.
 fn keep_busy<K: Hash + Eq + Send + Sync + 'static>(engine: &Engine, scheduler: &Scheduler<K>, key: K) -> Sender<()> {
     let (opener, gate) = Gate::new();
     let begun = Count::default();
@@ -195,7 +197,7 @@ fn keep_busy<K: Hash + Eq + Send + Sync + 'static>(engine: &Engine, scheduler: &
     opener
 }
 
-/// Runs this on a thread of its own, and fails if it does not return. (On a loaded machine ten minutes are prompt.)
+/// Runs `call` on a thread of its own, and fails if it does not return within ten minutes, which is enough on a loaded machine.
 fn promptly<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let thread = std::thread::spawn(move || _ = sender.send(call()));

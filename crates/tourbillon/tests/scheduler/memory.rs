@@ -1,14 +1,14 @@
-//! What jobs own is freed when they go, and not later.
+//! Values that jobs own are dropped when the jobs end, and not later.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tourbillon::scheduler::{Plan, Run, Scheduler, Shutdown};
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Gate, Story};
 
-/// A job that owns something, and a way to see whether that is still there.
+/// Returns a job that owns a value, and a weak reference to that value.
 fn owning() -> (impl Fn(&Run<&'static str>) + Send + Sync + 'static, Weak<()>) {
     let owned = Arc::new(());
     let seen = Arc::downgrade(&owned);
@@ -60,10 +60,10 @@ fn p7_a_job_that_is_removed_while_it_runs_is_freed_with_that_run() {
         })
         .unwrap();
     engine.advance(ms(10));
-    eventually("it has begun", || begun.get() == 1);
+    eventually("the run has begun", || begun.get() == 1);
     assert!(scheduler.remove("runs") && !is_free(&seen));
     drop(opener);
-    eventually("it is freed", || is_free(&seen));
+    eventually("the job is freed", || is_free(&seen));
 }
 
 #[test]
@@ -89,17 +89,17 @@ fn p7_shutdown_frees_everything() {
             scheduler.schedule_async(1000, ms(10), job).unwrap();
             engine.advance(ms(12));
             let ending = scheduler.shutdown(how);
-            eventually("it is over", || {
+            eventually("the scheduler has ended", || {
                 engine.advance(ms(10));
                 ending.is_over()
             });
-            eventually("all is freed", || Arc::strong_count(&owned) == 1);
+            eventually("all jobs are freed", || Arc::strong_count(&owned) == 1);
         }
     }
 }
 
 #[test]
-fn p7_a_scheduler_that_is_gone_leaves_nothing_behind() {
+fn p7_a_dropped_scheduler_leaves_nothing_behind() {
     let engine = manual();
     let (owned, reports) = (Arc::new(()), Arc::new(()));
     for threads in [0, 1, 2] {
@@ -118,9 +118,9 @@ fn p7_a_scheduler_that_is_gone_leaves_nothing_behind() {
         };
         scheduler.schedule_async(1, ms(10), job).unwrap();
         engine.advance(ms(15));
-        eventually("both have run", || scheduler.stats().runs == 2);
+        eventually("both jobs have run", || scheduler.stats().runs == 2);
         drop(scheduler);
-        eventually("all is freed", || {
+        eventually("all jobs are freed", || {
             engine.turn();
             Arc::strong_count(&owned) == 1 && Arc::strong_count(&reports) == 1
         });
@@ -129,7 +129,7 @@ fn p7_a_scheduler_that_is_gone_leaves_nothing_behind() {
 }
 
 #[test]
-fn p7_a_scheduler_that_goes_with_its_engine_leaves_nothing_behind_though_nobody_turns_that() {
+fn p7_a_scheduler_dropped_with_its_engine_leaves_nothing_behind_without_another_turn() {
     for how in [None, Some(Shutdown::Drain), Some(Shutdown::Abort)] {
         let owned = Arc::new(());
         {
@@ -156,7 +156,7 @@ fn p7_a_scheduler_that_goes_with_its_engine_leaves_nothing_behind_though_nobody_
 }
 
 #[test]
-fn p7_places_are_used_again() {
+fn p7_the_slots_of_ended_jobs_are_used_again() {
     let story = Story::with(|builder| builder.capacity(10));
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     for round in 0..1000 {
@@ -170,7 +170,7 @@ fn p7_places_are_used_again() {
 }
 
 #[test]
-fn p7_what_a_job_throws_is_freed() {
+fn p7_the_panic_payload_of_a_job_is_freed() {
     let story = Story::new();
     let thrown = Arc::new(());
     let kept = Arc::clone(&thrown);

@@ -1,4 +1,4 @@
-//! Times that went by before anybody could make their runs.
+//! Runs whose time passed before they could be made.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tourbillon::scheduler::{Builder, Overflow, Overlap, Plan, Remaining, Run};
 use tourbillon::time::MissedTickBehavior::{self, Burst, Delay, Skip};
 
 use crate::Story;
-use crate::by_hand::ms;
 use crate::random::{Random, seed};
+use crate::support::ms;
 
 const OVERLAPS: [Overlap; 3] = [Overlap::Skip, Overlap::QueueOne, Overlap::Parallel];
 
-/// Every 10 ms; nobody comes from 10 until 115.
+/// A job every 10 ms; the engine is not driven from 10 until 115.
 fn stalled(missed: MissedTickBehavior, overlap: Overlap) -> Story {
     let story = Story::with(|builder| builder.missed(missed).overlap(overlap));
     story.add("tick", ms(10));
@@ -23,7 +23,7 @@ fn stalled(missed: MissedTickBehavior, overlap: Overlap) -> Story {
 }
 
 #[test]
-fn d23_by_default_one_run_is_made_for_all_that_went_by_and_the_grid_is_kept() {
+fn d23_by_default_one_run_is_made_for_all_missed_ones_and_the_grid_is_kept() {
     for overlap in OVERLAPS {
         let story = stalled(Skip, overlap);
         assert_eq!(story.ms(), [10, 115, 120, 130], "{overlap:?}");
@@ -33,7 +33,7 @@ fn d23_by_default_one_run_is_made_for_all_that_went_by_and_the_grid_is_kept() {
 }
 
 #[test]
-fn d23_a_burst_makes_up_for_each_of_them() {
+fn d23_a_burst_makes_up_for_each_missed_run() {
     for overlap in OVERLAPS {
         let story = stalled(Burst, overlap);
         let made: Vec<_> = story.made().into_iter().map(|run| (run.due / 1_000_000, run.at / 1_000_000)).collect();
@@ -53,7 +53,7 @@ fn d23_with_delay_the_next_is_due_one_interval_after_the_late_one() {
 }
 
 #[test]
-fn d23_a_first_time_in_the_past_counts_as_one_that_was_missed() {
+fn d23_a_first_run_in_the_past_counts_as_missed() {
     let cases = [
         (Skip, vec![100, 105], 9),
         (Burst, vec![100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 105], 0),
@@ -62,9 +62,9 @@ fn d23_a_first_time_in_the_past_counts_as_one_that_was_missed() {
     for (missed, made, count) in cases {
         let story = Story::with(|builder| builder.missed(missed));
         story.pass(ms(100));
-        // 5, 15 .. 95 have been.
+        // The runs of 5, 15 .. 95 are in the past.
         story.add("late", Plan::every(ms(10)).first_at(story.instant(ms(5))));
-        assert_eq!(story.made(), [], "not within the call that schedules");
+        assert_eq!(story.made(), [], "no run is made within the call that schedules");
         story.pass(ms(13));
         assert_eq!(story.ms(), made, "{missed:?}");
         assert_eq!(story.scheduler.report("late").unwrap().missed, count, "{missed:?}");
@@ -72,7 +72,7 @@ fn d23_a_first_time_in_the_past_counts_as_one_that_was_missed() {
 }
 
 #[test]
-fn d23_p5_a_first_time_that_is_ages_ago_is_no_trouble() {
+fn d23_p5_a_first_run_long_ago_is_harmless() {
     for missed in [Skip, Delay] {
         let story = Story::with(|builder| builder.missed(missed));
         story.pass(Duration::from_secs(300 * 365 * 24 * 60 * 60));
@@ -83,7 +83,7 @@ fn d23_p5_a_first_time_that_is_ages_ago_is_no_trouble() {
         assert_eq!(story.made().len(), 1, "{missed:?}");
         assert!(!story.scheduler.contains("late"), "{missed:?}");
     }
-    // As many as it may, and no more.
+    // A burst makes as many runs as it may, and no more.
     let story = Story::with(|builder| builder.missed(Burst));
     story.pass(Duration::from_secs(300 * 365 * 24 * 60 * 60));
     story.add("late", Plan::every(Duration::from_nanos(3)).times(1000).first_at(story.instant(ms(0))));
@@ -93,11 +93,11 @@ fn d23_p5_a_first_time_that_is_ages_ago_is_no_trouble() {
 }
 
 #[test]
-fn d23_an_instant_before_the_clocks_beginning_is_no_trouble() {
+fn d23_an_instant_before_the_clocks_origin_is_harmless() {
     for missed in [Skip, Delay] {
         let story = Story::with(|builder| builder.missed(missed));
         let mut instant = story.instant(ms(0));
-        // As far back as it goes.
+        // The earliest instant that there is.
         while let Some(earlier) = instant.checked_sub(Duration::from_secs(3600)) {
             instant = earlier;
             if story.instant(ms(0)).saturating_duration_since(instant) > Duration::from_secs(1_000_000) {
@@ -111,7 +111,7 @@ fn d23_an_instant_before_the_clocks_beginning_is_no_trouble() {
 }
 
 #[test]
-fn d23_times_that_went_by_are_used_up_only_by_runs() {
+fn d23_only_runs_use_up_the_times_of_a_plan_not_missed_ones() {
     for (missed, left) in [(Skip, 19), (Burst, 10), (Delay, 19)] {
         let story = Story::with(|builder| builder.missed(missed));
         story.add("tick", Plan::every(ms(10)).times(20));
@@ -121,7 +121,7 @@ fn d23_times_that_went_by_are_used_up_only_by_runs() {
 }
 
 #[test]
-fn d23_a_plan_of_its_own_comes_before_the_schedulers() {
+fn d23_the_policy_of_a_plan_comes_before_that_of_the_scheduler() {
     let story = Story::with(|builder| builder.missed(Burst));
     story.add("skips", Plan::every(ms(10)).missed(Skip));
     story.add("bursts", Plan::every(ms(10)));
@@ -138,12 +138,12 @@ fn d23_a_burst_of_a_slow_job_is_made_one_after_the_other() {
     story.stall(ms(35));
     story.pass(ms(50));
     let made: Vec<_> = story.made().into_iter().map(|run| (run.due / 1_000_000, run.at / 1_000_000)).collect();
-    // That of 40 overlaps the last of them.
+    // The run of 40 overlaps the last of them.
     assert_eq!(made, [(10, 35), (20, 37), (30, 39), (50, 50)]);
 }
 
 #[test]
-fn d23_a_past_first_time_after_a_stop_and_a_start_is_not_passed_over() {
+fn d23_a_past_first_run_after_a_stop_and_a_start_is_not_skipped() {
     for (missed, made) in [(Skip, vec![100, 105]), (Burst, vec![100, 100, 105]), (Delay, vec![100, 110])] {
         let story = Story::with(|builder| builder.missed(missed));
         story.scheduler.stop();
@@ -157,7 +157,7 @@ fn d23_a_past_first_time_after_a_stop_and_a_start_is_not_passed_over() {
 }
 
 #[test]
-fn p5_more_times_than_a_count_can_tell_are_no_trouble() {
+fn p5_more_missed_runs_than_a_counter_can_hold_are_harmless() {
     let story = Story::new();
     for key in ["a", "b", "c"] {
         story.add(key, Duration::from_nanos(1));
@@ -169,14 +169,14 @@ fn p5_more_times_than_a_count_can_tell_are_no_trouble() {
 }
 
 #[test]
-fn g5_a_past_first_time_before_a_stop_and_a_start_is_passed_over() {
+fn g5_a_past_first_run_before_a_stop_and_a_start_is_skipped() {
     for missed in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
         let story = Story::new();
         story.scheduler.stop();
         story.pass(ms(20));
         story.scheduler.start();
         story.add("late", Plan::every(ms(10)).first_at(story.instant(ms(5))).missed(missed));
-        // Nobody has looked yet.
+        // The engine has not been driven yet.
         story.scheduler.stop();
         story.pass(ms(30));
         story.scheduler.start();
@@ -186,11 +186,11 @@ fn g5_a_past_first_time_before_a_stop_and_a_start_is_passed_over() {
     }
 }
 
-// ---- what counts as missed ----
+// ---- which runs count as missed ----
 
 const POLICIES: [MissedTickBehavior; 3] = [Skip, Burst, Delay];
 
-/// The occurrences of a plan that were due and were not run, by both counters; they must agree.
+/// Returns the runs of a plan that were due and were not made, by both counters, which must agree.
 fn missed(story: &Story) -> u64 {
     story.scheduler.stats().missed
 }
@@ -214,8 +214,8 @@ fn d60_a_single_run_misses_nothing_however_late_it_is() {
 }
 
 #[test]
-fn d60_a_plan_of_some_runs_misses_what_went_by_before_its_last_run_and_nothing_after_it() {
-    // 10, 20 .. 100 go by, then each of the others is made in time.
+fn d60_a_plan_of_some_runs_misses_those_before_its_last_run_and_none_after_it() {
+    // The runs of 10, 20 .. 100 are late; then each of the others is made on time.
     for (policy, before_last, at_once) in [(Skip, 9, 1), (Burst, 0, 10), (Delay, 0, 1)] {
         for overlap in OVERLAPS {
             for times in 1..=12 {
@@ -223,7 +223,7 @@ fn d60_a_plan_of_some_runs_misses_what_went_by_before_its_last_run_and_nothing_a
                 story.add("some", Plan::every(ms(10)).times(times));
                 story.stall(ms(105));
                 assert_eq!(story.made().len() as u64, at_once.min(times), "{policy:?} {overlap:?} {times}");
-                // With its last run made late, the plan is over: it has no occurrence after that.
+                // When its last run is made late, the plan ends: it has no run after that.
                 let expected = if times == 1 { 0 } else { before_last };
                 assert_eq!(missed(&story), expected, "{policy:?} {overlap:?} {times}");
                 story.pass(ms(1000));
@@ -241,18 +241,18 @@ fn d60_a_last_run_after_late_ones_misses_nothing() {
     let story = Story::new();
     story.add("two", Plan::every(ms(10)).times(2));
     story.stall(ms(35));
-    assert_eq!(missed(&story), 2, "those of 20 and 30");
+    assert_eq!(missed(&story), 2, "the runs of 20 and 30");
     story.stall(ms(500));
     assert_eq!((missed(&story), story.scheduler.stats().runs), (2, 2));
     assert!(!story.scheduler.contains("two"));
 }
 
 #[test]
-fn d60_a_last_run_that_finds_no_room_is_not_the_last_and_what_went_by_counts() {
+fn d60_a_last_run_that_finds_no_room_is_not_the_last_and_the_skipped_runs_count() {
     let story = Story::with(|builder| builder.queue(0).overflow(Overflow::Skip));
     story.add("first", Plan::once(ms(10)));
     story.add("other", Plan::every(ms(10)).times(1));
-    // Both are due, and there is room for one. Of the other 20, 30 and 40 went by as well.
+    // Both jobs are due, and there is room for one. The other also misses its runs of 20, 30 and 40.
     story.stall(ms(45));
     let stats = story.scheduler.stats();
     assert_eq!((stats.runs, stats.overflowed, stats.missed), (1, 1, 3));
@@ -275,13 +275,13 @@ fn d60_a_removed_job_misses_nothing_more() {
 }
 
 #[test]
-fn d60_a_reschedule_to_a_single_run_misses_nothing_of_the_plan_before_it() {
+fn d60_a_reschedule_to_a_single_run_counts_no_missed_run_of_the_old_plan() {
     for policy in POLICIES {
         let story = Story::with(|builder| builder.missed(policy));
         story.add("tick", ms(10));
         story.pass(ms(10));
         story.engine.clock().advance(ms(500));
-        // Nobody has looked since; the occurrences in between are those of a plan that is no more.
+        // The engine has not been driven since; the runs in between belong to a plan that was replaced.
         story.scheduler.reschedule("tick", Plan::once(Duration::ZERO)).unwrap();
         story.stall(ms(500));
         assert_eq!((missed(&story), story.made().len()), (0, 2), "{policy:?}");
@@ -290,7 +290,7 @@ fn d60_a_reschedule_to_a_single_run_misses_nothing_of_the_plan_before_it() {
 }
 
 #[test]
-fn d60_a_single_run_whose_time_goes_by_in_a_stop_or_a_pause_is_made_afterwards_and_nothing_is_missed() {
+fn d60_a_single_run_due_during_a_stop_or_a_pause_is_made_afterwards_and_none_is_missed() {
     for after in [Duration::ZERO, ms(10)] {
         let story = Story::new();
         story.scheduler.stop();
@@ -337,10 +337,10 @@ fn d60_a_job_that_reschedules_itself_for_a_single_run_makes_it_and_overlaps_noth
 }
 
 #[test]
-fn d60_a_last_run_that_waits_for_the_one_before_it_leaves_nothing_to_overlap() {
+fn d60_a_last_run_that_waits_for_the_run_before_it_leaves_no_run_to_overlap() {
     let story = Story::with(|builder| builder.overlap(Overlap::QueueOne));
     story.add_slow("slow", Plan::every(ms(10)).times(2), ms(35));
-    // 20 waits for the run of 10; 30 and 40 are no occurrences of a plan of two runs.
+    // The run of 20 waits for that of 10; 30 and 40 are no runs of a plan of two.
     story.pass(ms(200));
     assert_eq!(story.due_ms(), [10, 20]);
     let stats = story.scheduler.stats();
@@ -348,7 +348,7 @@ fn d60_a_last_run_that_waits_for_the_one_before_it_leaves_nothing_to_overlap() {
 
     let story = Story::with(|builder| builder.missed(Burst));
     story.add_slow("slow", Plan::every(ms(10)).times(3), ms(35));
-    // All three went by and are made up for, one after the other: there is no fourth that could overlap.
+    // All three runs are late and made up for, one after the other: there is no fourth that could overlap.
     story.stall(ms(35));
     story.pass(ms(200));
     assert_eq!(story.due_ms(), [10, 20, 30]);
@@ -357,7 +357,7 @@ fn d60_a_last_run_that_waits_for_the_one_before_it_leaves_nothing_to_overlap() {
 }
 
 #[test]
-fn d60_what_is_run_and_what_is_counted_add_up_to_what_was_due() {
+fn d60_the_runs_made_and_those_counted_as_missed_add_up_to_those_due() {
     let seed = seed();
     for story in 0..200 {
         let mut random = Random(seed ^ story);

@@ -1,4 +1,4 @@
-//! More is due than there are threads.
+//! More runs are due than there are threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tourbillon::scheduler::{Overflow, Overlap, Plan, Scheduler, Shutdown};
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Gate, Story, keep_busy};
 
 const POLICIES: [Overflow; 3] = [Overflow::Wait, Overflow::Skip, Overflow::RunLate];
 
 /// 1,000 jobs due at once; each run holds its thread for a moment.
 #[test]
-fn d17_of_a_thousand_due_at_once_on_a_slow_pool_all_are_made_or_counted() {
+fn d17_of_a_thousand_runs_due_at_once_on_a_slow_pool_all_are_made_or_counted() {
     for overflow in POLICIES {
         for threads in [0, 1, 3] {
             let engine = manual();
@@ -41,15 +41,15 @@ fn d17_of_a_thousand_due_at_once_on_a_slow_pool_all_are_made_or_counted() {
                 Overflow::RunLate => assert!(stats().overflowed == 0 && stats().late > 0, "{case}"),
                 _ => assert!(stats().overflowed == 0 && stats().late == 0, "{case}"),
             }
-            // What was skipped is still there, and its time has not been used up.
+            // A skipped job is still there, and has used up none of its times.
             assert_eq!(scheduler.len() as u64, stats().overflowed, "{case}");
         }
     }
 }
 
-/// Exactly: one thread that is busy, a line for two.
+/// One busy thread, and a queue for two.
 #[test]
-fn d17_the_line_is_as_long_as_was_asked_for() {
+fn d17_the_queue_is_as_long_as_configured() {
     for (overflow, made, overflowed, late) in
         [(Overflow::Wait, 10, 0, 0), (Overflow::Skip, 3, 7, 0), (Overflow::RunLate, 10, 0, 7)]
     {
@@ -59,7 +59,7 @@ fn d17_the_line_is_as_long_as_was_asked_for() {
         (1..=10).for_each(|key| _ = scheduler.schedule(key, Plan::every(ms(10)).times(1), count.job()).unwrap());
         engine.advance(ms(10));
         drop(opener);
-        eventually("all is made", || {
+        eventually("all runs are made", || {
             let stats = scheduler.stats();
             stats.runs + stats.overflowed == 11 && stats.running == 0
         });
@@ -69,7 +69,7 @@ fn d17_the_line_is_as_long_as_was_asked_for() {
 }
 
 #[test]
-fn d17_without_a_line_a_free_thread_still_makes_runs() {
+fn d17_without_a_queue_a_free_thread_still_makes_runs() {
     for overflow in POLICIES {
         for threads in [0, 1, 2] {
             let engine = manual();
@@ -86,7 +86,7 @@ fn d17_without_a_line_a_free_thread_still_makes_runs() {
 }
 
 #[test]
-fn d17_what_waits_for_room_is_made_in_order_and_what_goes_by_meanwhile_is_missed() {
+fn d17_runs_that_wait_for_room_are_made_in_order_and_those_due_meanwhile_are_missed() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(1).queue(0).build().unwrap();
     let (opener, count) = (keep_busy(&engine, &scheduler, "blocks"), Count::default());
@@ -96,16 +96,16 @@ fn d17_what_waits_for_room_is_made_in_order_and_what_goes_by_meanwhile_is_missed
     }
     assert_eq!(count.get(), 0);
     drop(opener);
-    // The run of 11 is made late; of the other nine each is missed.
-    eventually("one is made", || count.get() == 1);
-    eventually("the others are counted", || scheduler.report("tick").unwrap().missed == 9);
+    // The run of 11 is made late; each of the other nine is missed.
+    eventually("one run is made", || count.get() == 1);
+    eventually("the others are counted as missed", || scheduler.report("tick").unwrap().missed == 9);
     engine.advance(ms(10));
-    eventually("and it goes on", || count.get() == 2);
+    eventually("the job keeps running", || count.get() == 2);
     assert_eq!(scheduler.report("tick").unwrap().missed, 9);
 }
 
 #[test]
-fn p7_a_line_that_runs_late_in_parallel_loses_nothing() {
+fn p7_a_queue_that_runs_late_in_parallel_loses_nothing() {
     let engine = manual();
     let scheduler = Scheduler::builder()
         .engine(&engine)
@@ -128,13 +128,13 @@ fn p7_a_line_that_runs_late_in_parallel_loses_nothing() {
         engine.advance(ms(1));
     }
     drop(opener);
-    eventually("each time has its run", || count.get() == 100);
+    eventually("each run is made", || count.get() == 100);
     assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
     assert_eq!((count.get() as u64, scheduler.stats().runs), (100, 100));
 }
 
 #[test]
-fn d17_a_run_in_line_whose_job_is_gone_takes_no_room() {
+fn d17_a_queued_run_whose_job_was_removed_takes_no_room() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(0).queue(2).overflow(Overflow::Skip).build().unwrap();
     let (others, time, count) = (scheduler.clone(), engine.clone(), Count::default());

@@ -3,10 +3,10 @@
 use tourbillon::scheduler::{Overlap, Plan, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Gate, Story};
 
-/// Every 10 ms a run that takes 24: begun when, how many were not made, how many were made at once at most.
+/// Every 10 ms a run that takes 24: when runs began, how many were not made, how many were active at once at most.
 #[test]
 fn d24_a_slow_job_overlaps_itself_only_if_it_is_allowed_to() {
     let cases = [
@@ -34,13 +34,13 @@ fn d24_by_default_a_job_does_not_overlap_itself() {
     let story = Story::new();
     story.add_slow("slow", ms(10), ms(10));
     story.pass(ms(100));
-    // A run that ends just when the next is due is still there, or it is not: either way never two.
+    // A run that ends exactly when the next is due may or may not count as active: there are never two.
     assert!(story.scheduler.stats().running <= 1);
     assert_eq!(story.made().len() as u64 + story.scheduler.stats().overlapped, 10);
 }
 
 #[test]
-fn d24_a_plan_of_its_own_comes_before_the_schedulers() {
+fn d24_the_policy_of_a_plan_comes_before_that_of_the_scheduler() {
     let story = Story::with(|builder| builder.overlap(Overlap::Parallel));
     story.add_slow("skips", Plan::every(ms(10)).overlap(Overlap::Skip), ms(15));
     story.add_slow("both", Plan::every(ms(10)), ms(15));
@@ -56,14 +56,14 @@ fn d24_the_run_that_waits_keeps_the_time_for_which_it_was_due() {
     story.add_slow("slow", Plan::every(ms(10)).times(3), ms(35));
     story.pass(ms(200));
     let made: Vec<_> = story.made().into_iter().map(|run| (run.due / 1_000_000, run.at / 1_000_000)).collect();
-    // That of 20 waits until 45; meanwhile those of 30 and 40 overlap. Then that of 50 waits until 80.
+    // The run of 20 waits until 45; meanwhile those of 30 and 40 overlap. Then that of 50 waits until 80.
     assert_eq!(made, [(10, 10), (20, 45), (50, 80)]);
     assert!(!story.scheduler.contains("slow"));
     assert_eq!(story.scheduler.stats().running, 0);
 }
 
 #[test]
-fn d24_runs_that_overlap_use_up_none_of_the_times() {
+fn d24_overlapping_runs_use_up_none_of_the_times() {
     let story = Story::new();
     story.add_slow("slow", Plan::every(ms(10)).times(3), ms(25));
     story.pass(ms(200));
@@ -71,7 +71,7 @@ fn d24_runs_that_overlap_use_up_none_of_the_times() {
 }
 
 #[test]
-fn d24_one_slow_job_holds_up_no_other() {
+fn d24_a_slow_job_delays_no_other() {
     let story = Story::new();
     story.add_slow("slow", ms(10), ms(1000));
     story.add("quick", ms(10));
@@ -82,13 +82,13 @@ fn d24_one_slow_job_holds_up_no_other() {
 }
 
 #[test]
-fn d23_d24_while_a_run_is_on_its_way_a_stall_counts_as_overlap() {
+fn d23_d24_during_a_run_a_stall_counts_as_overlap() {
     for (overlap, then, overlapped) in [(Overlap::Skip, vec![10, 120], 10), (Overlap::QueueOne, vec![10, 20, 120], 9)] {
         for missed in [MissedTickBehavior::Skip, MissedTickBehavior::Burst] {
             let story = Story::with(|builder| builder.overlap(overlap).missed(missed));
             story.add_slow("slow", ms(10), ms(5));
             story.pass(ms(10));
-            // The run would have ended at 15, but nobody comes before 115. The times that passed are those of 20 to 110.
+            // The run would have ended at 15, but the engine is not driven before 115. The runs of 20 to 110 were due meanwhile.
             story.stall(ms(105));
             story.pass(ms(6));
             let report = story.scheduler.report("slow").unwrap();
@@ -97,7 +97,7 @@ fn d23_d24_while_a_run_is_on_its_way_a_stall_counts_as_overlap() {
     }
 }
 
-/// Closures, which block their threads, of which there are three.
+/// Closures that block their threads, of which there are three.
 #[test]
 fn d24_a_closure_that_blocks_overlaps_itself_only_if_it_is_allowed_to() {
     for (overlap, at_once, overlapped) in [(Overlap::Skip, 1, 2), (Overlap::QueueOne, 1, 1), (Overlap::Parallel, 3, 0)]
@@ -116,7 +116,7 @@ fn d24_a_closure_that_blocks_overlaps_itself_only_if_it_is_allowed_to() {
         for round in 1..=3 {
             engine.advance(ms(10));
             let waits = u64::from(overlap == Overlap::QueueOne && round > 1);
-            eventually("its time is accounted for", || {
+            eventually("its run is made or counted", || {
                 let stats = scheduler.stats();
                 begun.get() as u64 + stats.overlapped + waits == round
             });
@@ -125,6 +125,6 @@ fn d24_a_closure_that_blocks_overlaps_itself_only_if_it_is_allowed_to() {
         assert_eq!(scheduler.report("slow").unwrap().overlapped, overlapped, "{overlap:?}");
         scheduler.pause("slow");
         drop(opener);
-        eventually("all have ended", || ended.get() == begun.get() && scheduler.stats().running == 0);
+        eventually("all runs have ended", || ended.get() == begun.get() && scheduler.stats().running == 0);
     }
 }

@@ -1,14 +1,14 @@
-//! Plans and rules that cannot be kept are refused, and the job comes back; those at their limits are taken.
+//! Invalid plans and rules are refused, and the job is returned; those at their limits are accepted.
 
 use std::time::Duration;
 
 use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler};
 
-use crate::by_hand::{manual, ms};
+use crate::support::{manual, ms};
 use crate::{Count, Story};
 
 #[test]
-fn g8_an_interval_or_a_number_of_zero_is_refused_and_the_job_comes_back() {
+fn g8_an_interval_or_a_number_of_zero_is_refused_and_the_job_is_returned() {
     let story = Story::new();
     let count = Count::default();
     let error = story.scheduler.schedule("zero", Duration::ZERO, count.job()).unwrap_err();
@@ -22,7 +22,7 @@ fn g8_an_interval_or_a_number_of_zero_is_refused_and_the_job_comes_back() {
 }
 
 #[test]
-fn g8_an_async_job_comes_back_too() {
+fn g8_an_async_job_is_returned_too() {
     let story = Story::new();
     let error = story.scheduler.schedule_async("zero", Duration::ZERO, |_| async {}).unwrap_err();
     assert_eq!((error.kind, error.key), (ScheduleErrorKind::ZeroInterval, "zero"));
@@ -32,7 +32,7 @@ fn g8_an_async_job_comes_back_too() {
 }
 
 #[test]
-fn g8_a_bad_plan_leaves_the_one_that_a_job_has() {
+fn g8_a_bad_plan_leaves_the_plan_of_a_job_unchanged() {
     let story = Story::new();
     story.add("tick", ms(10));
     assert_eq!(story.scheduler.reschedule("tick", Duration::ZERO), Err(ScheduleErrorKind::ZeroInterval));
@@ -61,7 +61,7 @@ fn g8_errors_say_what_to_do() {
 }
 
 #[test]
-fn g8_rules_at_their_limits_are_taken_as_they_are() {
+fn g8_rules_at_their_limits_are_accepted_unchanged() {
     let engine = manual();
     let builder = Scheduler::builder().engine(&engine).threads(0);
     let scheduler = builder.queue(usize::MAX).capacity(usize::MAX).build().unwrap();

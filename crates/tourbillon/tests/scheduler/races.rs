@@ -1,4 +1,4 @@
-//! Many threads at once: in the end the books balance.
+//! Many threads at once: in the end all counts agree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use tourbillon::scheduler::{Overflow, Overlap, Plan, Scheduler, Shutdown};
 use tourbillon::time::MissedTickBehavior;
 
-use crate::by_hand::{eventually, manual, ms};
 use crate::random::{Random, seed};
+use crate::support::{eventually, manual, ms};
 
 const KEYS: u64 = 20;
 
-/// What happened, counted by those to whom it happened.
+/// The events, counted by the jobs themselves.
 #[derive(Default)]
 struct Tally {
     scheduled: AtomicU64,
@@ -33,7 +33,7 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// Counts when a closure is dropped.
+/// Counts the drop of a closure.
 struct Closure(Arc<Tally>);
 
 impl Drop for Closure {
@@ -42,13 +42,13 @@ impl Drop for Closure {
     }
 }
 
-/// Counts whether a future came to its end.
-struct Flight {
+/// Counts whether a future ran to its end.
+struct FutureEnd {
     tally: Arc<Tally>,
     has_ended: bool,
 }
 
-impl Drop for Flight {
+impl Drop for FutureEnd {
     fn drop(&mut self) {
         add(if self.has_ended { &self.tally.ended } else { &self.tally.aborted });
     }
@@ -69,7 +69,7 @@ fn schedule(scheduler: &Scheduler<u64>, tally: &Arc<Tally>, random: &mut Random)
     if random.below(3) == 0 {
         let job = move |_| {
             add(&closure.0.begun);
-            let mut flight = Flight { tally: Arc::clone(&closure.0), has_ended: false };
+            let mut flight = FutureEnd { tally: Arc::clone(&closure.0), has_ended: false };
             async move {
                 tourbillon::time::sleep(ms(1)).await;
                 flight.has_ended = true;
@@ -121,7 +121,7 @@ fn act(scheduler: &Scheduler<u64>, tally: &Arc<Tally>, random: &mut Random) {
     }
 }
 
-/// Several threads do what they like while time passes.
+/// Several threads make random calls while time passes.
 fn stress(threads: usize, overflow: Overflow, how: Shutdown, seed: u64) {
     let engine = manual();
     let builder = Scheduler::builder().engine(&engine).threads(threads).queue(3).overflow(overflow);
@@ -152,11 +152,11 @@ fn stress(threads: usize, overflow: Overflow, how: Shutdown, seed: u64) {
     });
     let left = scheduler.len() as u64;
     let ending = scheduler.shutdown(how);
-    eventually("it is over", || {
+    eventually("the scheduler has ended", || {
         engine.advance(ms(1));
         ending.is_over()
     });
-    eventually("all is freed", || get(&tally.freed) >= get(&tally.scheduled));
+    eventually("all jobs are freed", || get(&tally.freed) >= get(&tally.scheduled));
     let stats = scheduler.stats();
     let case = format!("{threads} threads, {overflow:?}, {how:?}");
     assert_eq!(stats.runs, get(&tally.begun), "{case}");
@@ -165,13 +165,13 @@ fn stress(threads: usize, overflow: Overflow, how: Shutdown, seed: u64) {
     assert!(stats.aborted >= get(&tally.aborted), "{case}");
     assert!(how == Shutdown::Abort || stats.aborted == 0, "{case}");
     assert_eq!((stats.jobs, stats.waiting, stats.running), (0, 0, 0), "{case}");
-    // Of those that were scheduled some were removed, some were there at the end, and the others had made all their runs.
+    // Of the scheduled jobs some were removed, some existed at the end, and the others had made all their runs.
     assert!(get(&tally.removed) + left <= get(&tally.scheduled), "{case}");
     assert!(overflow == Overflow::Skip || stats.overflowed == 0, "{case}");
 }
 
 #[test]
-fn p2_p7_whatever_threads_do_the_books_balance() {
+fn p2_p7_whatever_the_threads_do_the_counts_agree() {
     let seed = seed();
     let overflows = [Overflow::Wait, Overflow::Skip, Overflow::RunLate];
     for (index, threads) in [0, 1, 2].into_iter().enumerate() {
@@ -182,7 +182,7 @@ fn p2_p7_whatever_threads_do_the_books_balance() {
 }
 
 #[test]
-fn d28_a_shutdown_in_the_midst_of_it_leaves_nothing_on_its_way() {
+fn d28_a_shutdown_in_the_middle_of_it_leaves_no_run_unfinished() {
     let mut random = Random(seed());
     for round in 0..60 {
         let engine = manual();
@@ -206,17 +206,17 @@ fn d28_a_shutdown_in_the_midst_of_it_leaves_nothing_on_its_way() {
             });
         });
         let ending = scheduler.shutdown(how);
-        eventually("it is over", || {
+        eventually("the scheduler has ended", || {
             engine.advance(ms(1));
             ending.is_over()
         });
-        eventually("all is freed", || get(&tally.freed) >= get(&tally.scheduled));
+        eventually("all jobs are freed", || get(&tally.freed) >= get(&tally.scheduled));
         assert_eq!(scheduler.stats().runs, get(&tally.begun));
         assert_eq!(get(&tally.begun), get(&tally.ended) + get(&tally.aborted));
     }
 }
 
-/// After the end no thread is left waiting: each of them holds on to what all share.
+/// After the end no thread is left waiting: a waiting thread would hold a reference to the shared state.
 #[test]
 fn d28_threads_that_are_about_to_wait_when_the_end_comes_end_too() {
     let owned = Arc::new(());

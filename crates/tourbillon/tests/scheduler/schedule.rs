@@ -1,11 +1,11 @@
-//! When jobs run, and what can be asked of them.
+//! When jobs run, and queries about them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tourbillon::scheduler::{Plan, Remaining, Scheduler};
 
-use crate::by_hand::{eventually, manual, ms};
+use crate::support::{eventually, manual, ms};
 use crate::{Count, Story};
 
 #[test]
@@ -25,7 +25,7 @@ fn g3_g9_a_job_runs_every_interval_and_is_given_its_key_and_its_number() {
 }
 
 #[test]
-fn g3_a_job_runs_so_many_times_and_then_is_gone() {
+fn g3_a_job_runs_the_given_number_of_times_and_then_ends() {
     let story = Story::new();
     story.add("three", Plan::every(ms(10)).times(3));
     for left in [2, 1] {
@@ -64,9 +64,9 @@ fn g3_a_plan_given_as_a_duration_runs_for_ever() {
     assert_eq!(story.made().len(), 1000);
 }
 
-/// The wheel's slots are powers of 64 nanoseconds, and its rounds of those.
+/// The wheel's slots are powers of 64 nanoseconds wide.
 #[test]
-fn d12_an_interval_that_is_a_whole_turn_of_some_wheel_is_not_early() {
+fn d12_an_interval_that_is_a_whole_turn_of_a_wheel_is_not_early() {
     for level in 1..=8 {
         let span = Duration::from_nanos(64_u64.pow(level));
         for interval in [span, span * 2, span - Duration::from_nanos(1), span + Duration::from_nanos(1)] {
@@ -87,7 +87,7 @@ fn d13_d14_p1_thousands_of_runs_later_each_is_due_to_the_nanosecond() {
     for nanos in [1_500_000, 1_500_001, 999_983, 1_048_576, 3_333_333] {
         let story = Story::new();
         story.add("tick", Duration::from_nanos(nanos));
-        // Time comes in steps that have nothing to do with the interval.
+        // Time advances in steps unrelated to the interval.
         for step in 0..5000 {
             story.pass(Duration::from_nanos(700_000 + step * 97));
         }
@@ -101,11 +101,11 @@ fn d13_d14_p1_thousands_of_runs_later_each_is_due_to_the_nanosecond() {
 }
 
 #[test]
-fn d14_lateness_does_not_add_up() {
+fn d14_lateness_does_not_accumulate() {
     let story = Story::new();
     story.add("tick", ms(10));
     for late in [3, 9, 1, 7, 5, 8] {
-        // Until so much after the next time.
+        // Until this long after the next run is due.
         let over = story.now().as_millis() as u64 % 10;
         story.stall(ms(10 - over + late));
     }
@@ -118,7 +118,7 @@ fn d14_lateness_does_not_add_up() {
 }
 
 #[test]
-fn d15_d16_intervals_below_a_microsecond_run_each_time_and_no_more() {
+fn d15_d16_intervals_below_a_microsecond_run_each_time_and_no_more_often() {
     let story = Story::new();
     story.add("one", Duration::from_nanos(1));
     story.add("seven", Duration::from_nanos(7));
@@ -132,7 +132,7 @@ fn d15_d16_intervals_below_a_microsecond_run_each_time_and_no_more() {
 }
 
 #[test]
-fn d31_p5_an_interval_beyond_all_time_is_never_and_disturbs_nobody() {
+fn d31_p5_an_interval_beyond_all_time_is_never_due_and_disturbs_no_other_job() {
     let story = Story::new();
     story.add("never", Duration::MAX);
     story.add("tick", Plan::every(ms(10)).times(3));
@@ -150,7 +150,7 @@ fn d31_p5_an_interval_beyond_all_time_is_never_and_disturbs_nobody() {
 }
 
 #[test]
-fn d31_as_many_times_as_can_be_said_are_for_ever() {
+fn d31_the_largest_number_of_times_is_for_ever() {
     let story = Story::new();
     story.add("for ever", Plan::every(ms(1)).times(u64::MAX));
     story.add("nearly", Plan::every(ms(1)).times(u64::MAX - 1));
@@ -160,21 +160,21 @@ fn d31_as_many_times_as_can_be_said_are_for_ever() {
 }
 
 #[test]
-fn d33_p3_what_is_due_first_is_begun_first_and_of_equals_the_one_scheduled_first() {
+fn d33_p3_the_job_due_first_begins_first_and_of_equals_the_one_scheduled_first() {
     let story = Story::new();
     let keys = ["a", "b", "c", "d", "e", "f"];
     let dues = [5, 3, 5, 1, 3, 5];
     for (key, due) in keys.into_iter().zip(dues) {
         story.add(key, Plan::once(ms(due)));
     }
-    // All at once, and late.
+    // All jobs at once, and late.
     story.stall(ms(50));
     let order: Vec<_> = story.made().into_iter().map(|run| (run.due / 1_000_000, run.key)).collect();
     assert_eq!(order, [(1, "d"), (3, "b"), (3, "e"), (5, "a"), (5, "c"), (5, "f")]);
 }
 
 #[test]
-fn d33_of_many_that_are_late_each_is_begun_in_its_order() {
+fn d33_many_late_jobs_begin_in_their_order() {
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -191,7 +191,7 @@ fn d33_of_many_that_are_late_each_is_begun_in_its_order() {
 }
 
 #[test]
-fn g4_what_there_is_can_be_asked_for() {
+fn g4_the_state_of_a_job_can_be_queried() {
     let story = Story::new();
     assert!(story.scheduler.is_empty() && story.scheduler.keys().is_empty());
     story.add("a", ms(10));
@@ -227,7 +227,7 @@ fn g4_a_job_that_is_removed_does_not_run_again_and_its_key_is_free() {
 }
 
 #[test]
-fn g4_a_new_plan_holds_from_now_on_and_the_count_goes_on() {
+fn g4_a_new_plan_applies_from_now_on_and_the_count_continues() {
     let story = Story::new();
     story.add("tick", ms(10));
     story.pass(ms(25));
@@ -240,7 +240,7 @@ fn g4_a_new_plan_holds_from_now_on_and_the_count_goes_on() {
 }
 
 #[test]
-fn g4_a_new_plan_can_be_earlier_than_anything_else() {
+fn g4_a_new_plan_can_be_earlier_than_all_others() {
     let story = Story::new();
     story.add("far", Duration::from_secs(3600));
     story.add("near", ms(10));
@@ -249,7 +249,7 @@ fn g4_a_new_plan_can_be_earlier_than_anything_else() {
     story.scheduler.reschedule("near", Plan::once(ms(1))).unwrap();
     story.pass(ms(5));
     assert_eq!(story.made_at_ms(), [("far", 5), ("near", 6)]);
-    // And later.
+    // A later plan.
     story.scheduler.reschedule("far", Plan::every(ms(1000))).unwrap();
     story.pass(ms(999));
     assert_eq!(story.made(), []);
@@ -263,7 +263,7 @@ fn g4_a_job_that_is_running_can_be_given_another_plan() {
     story.add_slow("slow", Plan::every(ms(10)).times(1), ms(30));
     story.pass(ms(15));
     assert_eq!(story.scheduler.remaining("slow"), Some(Remaining::Runs(0)));
-    // It is in its last run, and gets two more.
+    // The job is in its last run, and gets two more.
     story.scheduler.reschedule("slow", Plan::every(ms(50)).times(2)).unwrap();
     story.pass(ms(30));
     assert!(story.scheduler.contains("slow"));
@@ -287,7 +287,7 @@ fn g4_a_paused_job_given_another_plan_stays_paused() {
 }
 
 #[test]
-fn g4_a_job_that_rests_keeps_its_grid() {
+fn g4_a_paused_job_keeps_its_grid() {
     let story = Story::new();
     story.add("tick", Plan::every(ms(10)).times(4));
     story.pass(ms(10));
@@ -303,13 +303,13 @@ fn g4_a_job_that_rests_keeps_its_grid() {
 }
 
 #[test]
-fn g4_a_rest_that_ends_before_the_next_time_changes_nothing() {
+fn g4_a_pause_that_ends_before_the_next_run_changes_nothing() {
     let story = Story::new();
     story.add("tick", ms(10));
     story.pass(ms(12));
     story.scheduler.pause("tick");
     story.pass(ms(8));
-    // A time that is just now is not over.
+    // A run that is due exactly now has not been skipped.
     story.scheduler.resume("tick");
     story.pass(ms(10));
     assert_eq!(story.ms(), [10, 20, 30]);
@@ -330,7 +330,7 @@ fn g4_a_job_paused_while_it_runs_ends_that_run_and_begins_no_other() {
 }
 
 #[test]
-fn g4_a_job_paused_while_its_run_stands_in_line_does_not_run() {
+fn g4_a_job_paused_while_its_run_is_queued_does_not_run() {
     let story = Story::new();
     let (scheduler, writes) = (story.scheduler.clone(), story.writes());
     story.scheduler.schedule("first", Plan::once(ms(10)), move |_| assert!(scheduler.pause("second"))).unwrap();
@@ -344,7 +344,7 @@ fn g4_a_job_paused_while_its_run_stands_in_line_does_not_run() {
 }
 
 #[test]
-fn g4_a_run_in_line_of_an_older_plan_adds_nothing_to_the_times_of_the_new_one() {
+fn g4_a_queued_run_of_an_older_plan_adds_nothing_to_the_times_of_the_new_one() {
     for times in [5, u64::MAX] {
         let story = Story::new();
         let (scheduler, writes) = (story.scheduler.clone(), story.writes());
@@ -378,13 +378,13 @@ fn p1_d42_on_the_real_clock_no_run_begins_before_it_is_due() {
         let interval = Duration::from_nanos(1_000_000 + key * 12_347);
         scheduler.schedule(key, Plan::every(interval).times(10), job).unwrap();
     }
-    eventually("all are made", || scheduler.is_empty());
+    eventually("all runs are made", || scheduler.is_empty());
     assert_eq!((count.get(), early.get()), (2000, 0));
 }
 
 #[test]
-fn b6_in_paused_time_its_threads_are_waited_for() {
-    let _paused = crate::by_hand::Paused::new();
+fn b6_in_paused_time_the_threads_of_the_scheduler_are_waited_for() {
+    let _paused = crate::support::Paused::new();
     tourbillon::time::auto_advance();
     let scheduler = Scheduler::builder().threads(2).build().unwrap();
     let start = tourbillon::time::Instant::now();

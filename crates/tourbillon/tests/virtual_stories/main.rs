@@ -1,9 +1,8 @@
-//! The same random stories told to Tokio's timers and to ours, in runtimes whose time is paused. (T9)
+//! The same random stories run on Tokio's timers and on ours, in runtimes whose time is paused. (T9)
 //!
-//! Tokio's clock governs both (features `test-util` and `tokio`): a story in whole milliseconds must give the same log,
-//! instant for instant (`exact`). With shorter durations, or when time runs for a while, each timer must be on
-//! time within Tokio's ticks (`rough`). A story that fails is told again without some of its steps, until none of them
-//! can be left out, and printed.
+//! Tokio's clock governs both (features `test-util` and `tokio`): a story in whole milliseconds must give the same log, instant for
+//! instant (`exact`). With shorter durations, or when time runs for a while, each timer must be on time within Tokio's ticks (`rough`). A
+//! story that fails is run again without some of its steps, until none of them can be left out, and printed.
 #![cfg(all(feature = "test-util", feature = "tokio"))]
 
 mod exact;
@@ -21,14 +20,14 @@ use exact::{Event, Kind};
 use random::{Random, seed};
 use timers::{Late, Timers, Tokio, Tourbillon};
 
-/// How many stories of a kind are told.
+/// The number of stories of each kind.
 const STORIES: u64 = 200;
 
-/// In real time: no story of a few dozen steps takes as long on any machine.
+/// In real time: a limit that no story of a few dozen steps reaches on any machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 #[test]
-fn t9_a_story_told_to_tokio_twice_is_the_same_story() {
+fn t9_a_story_run_twice_on_tokio_gives_the_same_log() {
     let seed = seed();
     for kind in Kind::ALL {
         for number in 0..STORIES / 5 {
@@ -38,20 +37,20 @@ fn t9_a_story_told_to_tokio_twice_is_the_same_story() {
 }
 
 #[test]
-fn t9_the_stories_tell_timers_apart_that_differ_by_a_millisecond() {
+fn t9_the_stories_detect_timers_that_differ_by_a_millisecond() {
     let seed = seed();
     for kind in Kind::ALL {
         let differs = |number| {
             let story = Arc::new(exact::make_up(kind, &mut Random(seed ^ number)));
-            exact::tell::<Tokio>(&story) != exact::tell::<Late>(&story)
+            exact::run::<Tokio>(&story) != exact::run::<Late>(&story)
         };
         assert!((0..STORIES).any(differs), "{kind:?}");
     }
     let is_noticed = |number| {
         let story = Arc::new(rough::make_up(true, &mut Random(seed ^ number)));
-        rough::tell::<Late>(&story).check(Duration::from_millis(1)).is_err()
+        rough::run::<Late>(&story).check(Duration::from_millis(1)).is_err()
     };
-    assert!((0..STORIES).any(is_noticed), "a sleep that is rounded up and a millisecond late");
+    assert!((0..STORIES).any(is_noticed), "no story detects sleeps that are a millisecond late");
 }
 
 #[test]
@@ -96,22 +95,22 @@ fn compare_all(kind: Kind) {
     }
 }
 
-/// Tells a story to Tokio's timers and to others: what happens must be the same.
+/// Runs a story on Tokio's timers and on others: the logs must be the same.
 fn compare<T: Timers>(kind: Kind, number: u64, seed: u64) {
     let name = format!("story {number} of the kind {kind:?}, TOURBILLON_SEED={seed}");
     let story = exact::make_up(kind, &mut Random(seed ^ number));
-    let Err(difference) = told_alike::<T>(&name, &story) else { return };
+    let Err(difference) = same_logs::<T>(&name, &story) else { return };
     let give_up = Instant::now() + BOUND;
-    let smallest = exact::shrink(&story, |story| Instant::now() < give_up && told_alike::<T>(&name, story).is_err());
-    let of_smallest = told_alike::<T>(&name, &smallest).err().unwrap_or_default();
+    let smallest = exact::shrink(&story, |story| Instant::now() < give_up && same_logs::<T>(&name, story).is_err());
+    let of_smallest = same_logs::<T>(&name, &smallest).err().unwrap_or_default();
     panic!("{name}:\n{difference}\nIts smallest form: {smallest:#?}\n{of_smallest}");
 }
 
-fn told_alike<T: Timers>(name: &str, story: &exact::Story) -> Result<(), String> {
+fn same_logs<T: Timers>(name: &str, story: &exact::Story) -> Result<(), String> {
     let story = Arc::new(story.clone());
     let again = story.clone();
-    let theirs = in_time(name, move || exact::tell::<Tokio>(&story));
-    let others = in_time(name, move || exact::tell::<T>(&again));
+    let theirs = in_time(name, move || exact::run::<Tokio>(&story));
+    let others = in_time(name, move || exact::run::<T>(&again));
     if theirs == others { Ok(()) } else { Err(first_difference::<T>(&theirs, &others)) }
 }
 
@@ -133,19 +132,19 @@ fn check_all(starts_paused: bool) {
 
 fn check<T: Timers>(name: &str, story: &Arc<rough::Story>, tick: Duration) {
     let again = story.clone();
-    let told = in_time(name, move || rough::tell::<T>(&again));
-    if let Err(why) = told.check(tick) {
-        panic!("{name}, told to {}: {why}\n{story:#?}\n{told:#?}", T::NAME);
+    let result = in_time(name, move || rough::run::<T>(&again));
+    if let Err(why) = result.check(tick) {
+        panic!("{name}, on {}: {why}\n{story:#?}\n{result:#?}", T::NAME);
     }
 }
 
-/// Runs `tell` on a thread of its own, and fails when it has not ended in time.
-fn in_time<R: Send + 'static>(name: &str, tell: impl FnOnce() -> R + Send + 'static) -> R {
+/// Runs `call` on a thread of its own, and fails if it does not return in time.
+fn in_time<R: Send + 'static>(name: &str, call: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = mpsc::channel();
-    let run = move || send.send(catch_unwind(AssertUnwindSafe(tell)));
+    let run = move || send.send(catch_unwind(AssertUnwindSafe(call)));
     std::thread::spawn(run);
     match receive.recv_timeout(BOUND) {
-        Ok(Ok(told)) => told,
+        Ok(Ok(value)) => value,
         Ok(Err(panic)) => {
             eprintln!("{name} panicked");
             resume_unwind(panic)

@@ -1,8 +1,8 @@
 //! Stories with durations below a millisecond, set-up before time is paused, and time that is resumed for a while.
 //!
-//! Tokio rounds deadlines up to its ticks of a millisecond, and moves paused time by whole ticks, so that logs differ
-//! here. What must hold for each timer: it does not end early; it ends less than two milliseconds late, one for the deadline
-//! that is rounded up, one for the clock that stands between two ticks; and timers end in the order of their deadlines.
+//! Tokio rounds deadlines up to its ticks of a millisecond, and moves paused time by whole ticks, so that logs differ here. Each timer
+//! must satisfy: it does not end early; it ends less than two milliseconds late, one for the deadline that is rounded up, one for a clock
+//! between two ticks; and timers end in the order of their deadlines.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -13,33 +13,33 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::random::Random;
-use crate::timers::{Missed, Timers, Whose};
+use crate::timers::{Control, Missed, Timers};
 
 /// A story.
 #[derive(Clone, Debug)]
 pub(crate) struct Story {
-    /// Whether time stands still from the start, before any timer is made.
+    /// Whether time is paused from the start, before any timer is made.
     starts_paused: bool,
     root: Vec<RootStep>,
     tasks: Vec<Vec<Step>>,
 }
 
-/// What the task does that `block_on` runs.
+/// A step of the task that `block_on` runs.
 #[derive(Clone, Debug)]
 enum RootStep {
     Spawn(usize),
-    /// Stops time, unless it stands still.
-    Pause(Whose),
-    /// Lets time run, if it stands still, for so long at least.
-    Resume(Whose, Duration),
-    /// Moves time, if it stands still.
-    Advance(Whose, Duration),
-    /// Sleeps, if time stands still.
+    /// Pauses time, unless it is paused.
+    Pause(Control),
+    /// Resumes time, if it is paused, for at least this long.
+    Resume(Control, Duration),
+    /// Advances time, if it is paused.
+    Advance(Control, Duration),
+    /// Sleeps, if time is paused.
     Sleep(Duration),
     Yield,
 }
 
-/// What a spawned task does.
+/// A step of a spawned task.
 #[derive(Clone, Debug)]
 enum Step {
     Sleep(Duration),
@@ -61,7 +61,7 @@ enum Step {
     Queue(Vec<Duration>),
 }
 
-/// Makes up a story in which time stands still from the start, or one in which it runs at first and is resumed at times.
+/// Makes up a story in which time is paused from the start, or one in which it runs at first and is resumed at times.
 pub(crate) fn make_up(starts_paused: bool, random: &mut Random) -> Story {
     let count = 2 + random.below(6) as usize;
     let tasks =
@@ -73,19 +73,19 @@ pub(crate) fn make_up(starts_paused: bool, random: &mut Random) -> Story {
             root.push(RootStep::Yield);
         }
     }
-    let whose = |random: &mut Random| random.one_of([Whose::Own, Whose::Tokio]);
+    let control = |random: &mut Random| random.one_of([Control::Own, Control::Tokio]);
     if !starts_paused {
-        // Tasks that are spawned before it arm their timers while time runs.
+        // Tasks that are spawned before the pause arm their timers while time runs.
         let place = random.below(root.len() as u64 + 1) as usize;
-        root.insert(place, RootStep::Pause(whose(random)));
+        root.insert(place, RootStep::Pause(control(random)));
     }
     for _ in 0..random.below(8) {
         let step = match random.below(6) {
-            0..3 => RootStep::Advance(whose(random), any_duration(random)),
+            0..3 => RootStep::Advance(control(random), any_duration(random)),
             3 => RootStep::Sleep(any_duration(random)),
             4 if !starts_paused => {
-                root.push(RootStep::Resume(whose(random), random.duration(Duration::from_micros(1_500))));
-                RootStep::Pause(whose(random))
+                root.push(RootStep::Resume(control(random), random.duration(Duration::from_micros(1_500))));
+                RootStep::Pause(control(random))
             }
             _ => RootStep::Yield,
         };
@@ -114,30 +114,30 @@ fn any_duration(random: &mut Random) -> Duration {
     Duration::from_nanos(random.below(bound))
 }
 
-/// What happened in a story.
+/// The events of a story.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Observed {
     fired: Vec<Fired>,
-    /// Virtual time did not stop at each deadline between these: it was advanced, or it ran.
+    /// Periods in which virtual time did not stop at each deadline: it was advanced, or it ran.
     passed: Vec<(Duration, Duration)>,
 }
 
 /// A timer that has fired. Times are since the start of the story.
 #[derive(Debug)]
 struct Fired {
-    /// `None` for the task of `block_on`, which is polled before others that are ready.
+    /// `None` for the task of `block_on`, which is polled before other tasks that are ready.
     task: Option<usize>,
-    /// The least and the greatest deadline that it can have.
+    /// The earliest and the latest deadline that the timer can have.
     deadline: Duration,
     at_most: Duration,
     at: Duration,
-    /// How many timers had fired when its first poll found it pending; `None` if that poll found it over, and for items of
+    /// How many timers had fired when the first poll found this one pending; `None` if that poll found it elapsed, and for items of
     /// queues.
     armed: Option<usize>,
     is_of_queue: bool,
 }
 
-impl Told {
+impl Observed {
     /// Checks every timer. Timers whose deadlines are less than `tick` apart may fire in any order, and a queue rounds its
     /// deadlines to ticks of its own.
     pub(crate) fn check(&self, tick: Duration) -> Result<(), String> {
@@ -157,7 +157,7 @@ impl Told {
             }
         }
         for (number, fired) in self.fired.iter().enumerate() {
-            // A timer that its first poll finds over says nothing of the order: its task may have come late.
+            // A timer that its first poll finds elapsed proves nothing about the order: its task may have been late.
             if fired.task.is_none() || fired.armed.is_none() {
                 continue;
             }
@@ -172,14 +172,14 @@ impl Told {
     }
 }
 
-/// Tells a story to timers.
-pub(crate) fn tell<T: Timers>(story: &Arc<Story>) -> Told {
+/// Runs a story on a set of timers.
+pub(crate) fn run<T: Timers>(story: &Arc<Story>) -> Observed {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(story.starts_paused).build().unwrap();
-    runtime.block_on(tell_root::<T>(story))
+    runtime.block_on(run_root::<T>(story))
 }
 
-async fn tell_root<T: Timers>(story: &Arc<Story>) -> Told {
+async fn run_root<T: Timers>(story: &Arc<Story>) -> Observed {
     let shared = Arc::new(Shared::<T> { start: T::now(), fired: Mutex::new(Vec::new()) });
     let mut passed = Vec::new();
     let mut runs_since = (!story.starts_paused).then_some(Duration::ZERO);
@@ -188,22 +188,22 @@ async fn tell_root<T: Timers>(story: &Arc<Story>) -> Told {
         match *step {
             RootStep::Spawn(task) => {
                 let (shared, story) = (shared.clone(), story.clone());
-                tasks.push(tokio::spawn(async move { shared.tell(task, &story.tasks[task]).await }));
+                tasks.push(tokio::spawn(async move { shared.run(task, &story.tasks[task]).await }));
             }
-            RootStep::Pause(whose) => {
+            RootStep::Pause(control) => {
                 if let Some(from) = runs_since.take() {
-                    T::pause(whose);
+                    T::pause(control);
                     passed.push((from, shared.elapsed()));
                 }
             }
-            RootStep::Resume(whose, at_least) if runs_since.is_none() => {
+            RootStep::Resume(control, at_least) if runs_since.is_none() => {
                 runs_since = Some(shared.elapsed());
-                T::resume(whose);
+                T::resume(control);
                 shared.sleep_in_root(at_least).await;
             }
-            RootStep::Advance(whose, duration) if runs_since.is_none() => {
+            RootStep::Advance(control, duration) if runs_since.is_none() => {
                 let from = shared.elapsed();
-                T::advance(whose, duration).await;
+                T::advance(control, duration).await;
                 assert_eq!(shared.elapsed(), from + duration);
                 passed.push((from, from + duration));
             }
@@ -213,17 +213,17 @@ async fn tell_root<T: Timers>(story: &Arc<Story>) -> Told {
             }
         }
     }
-    assert!(runs_since.is_none(), "a story ends in paused time");
+    assert!(runs_since.is_none(), "a story must end in paused time");
     for task in tasks {
         task.await.unwrap();
     }
     let fired = std::mem::take(&mut *shared.fired.lock().unwrap());
-    Told { fired, passed }
+    Observed { fired, passed }
 }
 
 struct Shared<T: Timers> {
     start: T::Instant,
-    /// In the order in which the tasks saw them.
+    /// In the order in which the tasks saw the timers fire.
     fired: Mutex<Vec<Fired>>,
 }
 
@@ -236,7 +236,7 @@ impl<T: Timers> Shared<T> {
         T::between(self.start, instant)
     }
 
-    async fn tell(&self, task: usize, steps: &[Step]) {
+    async fn run(&self, task: usize, steps: &[Step]) {
         for step in steps {
             let now = T::now();
             match *step {
@@ -265,7 +265,7 @@ impl<T: Timers> Shared<T> {
                         let deadline = T::after(first, period * tick);
                         let made = Made { task: Some(task), now: T::now(), deadline };
                         let at = self.watch(made, T::tick(&mut interval)).await;
-                        assert_eq!(T::between(first, at), period * tick, "a tick says when it was due");
+                        assert_eq!(T::between(first, at), period * tick, "a tick returns the time at which it was due");
                     }
                 }
                 Step::Queue(ref timeouts) => {
@@ -291,7 +291,7 @@ impl<T: Timers> Shared<T> {
         self.watch(made, T::sleep(duration)).await;
     }
 
-    /// Waits for a timer that was just made, and notes when it has fired.
+    /// Waits for a timer that was just made, and records when it has fired.
     async fn watch<R>(&self, made: Made<T::Instant>, timer: impl Future<Output = R> + Send) -> R {
         let deadline = self.since_start(made.deadline);
         // If time runs, the timer was made a little later than the clock was read.
@@ -313,12 +313,12 @@ impl<T: Timers> Shared<T> {
     }
 }
 
-/// How a timer was made.
+/// The task, the time and the deadline with which a timer was made.
 struct Made<Instant> {
     /// `None` for the task of `block_on`.
     task: Option<usize>,
-    /// When.
+    /// The time at which the timer was made.
     now: Instant,
-    /// Its deadline, if time has stood still since then.
+    /// Its deadline, if time has been paused since then.
     deadline: Instant,
 }

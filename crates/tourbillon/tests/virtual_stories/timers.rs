@@ -1,4 +1,4 @@
-//! The timers that a story is told to: Tokio's and ours, behind one trait.
+//! The timers that a story runs on: Tokio's and ours, behind one trait.
 //!
 //! Both implementations come from one macro: the names and signatures of `tourbillon::time` are those of `tokio::time`.
 
@@ -18,7 +18,7 @@ pub(crate) trait Timers: Send + Sync + 'static {
 
     fn now() -> Self::Instant;
     fn after(instant: Self::Instant, duration: Duration) -> Self::Instant;
-    /// Zero if `later` is the earlier one.
+    /// Returns zero if `later` is the earlier one.
     fn between(earlier: Self::Instant, later: Self::Instant) -> Duration;
 
     fn sleep(duration: Duration) -> Self::Sleep;
@@ -48,24 +48,24 @@ pub(crate) trait Timers: Send + Sync + 'static {
         poll_fn(|cx| Self::poll_expired(queue, cx))
     }
 
-    /// Stops the time of this runtime. It must run.
-    fn pause(whose: Whose);
-    /// Lets the time of this runtime run on. It must stand still.
-    fn resume(whose: Whose);
-    /// Moves the time of this runtime, which must stand still.
-    fn advance(whose: Whose, duration: Duration) -> impl Future<Output = ()> + Send;
+    /// Pauses the time of this runtime. It must be running.
+    fn pause(control: Control);
+    /// Resumes the time of this runtime. It must be paused.
+    fn resume(control: Control);
+    /// Advances the time of this runtime, which must be paused.
+    fn advance(control: Control, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// The module whose `pause`, `resume` and `advance` are called. To Tokio's timers a story is always told with Tokio's.
+/// The module whose `pause`, `resume` and `advance` are called. On Tokio's timers a story always uses Tokio's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
-    /// That of the timers.
+pub(crate) enum Control {
+    /// The module of the timers.
     Own,
     /// `tokio::time`.
     Tokio,
 }
 
-/// What an interval does about ticks that it has missed.
+/// The behaviour of an interval that has missed ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Missed {
     Burst,
@@ -93,7 +93,7 @@ mod theirs {
     pub(super) use tokio_util::time::{DelayQueue, delay_queue};
 }
 
-/// Tokio's timers with sleeps that are a millisecond too long: what the stories must find out.
+/// Tokio's timers with sleeps that are a millisecond too long: the stories must detect that.
 pub(crate) struct Late;
 
 mod late {
@@ -211,24 +211,24 @@ macro_rules! timers {
                 queue.poll_expired(cx).map(|expired| expired.map(|expired| expired.into_inner()))
             }
 
-            fn pause(whose: Whose) {
-                match whose {
-                    Whose::Own => $time::pause(),
-                    Whose::Tokio => tokio::time::pause(),
+            fn pause(control: Control) {
+                match control {
+                    Control::Own => $time::pause(),
+                    Control::Tokio => tokio::time::pause(),
                 }
             }
 
-            fn resume(whose: Whose) {
-                match whose {
-                    Whose::Own => $time::resume(),
-                    Whose::Tokio => tokio::time::resume(),
+            fn resume(control: Control) {
+                match control {
+                    Control::Own => $time::resume(),
+                    Control::Tokio => tokio::time::resume(),
                 }
             }
 
-            async fn advance(whose: Whose, duration: Duration) {
-                match whose {
-                    Whose::Own => $time::advance(duration).await,
-                    Whose::Tokio => tokio::time::advance(duration).await,
+            async fn advance(control: Control, duration: Duration) {
+                match control {
+                    Control::Own => $time::advance(duration).await,
+                    Control::Tokio => tokio::time::advance(duration).await,
                 }
             }
         }

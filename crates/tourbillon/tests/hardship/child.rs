@@ -1,12 +1,12 @@
-//! Parts of a test that are played in a process of their own.
+//! Parts of a test that run in a process of their own.
 //!
 //! ```text
-//!     the test                               the same program, told to run this test alone
-//!     Child::play(test, part) -------------> part_of(test) says which part; it is played
-//!     wait_for(READY)         <------------- say(READY)
+//!     the test                               the same program, with this test alone
+//!     Child::spawn(test, part) ------------> child_part(test) returns the part; the test runs it
+//!     wait_for(READY)          <------------ print(READY)
 //!     (the fault)
-//!     tell(line)              -------------> told()
-//!     succeeds()              <------------- its end, and what it has to report
+//!     write_line(line)         ------------> read_line()
+//!     succeeds()               <------------ its end and its report
 //! ```
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,58 +18,58 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A child at play. Ended at the latest when this is dropped.
+/// A child process. Killed at the latest when this is dropped.
 pub(crate) struct Child {
     process: std::process::Child,
     lines: Receiver<String>,
-    /// What it has said so far.
+    /// The lines that the child has printed so far.
     said: Vec<String>,
     patience: Instant,
 }
 
-/// What a child says when the fault may come.
+/// The line that a child prints when the fault may come.
 pub(crate) const READY: &str = "ready for the fault";
 
-/// What is reported begins so.
+/// The start of a line of the report.
 const REPORT: &str = "hardship:";
 
-/// Says to a test which part of it to play.
+/// The environment variable that names the part that a test has to run.
 const PART: &str = "TOURBILLON_HARDSHIP";
 
-/// Longer than anything takes that does not hang.
+/// Longer than any part takes that does not hang.
 const LONG: Duration = Duration::from_secs(90);
 
-/// The part of this test that the process is to play; `None` in the test itself.
-pub(crate) fn part_of(test: &str) -> Option<String> {
-    let told = std::env::var(PART).ok()?;
-    let (name, part) = told.split_once(' ')?;
+/// Returns the part of this test that this process has to run; `None` in the test itself.
+pub(crate) fn child_part(test: &str) -> Option<String> {
+    let value = std::env::var(PART).ok()?;
+    let (name, part) = value.split_once(' ')?;
     (name == test).then(|| {
-        // What is said has lines of its own, after the one that the test harness has begun.
+        // The test harness has begun a line; the output of the child starts on the next.
         println!();
         part.to_owned()
     })
 }
 
-/// A line of the report, from the test or from a child.
+/// Prints a line of the report, in the test or in a child.
 pub(crate) fn report(line: &str) {
-    say(&format!("{REPORT} {line}"));
+    print(&format!("{REPORT} {line}"));
 }
 
-/// Says something to the test.
-pub(crate) fn say(line: &str) {
+/// Prints a line for the test to read.
+pub(crate) fn print(line: &str) {
     println!("{line}");
     std::io::stdout().flush().unwrap();
 }
 
-/// Waits, in the child, until the test tells something.
-pub(crate) fn told() -> String {
+/// Waits, in the child, for a line from the test.
+pub(crate) fn read_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
 }
 
 impl Child {
-    pub(crate) fn play(test: &str, part: &str) -> Child {
+    pub(crate) fn spawn(test: &str, part: &str) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(PART, format!("{test} {part}"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -80,12 +80,12 @@ impl Child {
         Child { process, lines, said: Vec::new(), patience: Instant::now() + LONG }
     }
 
-    /// Waits until it says this.
+    /// Waits until the child prints this line.
     pub(crate) fn wait_for(&mut self, line: &str) {
-        while self.listen().unwrap_or_else(|| panic!("it has ended: {:#?}", self.said)) != line {}
+        while self.listen().unwrap_or_else(|| panic!("the child has ended: {:#?}", self.said)) != line {}
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn write_line(&mut self, line: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
@@ -93,24 +93,24 @@ impl Child {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// How it stands: `T` if it is stopped.
+    /// Returns the state of the process: `T` if it is stopped.
     pub(crate) fn state(&self) -> char {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
         stat.rsplit(") ").next().unwrap().chars().next().unwrap()
     }
 
-    /// Waits for its end. Its test must have passed; what it reports is reported.
+    /// Waits for the end of the child, whose test must pass, and passes its report on.
     pub(crate) fn succeeds(self) {
         let (status, said) = self.ends();
         assert!(status.success() && said.contains("1 passed"), "{status}\n{said}");
-        said.lines().filter(|line| line.starts_with(REPORT)).for_each(say);
+        said.lines().filter(|line| line.starts_with(REPORT)).for_each(print);
     }
 
-    /// Waits for its end by this signal, and gives what it has said.
+    /// Waits for the end of the child by this signal, and returns its output.
     pub(crate) fn ends_by(self, signal: Signal) -> String {
         let (status, said) = self.ends();
         assert_eq!(status.signal(), Some(signal.as_raw()), "{status}\n{said}");
-        said.lines().filter(|line| line.starts_with(REPORT)).for_each(say);
+        said.lines().filter(|line| line.starts_with(REPORT)).for_each(print);
         said
     }
 
@@ -120,7 +120,7 @@ impl Child {
         (status, self.said.join("\n"))
     }
 
-    /// What it says next; `None` if it has ended.
+    /// Returns the next line that the child prints; `None` if it has ended.
     fn listen(&mut self) -> Option<String> {
         match self.lines.recv_timeout(self.patience.saturating_duration_since(Instant::now())) {
             Ok(line) => {
@@ -128,7 +128,7 @@ impl Child {
                 Some(line)
             }
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("it hangs: {:#?}", self.said),
+            Err(RecvTimeoutError::Timeout) => panic!("the child hangs: {:#?}", self.said),
         }
     }
 }

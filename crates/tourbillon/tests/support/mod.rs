@@ -1,13 +1,13 @@
-//! Polling by hand, in virtual time.
+//! Helpers that the test programs share: engines in virtual time, tasks that are polled by hand, wakers that record calls.
 //!
-//! [`Paused`] stops the time of the thread, for the functions of `tourbillon::time`; [`manual`] gives an engine of one's
-//! own that stands still.
+//! [`Paused`] stops the time of the thread, for the functions of `tourbillon::time`; [`manual`] returns a separate engine with
+//! a manual clock.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use tourbillon::time::error::Elapsed;
 use tourbillon::time::{self, Instant};
 use tourbillon::{Clock, Engine, Outcome};
 
-/// An engine whose clock stands still but for `Engine::advance`.
+/// Returns an engine whose clock moves only by `Engine::advance`.
 pub(crate) fn manual() -> Engine {
     Engine::builder().clock(Clock::manual()).build().unwrap()
 }
 
-/// An engine whose clock stands still but for `Engine::advance`, with so many shards.
+/// Returns an engine with this many shards whose clock moves only by `Engine::advance`.
 pub(crate) fn with_shards(shards: usize) -> Engine {
     Engine::builder().clock(Clock::manual()).shards(shards).build().unwrap()
 }
 
-/// What the clock of an engine shows, as users see it.
+/// Returns the time of an engine's clock, as users see it.
 pub(crate) fn now(engine: &Engine) -> tourbillon::time::Instant {
     engine.sleep(Duration::ZERO).deadline()
 }
 
-/// The least by which times can differ.
+/// The smallest difference between two times.
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
-/// Until it is dropped, the time of this thread stands still but for [`Paused::advance`].
+/// A guard that pauses the time of this thread: it moves only by [`Paused::advance`].
 #[cfg(feature = "test-util")]
 pub(crate) struct Paused(());
 
@@ -61,7 +61,16 @@ impl Drop for Paused {
     }
 }
 
-/// A task that counts how often it has been woken.
+/// Returns a guard that only one test of a program holds at a time: for tests that measure or change the whole process.
+pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Compiles only for types that can be sent to and shared between threads.
+pub(crate) fn assert_shareable<T: Send + Sync + Unpin + 'static>() {}
+
+/// A task that counts its wake-ups.
 pub(crate) struct Task {
     wakes: Arc<Wakes>,
     waker: Waker,
@@ -89,24 +98,24 @@ impl Task {
         poll_with(future, &self.waker)
     }
 
-    /// How often it was woken since this was last asked.
+    /// Returns the number of wake-ups since the last call.
     pub(crate) fn wakes(&self) -> usize {
         self.wakes.0.swap(0, Ordering::SeqCst)
     }
 
-    /// How many wakers of it there are elsewhere.
+    /// Returns how many clones of the task's waker exist elsewhere.
     pub(crate) fn wakers_held(&self) -> usize {
         // One is in `wakes`, one in `waker`.
         Arc::strong_count(&self.wakes) - 2
     }
 }
 
-/// Writes down in which order its wakers are woken.
+/// A record of the order in which its wakers were woken.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u64>>>);
 
 impl Log {
-    /// A waker that writes this name.
+    /// Returns a waker that records this name.
     pub(crate) fn waker(&self, name: u64) -> Waker {
         let log = self.clone();
         waker(move || log.write(name))
@@ -116,62 +125,62 @@ impl Log {
         self.0.lock().unwrap().push(name);
     }
 
-    /// What was written since this was last asked.
+    /// Returns the names recorded since the last call.
     pub(crate) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// Writes down what its callbacks were told, in order.
+/// A record of the outcomes that its callbacks were given, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Outcomes(Arc<Mutex<Vec<(u64, Outcome)>>>);
 
 impl Outcomes {
-    /// A callback that writes this name.
+    /// Returns a callback that records this name with its outcome.
     pub(crate) fn callback(&self, name: u64) -> impl FnOnce(Outcome) + Send + 'static {
-        let told = self.clone();
-        move |outcome| told.0.lock().unwrap().push((name, outcome))
+        let outcomes = self.clone();
+        move |outcome| outcomes.0.lock().unwrap().push((name, outcome))
     }
 
-    /// What was written since this was last asked.
+    /// Returns the outcomes recorded since the last call.
     pub(crate) fn take(&self) -> Vec<(u64, Outcome)> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// A waker that calls this.
+/// Returns a waker that runs `call`.
 pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    struct CallbackQueue<F>(F);
+    struct CallOnWake<F>(F);
 
-    impl<F: Fn() + Send + Sync + 'static> Wake for CallbackQueue<F> {
+    impl<F: Fn() + Send + Sync + 'static> Wake for CallOnWake<F> {
         fn wake(self: Arc<Self>) {
             (self.0)();
         }
     }
 
-    Waker::from(Arc::new(CallbackQueue(call)))
+    Waker::from(Arc::new(CallOnWake(call)))
 }
 
-/// Polls once, with a waker of one's own.
+/// Polls once with this waker and a full cooperation budget.
 pub(crate) fn poll_with<F: Future + ?Sized>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
-    // As an executor does that knows where a poll begins.
+    // An executor refills the budget before it polls a task.
     tourbillon::coop::refill();
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Waits, on the real clock, until this is so. It fails only after so long that no loaded machine explains it.
-pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
+/// Waits, on the real clock, until the condition holds. Fails only after a time that no load of the machine explains.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     let start = std::time::Instant::now();
-    while !so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "still not so after a minute: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// A future that is pending and holds no waker, until it is told its value.
-pub(crate) struct Told<T>(pub(crate) Option<T>);
+/// A future that is pending and holds no waker until the test supplies its value.
+pub(crate) struct Supplied<T>(pub(crate) Option<T>);
 
-impl<T: Unpin> Future for Told<T> {
+impl<T: Unpin> Future for Supplied<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
@@ -179,18 +188,22 @@ impl<T: Unpin> Future for Told<T> {
     }
 }
 
-/// Whether the deadline was reached.
+/// Returns whether the deadline was reached.
 pub(crate) fn is_elapsed<T>(poll: Poll<Result<T, Elapsed>>) -> bool {
     matches!(poll, Poll::Ready(Err(elapsed)) if !elapsed.is_stopped())
 }
 
-/// Whether the engine was shut down.
+/// Returns whether the engine was shut down.
 pub(crate) fn is_stopped<T>(poll: Poll<Result<T, Elapsed>>) -> bool {
     matches!(poll, Poll::Ready(Err(elapsed)) if elapsed.is_stopped())
 }
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+pub(crate) fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
 }
 
 pub(crate) fn years(years: u64) -> Duration {

@@ -1,4 +1,4 @@
-//! What was armed and what became of it, counted outside the engine and compared with what the engine counts.
+//! Armed timers and their outcomes, counted outside the engine and compared with the counts of the engine.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Engine, Span, Stats, Time};
 
-use crate::by_hand::{eventually, poll_with};
+use crate::support::{eventually, poll_with};
 
-/// The timers of one engine, from now on. Nobody else arms any there.
-pub(crate) struct Ledger {
+/// The timers of one engine, from now on. Only this code arms timers of that engine.
+pub(crate) struct TimerAudit {
     engine: Engine,
-    /// What the engine had counted before.
+    /// The counts of the engine at the start.
     before: Stats,
-    /// Armed, of this and that length; what was past when it was to be armed is not counted.
+    /// The number of timers armed; a timer that was due before it could be armed is not counted.
     armed: u64,
     held: Vec<Pin<Box<Sleep>>>,
-    /// Of those, so many are from before some were last cancelled.
+    /// The first this many of `held` were there when some were last cancelled.
     kept: usize,
     seen: Arc<Seen>,
 }
 
-/// What those who were woken have seen.
+/// The observations of the wakers.
 #[derive(Default)]
 struct Seen {
     woken: AtomicU64,
@@ -34,26 +34,26 @@ struct Seen {
     latest: AtomicU64,
 }
 
-/// Who is woken for one timer.
-struct Witness {
+/// The waker of one timer.
+struct TimerWaker {
     clock: Clock,
     due: Time,
     is_woken: AtomicBool,
     seen: Arc<Seen>,
 }
 
-/// Whether a timer was armed.
+/// The result of arming a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Armed {
     Pending,
-    /// Its time had come before it could be.
+    /// Its deadline had passed before it could be armed.
     Past,
 }
 
-/// How it all ended.
+/// The final counts.
 #[derive(Debug)]
-#[expect(dead_code, reason = "all of it is reported, by its name")]
-pub(crate) struct Account {
+#[expect(dead_code, reason = "all fields are printed with their names")]
+pub(crate) struct AuditResult {
     pub(crate) armed: u64,
     pub(crate) fired: u64,
     pub(crate) cancelled: u64,
@@ -62,12 +62,12 @@ pub(crate) struct Account {
     pub(crate) latest: Duration,
 }
 
-/// A timer that is no later is on time: far more than the promise, and far less than any fault here lasts.
+/// A timer that is no later than this is on time: far more than the promise, and far less than any fault here lasts.
 pub(crate) const ON_TIME: Duration = Duration::from_millis(50);
 
-impl Ledger {
-    pub(crate) fn new(engine: &Engine) -> Ledger {
-        Ledger {
+impl TimerAudit {
+    pub(crate) fn new(engine: &Engine) -> TimerAudit {
+        TimerAudit {
             engine: engine.clone(),
             before: engine.stats(),
             armed: 0,
@@ -77,22 +77,22 @@ impl Ledger {
         }
     }
 
-    /// Arms one that is due so long from now.
+    /// Arms a timer that is due this long from now.
     pub(crate) fn arm(&mut self, after: Duration) -> Armed {
         let (clock, seen) = (self.engine.clock().clone(), Arc::clone(&self.seen));
         let due = clock.now() + Span::from(after);
-        let witness = Witness { clock, due, is_woken: AtomicBool::new(false), seen };
+        let witness = TimerWaker { clock, due, is_woken: AtomicBool::new(false), seen };
         let mut sleep = Box::pin(self.engine.sleep(after));
         if poll_with(sleep.as_mut(), &Waker::from(Arc::new(witness))).is_pending() {
             self.armed += 1;
             self.held.push(sleep);
             return Armed::Pending;
         }
-        assert!(self.engine.clock().now() >= due, "early at first sight");
+        assert!(self.engine.clock().now() >= due, "early at the first poll");
         Armed::Past
     }
 
-    /// Cancels every third of those that were armed since it was last called.
+    /// Cancels every third of the timers that were armed since the last call.
     pub(crate) fn cancel_some(&mut self) {
         let new = self.held.split_off(self.kept);
         let stay = new.into_iter().enumerate().filter_map(|(number, sleep)| (number % 3 != 0).then_some(sleep));
@@ -100,7 +100,7 @@ impl Ledger {
         self.kept = self.held.len();
     }
 
-    /// Cancels the one that was armed last.
+    /// Cancels the timer that was armed last.
     pub(crate) fn cancel_last(&mut self) {
         self.held.pop();
         self.kept = self.kept.min(self.held.len());
@@ -110,7 +110,7 @@ impl Ledger {
         self.held.last().is_some_and(|sleep| sleep.is_elapsed())
     }
 
-    /// Lets go of what has fired, and of nothing else.
+    /// Drops the sleeps that have fired.
     pub(crate) fn forget_fired(&mut self) {
         self.held.retain(|sleep| sleep.outcome().is_none());
         self.kept = self.held.len();
@@ -124,7 +124,7 @@ impl Ledger {
         self.seen.woken.load(Ordering::SeqCst)
     }
 
-    /// Arms batches of timers until one is on time, nine of ten in it: time is kept again. Says how many batches were not.
+    /// Arms batches of timers until nine of ten in a batch are on time. Returns how many batches were not.
     pub(crate) fn recovers(&mut self) -> u32 {
         let start = Instant::now();
         for late_batches in 0.. {
@@ -132,16 +132,16 @@ impl Ledger {
             (1..=100).for_each(|number| _ = self.arm(Duration::from_micros(200 * number)));
             self.all_fire();
             let (woken, on_time) = (self.woken() - woken, self.seen.on_time.load(Ordering::SeqCst) - on_time);
-            // A thread that does not get to arm finds most of them past.
+            // A thread that is kept from running finds most deadlines past when it arms.
             if woken >= 50 && on_time * 10 >= woken * 9 {
                 return late_batches;
             }
             assert!(start.elapsed() < Duration::from_secs(60), "timers stay late: {on_time} of {woken} on time");
         }
-        unreachable!("it counts for ever")
+        unreachable!("the loop has no end")
     }
 
-    /// Waits until none is pending.
+    /// Waits until no timer is pending.
     pub(crate) fn all_fire(&mut self) {
         eventually("all timers fire", || self.engine.stats().pending == 0);
         self.settle();
@@ -149,11 +149,11 @@ impl Ledger {
         self.kept = 0;
     }
 
-    /// Compares the books, which must balance to the last timer, and reports them.
-    pub(crate) fn balance(mut self, what: &str) -> Account {
+    /// Checks that all counts agree, to the last timer, and reports them.
+    pub(crate) fn check(mut self, what: &str) -> AuditResult {
         self.all_fire();
         let (stats, before) = (self.engine.stats(), &self.before);
-        let account = Account {
+        let result = AuditResult {
             armed: stats.armed - before.armed,
             fired: stats.fired - before.fired,
             cancelled: stats.cancelled - before.cancelled,
@@ -161,25 +161,25 @@ impl Ledger {
             on_time: self.seen.on_time.load(Ordering::SeqCst),
             latest: Duration::from_nanos(self.seen.latest.load(Ordering::SeqCst)),
         };
-        assert_eq!(account.armed, self.armed, "{what}: {account:?}");
-        assert_eq!(account.armed, account.fired + account.cancelled + account.stopped, "{what}: {account:?}");
-        assert_eq!(self.woken(), account.fired + account.stopped, "{what}: {account:?}");
+        assert_eq!(result.armed, self.armed, "{what}: {result:?}");
+        assert_eq!(result.armed, result.fired + result.cancelled + result.stopped, "{what}: {result:?}");
+        assert_eq!(self.woken(), result.fired + result.stopped, "{what}: {result:?}");
         assert_eq!(self.seen.twice.load(Ordering::SeqCst), 0, "{what}: woken twice");
         assert_eq!(self.seen.early.load(Ordering::SeqCst), 0, "{what}: early");
-        crate::apart::report(&format!("{what}: 0 early, 0 lost; {account:?}"));
-        account
+        crate::child::report(&format!("{what}: 0 early, 0 lost; {result:?}"));
+        result
     }
 
-    /// What has been counted may not have been woken yet: the driver does that after it has left the shard.
+    /// Waits for the last wakers: the driver wakes them after it has left the shard, so after they are counted.
     fn settle(&self) {
-        eventually("who has fired is woken", || {
+        eventually("the wakers of fired timers are woken", || {
             let (stats, before) = (self.engine.stats(), &self.before);
             self.woken() == stats.fired + stats.stopped - before.fired - before.stopped
         });
     }
 }
 
-impl Wake for Witness {
+impl Wake for TimerWaker {
     fn wake(self: Arc<Self>) {
         let now = self.clock.now();
         if self.is_woken.swap(true, Ordering::SeqCst) {
