@@ -1,7 +1,7 @@
 //! The clock that workers wait by: the one that the engine's timers are on.
 
 #[cfg(shuttle)]
-pub(crate) use crate::sync::scheduled::time::{engine, now};
+pub(crate) use crate::sync::under_shuttle::time::{engine, now};
 #[cfg(not(shuttle))]
 use tourbillon::{Builder, Clock, Engine, Time};
 

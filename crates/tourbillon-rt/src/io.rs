@@ -21,7 +21,7 @@ use pin_project_lite::pin_project;
 use tourbillon::Outcome;
 use tourbillon::time::{Instant, Sleep, sleep_until};
 
-use crate::reactor::{Direction, Progress, Source, Waiter};
+use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 
 pin_project! {
     /// An I/O operation. Awaiting it gives its result; [`timeout`](Io::timeout) and [`deadline`](Io::deadline) limit its time.
@@ -138,9 +138,9 @@ fn first(after: Option<Duration>, at: Instant) -> Instant {
 
 /// An operation that is tried on a socket until it does not block.
 pub(crate) struct Attempts<'a, S: AsFd, F> {
-    source: &'a Source<S>,
+    source: &'a IoSource<S>,
     direction: Direction,
-    waiter: Waiter,
+    waiter: WaiterId,
     attempt: F,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct Attempts<'a, S: AsFd, F> {
 pub(crate) trait Attempt<S> {
     type Output;
 
-    fn attempt(&mut self, io: &S) -> io::Result<Progress<Self::Output>>;
+    fn attempt(&mut self, io: &S) -> io::Result<IoProgress<Self::Output>>;
 
     /// What it gives if there is nothing to do: then nobody waits for the socket.
     fn without_trying(&self) -> Option<Self::Output> {
@@ -161,8 +161,8 @@ pub(crate) trait Attempt<S> {
 }
 
 impl<'a, S: AsFd, F: Attempt<S>> Attempts<'a, S, F> {
-    pub(crate) fn new(source: &'a Source<S>, direction: Direction, attempt: F) -> Attempts<'a, S, F> {
-        Attempts { source, direction, waiter: Waiter::NONE, attempt }
+    pub(crate) fn new(source: &'a IoSource<S>, direction: Direction, attempt: F) -> Attempts<'a, S, F> {
+        Attempts { source, direction, waiter: WaiterId::NONE, attempt }
     }
 }
 
@@ -193,10 +193,10 @@ impl<S: AsFd, F> Drop for Attempts<'_, S, F> {
     }
 }
 
-impl<S, T, F: FnMut(&S) -> io::Result<Progress<T>>> Attempt<S> for F {
+impl<S, T, F: FnMut(&S) -> io::Result<IoProgress<T>>> Attempt<S> for F {
     type Output = T;
 
-    fn attempt(&mut self, io: &S) -> io::Result<Progress<T>> {
+    fn attempt(&mut self, io: &S) -> io::Result<IoProgress<T>> {
         self(io)
     }
 }

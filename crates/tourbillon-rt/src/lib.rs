@@ -89,25 +89,24 @@ compile_error!(
 
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
 pub mod adapters;
-mod backend;
 mod clock;
+mod executor;
+mod external;
 mod io;
-#[cfg(all(test, loom))]
-mod models;
 pub mod net;
 mod reactor;
-mod runtime;
-#[cfg(all(test, shuttle))]
-mod schedules;
 mod sync;
 mod task;
+#[cfg(all(test, any(loom, shuttle)))]
+mod verify;
 
-pub use backend::{Backend, BuildError, UnknownBackend};
-pub use io::{Incomplete, Io, Operation};
-pub use runtime::{
-    Builder, Entered, EventLoop, Handle, NoRuntime, Runtime, Shutdown, WorkGuard, spawn, spawn_blocking, spawn_local,
-    try_spawn, try_spawn_local,
+pub use executor::{
+    Backend, BuildError, Builder, Entered, Handle, Runtime, Shutdown, UnknownBackend, spawn, spawn_blocking,
+    spawn_local, try_spawn, try_spawn_local,
 };
+pub use external::{EventLoop, WorkGuard};
+pub use io::{Incomplete, Io, Operation};
+pub use reactor::NoRuntime;
 pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;

@@ -4,15 +4,14 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, Write};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use async_task::FallibleTask;
 
-use crate::runtime::Control;
-use crate::sync::{Fragile, Mutex, lock};
+use crate::sync::{AtomicBool, Fragile, Mutex, Ordering, catch_panic, lock};
 
 /// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
 ///
@@ -34,12 +33,22 @@ pub struct JoinHandle<T> {
     task: Option<FallibleTask<Returned<T>>>,
     control: Arc<Control>,
     /// Where a task was lost that the handle's owner has not heard of yet.
-    lost: Option<Lost>,
+    lost: Option<LostTask>,
+}
+
+/// What a handle and its task share.
+#[derive(Default)]
+pub(crate) struct Control {
+    aborted: AtomicBool,
+    /// The task. It is let go of when the task ends: the task holds us.
+    waker: Mutex<Option<Waker>>,
+    /// Who awaits the handle. Not left with the task itself: there a waker that panics ends the process.
+    awaiter: Mutex<Option<Waker>>,
 }
 
 /// A task that was spawned where there is no runtime.
 #[derive(Clone, Copy)]
-pub(crate) struct Lost {
+pub(crate) struct LostTask {
     /// The function that could not spawn it.
     pub(crate) function: &'static str,
     pub(crate) caller: &'static Location<'static>,
@@ -69,7 +78,7 @@ impl<T> JoinHandle<T> {
     }
 
     /// Of a task that never was.
-    pub(crate) fn without_runtime(lost: Lost) -> JoinHandle<T> {
+    pub(crate) fn without_runtime(lost: LostTask) -> JoinHandle<T> {
         JoinHandle { task: None, control: Arc::default(), lost: Some(lost) }
     }
 
@@ -115,16 +124,66 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
+impl Control {
+    /// Ends the task when it is next polled, which is soon.
+    pub(crate) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        let waker = lock(&self.waker).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Takes the task's waker, when the task ends.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        lock(&self.waker).take()
+    }
+
+    /// Tells it its task.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        *lock(&self.waker) = Some(waker);
+    }
+
+    /// Who is to be woken when the task has ended. To be told before the task is asked whether it has.
+    pub(crate) fn set_awaiter(&self, waker: &Waker) {
+        if lock(&self.awaiter).as_ref().is_some_and(|awaiter| awaiter.will_wake(waker)) {
+            return;
+        }
+        // Wakers are the user's: they are cloned and dropped outside the lock.
+        let waker = Some(waker.clone());
+        let before = std::mem::replace(&mut *lock(&self.awaiter), waker);
+        drop(before);
+    }
+
+    /// Nobody awaits the handle any more.
+    pub(crate) fn forget_awaiter(&self) {
+        let awaiter = lock(&self.awaiter).take();
+        catch_panic(|| drop(awaiter));
+    }
+}
+
+/// The task has ended.
+impl Wake for Control {
+    fn wake(self: Arc<Self>) {
+        let awaiter = lock(&self.awaiter).take();
+        catch_panic(|| awaiter.into_iter().for_each(Waker::wake));
+    }
+}
+
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
     }
 }
 
-impl Lost {
+impl LostTask {
     /// Says so on standard error: nothing else would tell the user that the task never ran (D62).
     fn report(self) {
-        let Lost { function, caller } = self;
+        let LostTask { function, caller } = self;
         // A standard error that cannot be written to is no reason to panic.
         let _ = writeln!(
             io::stderr(),
@@ -205,4 +264,9 @@ impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> io::Error {
         io::Error::other(error)
     }
+}
+
+/// Runs something of the user's; what it throws is given.
+pub(crate) fn catch<R>(users: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(users)).map_err(Panic::new)
 }

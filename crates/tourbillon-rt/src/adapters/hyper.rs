@@ -35,7 +35,7 @@ use rustix::net::RecvFlags;
 
 use crate::net::TcpStream;
 use crate::net::tcp_stream::{send, send_vectored};
-use crate::reactor::Progress;
+use crate::reactor::IoProgress;
 
 /// Spawns hyper's tasks on the runtime of the calling thread.
 #[derive(Clone, Copy, Default, Debug)]
@@ -74,7 +74,7 @@ impl Read for TcpStream {
             debug_assert_eq!(read.len(), count);
             // SAFETY: the kernel has written so many bytes.
             unsafe { buffer.advance(count) };
-            Ok(Progress { value: (), exhausted: 0 < count && count < of })
+            Ok(IoProgress { value: (), exhausted: 0 < count && count < of })
         })
     }
 }

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use super::TcpStream;
 use super::tcp_listener::stream_socket;
+use crate::executor::spawn_blocking;
 use crate::io::{Operation, sealed};
-use crate::reactor::{Direction, Progress, Source, Waiter};
-use crate::runtime::spawn_blocking;
+use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 use crate::task::JoinHandle;
 
 type Std = std::net::TcpStream;
@@ -20,8 +20,8 @@ type Std = std::net::TcpStream;
 /// A connection in the making.
 pub(super) struct Connect {
     address: SocketAddr,
-    source: Option<Source<Std>>,
-    waiter: Waiter,
+    source: Option<IoSource<Std>>,
+    waiter: WaiterId,
 }
 
 impl Operation for Connect {
@@ -44,7 +44,7 @@ impl Operation for Connect {
 
 impl Connect {
     pub(super) fn new(address: SocketAddr) -> Connect {
-        Connect { address, source: None, waiter: Waiter::NONE }
+        Connect { address, source: None, waiter: WaiterId::NONE }
     }
 
     fn connected(&mut self) -> io::Result<TcpStream> {
@@ -66,7 +66,7 @@ enum Addresses<A> {
     /// Of a name that nobody has looked up.
     Named(Option<A>),
     Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
-    Left(std::vec::IntoIter<SocketAddr>),
+    PendingRemovals(std::vec::IntoIter<SocketAddr>),
 }
 
 impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
@@ -85,9 +85,9 @@ impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
                 }
                 Addresses::Awaited(resolved) => {
                     let resolved = ready!(Pin::new(resolved).poll(context)).map_err(io::Error::from)??;
-                    Addresses::Left(resolved.into_iter())
+                    Addresses::PendingRemovals(resolved.into_iter())
                 }
-                Addresses::Left(left) => return Poll::Ready(Ok(left.next())),
+                Addresses::PendingRemovals(left) => return Poll::Ready(Ok(left.next())),
             };
         }
     }
@@ -124,21 +124,21 @@ impl<A: ToSocketAddrs + Send + 'static> Operation for ConnectTo<A> {
 
 impl<A> sealed::Sealed for ConnectTo<A> {}
 
-fn start_connecting(address: SocketAddr) -> io::Result<Source<Std>> {
+fn start_connecting(address: SocketAddr) -> io::Result<IoSource<Std>> {
     let socket = stream_socket(address)?;
     match rustix::net::connect(&socket, &address) {
         // It goes on by itself.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Source::new(socket.into())),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(IoSource::new(socket.into())),
         Err(error) => Err(error.into()),
     }
 }
 
-fn finish_connecting(stream: &Std) -> io::Result<Progress<()>> {
+fn finish_connecting(stream: &Std) -> io::Result<IoProgress<()>> {
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }
     match stream.peer_addr() {
-        Ok(_) => Ok(Progress::of(())),
+        Ok(_) => Ok(IoProgress::of(())),
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
         Err(error) => Err(error),
     }

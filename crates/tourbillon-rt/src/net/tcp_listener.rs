@@ -10,7 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{TcpStream, first_that_works};
 use crate::io::{Attempts, Io, Operation};
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 /// A socket that accepts connections.
 ///
@@ -33,7 +33,7 @@ use crate::reactor::{Direction, Progress, Source};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct TcpListener {
-    source: Source<std::net::TcpListener>,
+    source: IoSource<std::net::TcpListener>,
 }
 
 /// How to listen.
@@ -68,7 +68,7 @@ impl TcpListener {
     /// It cannot be put into non-blocking mode.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
         listener.set_nonblocking(true)?;
-        Ok(TcpListener { source: Source::new(listener) })
+        Ok(TcpListener { source: IoSource::new(listener) })
     }
 
     /// Waits for a connection. Several tasks may do so.
@@ -77,7 +77,7 @@ impl TcpListener {
     /// an error; the connection waits, so try again after a while.
     pub fn accept(&self) -> Io<impl Operation<Output = (TcpStream, SocketAddr)> + use<'_>> {
         Io::new(Attempts::new(&self.source, Direction::Read, |listener: &std::net::TcpListener| {
-            accept(listener).map(Progress::of)
+            accept(listener).map(IoProgress::of)
         }))
     }
 
@@ -144,7 +144,7 @@ impl ListenOptions {
         sockopt::set_socket_reuseport(&socket, self.reuse_port)?;
         net::bind(&socket, &address)?;
         net::listen(&socket, self.backlog)?;
-        Ok(TcpListener { source: Source::new(socket.into()) })
+        Ok(TcpListener { source: IoSource::new(socket.into()) })
     }
 }
 
@@ -179,7 +179,7 @@ fn accept(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr
                 let address = address.and_then(|address| address.try_into().ok());
                 let stream = std::net::TcpStream::from(socket);
                 let address = address.map_or_else(|| stream.peer_addr(), Ok)?;
-                return Ok((TcpStream::of(Source::new(stream)), address));
+                return Ok((TcpStream::of(IoSource::new(stream)), address));
             }
             // It has been ended already.
             Err(Errno::CONNABORTED | Errno::PROTO | Errno::INTR) => {}

@@ -14,8 +14,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 use super::connect::{Connect, ConnectTo};
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
-use crate::reactor::Waiter;
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::WaiterId;
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 type Std = std::net::TcpStream;
 
@@ -40,11 +40,11 @@ const VECTORS: usize = 1024;
 /// ```
 #[derive(Clone)]
 pub struct TcpStream {
-    source: Arc<Source<Std>>,
+    source: Arc<IoSource<Std>>,
 }
 
 impl TcpStream {
-    pub(super) fn of(source: Source<Std>) -> TcpStream {
+    pub(super) fn of(source: IoSource<Std>) -> TcpStream {
         TcpStream { source: Arc::new(source) }
     }
 
@@ -68,7 +68,7 @@ impl TcpStream {
     /// It cannot be put into non-blocking mode.
     pub fn from_std(stream: Std) -> io::Result<TcpStream> {
         stream.set_nonblocking(true)?;
-        Ok(TcpStream::of(Source::new(stream)))
+        Ok(TcpStream::of(IoSource::new(stream)))
     }
 
     /// Reads what there is, up to the length of the buffer; waits if there is nothing. Zero is the end: the peer writes no more.
@@ -94,7 +94,7 @@ impl TcpStream {
 
     /// Reads without taking it from the stream.
     pub fn peek<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| stream.peek(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| stream.peek(buffer).map(IoProgress::of)))
     }
 
     /// Writes as much as there is room for; waits if there is none.
@@ -207,9 +207,9 @@ impl TcpStream {
     pub(crate) fn poll_read<T>(
         &self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+        attempt: impl FnMut(&Std) -> io::Result<IoProgress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Read, &mut { Waiter::LAST_POLL }, attempt)
+        self.source.poll(context, Direction::Read, &mut { WaiterId::LAST_POLL }, attempt)
     }
 
     /// The same for writing.
@@ -217,9 +217,9 @@ impl TcpStream {
     pub(crate) fn poll_write<T>(
         &self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+        attempt: impl FnMut(&Std) -> io::Result<IoProgress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Write, &mut { Waiter::LAST_POLL }, attempt)
+        self.source.poll(context, Direction::Write, &mut { WaiterId::LAST_POLL }, attempt)
     }
 }
 
@@ -243,7 +243,7 @@ struct ReadExact<'a> {
 impl Attempt<Std> for ReadExact<'_> {
     type Output = ();
 
-    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<IoProgress<()>> {
         let of = self.buffer.len();
         let received = receive(stream, &mut self.buffer[self.done..]);
         go_on(received, &mut self.done, of, io::ErrorKind::UnexpectedEof)
@@ -266,7 +266,7 @@ struct WriteAll<'a> {
 impl Attempt<Std> for WriteAll<'_> {
     type Output = ();
 
-    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<IoProgress<()>> {
         let sent = send(stream, &self.bytes[self.done..]);
         go_on(sent, &mut self.done, self.bytes.len(), io::ErrorKind::WriteZero)
     }
@@ -281,43 +281,43 @@ impl Attempt<Std> for WriteAll<'_> {
 }
 
 /// As the standard library reads, without libc: that would ask twice whether somebody cancels the thread.
-pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<Progress<usize>> {
+pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<IoProgress<usize>> {
     let room = buffer.len();
-    Ok(Progress::bytes(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0, room))
+    Ok(IoProgress::bytes(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0, room))
 }
 
 /// The same into several buffers.
-pub(crate) fn receive_vectored(mut stream: &Std, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Progress<usize>> {
+pub(crate) fn receive_vectored(mut stream: &Std, buffers: &mut [IoSliceMut<'_>]) -> io::Result<IoProgress<usize>> {
     let room = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
-    stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
+    stream.read_vectored(buffers).map(|count| IoProgress::bytes(count, room))
 }
 
 /// As the standard library writes.
-pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<Progress<usize>> {
-    Ok(Progress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
+pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<IoProgress<usize>> {
+    Ok(IoProgress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
 }
 
 /// The same from several buffers. Not by `writev`, as the standard library does: that cannot be told to raise no SIGPIPE (D72).
-pub(crate) fn send_vectored(stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<Progress<usize>> {
+pub(crate) fn send_vectored(stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<IoProgress<usize>> {
     let buffers = &buffers[..buffers.len().min(VECTORS)];
     let length = buffers.iter().map(|buffer| buffer.len()).sum();
     let sent = rustix::net::sendmsg(stream, buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
-    Ok(Progress::bytes(sent, length))
+    Ok(IoProgress::bytes(sent, length))
 }
 
 /// What one step of an operation that is to move `of` bytes means for it. Until it is done it says that it was interrupted: then it is
 /// tried again, if nobody else is to have a turn. What ends it is told with how far it came.
 fn go_on(
-    step: io::Result<Progress<usize>>,
+    step: io::Result<IoProgress<usize>>,
     done: &mut usize,
     of: usize,
     at_the_end: io::ErrorKind,
-) -> io::Result<Progress<()>> {
+) -> io::Result<IoProgress<()>> {
     match step {
-        Ok(Progress { value: 0, .. }) => Err(Incomplete::error(*done, of, at_the_end.into())),
-        Ok(Progress { value: count, .. }) => {
+        Ok(IoProgress { value: 0, .. }) => Err(Incomplete::error(*done, of, at_the_end.into())),
+        Ok(IoProgress { value: count, .. }) => {
             *done += count;
-            if *done < of { Err(io::ErrorKind::Interrupted.into()) } else { Ok(Progress::of(())) }
+            if *done < of { Err(io::ErrorKind::Interrupted.into()) } else { Ok(IoProgress::of(())) }
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Err(error),
         Err(error) => Err(Incomplete::error(*done, of, error)),

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::io::{Attempts, Io, Operation};
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 type Std = std::net::UdpSocket;
 
@@ -27,7 +27,7 @@ type Std = std::net::UdpSocket;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct UdpSocket {
-    source: Source<Std>,
+    source: IoSource<Std>,
 }
 
 impl UdpSocket {
@@ -45,7 +45,7 @@ impl UdpSocket {
     /// It cannot be put into non-blocking mode.
     pub fn from_std(socket: Std) -> io::Result<UdpSocket> {
         socket.set_nonblocking(true)?;
-        Ok(UdpSocket { source: Source::new(socket) })
+        Ok(UdpSocket { source: IoSource::new(socket) })
     }
 
     /// From now on [`send`](UdpSocket::send) sends there, and only what comes from there is received. If the address is a name,
@@ -59,29 +59,33 @@ impl UdpSocket {
 
     /// Sends a datagram to whom it is connected.
     pub fn send<'a>(&'a self, datagram: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Write, |socket: &Std| socket.send(datagram).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Write, |socket: &Std| socket.send(datagram).map(IoProgress::of)))
     }
 
     /// Sends a datagram.
     pub fn send_to<'a>(&'a self, datagram: &'a [u8], to: SocketAddr) -> Io<impl Operation<Output = usize> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Write, move |socket: &Std| {
-            socket.send_to(datagram, to).map(Progress::of)
+            socket.send_to(datagram, to).map(IoProgress::of)
         }))
     }
 
     /// Receives a datagram. What does not fit into the buffer is lost.
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv(buffer).map(IoProgress::of)))
     }
 
     /// Receives a datagram and says from whom.
     pub fn recv_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv_from(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| {
+            socket.recv_from(buffer).map(IoProgress::of)
+        }))
     }
 
     /// The next datagram, which stays there.
     pub fn peek_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.peek_from(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| {
+            socket.peek_from(buffer).map(IoProgress::of)
+        }))
     }
 
     /// Its address.

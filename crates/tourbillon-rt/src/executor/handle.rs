@@ -1,0 +1,245 @@
+//! Handles to a runtime, and the functions that spawn on the runtime of the calling thread.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::backend::Backend;
+use super::context::{self, ContextGuard};
+use super::shared::RuntimeShared;
+use crate::reactor::NoRuntime;
+use crate::sync::{catch_panic, unblock};
+use crate::task::{JoinError, JoinHandle, LostTask, Returned, catch};
+
+/// A runtime, to spawn on. Cheap to clone; does not keep the runtime alive.
+///
+/// ```
+/// use tourbillon_rt::Runtime;
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let handle = runtime.handle().clone();
+/// let elsewhere = std::thread::spawn(move || handle.spawn(async { 42 }));
+/// assert_eq!(runtime.block_on(elsewhere.join().unwrap())?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) shared: Arc<RuntimeShared>,
+}
+
+/// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
+#[must_use = "the runtime is left again when this is dropped"]
+pub struct Entered {
+    _guard: ContextGuard,
+    _engine: tourbillon::Entered,
+}
+
+impl Handle {
+    /// The runtime that this thread is inside of.
+    ///
+    /// # Errors
+    /// It is inside of none.
+    pub fn current() -> Result<Handle, NoRuntime> {
+        context::handle()
+    }
+
+    pub(crate) fn of(shared: &Arc<RuntimeShared>) -> Handle {
+        Handle { shared: Arc::clone(shared) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {
+        &self.shared
+    }
+
+    /// Makes a task of a future. It starts soon, on any worker, and may be resumed on others.
+    ///
+    /// What it panics with comes out of the handle and harms nobody else. After the runtime's end, the handle says that the task
+    /// was cancelled.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (task_future, control) = self.shared.tasks.register(future);
+        let shared = Arc::clone(&self.shared);
+        let (runnable, task) = async_task::spawn(task_future, move |runnable| shared.schedule(runnable, false));
+        control.set_waker(runnable.waker());
+        if self.shared.is_stopping() {
+            // It ends here: workers that end do not wait for who goes on spawning.
+            catch_panic(|| drop(runnable));
+        } else {
+            self.shared.schedule(runnable, true);
+        }
+        JoinHandle::new(task, control)
+    }
+
+    /// Runs something that blocks, on a thread that is there for that (of the crate `blocking`). Once it runs it cannot be aborted.
+    pub fn spawn_blocking<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let handle = self.clone();
+        if let Some(held) = self.shared.hold_time() {
+            // The function runs as a task of its own, inside a closure of the pool. So when `run` returns, the task that awaits the
+            // result has been woken, and only then may time move.
+            let call = async move {
+                let _entered = handle.enter();
+                returned(f)
+            };
+            let (runnable, task) = async_task::spawn(call, |_| ());
+            unblock(move || {
+                let _ = runnable.run();
+                drop(held);
+            })
+            .detach();
+            return JoinHandle::new(task, Arc::default());
+        }
+        let task = unblock(move || {
+            let _entered = handle.enter();
+            returned(f)
+        });
+        JoinHandle::new(task, Arc::default())
+    }
+
+    /// Makes this thread one that is inside the runtime, until the guard is dropped: [`spawn`] and `tourbillon::time` use it. For
+    /// I/O that is not enough: it has to be polled in a task, or in `block_on`.
+    pub fn enter(&self) -> Entered {
+        Entered { _guard: context::enter_handle(self), _engine: self.shared.engine.enter() }
+    }
+
+    /// The back end of its workers.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.shared.backend
+    }
+}
+
+/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+///
+/// Outside a runtime the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped
+/// without having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told
+/// at once, use [`try_spawn`].
+#[track_caller]
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let caller = Location::caller();
+    try_spawn(future).unwrap_or_else(|_| JoinHandle::without_runtime(LostTask { function: "spawn", caller }))
+}
+
+/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+///
+/// ```
+/// use tourbillon_rt::{NoRuntime, try_spawn};
+///
+/// fn log_in_background() -> Result<(), NoRuntime> {
+///     drop(try_spawn(async { println!("later") })?);
+///     Ok(())
+/// }
+/// assert!(log_in_background().is_err()); // on a thread without a runtime
+/// ```
+///
+/// # Errors
+/// There is no runtime on this thread. The future has been dropped.
+pub fn try_spawn<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Handle::current().map(|handle| handle.spawn(future))
+}
+
+/// Makes a task of a future that stays on this thread, which has to be a worker, or inside of a `block_on`. It ends with that.
+///
+/// Elsewhere the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped without
+/// having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told at once, use
+/// [`try_spawn_local`].
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// let runtime = tourbillon_rt::Runtime::new()?;
+/// let shared = Rc::new(5);
+/// let its = Rc::clone(&shared);
+/// let sum = runtime.block_on(async move {
+///     let task = tourbillon_rt::spawn_local(async move { *its + 1 });
+///     task.await
+/// })?;
+/// assert_eq!(sum, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[track_caller]
+pub fn spawn_local<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let caller = Location::caller();
+    try_spawn_local(future)
+        .unwrap_or_else(|_| JoinHandle::without_runtime(LostTask { function: "spawn_local", caller }))
+}
+
+/// Makes a task of a future that stays on this thread: [`spawn_local`].
+///
+/// # Errors
+/// The thread is neither a worker nor inside of a `block_on`. The future has been dropped.
+pub fn try_spawn_local<F>(future: F) -> Result<JoinHandle<F::Output>, NoRuntime>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    context::with_worker(|worker| {
+        let worker = worker.ok_or(NoRuntime::NEW)?;
+        let (task_future, control) = worker.worker_shared().locals.register(future);
+        let worker_shared = Arc::clone(worker.worker_shared());
+        let (runnable, task) = async_task::spawn_local(task_future, move |runnable| worker_shared.send(runnable));
+        control.set_waker(runnable.waker());
+        runnable.schedule();
+        Ok(JoinHandle::new(task, control))
+    })
+}
+
+/// Runs something that blocks: [`Handle::spawn_blocking`]. Works outside a runtime, too.
+///
+/// ```
+/// let runtime = tourbillon_rt::Runtime::builder().workers(1).build()?;
+/// let sum = runtime.block_on(async { tourbillon_rt::spawn_blocking(|| (1..=1000).sum::<u32>()).await })?;
+/// assert_eq!(sum, 500_500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn spawn_blocking<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match Handle::current() {
+        Ok(handle) => handle.spawn_blocking(f),
+        Err(_) => JoinHandle::new(unblock(|| returned(f)), Arc::default()),
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("backend", &self.shared.backend)
+            .field("workers", &self.shared.workers.len())
+            .field("tasks", &self.shared.tasks.len())
+            .field("queued", &self.shared.injector.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entered").finish_non_exhaustive()
+    }
+}
+
+/// What comes of something that blocks.
+fn returned<T>(f: impl FnOnce() -> T) -> Returned<T> {
+    Returned::new(catch(f).map_err(JoinError::Panicked))
+}

@@ -1,0 +1,31 @@
+//! ExternalThreads that come and go, and what becomes of their sockets.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::new_worker;
+use crate::executor::external_threads::ExternalThreads;
+use crate::executor::virtual_time::VirtualTime;
+use crate::executor::worker::IdleSlot;
+use crate::verify::loom::explore;
+use crate::verify::loom::reactor::{end, registered, silent_reactor};
+
+/// Fails if who stands up looks whether others work before it leaves its worker among the empty ones, or under another lock; or if who
+/// sits down looks for empty workers before it is there.
+#[test]
+fn no_socket_stays_on_an_empty_seat_while_somebody_works() {
+    explore(|| {
+        let external_threads = Arc::<ExternalThreads>::default();
+        let leaving = IdleSlot::new(silent_reactor(), &VirtualTime::default());
+        let left = Arc::clone(&leaving.worker);
+        external_threads.attach(&left);
+        let socket = registered(&left.reactor);
+        let theirs = Arc::clone(&external_threads);
+        let comes = thread::spawn(move || theirs.attach(&new_worker()));
+        external_threads.detach(&left, Some(leaving), false);
+        comes.join().unwrap();
+        assert!(!socket.snapshot().is_registered(), "nobody looks after it");
+        end(&socket);
+    });
+}
