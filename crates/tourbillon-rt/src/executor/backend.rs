@@ -1,4 +1,4 @@
-//! Which back end a runtime takes, and what it says if it cannot have it.
+//! Which back end a runtime uses, and its error if the system refuses it.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,9 @@ use crate::reactor::sys::Epoll;
 use crate::reactor::sys::Parking;
 use crate::reactor::sys::Uring;
 
-/// What a runtime's workers wait on.
+/// The back end that a runtime's workers wait on.
+///
+/// Threads that are not workers use epoll: those inside `block_on` or an event loop, and substitutes. So does a runtime without workers.
 ///
 /// ```
 /// use tourbillon_rt::{Backend, Runtime};
@@ -22,10 +24,10 @@ use crate::reactor::sys::Uring;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Backend {
-    /// io_uring if the kernel and the sandbox allow it, else epoll. The default.
+    /// io_uring if the kernel and the sandbox allow it, otherwise epoll. The default.
     #[default]
     Auto,
-    /// io_uring: Linux 5.13, and nothing that forbids it, as many containers do.
+    /// io_uring: Linux 5.13 or later, where it is not forbidden, as it is in many containers.
     Uring,
     /// epoll: any Linux.
     Epoll,
@@ -35,12 +37,12 @@ pub enum Backend {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// This back end was asked for and cannot be had: `EPERM` and `ENOSYS` mean that io_uring is forbidden here, `EMFILE` that there
-    /// are no more file descriptors.
+    /// The system refuses the back end: `EPERM` and `ENOSYS` mean that io_uring is forbidden here, `EMFILE` that there are no more file
+    /// descriptors.
     Refused {
-        /// What was asked for.
+        /// The back end that was asked for.
         backend: Backend,
-        /// What the system said.
+        /// The error of the system.
         why: io::Error,
     },
     /// The environment variable `TOURBILLON_BACKEND` is none of `auto`, `uring`, `epoll`.
@@ -51,11 +53,11 @@ pub enum BuildError {
     Engine(tourbillon::BuildError),
 }
 
-/// It overrides what the builder says.
+/// The environment variable that overrides the builder.
 pub(crate) const VARIABLE: &str = "TOURBILLON_BACKEND";
 
 impl Backend {
-    /// What the environment says, if it says anything.
+    /// Returns the back end that the environment variable names, if it is set.
     pub(crate) fn from_environment() -> Result<Option<Backend>, BuildError> {
         match std::env::var(VARIABLE) {
             Ok(name) => name.parse().map(Some).map_err(|UnknownBackend(name)| BuildError::Variable(name)),

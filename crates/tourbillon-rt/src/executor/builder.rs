@@ -19,7 +19,7 @@ use super::worker::IdleSlot;
 use crate::clock;
 use crate::sync::thread;
 
-/// How to build a [`Runtime`].
+/// Builds a [`Runtime`].
 ///
 /// ```
 /// use tourbillon_rt::Runtime;
@@ -34,13 +34,13 @@ pub struct Builder {
     workers: Option<usize>,
     backend: Backend,
     name: Option<String>,
-    /// Whether blocked threads are looked after though there are no workers.
+    /// Whether there is a monitor although there are no workers.
     serves_external_threads: bool,
     #[cfg(feature = "test-util")]
     clock: ClockChoice,
 }
 
-/// What the time of a runtime follows.
+/// The clock of a runtime's timers.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum ClockChoice {
@@ -48,28 +48,28 @@ enum ClockChoice {
     Monotonic,
     /// The monotonic clock, until it is paused.
     Pausable,
-    /// It is paused when the runtime is built.
+    /// A clock that is paused when the runtime is built.
     Paused,
 }
 
 impl Builder {
-    /// How many threads run tasks. One for each core by default.
+    /// Sets the number of threads that run tasks. One for each core by default.
     ///
-    /// Zero: tasks are run by [`Runtime::block_on`], on the thread that calls it, while it does. While that thread waits in a nested
+    /// With zero, [`Runtime::block_on`] runs tasks on the calling thread until it returns. While that thread waits in a nested
     /// `block_on`, a substitute thread runs them.
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
         self
     }
 
-    /// What they wait on. [`Backend::Auto`] by default. The environment variable `TOURBILLON_BACKEND` (`auto`, `uring`, `epoll`)
-    /// overrides it.
+    /// Sets the back end of the workers. [`Backend::Auto`] by default. The environment variable `TOURBILLON_BACKEND` (`auto`, `uring`,
+    /// `epoll`) overrides it. Threads that are not workers use epoll.
     pub fn backend(mut self, backend: Backend) -> Builder {
         self.backend = backend;
         self
     }
 
-    /// What its threads are called. `tourbillon-rt` by default.
+    /// Sets the prefix of the threads' names. `tourbillon-rt` by default.
     pub fn thread_name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
@@ -124,8 +124,8 @@ impl Builder {
         self
     }
 
-    /// Makes the runtime's time one that `time::pause` can stop later: until then it runs. As
-    /// [`start_paused`](Builder::start_paused) otherwise. (Feature `test-util`.)
+    /// Makes the runtime's time one that `time::pause` can stop later: until then it runs. Otherwise as
+    /// [`start_paused`](Builder::start_paused). (Feature `test-util`.)
     ///
     /// Timers that were made before `pause` follow it.
     #[cfg(feature = "test-util")]
@@ -134,16 +134,16 @@ impl Builder {
         self
     }
 
-    /// Several threads will run its tasks, though it has no workers.
+    /// Starts a monitor even without workers: several external threads will run the tasks.
     pub(crate) fn serves_external_threads(mut self) -> Builder {
         self.serves_external_threads = true;
         self
     }
 
-    /// Builds it and starts its workers.
+    /// Builds the runtime and starts its workers.
     ///
     /// # Errors
-    /// [`BuildError::Refused`] if a back end was asked for by name and cannot be had; or the system refuses threads.
+    /// [`BuildError::Refused`] if the system refuses the back end that was asked for by name; or the system refuses threads.
     pub fn build(self) -> Result<Runtime, BuildError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = self.workers.unwrap_or(cores);
@@ -166,8 +166,8 @@ impl Builder {
         Ok(runtime)
     }
 
-    /// Builds the engine. `shards`: one for each worker, some for `block_on`, and as many for all other threads as an engine has by
-    /// itself.
+    /// Builds the engine, with `shards` shards: one for each worker, some for `block_on`, and as many for all other threads as an engine
+    /// has by default.
     fn engine(&self, shards: usize) -> Result<EngineParts, BuildError> {
         #[cfg(feature = "test-util")]
         if self.clock != ClockChoice::Monotonic {
@@ -178,18 +178,18 @@ impl Builder {
     }
 }
 
-/// An engine, and what ties it to its runtime.
+/// An engine, and its link to the runtime.
 struct EngineParts {
     engine: Engine,
     virtual_time: VirtualTime,
-    /// The runtime that turns the engine, once it is there.
+    /// The runtime that turns the engine, once it is built.
     shared: Arc<OnceLock<Weak<RuntimeShared>>>,
 }
 
 #[cfg(feature = "test-util")]
 impl EngineParts {
-    /// An engine with one shard, so that timers fire in order, that the runtime's threads turn. They look at its timers before they
-    /// park; other threads that arm a timer before all others call them.
+    /// Builds an engine with one shard, so that timers fire in order, which the runtime's threads turn. They look at its timers before
+    /// they park; any other thread that arms a timer before all others unparks them.
     fn pausable(clock: ClockChoice) -> Result<EngineParts, BuildError> {
         let shared: Arc<OnceLock<Weak<RuntimeShared>>> = Arc::default();
         let its = Arc::clone(&shared);
@@ -202,7 +202,7 @@ impl EngineParts {
                 shared.unpark_all();
             }
         });
-        // A heap knows the next deadline without upkeep, which a wheel would do at each move.
+        // A heap knows the next deadline without the upkeep that a wheel would need at each move.
         let engine =
             Engine::builder().clock(Clock::pausable()).shards(1).queue(QueueKind::Heap).driver(driver).exact().build();
         let engine = engine.map_err(BuildError::Engine)?;

@@ -12,7 +12,7 @@ use crate::reactor::NoRuntime;
 use crate::sync::{catch_panic, unblock};
 use crate::task::{JoinError, JoinHandle, LostTask, Returned, catch};
 
-/// A runtime, to spawn on. Cheap to clone; does not keep the runtime alive.
+/// A handle to a runtime, to spawn on. Cheap to clone; it does not keep the runtime alive.
 ///
 /// ```
 /// use tourbillon_rt::Runtime;
@@ -28,7 +28,7 @@ pub struct Handle {
     pub(super) shared: Arc<RuntimeShared>,
 }
 
-/// As long as it lives, the thread is inside the runtime: [`Handle::enter`].
+/// Keeps the thread inside the runtime until it is dropped: see [`Handle::enter`].
 #[must_use = "the runtime is left again when this is dropped"]
 pub struct Entered {
     _guard: ContextGuard,
@@ -36,10 +36,10 @@ pub struct Entered {
 }
 
 impl Handle {
-    /// The runtime that this thread is inside of.
+    /// Returns the runtime that this thread is inside of.
     ///
     /// # Errors
-    /// It is inside of none.
+    /// The thread is not inside of a runtime.
     pub fn current() -> Result<Handle, NoRuntime> {
         context::handle()
     }
@@ -52,10 +52,10 @@ impl Handle {
         &self.shared
     }
 
-    /// Makes a task of a future. It starts soon, on any worker, and may be resumed on others.
+    /// Spawns a future as a task. It starts soon, on any worker, and may be resumed on others.
     ///
-    /// What it panics with comes out of the handle and harms nobody else. After the runtime's end, the handle says that the task
-    /// was cancelled.
+    /// If the task panics, its handle returns the panic, and no other task is affected. After the runtime's end, the handle says that the
+    /// task was cancelled.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -66,7 +66,7 @@ impl Handle {
         let (runnable, task) = async_task::spawn(task_future, move |runnable| shared.schedule(runnable, false));
         control.set_waker(runnable.waker());
         if self.shared.is_stopping() {
-            // It ends here: workers that end do not wait for who goes on spawning.
+            // The task ends here: otherwise workers that end would wait for a task that spawns for ever.
             catch_panic(|| drop(runnable));
         } else {
             self.shared.schedule(runnable, true);
@@ -74,7 +74,7 @@ impl Handle {
         JoinHandle::new(task, control)
     }
 
-    /// Runs something that blocks, on a thread that is there for that (of the crate `blocking`). Once it runs it cannot be aborted.
+    /// Runs a function that blocks, on a thread of the crate `blocking`. Once it runs it cannot be aborted.
     pub fn spawn_blocking<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -103,24 +103,24 @@ impl Handle {
         JoinHandle::new(task, Arc::default())
     }
 
-    /// Makes this thread one that is inside the runtime, until the guard is dropped: [`spawn`] and `tourbillon::time` use it. For
-    /// I/O that is not enough: it has to be polled in a task, or in `block_on`.
+    /// Makes this thread one that is inside the runtime, until the guard is dropped: [`spawn`] and `tourbillon::time` use that runtime.
+    /// For I/O that is not enough: it has to be polled in a task, or in `block_on`.
     pub fn enter(&self) -> Entered {
         Entered { _guard: context::enter_handle(self), _engine: self.shared.engine.enter() }
     }
 
-    /// The back end of its workers.
+    /// Returns the back end of the runtime's workers: see [`Runtime::backend`](super::Runtime::backend).
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.shared.backend
     }
 }
 
-/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+/// Spawns a future as a task on the runtime of this thread: see [`Handle::spawn`].
 ///
-/// Outside a runtime the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped
-/// without having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told
-/// at once, use [`try_spawn`].
+/// Outside a runtime the task is lost: its future is dropped, and the handle returns [`JoinError::NoRuntime`]. If the handle is dropped
+/// without having been awaited, it reports that on standard error, with the caller's place in the source; nothing panics. [`try_spawn`]
+/// returns the error at once.
 #[track_caller]
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
@@ -131,7 +131,7 @@ where
     try_spawn(future).unwrap_or_else(|_| JoinHandle::without_runtime(LostTask { function: "spawn", caller }))
 }
 
-/// Makes a task of a future, on the runtime of this thread: [`Handle::spawn`].
+/// Spawns a future as a task on the runtime of this thread: see [`Handle::spawn`].
 ///
 /// ```
 /// use tourbillon_rt::{NoRuntime, try_spawn};
@@ -153,11 +153,11 @@ where
     Handle::current().map(|handle| handle.spawn(future))
 }
 
-/// Makes a task of a future that stays on this thread, which has to be a worker, or inside of a `block_on`. It ends with that.
+/// Spawns a future as a task that stays on this thread, which has to be a worker or inside of a `block_on`. The task ends with that.
 ///
-/// Elsewhere the task is lost: its future is dropped, and the handle says [`JoinError::NoRuntime`]. A handle that is dropped without
-/// having been awaited reports it on standard error, with the caller's place in the source; nothing panics. To be told at once, use
-/// [`try_spawn_local`].
+/// Elsewhere the task is lost: its future is dropped, and the handle returns [`JoinError::NoRuntime`]. If the handle is dropped without
+/// having been awaited, it reports that on standard error, with the caller's place in the source; nothing panics. [`try_spawn_local`]
+/// returns the error at once.
 ///
 /// ```
 /// use std::rc::Rc;
@@ -183,7 +183,7 @@ where
         .unwrap_or_else(|_| JoinHandle::without_runtime(LostTask { function: "spawn_local", caller }))
 }
 
-/// Makes a task of a future that stays on this thread: [`spawn_local`].
+/// Spawns a future as a task that stays on this thread: see [`spawn_local`].
 ///
 /// # Errors
 /// The thread is neither a worker nor inside of a `block_on`. The future has been dropped.
@@ -203,7 +203,7 @@ where
     })
 }
 
-/// Runs something that blocks: [`Handle::spawn_blocking`]. Works outside a runtime, too.
+/// Runs a function that blocks: see [`Handle::spawn_blocking`]. Works outside a runtime, too.
 ///
 /// ```
 /// let runtime = tourbillon_rt::Runtime::builder().workers(1).build()?;
@@ -239,7 +239,7 @@ impl fmt::Debug for Entered {
     }
 }
 
-/// What comes of something that blocks.
+/// Runs a function that blocks, and catches its panic.
 fn returned<T>(f: impl FnOnce() -> T) -> Returned<T> {
     Returned::new(catch(f).map_err(JoinError::Panicked))
 }

@@ -1,9 +1,9 @@
-//! Who sleeps, and who of them is called for a task.
+//! The parked workers, and which of them is unparked for a task.
 //!
-//! # No call is missed
+//! # No wake-up is lost
 //!
-//! Who sends a task puts it into a queue and then looks for a sleeper; who goes to sleep enters itself here and then looks at the
-//! queues. With a sequentially consistent fence between the two on both sides, one of the two sees the other.
+//! A thread that queues a task pushes it and then looks for a parked worker. A worker that parks adds itself here and then looks at the
+//! queues. Both have a sequentially consistent fence between the two steps, so one of the two sees the other.
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use crate::sync::{AtomicUsize, Mutex, Ordering, fence, lock};
 #[derive(Default)]
 pub(crate) struct IdleWorkers {
     workers: Mutex<Vec<Arc<WorkerShared>>>,
-    /// How many they are.
+    /// The length of `workers`, to be read without the lock.
     count: AtomicUsize,
-    /// How many were called and have not found a task yet.
+    /// The number of workers that were unparked for a task and have not found one yet.
     searching: AtomicUsize,
 }
 
-/// Why somebody sleeps no longer.
+/// Why a worker is parked no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum WakeReason {
-    /// For something of its own.
+    /// An event, a deadline, or a task of its own.
     OwnEvent,
-    /// Somebody has called it to look for a task. When it has looked, it says so: [`IdleWorkers::search_done`].
+    /// Another thread has unparked it to look for a task. After its search it calls [`IdleWorkers::search_done`].
     ToSearch,
 }
 
 impl IdleWorkers {
-    /// Wakes one, unless somebody is looking for work already.
+    /// Unparks a worker, unless one is searching for tasks already.
     pub(crate) fn unpark_searcher(&self) {
         if self.count.load(Ordering::SeqCst) > 0 && self.searching.load(Ordering::SeqCst) == 0 {
             self.unpark_one();
         }
     }
 
-    /// Wakes one. What it is to find is in a queue by now.
+    /// Unparks a worker. The caller has queued a task for it before.
     pub(crate) fn unpark_one(&self) {
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) == 0 {
@@ -55,7 +55,7 @@ impl IdleWorkers {
         }
     }
 
-    /// By who is about to sleep, and looks at the queues once more.
+    /// Called by a worker that is about to park. Afterwards it looks at the queues once more.
     pub(crate) fn add(&self, worker: &Arc<WorkerShared>) {
         let mut workers = lock(&self.workers);
         workers.push(Arc::clone(worker));
@@ -64,7 +64,7 @@ impl IdleWorkers {
         fence(Ordering::SeqCst);
     }
 
-    /// By who has slept.
+    /// Called by a worker that has been parked.
     pub(crate) fn remove(&self, worker: &Arc<WorkerShared>) -> WakeReason {
         let mut workers = lock(&self.workers);
         let before = workers.len();
@@ -73,7 +73,7 @@ impl IdleWorkers {
         if workers.len() == before { WakeReason::ToSearch } else { WakeReason::OwnEvent }
     }
 
-    /// By who was called: it has found something, or there was nothing.
+    /// Called by a worker that was unparked to search, whether or not it has found a task.
     pub(crate) fn search_done(&self) {
         self.searching.fetch_sub(1, Ordering::SeqCst);
     }

@@ -12,13 +12,13 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, catch_panic
 use crate::task::{Control, JoinError, Returned, catch};
 use tourbillon::coop as budget;
 
-/// Tasks, in some shards, so that threads that spawn seldom meet.
+/// Tasks, in several shards, so that threads that spawn seldom contend.
 #[derive(Default)]
 pub(crate) struct Registry {
     shards: [Mutex<RegistryShard>; SHARDS],
     count: AtomicUsize,
     next: AtomicUsize,
-    /// For who waits until there are none.
+    /// Notified when the last task has ended.
     none_left: (Mutex<()>, Condvar),
     is_awaited: AtomicBool,
 }
@@ -31,7 +31,7 @@ struct RegistryShard {
     free: Vec<usize>,
 }
 
-/// A entry in the registry, given back when it is dropped.
+/// An entry of the registry, removed when it is dropped.
 struct RegistryEntry {
     registry: Arc<Registry>,
     control: Arc<Control>,
@@ -40,9 +40,9 @@ struct RegistryEntry {
 }
 
 pin_project! {
-    /// A task's future: what it throws is caught, and it ends when it is aborted.
+    /// A task's future: it catches panics, and ends when the task is aborted.
     pub(crate) struct TaskFuture<F> {
-        // It is dropped before the entry is given back.
+        // The future is dropped before the entry is removed.
         #[pin]
         future: Option<F>,
         entry: RegistryEntry,
@@ -66,12 +66,12 @@ impl Registry {
         (TaskFuture { future: Some(future), entry }, control)
     }
 
-    /// How many there are.
+    /// Returns the number of tasks.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Ends all of them, soon.
+    /// Ends all tasks at their next poll, which is soon.
     pub(crate) fn abort_all(&self) {
         for shard in &self.shards {
             let controls: Vec<_> = lock(shard).controls.iter().flatten().cloned().collect();
@@ -79,7 +79,7 @@ impl Registry {
         }
     }
 
-    /// Waits until there are none, until then at most. Whether there are none.
+    /// Waits until there are no tasks, but not beyond `until`, and returns whether there are none.
     pub(crate) fn wait_until_empty(&self, until: Option<Instant>) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let (mutex, condvar) = &self.none_left;

@@ -17,7 +17,7 @@ use super::worker_shared::WorkerShared;
 use crate::sync::thread;
 use crate::task::JoinHandle;
 
-/// Threads that run tasks, each with its own reactor and its own timers.
+/// A runtime: threads that run tasks, each with its own reactor and its own timers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,28 +35,27 @@ use crate::task::JoinHandle;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # Its end
-/// Dropping it ends every task at its next await, and waits for the workers: a task that blocks its worker is waited for. To bound
-/// that, or to let tasks finish, see [`shutdown_timeout`](Runtime::shutdown_timeout). From within one of its own tasks nobody is
-/// waited for.
+/// # Drop
+/// Dropping it ends every task at its next await and waits for the workers, also for one that its task blocks. To bound that wait, or to
+/// let tasks finish, see [`shutdown_timeout`](Runtime::shutdown_timeout). A drop within one of the runtime's own tasks does not wait.
 pub struct Runtime {
     pub(super) handle: Handle,
     pub(super) threads: Vec<thread::JoinHandle<()>>,
     pub(super) monitor: Option<thread::JoinHandle<()>>,
 }
 
-/// How a [`shutdown_timeout`](Runtime::shutdown_timeout) ended.
+/// The result of [`shutdown_timeout`](Runtime::shutdown_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// So many tasks had not finished by themselves, and were dropped.
+    /// The number of tasks that had not finished by themselves, and were dropped.
     pub aborted: usize,
-    /// So many workers were still blocked by their tasks, and were left behind.
+    /// The number of workers that their tasks still blocked, and that were left behind.
     pub blocked: usize,
 }
 
 impl Runtime {
-    /// One with a worker for each core, and the back end that can be had.
+    /// Starts a runtime with a worker for each core, and io_uring where it is allowed.
     ///
     /// # Errors
     /// The system refuses threads or file descriptors.
@@ -64,30 +63,30 @@ impl Runtime {
         Runtime::builder().build()
     }
 
-    /// How to build one.
+    /// Returns a builder with the defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The back end that was taken: never [`Backend::Auto`].
+    /// Returns the back end of the workers: never [`Backend::Auto`]. Without workers it is [`Backend::Epoll`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.handle.shared.backend
     }
 
-    /// The engine of its timers: `tourbillon::time` uses it within tasks and `block_on`.
+    /// Returns the engine of the runtime's timers: `tourbillon::time` uses it within tasks and `block_on`.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.handle.shared.engine
     }
 
-    /// To spawn from elsewhere.
+    /// Returns a handle to spawn from other threads.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// See [`Handle::spawn`].
+    /// Spawns a task: see [`Handle::spawn`].
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -96,13 +95,13 @@ impl Runtime {
         self.handle.spawn(future)
     }
 
-    /// Lets its tasks finish for so long, and ends those that have not by then: from that time on no new tasks are taken. Workers
-    /// that are blocked by their tasks are waited for until then, too, and for some milliseconds more, in which others end.
+    /// Gives the tasks so much time to finish, and ends those that have not: from then on the runtime takes no new tasks. It waits until
+    /// then also for workers that their tasks block, and for some milliseconds more, in which others end.
     ///
     /// A task that blocks its worker beyond that ends at its next await. Until the last of those workers has ended the runtime's timers
     /// go on: otherwise a loop over `sleep` would never wait, and so never end.
     ///
-    /// From within one of its own tasks nobody is waited for.
+    /// A call within one of the runtime's own tasks does not wait.
     ///
     /// ```
     /// use std::time::Duration;
@@ -117,7 +116,7 @@ impl Runtime {
         let until = Instant::now().checked_add(timeout);
         let interrupted = InterruptedWork::new();
         let shared = &self.handle.shared;
-        // Without workers nobody would run them; and who is one of them would wait for itself.
+        // Without workers no thread would run the tasks; and a task that called this would wait for itself.
         let waits = shared.has_workers() && !shared.is_at_work_here();
         if waits {
             interrupted.suspend(None);
@@ -129,17 +128,17 @@ impl Runtime {
         Shutdown { aborted, blocked }
     }
 
-    /// Ends it. How many workers are blocked then, or for ever if no time is given.
+    /// Ends the runtime and returns how many workers are still blocked at `until`. Without a time it waits for all.
     fn end(&mut self, until: Option<Instant>) -> usize {
         let shared = Arc::clone(&self.handle.shared);
         shared.stop();
         let threads = std::mem::take(&mut self.threads);
         if shared.has_workers() && shared.is_at_work_here() {
-            // They end by themselves, and the last of them ends the timers: until then tasks may still use them.
+            // The workers end by themselves, and the last of them ends the timers: until then tasks may still use them.
             shared.finish();
             return 0;
         }
-        // This thread may work for another runtime, on whose tasks ours wait.
+        // This thread may work for another runtime, and tasks of this one may wait for tasks of that one.
         let interrupted = InterruptedWork::new();
         interrupted.suspend(None);
         let mut blocked = Vec::new();
@@ -151,12 +150,12 @@ impl Runtime {
             }
         }
         shared.finish();
-        // (It may be one of them that drops us.)
+        // (A substitute may be the thread that drops the runtime.)
         let is_joined = !shared.is_at_work_here();
         let grace = |until: Instant| until.max(Instant::now()) + GRACE;
         let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
         if !blocked.is_empty() || others > 0 {
-            // The last of them ends the timers. Meanwhile nobody looks after them any more: others are not to rely on them.
+            // The last of them ends the timers. Until then other threads must not rely on theirs.
             for worker in &blocked {
                 worker.leave_timers_to_driver();
                 worker.reactor.evict();
@@ -165,7 +164,7 @@ impl Runtime {
         }
         shared.end_timers();
         let monitor = self.monitor.take();
-        // It holds the descriptors of all. (It may be the one that drops us, in somebody's waker.)
+        // The monitor holds the descriptors of all workers. (It may be the thread that drops the runtime, in a waker that it calls.)
         if let Some(monitor) = monitor.filter(|monitor| monitor.thread().id() != thread::current().id()) {
             let _ = monitor.join();
         }
@@ -207,10 +206,10 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Who has not got on for so long, after the time that it was given, is blocked.
+/// A worker that makes no progress for so long, after the time that it was given, counts as blocked.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Waits for a worker, until then and for as long as it gets on. Whether it is blocked.
+/// Waits for a worker to end, until `until` and then as long as it makes progress. Returns whether it is blocked.
 fn is_blocked(thread: &thread::JoinHandle<()>, worker: &WorkerShared, until: Instant) -> bool {
     let mut pause = Duration::from_micros(50);
     let (mut poll_count, mut since) = (worker.poll_count(), Instant::now());

@@ -1,10 +1,10 @@
-//! What all threads of a runtime share: the global queue, who sleeps, and who has ended.
+//! The state that all threads of a runtime share: the global queue, the parked workers, and whether the runtime has ended.
 //!
-//! # Who is woken for a task
+//! # Which worker is unparked for a task
 //!
-//! A task that is woken on a worker goes to that worker's own queue, and nobody is called: the worker will get to it. If it
-//! has run a handful of tasks and still has some, it calls one of those who sleep, who steals half of them; a wake-up costs as
-//! much as tens of short tasks. A new task, and one that is woken from outside, calls somebody at once. See [`IdleWorkers`].
+//! A task that is woken on a worker goes to that worker's own queue, and no other worker is unparked: the worker will get to it. A worker
+//! that has run a handful of tasks and has more unparks one, which steals half of them; a wake-up costs as much as tens of short tasks. A
+//! new task, or one that is woken from outside, unparks a worker at once. See [`IdleWorkers`].
 
 use std::iter;
 use std::sync::Arc;
@@ -29,22 +29,20 @@ pub(crate) struct RuntimeShared {
     pub(crate) backend: Backend,
     pub(crate) engine: Engine,
     pub(crate) injector: Injector<Runnable>,
-    /// The workers.
     pub(crate) workers: Vec<Arc<WorkerShared>>,
-    /// Threads of the user's that work here for a while.
     pub(crate) external_threads: ExternalThreads,
-    /// Whether there is a monitor. (A single thread that is blocked leaves nobody to do its work.)
+    /// Whether there is a monitor. (In a runtime of one thread no other could do the work of a blocked one.)
     pub(crate) is_watched: bool,
     pub(crate) tasks: Arc<Registry>,
     pub(crate) monitor: Monitor,
     pub(crate) idle: IdleWorkers,
     pub(crate) substitutes: Substitutes,
     pub(crate) virtual_time: VirtualTime,
-    /// So many workers have not ended.
+    /// The number of workers that have not ended.
     working: AtomicUsize,
-    /// No new tasks.
+    /// The runtime takes no new tasks.
     stopping: AtomicBool,
-    /// Nobody runs tasks any more.
+    /// No thread runs tasks any more.
     stopped: AtomicBool,
 }
 
@@ -89,7 +87,7 @@ impl RuntimeShared {
         std::ptr::eq(self, other)
     }
 
-    /// Whether there are workers, or all is done within `block_on`.
+    /// Returns whether there are workers. Without, threads in `block_on` run the tasks.
     pub(crate) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }
@@ -100,10 +98,10 @@ impl RuntimeShared {
         reactor.ok().map(|reactor| IdleSlot::new(reactor, &self.virtual_time))
     }
 
-    /// A task was woken, or is new.
+    /// Queues a task that is new or has been woken.
     pub(crate) fn schedule(self: &Arc<Self>, runnable: Runnable, is_new: bool) {
         if self.is_stopped() {
-            // With it goes the task.
+            // The task is dropped with it.
             return drop(runnable);
         }
         let elsewhere = context::with_worker(|worker| match worker {
@@ -123,14 +121,15 @@ impl RuntimeShared {
         }
     }
 
-    /// Wakes a sleeping thread, or calls a substitute, if there is a task in the global queue.
+    /// Unparks a worker, or requests a substitute, if there is a task in the global queue.
     pub(crate) fn unpark_if_tasks(self: &Arc<Self>) {
         if !self.injector.is_empty() {
             self.unpark_for_queued();
         }
     }
 
-    /// The caller has left a task in the global queue. After the runtime's end no thread runs it: the caller drops it.
+    /// Unparks a worker for a task that the caller has left in the global queue. After the runtime's end no thread would run the task:
+    /// the caller drops it.
     fn unpark_for_queued(self: &Arc<Self>) {
         self.idle.unpark_one();
         self.request_substitute_if_needed();
@@ -140,15 +139,15 @@ impl RuntimeShared {
         }
     }
 
-    /// After a look at the queue or a push, and a fence: see [`substitutes`]. A task that is not in the queue any more has been taken by a
-    /// thread that runs it.
+    /// Called after a look at the queue or a push, and a fence: see [`substitutes`]. If the task is not in the queue any more, a thread
+    /// has taken it and runs it.
     fn request_substitute_if_needed(self: &Arc<Self>) {
         if self.substitutes.lacks_runner() && !self.injector.is_empty() {
             substitutes::request(self);
         }
     }
 
-    /// Holds virtual time still. `None` if the runtime has none.
+    /// Holds virtual time still. Returns `None` if the runtime has none.
     pub(crate) fn hold_time(self: &Arc<Self>) -> Option<HeldTime> {
         self.virtual_time.is_pausable().then(|| {
             self.virtual_time.begin_work();
@@ -156,7 +155,7 @@ impl RuntimeShared {
         })
     }
 
-    /// By the thread that moves virtual time: whether nothing holds it still but, maybe, sockets.
+    /// Called by the thread that moves virtual time: returns whether nothing holds time still, except possibly a socket.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_idle(&self) -> bool {
         self.virtual_time.may_move()
@@ -165,12 +164,13 @@ impl RuntimeShared {
             && self.all_workers(|mut workers| Iterator::all(&mut workers, |worker| worker.is_idle()))
     }
 
-    /// Wakes everybody.
+    /// Unparks every worker and external thread.
     pub(crate) fn unpark_all(&self) {
         self.all_workers(|workers| workers.for_each(|worker| worker.unpark()));
     }
 
-    /// Of workers and external_threads. Nothing of the user's is to be done with them: external_threads wait meanwhile.
+    /// Runs `f`, under a lock, with all workers and external threads. It must not call the user's code: external threads wait for the
+    /// lock.
     pub(crate) fn all_workers<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &Arc<WorkerShared>>) -> R) -> R {
         self.external_threads.with(|external_threads| f(&mut self.workers.iter().chain(external_threads)))
     }
@@ -183,21 +183,21 @@ impl RuntimeShared {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// No new tasks; those that there are end at their next await, and the workers when there is nothing left to do.
+    /// Takes no new tasks. The present ones end at their next await, and the workers when no task is left to run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.tasks.abort_all();
         self.unpark_all();
     }
 
-    /// How many tasks have not ended, also of those that stay with their worker.
+    /// Returns the number of tasks that have not ended, local ones included.
     pub(crate) fn tasks_left(&self) -> usize {
         self.registries().map(Registry::len).sum()
     }
 
-    /// Waits until all tasks have ended, until then at most. Whether they have.
+    /// Waits until all tasks have ended, but not beyond `until`, and returns whether they have.
     pub(crate) fn wait_for_tasks(&self, until: Option<Instant>) -> bool {
-        // Those of one kind may spawn those of the other.
+        // Tasks of one kind may spawn tasks of the other.
         while self.tasks_left() > 0 {
             if !self.registries().all(|registry| registry.wait_until_empty(until)) {
                 return false;
@@ -210,12 +210,13 @@ impl RuntimeShared {
         iter::once(&*self.tasks).chain(self.workers.iter().map(|worker| &*worker.locals))
     }
 
-    /// Whether this thread runs tasks of this runtime.
+    /// Returns whether this thread runs tasks of this runtime.
     pub(crate) fn is_at_work_here(&self) -> bool {
         context::worker_of(self).is_some()
     }
 
-    /// By a worker that will not come back. With the last of them go the timers, unless somebody has waited for it and does that.
+    /// Called by a worker as the last thing. The last worker ends the timers; `Runtime::end`, which waits for the workers, may do so as
+    /// well.
     pub(crate) fn worker_has_ended(&self) {
         if self.is_stopped() {
             self.drain();
@@ -225,27 +226,27 @@ impl RuntimeShared {
         }
     }
 
-    /// By the thread of a substitute, which is a worker as long as it lives.
+    /// Called by the thread of a substitute, which counts as a worker until it ends.
     pub(crate) fn substitute_has_begun(&self) {
         if self.has_workers() {
             self.working.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// By the thread of a substitute, as the last thing.
+    /// Called by the thread of a substitute, as the last thing.
     pub(crate) fn substitute_has_ended(&self) {
         if self.has_workers() {
             self.worker_has_ended();
         }
     }
 
-    /// Nobody uses them any more, or has to hear that they have ended.
+    /// Shuts the timers down. No task uses them any more; a wait outside the runtime ends as stopped.
     pub(crate) fn end_timers(&self) {
         self.engine.shutdown();
         self.monitor.end();
     }
 
-    /// The workers have ended: what they have left is ended here.
+    /// Called after the workers have ended: ends the tasks that they have left.
     pub(crate) fn finish(&self) {
         self.tasks.abort_all();
         self.drain();
@@ -255,7 +256,7 @@ impl RuntimeShared {
         self.external_threads.evict();
     }
 
-    /// Drops what is left in the queues.
+    /// Drops the tasks that are left in the queues.
     fn drain(&self) {
         loop {
             let stolen =
@@ -271,7 +272,7 @@ impl RuntimeShared {
 
 impl Drop for HeldTime {
     fn drop(&mut self) {
-        // The workers look whether time moves now.
+        // The workers check whether time moves now.
         if self.0.virtual_time.end_work() != WorkEnd::NotLast {
             self.0.unpark_all();
         }

@@ -1,28 +1,27 @@
-//! Substitute threads: they run the runtime's tasks while every thread that would run them waits inside a nested `block_on` (D66,
-//! D67).
+//! Substitute threads run the runtime's tasks while every thread that would run them waits inside a nested `block_on` (D66, D67).
 //!
 //! A *runner* is a thread that takes tasks from the queues: a worker, or, in a runtime without workers, a thread inside `block_on`. A
-//! nested `block_on` does not run other tasks on its own stack: that would be as deep as there are tasks that nest, and a task on
+//! nested `block_on` does not run other tasks on its own stack: the stack would be as deep as there are tasks that nest, and a task on
 //! top could wait for the one below. Instead the runner is *suspended* when its nested call first has to wait:
 //!
 //! ```text
 //!     runner ---- a nested call has to wait ----> suspended ---- the call returns ----> runner
 //!                                                    |
-//!                     no runner is left, and a task is queued: one substitute is called
+//!                    no runner is left, and a task is queued: one substitute is requested
 //!                                                    |
-//!                  none to be had: the limit of MOST is reached, or the system refuses a thread
+//!                      refused: there are MOST of them, or the system refuses a thread
 //!                                                    v
 //!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested calls deep
 //! ```
 //!
-//! A substitute is a runner like any other and can be suspended itself. It try_retire when another thread runs tasks again, and waits
-//! for [`KEPT`] to be called once more before it ends.
+//! A substitute is a runner like any other and can be suspended itself. It retires when another thread runs tasks again, and waits for
+//! [`KEPT`] for the next request before it ends.
 //!
 //! # No task is left without a runner
 //!
-//! A thread that queues a task first pushes it and then looks whether the runtime is deserted (a thread is suspended, and none runs
-//! tasks); the last runner first says that it is and then looks at the queue. With a sequentially consistent fence between
-//! the two on both sides, one of the two sees the other and calls a substitute.
+//! A thread that queues a task pushes it and then checks whether the runtime lacks a runner (a thread is suspended, and none runs tasks).
+//! The last runner notes that it is suspended and then looks at the queue. Both have a sequentially consistent fence between the two
+//! steps, so one of the two sees the other and requests a substitute.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -36,17 +35,16 @@ use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 use crate::task::catch;
 
-/// So many substitutes a runtime has at most.
+/// The most substitutes that a runtime has.
 #[cfg(not(shuttle))]
 pub(crate) const MOST: usize = 64;
 #[cfg(shuttle)]
 pub(crate) use crate::sync::under_shuttle::SUBSTITUTES as MOST;
 
-/// At most so many nested calls of one thread run tasks on its stack: those that can run nowhere else, and those for which no
-/// substitute can be had.
+/// The most nested calls of one thread that run tasks on its stack: local tasks, and tasks for which a substitute is refused.
 pub(crate) const DEPTH: u32 = 16;
 
-/// A substitute that has retired waits so long for the next call.
+/// How long a retired substitute waits for the next request.
 const KEPT: Duration = Duration::from_secs(1);
 
 pub(crate) struct Substitutes {
@@ -54,48 +52,48 @@ pub(crate) struct Substitutes {
     lacks_runner: AtomicBool,
     /// A substitute could retire: see [`SubstituteState::has_surplus`].
     has_surplus: AtomicBool,
-    /// No substitute can be had.
+    /// The last request was refused.
     is_refused: AtomicBool,
     /// There is a substitute whose tasks could be stolen.
     has_substitutes: AtomicBool,
     state: Mutex<SubstituteState>,
     called: Condvar,
-    /// Name of the threads.
+    /// The name of the threads.
     name: String,
 }
 
 #[derive(Default)]
 struct SubstituteState {
-    /// Threads that run tasks, substitutes that are about to included.
+    /// Threads that run tasks, including substitutes that have been requested.
     runners: usize,
     suspended: usize,
-    /// Seats of suspended threads whose nested call could run tasks.
+    /// Suspended threads whose nested call could run tasks.
     helpers: Vec<Arc<WorkerShared>>,
-    /// Substitutes that wait for a call.
+    /// Substitutes that wait for a request.
     idle: usize,
-    /// Idle substitutes that have been called and have not woken up yet. They are runners.
+    /// Idle substitutes that have been requested and have not woken up yet. They count as runners.
     calls: usize,
     /// Threads of substitutes that have not ended.
     alive: usize,
-    /// Seats of the substitutes that run tasks, or are suspended.
+    /// The substitutes that run tasks, or are suspended.
     workers: Vec<Arc<WorkerShared>>,
     threads: Vec<JoinHandle<()>>,
     is_ended: bool,
 }
 
-/// What came of calling a substitute.
+/// The result of [`Substitutes::try_request`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum SubstituteRequest {
-    /// Tasks are run: by a substitute that was idle, or they were already.
+    /// A thread runs tasks already, or an idle substitute does now.
     Served,
-    /// The caller starts a thread, which counts as a runner already.
+    /// The caller has to start a thread, which counts as a runner already.
     Start,
-    /// There are as many as there may be: a suspended thread has been asked to run tasks itself.
+    /// There are [`MOST`] substitutes: the suspended threads have been unparked to run tasks themselves.
     Refused,
 }
 
-/// A thread is a runner until this is dropped.
+/// Makes a thread a runner until it is dropped.
 pub(crate) struct RunnerGuard<'a>(&'a Substitutes);
 
 impl SubstituteState {
@@ -103,14 +101,14 @@ impl SubstituteState {
         self.suspended > 0 && self.runners == 0
     }
 
-    /// Whether one of the runners could retire, if it is a substitute.
+    /// Returns whether one of the runners could retire, if it is a substitute.
     fn has_surplus(&self) -> bool {
         self.suspended == 0 || self.runners > 1 || self.is_ended
     }
 }
 
 impl Substitutes {
-    /// Of a runtime with so many workers.
+    /// Returns the substitutes of a runtime with so many workers.
     pub(crate) fn new(name: &str, workers: usize) -> Substitutes {
         Substitutes {
             lacks_runner: AtomicBool::new(false),
@@ -123,18 +121,18 @@ impl Substitutes {
         }
     }
 
-    /// The calling thread runs tasks from now on.
+    /// Makes the calling thread a runner.
     pub(crate) fn runner(&self) -> RunnerGuard<'_> {
         self.change(|state| state.runners += 1);
         RunnerGuard(self)
     }
 
-    /// A worker has ended.
+    /// Called when a worker has ended.
     pub(crate) fn end_runner(&self) {
         self.change(|state| state.runners -= 1);
     }
 
-    /// A runner is suspended.
+    /// Called when a runner is suspended.
     pub(crate) fn suspend(&self) {
         self.change(|state| {
             state.runners -= 1;
@@ -144,7 +142,7 @@ impl Substitutes {
         fence(Ordering::SeqCst);
     }
 
-    /// A suspended thread runs tasks again.
+    /// Called when a suspended thread runs tasks again.
     pub(crate) fn resume(&self) {
         self.change(|state| {
             state.runners += 1;
@@ -152,8 +150,8 @@ impl Substitutes {
         });
     }
 
-    /// A suspended thread offers to run tasks inside its nested call, should no substitute be had. Until it
-    /// [withdraws](Substitutes::withdraw) that.
+    /// Offers that a suspended thread runs tasks inside its nested call if a substitute is refused, until it
+    /// [withdraws](Substitutes::withdraw) the offer.
     pub(crate) fn offer(&self, worker_shared: &Arc<WorkerShared>) {
         lock(&self.state).helpers.push(Arc::clone(worker_shared));
     }
@@ -164,7 +162,7 @@ impl Substitutes {
         place.map(|place| state.helpers.swap_remove(place));
     }
 
-    /// By a suspended thread that has offered it: whether it is to run tasks now. Then it is a runner.
+    /// Called by a suspended thread that has made an offer: makes it a runner if it is needed, and returns whether it is.
     pub(crate) fn take_offer(&self) -> bool {
         self.is_refused.load(Ordering::SeqCst) && {
             let mut state = lock(&self.state);
@@ -182,18 +180,18 @@ impl Substitutes {
         self.lacks_runner.load(Ordering::SeqCst)
     }
 
-    /// Whether there is a substitute whose tasks could be stolen.
+    /// Returns whether there is a substitute whose tasks could be stolen.
     pub(crate) fn has_substitutes(&self) -> bool {
         self.has_substitutes.load(Ordering::Relaxed)
     }
 
-    /// The runtime has ended: substitutes end, too, when the tasks return that they are in.
+    /// Called at the end of the runtime: each substitute ends, too, when the task that it runs returns.
     pub(crate) fn end(&self) {
         self.change(|state| state.is_ended = true);
         self.called.notify_all();
     }
 
-    /// Waits for the threads of substitutes to end, until then at most. How many have not.
+    /// Waits until the threads of substitutes have ended, but not beyond `until`, and returns how many have not.
     pub(crate) fn join(&self, until: Option<Instant>) -> usize {
         loop {
             let threads = std::mem::take(&mut lock(&self.state).threads);
@@ -216,7 +214,7 @@ impl Substitutes {
         }
     }
 
-    /// Calls a substitute, unless a thread runs tasks.
+    /// Requests a substitute, unless a thread runs tasks.
     pub(crate) fn try_request(&self) -> SubstituteRequest {
         let mut state = lock(&self.state);
         if !state.lacks_runner() || state.is_ended {
@@ -239,7 +237,7 @@ impl Substitutes {
         SubstituteRequest::Served
     }
 
-    /// The substitute that was called cannot run tasks: the system has no thread for it, or no descriptors.
+    /// Called if the requested substitute cannot run tasks: the system refuses a thread, or descriptors.
     fn fail_request(&self) {
         let mut state = lock(&self.state);
         state.runners -= 1;
@@ -247,17 +245,17 @@ impl Substitutes {
         self.refuse(state);
     }
 
-    /// A substitute has sat down.
+    /// Called by a substitute that acts as a worker now.
     pub(crate) fn enter(&self, worker_shared: &Arc<WorkerShared>) {
         self.change(|state| state.workers.push(Arc::clone(worker_shared)));
     }
 
-    /// A substitute that has retired is about to stand up.
+    /// Called by a retired substitute that is about to act as a worker no longer.
     pub(crate) fn leave(&self, worker_shared: &Arc<WorkerShared>) {
         self.change(|state| state.workers.retain(|other| !Arc::ptr_eq(other, worker_shared)));
     }
 
-    /// The thread of a substitute ends.
+    /// Called when the thread of a substitute ends.
     pub(crate) fn end_substitute(&self) {
         lock(&self.state).alive -= 1;
     }
@@ -268,7 +266,7 @@ impl Substitutes {
         self.update(&state);
     }
 
-    /// Says what has become of the state, under its lock.
+    /// Publishes the state, under its lock.
     fn update(&self, state: &SubstituteState) {
         self.has_substitutes.store(!state.workers.is_empty(), Ordering::Relaxed);
         self.lacks_runner.store(state.lacks_runner(), Ordering::SeqCst);
@@ -281,13 +279,13 @@ impl Substitutes {
         }
     }
 
-    /// No substitute can be had: a suspended thread is to run tasks itself.
+    /// Refuses a request: the suspended threads run tasks themselves.
     fn refuse(&self, state: MutexGuard<'_, SubstituteState>) {
         self.is_refused.store(true, Ordering::SeqCst);
         state.helpers.iter().for_each(|worker_shared| worker_shared.unpark());
     }
 
-    /// By a substitute, a runner: whether it is one no longer, because it is not needed.
+    /// Called by a substitute, a runner: retires it if it is not needed, and returns whether it has.
     pub(crate) fn try_retire(&self) -> bool {
         if !self.has_surplus.load(Ordering::SeqCst) {
             return false;
@@ -301,7 +299,7 @@ impl Substitutes {
         try_retire
     }
 
-    /// By a substitute that has retired: whether it was called again. Then it is a runner.
+    /// Called by a retired substitute: waits for a request and returns whether one has come. Then it is a runner.
     fn wait_for_request(&self) -> bool {
         let mut state = lock(&self.state);
         state.idle += 1;
@@ -323,7 +321,7 @@ impl Substitutes {
     }
 }
 
-/// A task is queued, and no thread runs tasks: calls a substitute.
+/// Requests a substitute, because a task is queued and no thread runs tasks.
 pub(crate) fn request(shared: &Arc<RuntimeShared>) {
     let this = &shared.substitutes;
     if this.try_request() == SubstituteRequest::Start {
@@ -351,7 +349,7 @@ fn start(shared: &Arc<RuntimeShared>) -> io::Result<JoinHandle<()>> {
     })
 }
 
-/// Runs tasks until another thread does. `false`: it could not.
+/// Runs tasks until another thread does. Returns `false` if it could not.
 fn work(shared: &Arc<RuntimeShared>) -> bool {
     let this = &shared.substitutes;
     let Some(guard) = WorkerGuard::new(shared, Role::Worker) else {
@@ -374,7 +372,7 @@ fn is_done(shared: &RuntimeShared, worker: &WorkerLocal) -> bool {
     if shared.is_stopping() {
         worker.worker_shared().locals.abort_all();
     }
-    // Local tasks run here and nowhere else: the thread stays for them.
+    // Local tasks run on this thread and no other: it stays for them.
     let has_locals = worker.worker_shared().locals.len() > 0 && !shared.is_stopped();
     !has_locals && shared.substitutes.try_retire()
 }

@@ -1,21 +1,21 @@
-//! A thread that runs tasks: its loop.
+//! The loop of a thread that runs tasks.
 //!
 //! # One turn of the loop
 //!
-//! 1. *Tasks*, up to [`TASKS`], or as many as the timers have woken: its own queue, its inbox, now and then (and when there is
-//!    nothing else) the global queue. With some left after [`ENOUGH`], somebody who sleeps is called to help.
-//! 2. *Timers*: what is due in its own shard fires; the tasks that this wakes go to its own queue.
-//! 3. *Events*: what has happened to its sockets. With tasks to run it does not wait for that.
-//! 4. *Others' tasks*, if it has none: half of what another worker has.
-//! 5. *Sleep*, if nobody has any: on its reactor, until the first of an event, a call, and the nearest deadline of its shard (F4).
+//! 1. *Tasks*, up to [`TASKS`], or as many as the timers have woken: from its own queue, its inbox, and now and then (and when there is
+//!    nothing else) the global queue. With some left after [`ENOUGH`], it unparks another worker to help.
+//! 2. *Timers*: it fires those that are due in its own shard; the tasks that they wake go to its own queue.
+//! 3. *Events* of its sockets. With tasks to run it does not wait for them.
+//! 4. *Stealing*, if it has no tasks: half of those of another worker.
+//! 5. *Parking*, if there are none: on its reactor, until the first of an event, an `unpark`, and the nearest deadline of its shard (F4).
 //!
-//! All five are on one thread, so a task that waits for its socket or its timer is resumed without any other thread being
-//! woken, and its timers are armed and cancelled without a lock that anybody else takes (F3).
+//! All five are on one thread, so a task that waits for its socket or its timer is resumed without waking another thread, and its timers
+//! are armed and cancelled without a lock that another thread takes (F3).
 //!
-//! # When a task blocks it
+//! # When a task blocks the thread
 //!
-//! Its tasks are stolen by others; its timers and its sockets are seen to by the [monitor](super::monitor). A task that blocks it by
-//! `block_on` has the loop run inside of itself, without other threads' tasks: see [substitutes](super::substitutes).
+//! Other workers steal its tasks; the [monitor](super::monitor) serves its timers and its sockets. A task that blocks it by `block_on`
+//! runs the loop inside of itself, without other threads' tasks: see [substitutes](super::substitutes).
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU64;
@@ -39,64 +39,64 @@ use crate::reactor::{Batch, Reactor};
 use crate::sync::{TaskQueue, catch_panic, dispose, thread};
 use crate::task::catch;
 
-/// So many tasks are run before timers and sockets get their turn.
+/// The number of tasks that run before timers and sockets get their turn.
 const TASKS: u32 = 64;
 
-/// Who has run so many and has more calls for help.
+/// A worker that has run so many tasks and has more unparks another.
 const ENOUGH: u32 = 16;
 
-/// Each so many tasks the global queue comes first, and then the inbox, so that neither starves.
+/// Once in so many tasks the global queue comes first, and then the inbox, so that neither starves.
 const FAIRNESS: u32 = 61;
 
-/// A thread at work for a runtime.
+/// The part of a worker's state that only its own thread uses.
 pub(crate) struct WorkerLocal {
     shared: Arc<RuntimeShared>,
     worker_shared: Arc<WorkerShared>,
     queue: TaskQueue<Runnable>,
     role: Cell<Role>,
-    /// Its role outside nested calls.
+    /// The role outside nested calls.
     nature: Role,
-    /// It would run everybody's tasks, and has left them to other threads.
+    /// The thread is a runner by nature, and has left its tasks to other threads.
     is_suspended: Cell<bool>,
-    /// How many nested calls turn it, one inside of the other.
+    /// The number of nested calls that drive this worker, one inside of the other.
     depth: Cell<u32>,
     ticks: Cell<u32>,
-    /// Where it looks first for tasks to steal.
+    /// The index of the worker that it tries to steal from first.
     first_victim: Cell<usize>,
     turning: RefCell<Turning>,
-    /// Timers of its tasks are the runtime's, whoever turns them. (PendingRemovals after the shard is given back.)
+    /// Makes the timers of its tasks the runtime's. (Dropped after the shard is given back.)
     _engine: tourbillon::Entered,
 }
 
 /// Which tasks a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Everybody's, by way of a queue of its own.
+    /// All tasks, by way of a queue of its own.
     Worker,
-    /// Everybody's, one by one from the global queue: it may leave at any time. What they throw comes out.
+    /// All tasks, one by one from the global queue, since the thread may leave at any time. A panic of a handler leaves the loop.
     External,
-    /// Those alone that run nowhere else.
+    /// Only local tasks, which run on no other thread.
     Local,
 }
 
-/// What a turn of the loop needs.
+/// The state that a turn of the loop needs.
 struct Turning {
-    /// `None` if the engine had no shard left, or the role needs none: then its driver fires our timers. Nor if all threads of the
-    /// runtime turn the same timers, because its time can be virtual.
+    /// `None` if the engine had no shard left, or if the role needs none: then the engine's driver fires the thread's timers. Also if all
+    /// threads of the runtime turn the same timers, because its time can be virtual.
     timers: Option<tourbillon::Worker>,
     batch: Batch,
     mover: Mover,
 }
 
-/// What a turn of the timers has done.
+/// The result of a turn of the timers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimerTurn {
     count: u32,
-    /// There is more to fire at the same time.
+    /// More timers are due now.
     pub(crate) more: bool,
 }
 
-/// A worker_shared that nobody sits on.
+/// The state of a worker that no thread uses.
 pub(crate) struct IdleSlot {
     pub(crate) worker: Arc<WorkerShared>,
     pub(crate) queue: TaskQueue<Runnable>,
@@ -112,14 +112,14 @@ impl IdleSlot {
 }
 
 impl WorkerLocal {
-    /// This thread takes the worker_shared.
+    /// Makes this thread a worker, with the state from the slot.
     pub(crate) fn attach(shared: &Arc<RuntimeShared>, slot: IdleSlot, role: Role) -> Rc<WorkerLocal> {
         let IdleSlot { worker: worker_shared, queue } = slot;
         worker_shared.reactor.adopt();
         let caller = Arc::downgrade(&worker_shared);
         let engine = shared.engine.enter();
         let timers = match role {
-            // It comes and goes, and is blocked as its users please: its timers are the driver's.
+            // The thread comes and goes, and handlers may block it: the driver fires its timers.
             Role::External => None,
             // All threads share one shard: see `virtual_time`.
             _ if shared.virtual_time.is_pausable() => None,
@@ -154,17 +154,17 @@ impl WorkerLocal {
         self.role.set(role);
     }
 
-    /// Whether it runs everybody's tasks when it is in no nested call.
+    /// Returns whether the thread runs all tasks when it is in no nested call.
     pub(crate) fn is_runner_by_nature(&self) -> bool {
         self.nature == Role::Worker
     }
 
-    /// Whether it has left the tasks that it would run to other threads.
+    /// Returns whether the thread has left the tasks that it would run to other threads.
     pub(crate) fn is_suspended(&self) -> bool {
         self.is_suspended.get()
     }
 
-    /// Leaves the tasks that it would run to other threads, which are called if there are any.
+    /// Leaves the tasks that the thread would run to other threads, and unparks one if there are any.
     pub(crate) fn suspend(&self) {
         self.role.set(Role::Local);
         self.is_suspended.set(true);
@@ -173,13 +173,13 @@ impl WorkerLocal {
         self.shared.unpark_if_tasks();
     }
 
-    /// It is among the threads that run tasks again, whatever its role is now.
+    /// Makes the thread a runner again, with the given role.
     pub(crate) fn resume(&self, role: Role) {
         self.is_suspended.set(false);
         self.role.set(role);
     }
 
-    /// Whether a nested call may run tasks on top of this thread's stack (D67).
+    /// Returns whether a nested call may run tasks on top of this thread's stack (D67).
     pub(crate) fn may_run_tasks_nested(&self) -> bool {
         self.depth.get() <= DEPTH
     }
@@ -196,7 +196,7 @@ impl WorkerLocal {
         &self.worker_shared.reactor
     }
 
-    /// Whether tasks that are woken here go to its own queue.
+    /// Returns whether tasks that are woken on this thread go to its own queue.
     pub(crate) fn keeps_tasks(&self) -> bool {
         self.role.get() == Role::Worker
     }
@@ -205,19 +205,19 @@ impl WorkerLocal {
         self.role.get() != Role::Local
     }
 
-    /// A task for this thread, or who steals it.
+    /// Queues a task for this thread. Another may steal it.
     pub(crate) fn push(&self, runnable: Runnable) {
         self.queue.push(runnable);
     }
 
-    /// The loop, until `is_done` says so, which is asked before each turn.
+    /// Runs the loop until `is_done`, which is called before each turn, returns true.
     pub(crate) fn run(&self, mut is_done: impl FnMut() -> bool) {
         let mut most = TASKS;
         while !is_done() {
             let ran = self.run_tasks(most);
             let fired = self.turn_timers();
             let is_busy = ran == most || fired.more || self.has_task();
-            // Whom they have woken runs before more are fired: no burst of timers queues up before the sockets (D26).
+            // The tasks that the timers have woken run before more timers fire: no burst of timers delays the sockets (D26).
             most = TASKS.max(fired.count);
             if is_busy {
                 self.reap();
@@ -227,7 +227,7 @@ impl WorkerLocal {
         }
     }
 
-    /// Runs tasks, so many at most. How many there were.
+    /// Runs up to `most` tasks and returns how many it has run.
     pub(crate) fn run_tasks(&self, most: u32) -> u32 {
         for ran in 0..most {
             let Some(runnable) = self.next_task() else { return ran };
@@ -235,7 +235,7 @@ impl WorkerLocal {
                 self.shared.idle.unpark_searcher();
             }
             let begin_poll = self.worker_shared.begin_poll();
-            // What a task throws it has caught itself; this is for what a handler of an event loop throws.
+            // A task catches its own panics; this catches those of an event loop's handlers.
             let ran = catch_unwind(AssertUnwindSafe(|| runnable.run()));
             drop(begin_poll);
             match ran {
@@ -271,7 +271,7 @@ impl WorkerLocal {
         }
     }
 
-    /// Whether there is one that this thread could run.
+    /// Returns whether there is a task that this thread could run.
     pub(crate) fn has_task(&self) -> bool {
         let has_any = self.worker_shared.has_mail()
             || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()));
@@ -296,7 +296,7 @@ impl WorkerLocal {
         stolen.map(|runnable| self.queue.push(runnable)).is_some()
     }
 
-    /// They are among the external_threads, and blocked by their tasks as workers are.
+    /// Steals from a substitute. They are among the external threads, and their tasks may block them as workers' do.
     fn steal_from_substitutes(&self) -> Option<Runnable> {
         if !self.shared.substitutes.has_substitutes() {
             return None;
@@ -311,7 +311,7 @@ impl WorkerLocal {
         })
     }
 
-    /// Fires what is due, up to a batch.
+    /// Fires the timers that are due, up to a batch.
     pub(crate) fn turn_timers(&self) -> TimerTurn {
         let _poll = self.worker_shared.begin_poll();
         let turning = &mut *self.turning.borrow_mut();
@@ -322,7 +322,7 @@ impl WorkerLocal {
         turn.map_or(TimerTurn { count: 0, more: false }, |turn| TimerTurn { count: turn.fired as u32, more: turn.more })
     }
 
-    /// Whether it is for this thread to move virtual time: it runs tasks, or no other thread does. So the tasks that a timer wakes are queued
+    /// Returns whether this thread moves virtual time: it runs tasks, or no other thread does. So the tasks that a timer wakes are queued
     /// where they run, and with one worker always in the same order.
     fn fires_shared_timers(&self) -> bool {
         self.is_runner_by_nature() || !self.shared.has_workers()
@@ -337,13 +337,13 @@ impl WorkerLocal {
         self.dispatch(batch);
     }
 
-    /// Wakers are the user's. One that blocks is stood in for as a task is that does.
+    /// Wakes tasks. A waker is the user's code: if it blocks, the monitor finds the thread blocked, as it does in a poll.
     fn dispatch(&self, batch: &mut Batch) {
         let _poll = self.worker_shared.begin_poll();
         self.worker_shared.reactor.dispatch(batch);
     }
 
-    /// Sleeps until there is something to do, or that time at most.
+    /// Parks until there is something to do, but not beyond `most`.
     pub(crate) fn park(&self, most: Option<Time>) {
         let turning = &mut *self.turning.borrow_mut();
         let next = match &turning.timers {
@@ -359,7 +359,7 @@ impl WorkerLocal {
             return self.dispatch(&mut turning.batch);
         }
         if self.worker_shared.try_park() == ParkAttempt::Notified {
-            // Also who calls itself all the time hears of its sockets.
+            // A worker that unparks itself again and again still has to see events of its sockets.
             return self.reap_into(&mut turning.batch);
         }
         if self.runs_all_tasks() {
@@ -369,7 +369,7 @@ impl WorkerLocal {
         if has_work || turning.mover.find_work(&self.shared, &self.worker_shared, self.fires_shared_timers()) {
             let _ = self.worker_shared.reactor.reap(&mut turning.batch);
         } else if self.worker_shared.reactor.wait(until, &mut turning.batch).is_err() {
-            // Nothing that can happen to a healthy process; at least it is not to take all of the processor.
+            // No error is expected here; the pause keeps the thread from taking a whole processor.
             thread::sleep(Duration::from_millis(1));
         }
         self.worker_shared.set_awake();
@@ -384,28 +384,28 @@ impl WorkerLocal {
         if self.shared.is_watched {
             self.shared.monitor.watch();
         }
-        // By who is awake: nobody is to call somebody who is inside of a waker for a sleeper.
+        // While awake: a waker may block, and no thread may take this one for a parked worker then.
         self.dispatch(&mut turning.batch);
         turning.mover.wake(&self.shared, &self.worker_shared);
     }
 
-    /// At the runtime's end: whether the thread looks around once more instead of sleeping, because no call would tell it to. A worker
-    /// ends when no task is left, which another thread may just have taken; local tasks that have come meanwhile are to be aborted.
-    /// Others sleep: a substitute is called when it can end, and that may be long after.
+    /// Returns, at the runtime's end, whether the thread takes another turn instead of parking, because no thread would unpark it. A
+    /// worker ends when no task is left, and another thread may just have taken the last; local tasks that have come meanwhile have to be
+    /// aborted. Other threads park: a substitute is unparked when it can end, and that may be long after.
     fn is_about_to_end(&self) -> bool {
         let is_worker =
             || self.shared.workers.iter().any(|worker_shared| Arc::ptr_eq(worker_shared, &self.worker_shared));
         self.runs_all_tasks() && self.shared.is_stopping() && (is_worker() || self.worker_shared.locals.len() > 0)
     }
 
-    /// At the runtime's end: whether there is nothing left to run. Tasks that run only here are to end, too.
+    /// Returns, at the runtime's end, whether there is nothing left to run. Aborts the local tasks.
     fn is_done(&self) -> bool {
         self.worker_shared.locals.abort_all();
         !self.has_task()
     }
 
-    /// Ends the tasks that run only here. One that is not in the inbox is on its way: somebody is just waking it. It is waited for, since
-    /// no other thread could run it, nor even drop it.
+    /// Ends the local tasks. One that is not in the inbox is just being woken by another thread. The thread waits for it, since no other
+    /// thread could run it, nor even drop it.
     fn end_locals(&self) {
         while self.worker_shared.locals.len() > 0 {
             self.worker_shared.locals.abort_all();
@@ -416,13 +416,13 @@ impl WorkerLocal {
         }
     }
 
-    /// Whether the thread is in the middle of a turn, inside of a waker.
+    /// Returns whether the thread is in the middle of a turn, inside of a waker.
     pub(crate) fn is_in_a_turn(&self) -> bool {
         self.turning.try_borrow_mut().is_err()
     }
 
-    /// For a `block_on` inside of a task, or of another `block_on`: until what this gives is dropped, the call turns the thread's timers
-    /// and its reactor. `None` if the thread is in the middle of a turn, inside of a waker.
+    /// Called by a `block_on` inside of a task, or of another `block_on`: lets the call turn the thread's timers and its reactor until
+    /// the returned guard is dropped. Returns `None` if the thread is in the middle of a turn, inside of a waker.
     pub(crate) fn nest(&self) -> Option<impl Drop + use<'_>> {
         struct Nested<'a>(&'a WorkerLocal);
 
@@ -445,14 +445,14 @@ impl WorkerLocal {
         }
     }
 
-    /// The thread has done its work. Tasks that run only here end, others are left to others.
+    /// Called when the thread has done its work: ends its local tasks, and leaves the others to other threads.
     pub(crate) fn leave(&self) {
         self.end_locals();
         self.give_away_tasks();
         self.worker_shared.set_takeover(None);
     }
 
-    /// The worker_shared, for the next.
+    /// Gives the slot back, for the next thread.
     pub(crate) fn detach(self: Rc<WorkerLocal>) -> Option<IdleSlot> {
         let worker = Rc::into_inner(self)?;
         Some(IdleSlot { worker: worker.worker_shared, queue: worker.queue })
@@ -463,20 +463,20 @@ impl WorkerLocal {
 pub(crate) fn work(shared: &Arc<RuntimeShared>, slot: IdleSlot) {
     let worker = WorkerLocal::attach(shared, slot, Role::Worker);
     let _guard = context::enter_worker(&worker);
-    // Before it sleeps for the first time it may be blocked, too.
+    // It may be blocked also before it parks for the first time.
     shared.monitor.watch();
-    // The kernel would be 50 us late otherwise.
+    // With the default slack the kernel wakes a thread up to 50 us late.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    // Our own code does not panic. Should it, the thread does not end: others rely on it.
+    // Our own code does not panic. Should it, the thread goes on: other threads rely on it.
     while catch(|| worker.run(|| shared.is_stopping() && worker.is_done())).is_err() {}
     worker.leave();
     shared.substitutes.end_runner();
-    // A thread that waits in another runtime may still wait for a task that this one has left.
+    // A thread that waits in another runtime may wait for a task that this worker has left.
     shared.unpark_if_tasks();
     worker.worker_shared.reactor.evict();
 }
 
-/// Who steals may have to try again.
+/// Repeats a steal that has met another.
 fn until_decided<T>(mut steal: impl FnMut() -> Steal<T>) -> Option<T> {
     loop {
         match steal() {

@@ -1,4 +1,4 @@
-//! What other threads know of one that runs tasks: how to wake it, what can be stolen from it, whether it gets on.
+//! The part of a worker's state that other threads use: how to unpark it, which tasks they can steal, whether it makes progress.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lo
 pub(crate) struct WorkerShared {
     pub(crate) reactor: Arc<Reactor>,
     pub(crate) stealer: Stealer<Runnable>,
-    /// Tasks that run here and nowhere else.
+    /// Local tasks that have been woken: they run on this thread and no other.
     inbox: Mutex<VecDeque<Runnable>>,
     inbox_len: AtomicUsize,
-    /// Those tasks, while they have not ended.
+    /// All local tasks that have not ended.
     pub(crate) locals: Arc<Registry>,
     sleep: AtomicU8,
-    /// Counted up when a task begins and when it ends: odd while one runs.
+    /// Raised when a poll of a task begins and when it ends: odd during a poll.
     poll_count: AtomicU64,
-    /// What the monitor has seen of them.
+    /// The count at the monitor's last look.
     poll_count_seen: AtomicU64,
-    /// How its timers are fired while it is blocked.
+    /// Gives the worker's timers to the driver while the worker is blocked.
     takeover: Mutex<Option<WorkerTakeover>>,
-    /// Of its runtime.
+    /// That of the runtime.
     pub(crate) virtual_time: VirtualTime,
 }
 
-/// A task runs, until it is dropped.
+/// Marks a poll of a task, until it is dropped.
 pub(crate) struct PollGuard<'a> {
     worker_shared: &'a WorkerShared,
     count: u64,
 }
 
-/// What came of wanting to sleep.
+/// The result of [`WorkerShared::try_park`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum ParkAttempt {
     Parked,
-    /// Somebody has called in between.
+    /// Another thread has unparked the worker in between.
     Notified,
 }
 
 const AWAKE: u8 = 0;
 const PARKED: u8 = 1;
-/// Somebody has called, and it has not heard yet.
+/// Another thread has unparked the worker, and the worker has not noticed yet.
 const NOTIFIED: u8 = 2;
 
 impl WorkerShared {
@@ -66,14 +66,15 @@ impl WorkerShared {
         }
     }
 
-    /// By anybody: what there is to do here is looked at before it sleeps, or it wakes up. A system call only if it sleeps.
+    /// Called by any thread: makes the worker look at its queues before it parks, or wakes it up. Makes a system call only if it is
+    /// parked.
     pub(crate) fn unpark(&self) {
         if self.sleep.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
             self.reactor.wake();
         }
     }
 
-    /// By the owner: from here on a call rings.
+    /// Called by the worker: from here on `unpark` wakes its reactor.
     pub(crate) fn try_park(&self) -> ParkAttempt {
         match self.sleep.compare_exchange(AWAKE, PARKED, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => ParkAttempt::Parked,
@@ -84,15 +85,15 @@ impl WorkerShared {
         }
     }
 
-    /// By the owner: a loop that it ran inside of another one has ended. The nested loop has heard every call of the worker_shared, also those for
-    /// the loop outside of it (D66): that one is to look again before it sleeps.
+    /// Called by the worker when a nested loop has ended. The nested loop has consumed every `unpark`, also those for the loop outside of
+    /// it (D66): the outer loop has to look again before it parks.
     pub(crate) fn nested_loop_has_ended(&self) {
         self.unpark();
     }
 
     pub(crate) fn set_awake(&self) {
-        // Not a store: of several calls that this takes back it sees the last, and what was done before each of them. (On x86 the two
-        // are the same instruction.)
+        // Not a store: the swap sees the last of several calls of `unpark`, and what their threads did before them. (On x86 the two are
+        // the same instruction.)
         self.sleep.swap(AWAKE, Ordering::SeqCst);
     }
 
@@ -100,7 +101,7 @@ impl WorkerShared {
         self.sleep.load(Ordering::SeqCst) == PARKED
     }
 
-    /// By anybody: a task that runs here.
+    /// Called by any thread: queues a local task.
     pub(crate) fn send(&self, runnable: Runnable) {
         let mut inbox = lock(&self.inbox);
         inbox.push_back(runnable);
@@ -110,7 +111,7 @@ impl WorkerShared {
         self.virtual_time.wait_for_move();
     }
 
-    /// By the owner.
+    /// Called by the worker: takes the next local task.
     pub(crate) fn receive(&self) -> Option<Runnable> {
         if !self.has_mail() {
             return None;
@@ -125,7 +126,7 @@ impl WorkerShared {
         self.inbox_len.load(Ordering::SeqCst) > 0
     }
 
-    /// By the thread that moves virtual time: whether the owner is parked, and no task waits for it.
+    /// Called by the thread that moves virtual time: returns whether the worker is parked, and no task waits for it.
     #[cfg(any(feature = "test-util", all(test, loom)))]
     pub(crate) fn is_idle(&self) -> bool {
         #[cfg(feature = "test-util")]
@@ -135,7 +136,7 @@ impl WorkerShared {
         self.is_parked() && !self.has_mail() && self.stealer.is_empty()
     }
 
-    /// By the owner: a task begins, possibly inside of another that blocks on it.
+    /// Called by the worker when a poll of a task begins, possibly inside of another poll that blocks on that task.
     pub(crate) fn begin_poll(&self) -> PollGuard<'_> {
         let count = if self.poll_count().is_multiple_of(2) { 1 } else { 2 };
         self.advance_poll_count(count);
@@ -146,13 +147,13 @@ impl WorkerShared {
         self.poll_count.store(self.poll_count().wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// They change as long as it gets on.
+    /// Returns a number that changes as long as the worker makes progress.
     pub(crate) fn poll_count(&self) -> u64 {
         self.poll_count.load(Ordering::Relaxed)
     }
 
-    /// By the monitor: whether it is in the same task as it was the last time. (One that blocks on another may sleep meanwhile: then it
-    /// is looked after.)
+    /// Called by the monitor: returns whether the worker is awake and still in the poll that it was in at the last call. (A worker that
+    /// blocks in a nested call may park meanwhile: then that call serves its timers and sockets.)
     pub(crate) fn check_stuck(&self) -> bool {
         let poll_count = self.poll_count();
         self.poll_count_seen.swap(poll_count, Ordering::Relaxed) == poll_count
@@ -160,24 +161,24 @@ impl WorkerShared {
             && !self.is_parked()
     }
 
-    /// By the owner: who fires its timers while it is blocked. `None` when it leaves.
+    /// Called by the worker: sets how its timers get to the driver while it is blocked. `None` when it leaves.
     pub(crate) fn set_takeover(&self, takeover: Option<WorkerTakeover>) {
         let before = std::mem::replace(&mut *lock(&self.takeover), takeover);
-        // With it may go an engine.
+        // It may be the last reference to an engine, and is dropped outside the lock.
         drop(before);
     }
 
-    /// Its timers are left to the driver, until it turns them again.
+    /// Leaves the worker's timers to the driver, until the worker turns them again.
     pub(crate) fn leave_timers_to_driver(&self) {
         if let Some(takeover) = &*lock(&self.takeover) {
             takeover.take_over();
         }
     }
 
-    /// By who finds it blocked: its timers are left to the driver, and who waits for its sockets is woken.
+    /// Called by a thread that finds the worker blocked: leaves its timers to the driver, and wakes the tasks that wait for its sockets.
     pub(crate) fn take_over(&self, batch: &mut Batch) {
         self.leave_timers_to_driver();
-        // The owner will see for itself what is wrong with its reactor.
+        // If the reactor fails, the worker gets the same error.
         let _ = self.reactor.reap_for_owner(batch);
     }
 }
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Nobody else could run it, nor even drop it.
+    /// No other thread could run the task, nor even drop it.
     #[test]
     fn d41_a_local_task_that_somebody_is_just_waking_ends_before_its_thread_leaves() {
         let runtime = Runtime::builder().workers(0).build().unwrap();
@@ -230,7 +231,7 @@ mod tests {
                 wakers.try_recv().map_or(Poll::Pending, Poll::Ready)
             })
             .await;
-            // Who wakes it gets no further than the inbox for a while.
+            // The thread that wakes the task gets no further than the inbox for a while.
             let worker_shared = context::worker().map(|worker| Arc::clone(worker.worker_shared())).unwrap();
             let (locks, is_locked) = mpsc::channel();
             let holds = thread::spawn(move || {

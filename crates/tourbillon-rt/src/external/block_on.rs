@@ -1,4 +1,4 @@
-//! A thread of the user's that works for the runtime until its future is ready.
+//! A thread of the user works for the runtime until its future is ready.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,54 +18,53 @@ use crate::executor::{Handle, Runtime};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// Wakes a future that is run on a worker_shared.
+/// Wakes a future that a worker runs in `block_on`.
 ///
-/// Several may share one worker_shared, those of nested loops. The innermost loop consumes the calls of all of them, so each has a flag of its
-/// own, and a nested loop calls the worker_shared once more when it ends: see [`InterruptedWork`].
+/// The futures of nested loops share one worker. The innermost loop consumes every `unpark`, so each future has a flag of its own, and a
+/// nested loop unparks the worker once more when it ends: see [`InterruptedWork`].
 pub(crate) struct WorkerWaker {
     is_woken: AtomicBool,
     worker_shared: Arc<WorkerShared>,
 }
 
-/// Wakes a future whose thread has nothing else to do.
+/// Wakes a future whose thread does not act as a worker.
 struct ThreadWaker {
     is_woken: AtomicBool,
     thread: Thread,
-    /// The runtime, if its time can be virtual: the thread has no worker_shared that would tell whether it is run_parked.
+    /// The runtime, if its time can be virtual: no worker tells whether this thread is parked.
     shared: Option<Arc<RuntimeShared>>,
     /// Holds virtual time still between a wake-up and the poll that follows it.
     held: Mutex<Option<HeldTime>>,
 }
 
-/// A nested call that goes on for so many turns without waiting leaves its thread's tasks to others, too.
+/// A nested call that goes on for so many turns without waiting leaves its thread's tasks to other threads, too.
 const TURNS: u32 = 16;
 
 impl Runtime {
-    /// Runs a future to its end, on this thread: it has a reactor and turns timers here meanwhile. The future need not be `Send`, and
-    /// can use [`spawn_local`]; local tasks that have not ended with it are dropped.
+    /// Runs a future to its end on this thread, which has a reactor and turns timers meanwhile. The future need not be `Send`, and can
+    /// use [`spawn_local`](crate::spawn_local); local tasks that have not ended with it are dropped.
     ///
-    /// Without workers ([`Builder::workers`] of zero) it runs all tasks of the runtime, too.
+    /// Without workers ([`Builder::workers`](crate::Builder::workers) of zero) it runs all tasks of the runtime, too.
     ///
     /// # Within another `block_on`, or a task
-    /// A nested call blocks the task that makes it, of this runtime or another, and the thread's timers and sockets are served
-    /// meanwhile. The call runs no other tasks on its stack, but for [local](spawn_local) ones, which have no other thread. All others
-    /// are left to the other workers. If every thread that would run tasks waits in a nested call, a substitute thread runs them
-    /// until one of those calls returns: so a nested call can wait for any task, also with one worker and with none. A call that need
-    /// not wait starts no thread.
+    /// A nested call blocks the task that makes it, of this runtime or another, and serves the thread's timers and sockets meanwhile. It
+    /// runs no other tasks on its stack except [local](crate::spawn_local) ones, which have no other thread. The other workers run all
+    /// others. If every thread that would run tasks waits in a nested call, a substitute thread runs them until one of those calls
+    /// returns: so a nested call can wait for any task, also with one worker and with none. A call that need not wait starts no thread.
     ///
-    /// Both the stack and the threads are bounded. A runtime has at most 64 substitutes. When there are as many, or the system refuses
-    /// a thread, the nested calls run the waiting tasks themselves; that, and to run local tasks, at most 16 nested calls of a
-    /// thread do. Deeper ones run only their own future. So what cannot be served is a nested call that waits for a local task from
-    /// more than 16 calls deep, or for a task that more than a thousand nested calls keep from running: it waits for ever.
+    /// Both the stack and the threads are bounded. A runtime has at most 64 substitutes. When there are as many, or the system refuses a
+    /// thread, the nested calls run the waiting tasks themselves. At most 16 nested calls of a thread run tasks, local ones included;
+    /// deeper ones run only their own future. So two kinds of nested calls wait for ever: one that waits for a local task from more than
+    /// 16 calls deep, and one that waits for a task that more than a thousand nested calls keep from running.
     ///
-    /// The handlers of an [`EventLoop`] are run by the threads that run the loop and no others: in a handler, a `block_on` that waits for
-    /// a task of the same loop waits until another thread runs the loop.
+    /// Only threads that run an [`EventLoop`](crate::EventLoop) run its handlers: in a handler, a `block_on` that waits for a task of the
+    /// same loop waits until another thread runs the loop.
     ///
-    /// Within a waker that a thread of the runtime calls, a nested call has timers and tasks; I/O that has to wait gives
-    /// [`NoRuntime`].
+    /// Within a waker that a thread of the runtime calls, a nested call has timers and tasks; I/O that has to wait returns
+    /// [`NoRuntime`](crate::NoRuntime).
     ///
     /// # Panics
-    /// With what the future panics.
+    /// If the future panics.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         block_on(self.handle(), future)
     }
@@ -75,7 +74,7 @@ fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     let shared = handle.shared();
     let interrupted = InterruptedWork::new();
     let worker_shared = context::worker_of(shared);
-    // The call ends before the thread stands up: the threads that look then whether time moves are not to count it.
+    // The call ends before the thread leaves its slot: threads that check then whether time moves must not count it.
     let call = worker_shared.is_none().then(|| shared.virtual_time.enter_block_on());
     if let Some(worker) = worker_shared {
         if let Some(_nested) = worker.nest() {
@@ -83,7 +82,7 @@ fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
             let _engine = shared.engine.enter();
             return run_on_worker(&worker, future, &interrupted);
         }
-        // It does not get to its timers before this has ended.
+        // The worker does not get to its timers before this call has ended.
         worker.worker_shared().leave_timers_to_driver();
     }
     let role = if shared.has_workers() { Role::Local } else { Role::Worker };
@@ -122,7 +121,7 @@ fn run_on_worker<F: Future>(worker: &WorkerLocal, future: F, interrupted: &Inter
     output.expect("the loop ends with it")
 }
 
-/// Without a reactor: with no descriptors left, or inside of a waker, where the worker_shared's own is in use.
+/// Runs a future without a reactor: if there are no descriptors left, or inside of a waker, where the worker's reactor is in use.
 fn run_parked<F: Future>(
     handle: &Handle,
     future: F,
@@ -152,7 +151,7 @@ fn run_parked<F: Future>(
             thread::park();
         }
         if shared.virtual_time.is_pausable() {
-            // (A wake-up that is being made may have left its own already: then this thread still has the one before.)
+            // (A waker that runs just now may not have left its hold yet: then this thread keeps the one before.)
             held = lock(&woken.held).take().or(held);
         }
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
@@ -164,19 +163,19 @@ fn run_parked<F: Future>(
         }
     };
     if has_parked {
-        // An executor outside of this call may park the thread as well: it is to look again.
+        // An executor outside of this call may park the thread as well: it has to look again.
         woken.thread.unpark();
     }
     output
 }
 
 impl WorkerWaker {
-    /// One that is woken.
+    /// Returns a waker whose flag is set.
     pub(crate) fn new(worker_shared: &Arc<WorkerShared>) -> Arc<WorkerWaker> {
         Arc::new(WorkerWaker { is_woken: AtomicBool::new(true), worker_shared: Arc::clone(worker_shared) })
     }
 
-    /// Whether it was woken; from now on it is not.
+    /// Clears the flag and returns whether it was set.
     pub(crate) fn take_wakeup(&self) -> bool {
         self.is_woken.swap(false, Ordering::SeqCst)
     }

@@ -1,11 +1,11 @@
-//! An event loop that threads of the user's run as long as there is work (A9).
+//! An event loop that threads of the user run as long as there is work (A9).
 //!
-//! It is a runtime without workers. Whoever calls `run` takes a worker_shared of it, with a reactor. Handlers and tasks are in the global
-//! queue, so any thread that runs the loop takes the next; timers are watched by the engine's driver, since a handler may
-//! block its thread as it likes.
+//! It is a runtime without workers. A thread that calls `run` acts as a worker of it, with a reactor. Handlers and tasks are in the
+//! global queue, so any thread that runs the loop takes the next; the engine's driver fires the timers, since a handler may block its
+//! thread.
 //!
-//! *WorkCount* is whatever may still lead to a handler: one that was posted or runs, a wait for a timer, a task that has not ended, a
-//! [`WorkGuard`]. Each of these holds a guard; when the last one goes, all who run the loop are called, and return.
+//! *Work* is everything that may still lead to a handler: one that was posted or runs, a wait for a timer, a task that has not ended, a
+//! [`WorkGuard`]. Each of these holds a guard; when the last one is dropped, all threads that run the loop are unparked, and return.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ use crate::executor::{Backend, BuildError, Handle, Runtime};
 use crate::sync::Fragile;
 use crate::task::JoinHandle;
 
-/// Runs handlers, on the threads that call [`run`](EventLoop::run), as long as there is work.
+/// An event loop: the threads that call [`run`](EventLoop::run) run its handlers as long as there is work.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -48,21 +48,22 @@ use crate::task::JoinHandle;
 /// ```
 ///
 /// # Handlers
-/// are called by who runs the loop, never by who posts them, one after the other on one thread, on several threads at the
-/// same time. One that panics takes `run` with it, on its thread; the loop goes on as it was, on others and when `run` is called
-/// again.
+/// Handlers run inside `run`, never inside `post`; sequential per thread, concurrent across threads. A panic of a handler leaves `run` on
+/// its thread; other threads go on, and `run` can be called again.
 ///
 /// # I/O
-/// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`.
+/// A task of the loop ([`spawn`](EventLoop::spawn)) can use all of [`net`](crate::net) and `tourbillon::time`. The threads of a loop use
+/// epoll.
 ///
-/// Its clones are the same loop. With the last, handlers that were posted and have not been called are dropped, and timers of the loop's
-/// engine end as stopped; the handlers of pending waits are then called where the engine's callbacks are.
+/// # Clones
+/// Clones share the loop. With the last one, handlers that were posted and have not run are dropped, and timers of the loop's engine end
+/// as stopped; the handlers of pending waits then run where the engine's callbacks do.
 #[derive(Clone)]
 pub struct EventLoop {
     inner: Arc<LoopShared>,
 }
 
-/// Keeps an [`EventLoop`] running as long as it lives.
+/// Keeps an [`EventLoop`] running until it is dropped.
 pub struct WorkGuard {
     work: Arc<WorkCount>,
     shared: Arc<RuntimeShared>,
@@ -73,17 +74,17 @@ struct LoopShared {
     work: Arc<WorkCount>,
 }
 
-/// A wait for a timer, as a task of the loop: its second poll calls the handler. If there is none, because the loop is gone, the handler
-/// is called all the same (D28).
+/// A wait for a timer, as a task of the loop: its second poll calls the handler. If there is no second poll, because the loop is gone,
+/// the drop calls it (D28).
 struct ExpiryTask<F: FnOnce(Outcome) + Send + 'static> {
     wait: Wait,
     handler: Option<F>,
     work: Option<WorkGuard>,
-    /// It has been polled inside `on_expiry`, where no handler is called (A11).
+    /// The task has been polled inside `on_expiry`, where no handler may run (A11).
     is_begun: bool,
 }
 
-/// How long to run it.
+/// How long to run the loop.
 struct RunLimit {
     handlers: usize,
     until: Option<Time>,
@@ -92,95 +93,95 @@ struct RunLimit {
 }
 
 impl EventLoop {
-    /// One with the back end that can be had.
+    /// Builds an event loop.
     ///
     /// # Errors
-    /// The system refuses file descriptors, or the thread for timers while nobody runs the loop.
+    /// The system refuses file descriptors, or the thread of the timers.
     pub fn new() -> Result<EventLoop, BuildError> {
         EventLoop::with_backend(Backend::Auto)
     }
 
-    /// One with this back end; the environment variable `TOURBILLON_BACKEND` overrides it.
+    /// Builds an event loop. Its threads are not workers, so they use epoll, whichever back end is given.
     ///
     /// # Errors
-    /// Also if that back end cannot be had.
+    /// The environment variable `TOURBILLON_BACKEND` names no back end; or as [`new`](EventLoop::new).
     pub fn with_backend(backend: Backend) -> Result<EventLoop, BuildError> {
         let runtime = Runtime::builder().workers(0).serves_external_threads().backend(backend).build()?;
         Ok(EventLoop { inner: Arc::new(LoopShared { runtime, work: Arc::default() }) })
     }
 
-    /// Calls handlers until there is no work any more, or the loop is [stopped](EventLoop::stop). Returns how many; each time that a
-    /// task is resumed counts as one.
+    /// Runs handlers until there is no work any more, or the loop is [stopped](EventLoop::stop). Returns how many; each poll of a task
+    /// counts as one.
     ///
     /// Any number of threads can run one loop. Within one of its handlers, or any other runtime, it returns zero at once.
     ///
     /// # Panics
-    /// With what a handler panics.
+    /// If a handler panics.
     pub fn run(&self) -> usize {
         self.run_within(RunLimit { handlers: usize::MAX, until: None, waits: true })
     }
 
-    /// Calls one handler, and waits for it if need be. Zero: there is no work, or the loop is stopped.
+    /// Runs one handler, and waits for it if need be. Returns zero if there is no work, or the loop is stopped.
     ///
     /// # Panics
-    /// With what the handler panics.
+    /// If the handler panics.
     pub fn run_one(&self) -> usize {
         self.run_within(RunLimit { handlers: 1, until: None, waits: true })
     }
 
-    /// Calls handlers for so long; not beyond the end of all work.
+    /// Runs handlers for so long, or until there is no work any more.
     ///
     /// # Panics
-    /// With what a handler panics.
+    /// If a handler panics.
     pub fn run_for(&self, duration: Duration) -> usize {
         let until = clock::now() + Span::from(duration);
         self.run_within(RunLimit { handlers: usize::MAX, until: Some(until), waits: true })
     }
 
-    /// Calls handlers until then; not beyond the end of all work.
+    /// Runs handlers until the deadline, or until there is no work any more.
     ///
     /// # Panics
-    /// With what a handler panics.
+    /// If a handler panics.
     pub fn run_until(&self, deadline: Instant) -> usize {
         self.run_for(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Calls the handlers that are ready, and waits for none. That of a timer is ready when the loop's engine has seen that it has
-    /// expired, some microseconds later, and that of a cancelled wait when the cancel returns.
+    /// Runs the handlers that are ready, without waiting. The handler of a timer is ready when the loop's engine has seen its expiry,
+    /// some microseconds later; that of a cancelled wait when the cancel returns.
     ///
     /// # Panics
-    /// With what a handler panics.
+    /// If a handler panics.
     pub fn poll(&self) -> usize {
         self.run_within(RunLimit { handlers: usize::MAX, until: None, waits: false })
     }
 
-    /// Calls one handler if one is ready.
+    /// Runs one handler if one is ready.
     ///
     /// # Panics
-    /// With what the handler panics.
+    /// If the handler panics.
     pub fn poll_one(&self) -> usize {
         self.run_within(RunLimit { handlers: 1, until: None, waits: false })
     }
 
-    /// Makes all who run the loop return, after the handlers that they are in. From then on nobody runs it, until it is
+    /// Makes all threads that run the loop return, after the handlers that they are in. From then on no thread runs it, until it is
     /// [restarted](EventLoop::restart).
     pub fn stop(&self) {
         self.inner.work.stop();
         self.handle().shared().unpark_all();
     }
 
-    /// Whether it has been stopped.
+    /// Returns whether the loop has been stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.inner.work.is_stopped()
     }
 
-    /// Lets it be run again. (After it has run out of work, that is not needed.)
+    /// Lets threads run the loop again after a stop. (A loop that has run out of work needs no restart.)
     pub fn restart(&self) {
         self.inner.work.restart();
     }
 
-    /// WorkCount that keeps the loop running until the guard is dropped.
+    /// Returns work that keeps the loop running until it is dropped.
     ///
     /// ```
     /// use tourbillon_rt::EventLoop;
@@ -202,13 +203,13 @@ impl EventLoop {
         WorkGuard { work: Arc::clone(&self.inner.work), shared: Arc::clone(self.handle().shared()) }
     }
 
-    /// Has a handler called by who runs the loop.
+    /// Queues a handler for the threads that run the loop.
     pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
         let work = self.work_guard();
         let shared = Arc::clone(self.handle().shared());
         let handler = Fragile::new(handler);
         let call = async move {
-            // Also if it panics.
+            // The work ends with the handler, also if it panics.
             let _work = work;
             handler.take().into_iter().for_each(|handler| handler());
         };
@@ -217,8 +218,7 @@ impl EventLoop {
         runnable.schedule();
     }
 
-    /// Makes a task of a future, resumed by who runs the loop. It is work until it has ended. What it panics with comes out of its
-    /// handle.
+    /// Spawns a future as a task of the loop. It is work until it has ended. If it panics, its handle returns the panic.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -231,23 +231,23 @@ impl EventLoop {
         })
     }
 
-    /// A timer on the loop's engine.
+    /// Returns a timer on the loop's engine.
     #[must_use]
     pub fn timer(&self) -> Timer {
         Timer::on(self.engine())
     }
 
-    /// Has a handler called by who runs the loop when the timer expires, or its wait is cancelled; exactly once. Until then it is
-    /// work. The timer can be of any engine.
+    /// Runs a handler in the loop when the timer expires or its wait is cancelled, exactly once. Until then it is work. The timer can be
+    /// of any engine.
     ///
-    /// When the call returns that ends the wait ([`Timer::cancel`], [`WaitHandle::cancel`], a new expiry, the timer's drop), the
-    /// handler is ready: [`poll`](EventLoop::poll) calls it, and a handler that is posted afterwards is called after it. (Unless another
-    /// thread is just telling waits of the same timer, because it expires or is cancelled there: then that thread queues it, a moment
+    /// When the call that ends the wait returns ([`Timer::cancel`], [`WaitHandle::cancel`], a new expiry, the timer's drop), the handler
+    /// is ready: [`poll`](EventLoop::poll) runs it, and a handler that is posted afterwards runs after it. (One exception: if another
+    /// thread is just ending waits of the same timer, because it expires or is cancelled there, that thread queues the handler, a moment
     /// later.)
     ///
-    /// If the loop is gone by then, the handler is called where the callbacks of the loop's engine are: see [`Timer`].
+    /// If the loop is gone by then, the handler runs where the callbacks of the loop's engine do: see [`Timer`].
     ///
-    /// (A callback that is given to the timer itself is no handler of the loop: it is called where the timer's engine calls.)
+    /// (A callback that is given to the timer itself is no handler of the loop: the timer's engine calls it.)
     pub fn on_expiry(&self, timer: &Timer, handler: impl FnOnce(Outcome) + Send + 'static) -> WaitHandle {
         let wait = timer.wait();
         let handle = wait.handle();
@@ -255,18 +255,18 @@ impl EventLoop {
         let shared = Arc::clone(self.handle().shared());
         let (runnable, task) = async_task::spawn(waiting, move |runnable| shared.schedule(runnable, true));
         task.detach();
-        // Here it only leaves its waker with the wait: the thread that ends the wait queues the handler.
+        // This poll only leaves a waker with the wait: the thread that ends the wait queues the handler.
         let _woken = runnable.run();
         handle
     }
 
-    /// The engine of the loop's timers.
+    /// Returns the engine of the loop's timers.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         self.inner.runtime.engine()
     }
 
-    /// The back end that was taken.
+    /// Returns the back end of the loop's threads: [`Backend::Epoll`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.inner.runtime.backend()
@@ -307,7 +307,7 @@ impl EventLoop {
     }
 }
 
-/// So many handlers are called before timers and sockets get their turn.
+/// The number of handlers that run before timers and sockets get their turn.
 const HANDLERS: usize = 64;
 
 impl RunLimit {
@@ -328,7 +328,7 @@ impl<F: FnOnce(Outcome) + Send + 'static> Future for ExpiryTask<F> {
                 context.waker().wake_by_ref();
             }
             Poll::Ready(outcome) => {
-                // It ends with the handler, also if that panics.
+                // The work ends with the handler, also if it panics.
                 let _work = self.work.take();
                 self.handler.take().into_iter().for_each(|handler| handler(outcome));
                 return Poll::Ready(());
@@ -346,8 +346,8 @@ impl<F: FnOnce(Outcome) + Send + 'static> Drop for ExpiryTask<F> {
         let (Some(handler), Some(work)) = (self.handler.take(), self.work.take()) else { return };
         let poll = Pin::new(&mut self.wait).poll(&mut Context::from_waker(Waker::noop()));
         let outcome = if let Poll::Ready(outcome) = poll { outcome } else { Outcome::Stopped };
-        // The call that ends the wait may be what drops this, and no handler is called inside of that: a wait that ends at once has
-        // the engine call it.
+        // The call that ends the wait may be dropping this, and no handler may run inside of that call: the engine calls the handler of a
+        // new wait, which ends at once.
         let _call = Timer::on(&work.shared.engine).on_expiry(move |_| handler(outcome));
     }
 }

@@ -1,7 +1,7 @@
-//! What keeps an event loop running: how much work there is, and whether it has been stopped.
+//! The work of an event loop: how much there is, and whether the loop has been stopped.
 //!
-//! Whoever changes either so that the loop is to return calls all who run it afterwards; who runs it looks here before it
-//! sleeps. A call that comes in between ends that sleep before it begins: see [`WorkerShared`](super::worker_shared::WorkerShared).
+//! A thread that ends the last work, or stops the loop, afterwards unparks all threads that run it. Those look here before they park. An
+//! `unpark` in between ends the park before it begins: see [`WorkerShared`](crate::executor::worker_shared::WorkerShared).
 
 use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 
@@ -11,12 +11,12 @@ pub(crate) struct WorkCount {
     is_stopped: AtomicBool,
 }
 
-/// What is left when some work has been done.
+/// The result of [`WorkCount::end`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum WorkLeft {
     Some,
-    /// All who run the loop are to be called.
+    /// The caller unparks all threads that run the loop.
     None,
 }
 
@@ -33,7 +33,7 @@ impl WorkCount {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// All who run the loop are to be called then.
+    /// Stops the loop. The caller unparks all threads that run it.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
     }

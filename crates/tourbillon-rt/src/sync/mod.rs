@@ -1,9 +1,8 @@
-//! What threads share: from the standard library, or in a check from the tool that decides which thread runs. Also locks that a panic
-//! does not poison, and panics that go no further.
+//! Synchronization primitives: from the standard library, or in a check from the tool that chooses which thread runs. Also locks that a
+//! panic does not poison, and functions that catch panics.
 //!
-//! - `--cfg loom`: every order of a handful of steps, and every value that the memory model lets a load see. See `models`.
-//! - `--cfg shuttle`: whole runtimes, in schedules at random, in which all that threads share is sequentially consistent. See
-//!   `schedules`.
+//! - `--cfg loom`: every order of a handful of steps, and every value that the memory model lets a load see. See `verify/loom`.
+//! - `--cfg shuttle`: whole runtimes, in random schedules, where every atomic operation is sequentially consistent. See `verify/shuttle`.
 
 #[cfg(any(loom, shuttle))]
 mod queues;
@@ -46,24 +45,24 @@ pub(crate) use std::{
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use blocking::unblock;
-/// Threads of the runtime, which no model of loom starts, and thread-local values, which none shares.
+/// Threads of the runtime, which no loom model starts, and thread-local values, which none shares.
 #[cfg(not(shuttle))]
 pub(crate) use std::{thread, thread_local};
 
-/// Nothing of the user's runs under a lock of ours, so a panic under one is none that left it half done.
+/// Locks a mutex and ignores poison: no code of the user runs under the crate's locks, so no panic leaves the value half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs something of the user's. What it throws goes no further; the standard panic hook has reported it.
+/// Runs the user's code and drops its panic, which the standard panic hook has reported.
 pub(crate) fn catch_panic(users: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(users)) {
         dispose(payload);
     }
 }
 
-/// Something of the user's, until it is taken. If nobody takes it, it is dropped where a panic would end the process, as within a task; and
-/// its destructor is the user's, too.
+/// A value of the user's until it is taken. If no caller takes it, it may be dropped where a panic would end the process, as within a
+/// task: a panic of its destructor is caught.
 pub(crate) struct Fragile<T>(Option<T>);
 
 impl<T> Fragile<T> {
@@ -82,7 +81,7 @@ impl<T> Drop for Fragile<T> {
     }
 }
 
-/// Drops what a panic threw. Its destructor is the user's, too; what that throws is kept for ever.
+/// Drops the payload of a panic. If its destructor panics, too, that second payload is leaked.
 pub(crate) fn dispose(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);

@@ -1,13 +1,12 @@
-//! Looks after workers that are blocked by one of their tasks (D44, P11).
+//! The monitor: a thread that does the work of a worker which its task blocks (D44, P11).
 //!
-//! A worker that computes for long, or waits inside a system call, does not turn its timers and does not hear of its sockets. Each
-//! [`PERIOD`] this thread looks at the workers. One that has been inside of one and the same poll of a task since the last look is
-//! blocked: its timers are left to the engine's driver until it comes back, who waits for its sockets is woken from here,
-//! and somebody who sleeps is called to take its tasks. So a blocked worker makes others' timers and I/O late by no more than
-//! two periods.
+//! A worker that computes for long, or waits inside a system call, neither turns its timers nor sees events of its sockets. The monitor
+//! looks at the workers each [`PERIOD`]. A worker counts as blocked if it is awake and still in the poll that the monitor saw at its last
+//! look. Then the monitor leaves the worker's timers to the engine's driver, wakes the tasks that wait for its sockets, and unparks
+//! another worker to steal its tasks. So a blocked worker delays others' timers and I/O by two periods at most.
 //!
-//! While all workers sleep there is nothing to look after, and this thread sleeps, too, without a time (P9): the first who wakes up
-//! sets its alarm, with one system call and at most once a period.
+//! While all workers are parked the monitor sleeps, too, without a timeout (P9). The first worker that wakes up sets the monitor's alarm,
+//! with one system call and at most once a period.
 
 mod alarm;
 
@@ -21,7 +20,7 @@ use super::virtual_time;
 use crate::reactor::Batch;
 use crate::sync::{AtomicBool, Ordering};
 
-/// Who has not got on for so long is blocked.
+/// The time between two looks: a worker that is in the same poll for so long counts as blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
@@ -29,7 +28,7 @@ pub(crate) struct Monitor {
     watching: AlarmState,
 }
 
-/// Whether the alarm is set, or will be by who looks just now.
+/// Whether the alarm is set, or about to be set by the monitor or a worker.
 #[derive(Default)]
 pub(crate) struct AlarmState(AtomicBool);
 
@@ -38,38 +37,38 @@ impl Monitor {
         Ok(Monitor { alarm: MonitorAlarm::new()?, watching: AlarmState::default() })
     }
 
-    /// By a worker that has woken up: from now on it may be blocked.
+    /// Called by a worker that has woken up: from now on it may be blocked.
     pub(crate) fn watch(&self) {
         if self.watching.begin() {
             self.alarm.set(PERIOD);
         }
     }
 
-    /// Lets the thread end.
+    /// Makes the monitor's thread end.
     pub(crate) fn end(&self) {
         self.alarm.set(Duration::from_nanos(1));
     }
 }
 
 impl AlarmState {
-    /// By who has woken up: whether it is to set the alarm.
+    /// Called by a worker that has woken up: returns whether it has to set the alarm.
     pub(crate) fn begin(&self) -> bool {
         !self.0.load(Ordering::SeqCst) && !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// By who has looked: whether it is to set the alarm again. If not, the next worker that wakes up does; and if one has just done so,
-    /// that was it.
+    /// Called by the monitor after a look: returns whether it has to set the alarm again. If not, the next worker that wakes up does, or
+    /// has just done so.
     pub(crate) fn keep_watching(&self, all_sleep: impl Fn() -> bool) -> bool {
         if !all_sleep() {
             return true;
         }
         self.0.store(false, Ordering::SeqCst);
-        // Who woke up before that has found us watching.
+        // A worker that woke up before the store has seen the alarm set and has not set it.
         !all_sleep() && !self.0.swap(true, Ordering::SeqCst)
     }
 }
 
-/// The thread. It ends when the runtime does.
+/// The monitor's thread. It ends when the runtime does.
 pub(crate) fn run(shared: &Arc<RuntimeShared>) {
     let monitor = &shared.monitor;
     let mut batch = Batch::default();
@@ -80,7 +79,7 @@ pub(crate) fn run(shared: &Arc<RuntimeShared>) {
         }
         let stuck: Vec<_> =
             shared.all_workers(|workers| workers.filter(|worker| worker.check_stuck()).cloned().collect());
-        // The wakers that it takes from the reactor of a blocked worker are woken before time can move, be the worker parked by then.
+        // Time must not move before the wakers from a blocked worker's reactor are woken, even if that worker has parked by then.
         let _held = if stuck.is_empty() { None } else { shared.hold_time() };
         if !stuck.is_empty() {
             virtual_time::turn_if_running(shared);

@@ -3,52 +3,55 @@
 //! The clock of a runtime that was built [paused](super::Builder::start_paused) moves to the next deadline when the runtime is idle:
 //!
 //! 1. a thread is inside `block_on` (between two calls of it time stands still, also with workers);
-//! 2. every thread that runs tasks, or is inside `block_on`, is parked: its [`WorkerShared`](super::worker_shared::WorkerShared) is `PARKED`;
+//! 2. every thread that runs tasks, or is inside `block_on`, is parked: its [`WorkerShared`](super::worker_shared::WorkerShared) is
+//!    `PARKED`;
 //! 3. no task is queued, in the global queue, a worker's queue or an inbox;
-//! 4. no work is counted as [busy](VirtualTime::begin_work): blocking tasks, a thread that is just coming or leaving, the monitor while it
-//!    stands in for a blocked worker, a thread inside `block_on` that has no worker_shared;
-//! 5. no socket is ready for an operation that waits for it (all of them have been asked, by `poll(2)`), and none that was closed is still
+//! 4. no work is counted as [busy](VirtualTime::begin_work): blocking tasks, a thread that is just coming or leaving, the monitor while
+//!    it serves a blocked worker, a thread inside `block_on` that does not act as a worker;
+//! 5. no socket is ready for an operation that waits for it (`poll(2)` has reported on all of them), and none that was closed is still
 //!    open in the kernel because another thread's ring polls it.
 //!
 //! The thread that parks last moves the clock, and then fires the timers and runs the tasks that they wake. (A thread inside `block_on`
-//! that runs no tasks calls a worker, which looks again and moves the clock: so with one worker a run can be repeated.) All threads share
-//! one shard of timers: they fire in the order of their deadlines, equal ones in the order in which they were armed.
+//! that runs no tasks unparks a worker, which looks again and moves the clock: so with one worker a run can be repeated.) All threads
+//! share one shard of timers: they fire in the order of their deadlines, equal ones in the order in which they were armed.
 //!
 //! # Time does not move while a wake-up is on its way
 //!
-//! Precisely: after the call that wakes a task (or the future of a `block_on`) has returned, the clock does not move until the task
-//! has been polled. The thread that moves the clock (the *mover*) and the thread that wakes (the *waker*) do this:
+//! Precisely: after the call that wakes a task (or the future of a `block_on`) has returned, the clock does not move until the task has
+//! been polled. The thread that moves the clock (the *mover*) and the thread that wakes (the *waker*) do this:
 //!
 //! ```text
 //!     mover, under a lock                            waker
-//!     M1  moving = true                              W1  queue the task, or change the worker_shared from PARKED to NOTIFIED
+//!     M1  moving = true                              W1  queue the task, or change a worker from PARKED to NOTIFIED
 //!     M2  fence                                      W2  fence
 //!     M3  look at 1 to 5; if idle, move the clock    W3  if moving: wait for the end of that move
-//!     M4  moving = false; tell threads in W3
+//!     M4  moving = false; notify threads in W3
 //! ```
 //!
-//! - *One of the two sees the other.* The fences are sequentially consistent. If W2 comes before M2, the mover's look M3 sees what
-//!   W1 has done, and the clock does not move. If M2 comes before W2, the waker finds `moving` true, or the mover has finished; it
+//! - *One of the two sees the other.* The fences are sequentially consistent. If W2 comes before M2, the mover's look M3 sees the effect
+//!   of W1, and the clock does not move. If M2 comes before W2, the waker finds `moving` true, or the mover has finished; the waker
 //!   returns after M4, so that move was before its return.
-//! - *What W1 has done stays visible until the task is polled.* A queued task leaves its queue by the hand of a thread whose worker_shared is not
-//!   `PARKED`, and a worker_shared that was `NOTIFIED` becomes `AWAKE`. Only its own thread makes it `PARKED` again, after it has looked at its
-//!   queues and, in `block_on`, at its future. So a later mover finds a queue that is not empty or a worker_shared that is not `PARKED`.
-//! - *No thread wakes up during a move.* A thread that the kernel wakes, for an event of its reactor, makes its worker_shared `AWAKE` and then does
-//!   W2 and W3 before anything else. So if M3 finds all workers `PARKED`, none of them has taken an event, run a task or
-//!   read a socket since M2 that M3 does not see: the parts of M3 are one look at one moment.
+//! - *The effect of W1 stays visible until the task is polled.* The thread that takes a queued task is not `PARKED`, and a worker that
+//!   was `NOTIFIED` becomes `AWAKE`. Only the worker's own thread makes it `PARKED` again, after it has looked at its queues and, in
+//!   `block_on`, at its future. So a later mover finds a queue that is not empty or a worker that is not `PARKED`.
+//! - *No thread wakes up during a move.* A thread that the kernel wakes, for an event of its reactor, makes its worker `AWAKE` and then
+//!   does W2 and W3 before anything else. So if M3 finds all workers `PARKED`, none of them has taken an event, run a task or read a
+//!   socket since M2 that M3 does not see: the parts of M3 are one look at one moment.
 //! - *Sockets.* A send over the loopback device, or to a socket of the same machine, has put its bytes into the receiver's buffer when it
-//!   returns (but for kernels that leave this to a thread of their own, such as real-time kernels). They stay there until a task reads them, so `poll(2)` in M3 finds the socket ready, whether or not the kernel has
-//!   told the receiver's reactor yet, and whether or not that thread is on its way. The same holds for the end of a stream, but for
-//!   one thing: io_uring keeps a socket open while it polls it. A thread that closes a socket of another thread's reactor counts that before
-//!   its own worker_shared can become `PARKED`, and the owner ends the poll before its worker_shared does.
-//! - *After a move* the mover's worker_shared is `AWAKE` before the lock is free. It stays so until the mover has woken all that it has
-//!   fired and run what is queued. So tasks that one deadline has woken run before time moves again.
+//!   returns (except on kernels that leave this to a thread of their own, such as real-time kernels). The bytes stay there until a task
+//!   reads them, so `poll(2)` in M3 finds the socket ready, whether or not the kernel has told the receiver's reactor yet, and whether or
+//!   not that thread is on its way. The same holds for the end of a stream, with one exception: io_uring keeps a socket open while it
+//!   polls it. A thread that closes a socket of another thread's reactor counts that before its own worker can become `PARKED`, and the
+//!   owner ends the poll before its worker does.
+//! - *After a move* the mover's worker is `AWAKE` before the lock is free. It stays so until the mover has woken all timers that it has
+//!   fired and run all queued tasks. So tasks that one deadline has woken run before time moves again.
 //!
 //! # Time moves if the runtime is idle
 //!
-//! The last of the five conditions to become true makes a thread look: a thread looks after it has made its worker_shared `PARKED`; the end of
-//! counted work calls all workers; and so does a timer that a thread outside the runtime arms before all others, and a `pause`. The
-//! mover's lock is waited for, not tried: of two threads that park at the same time the second finds both workers `PARKED`.
+//! The last of the five conditions to become true makes a thread look: a thread looks after it has made its worker `PARKED`; the end of
+//! counted work unparks all workers; and so does a timer that a thread outside the runtime arms before all others, and a `pause`. A
+//! thread waits for the mover's lock and does not only try it: of two threads that park at the same time the second finds both workers
+//! `PARKED`.
 
 #[cfg(feature = "test-util")]
 mod mover;
@@ -63,7 +66,7 @@ pub(crate) use self::mover::{Mover, finish_removals, next_turn, prepare, turn, t
 pub(crate) use self::no_mover::{Mover, finish_removals, next_turn, prepare, turn, turn_if_running};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 
-/// The virtual time of a runtime, if it has any. Its clones are the same.
+/// The virtual time of a runtime, if it has any. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct VirtualTime(Option<Arc<Moves>>);
 
@@ -73,12 +76,12 @@ struct Moves {
     moving: AtomicBool,
     /// Held by the mover.
     mover: Mutex<()>,
-    /// Not the mover's lock itself: threads that park one after the other could keep that from a waker for long.
+    /// Not the mover's lock itself: threads that park one after the other could keep a waker from that for long.
     ended: Mutex<EndedMoves>,
     has_ended: Condvar,
-    /// How much counted work there is.
+    /// The amount of counted work.
     work: AtomicUsize,
-    /// How many outermost calls of `block_on` there are.
+    /// The number of outermost calls of `block_on`.
     calls: AtomicUsize,
 }
 
@@ -86,20 +89,20 @@ struct Moves {
 #[derive(Default)]
 struct EndedMoves {
     count: usize,
-    /// Threads that wait for the end of the current one.
+    /// Threads that wait for the end of the current move.
     waiting: usize,
 }
 
-/// The end of counted work.
+/// The result of [`VirtualTime::end_work`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum WorkEnd {
-    /// There was no other: all workers are to be called.
+    /// No counted work is left: the caller unparks all workers.
     Last,
     NotLast,
 }
 
-/// A thread is inside `block_on`, until this is dropped.
+/// Counts a thread as inside `block_on` until it is dropped.
 pub(crate) struct BlockOnCall(Option<Arc<Moves>>);
 
 impl VirtualTime {
@@ -114,7 +117,8 @@ impl VirtualTime {
         self.0.is_some()
     }
 
-    /// By a thread that has queued a task, called a worker_shared, or left `PARKED`: waits for the end of a move that may not have seen that.
+    /// Called by a thread that has queued a task, unparked a worker, or left `PARKED`: waits for the end of a move that may not have seen
+    /// that.
     pub(crate) fn wait_for_move(&self) {
         let Some(moves) = &self.0 else { return };
         fence(Ordering::SeqCst);
@@ -123,8 +127,8 @@ impl VirtualTime {
         }
     }
 
-    /// By a thread that is about to park: runs `attempt`, which looks whether the runtime is idle and moves the clock. It
-    /// returns whether the thread has something to do.
+    /// Called by a thread that is about to park: runs `attempt`, which looks whether the runtime is idle and moves the clock, and returns
+    /// its result: whether the thread has something to do.
     pub(crate) fn try_move(&self, attempt: impl FnOnce() -> bool) -> bool {
         let Some(moves) = &self.0 else { return false };
         let _mover = lock(&moves.mover);
@@ -154,7 +158,7 @@ impl VirtualTime {
         BlockOnCall(moves)
     }
 
-    /// By the mover: whether a thread is inside `block_on`, and no work is counted.
+    /// Called by the mover: returns whether a thread is inside `block_on`, and no work is counted.
     pub(crate) fn may_move(&self) -> bool {
         self.0
             .as_ref()
@@ -175,7 +179,7 @@ impl Moves {
         ended.waiting -= 1;
     }
 
-    /// By the mover.
+    /// Called by the mover.
     fn end(&self) {
         let mut ended = lock(&self.ended);
         self.moving.store(false, Ordering::SeqCst);

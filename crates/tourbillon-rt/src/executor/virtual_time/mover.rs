@@ -1,4 +1,4 @@
-//! What a thread of a runtime with virtual time does before it parks, and how it turns the timers that all threads share.
+//! How a thread of a runtime with virtual time moves the clock before it parks, and turns the timers that all threads share.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -10,33 +10,34 @@ use crate::executor::shared::RuntimeShared;
 use crate::executor::worker_shared::WorkerShared;
 use crate::reactor::{Batch, Reactor};
 
-/// What a thread has found to do when it was about to park.
+/// The work that a thread has found when it was about to park.
 #[derive(Default)]
 pub(crate) struct Mover {
-    /// Of the timers that it has fired.
+    /// The wakers of the timers that it has fired.
     fired: Vec<Waker>,
-    /// Sockets that are ready, by the reactor that they are registered with.
+    /// The ready sockets, by the reactor that they are registered with.
     ready: Vec<(Arc<Reactor>, Batch)>,
 }
 
 impl Mover {
-    /// By the thread of `worker`, which is `PARKED` and about to park: moves virtual time if the runtime is idle. Returns whether the thread
-    /// has something to do instead of parking: to call [`wake`](Mover::wake), and to turn the timers. Then its worker is awake.
+    /// Called by the thread of `worker`, which is `PARKED` and about to wait: moves virtual time if the runtime is idle. Returns whether
+    /// the thread has something to do instead of waiting: to call [`wake`](Mover::wake), and to turn the timers. Then its worker is
+    /// awake.
     ///
-    /// A thread that does not fire the shared timers calls a worker for that, which looks itself before it parks again.
+    /// A thread that does not fire the shared timers unparks a worker for that, which looks itself before it parks again.
     pub(crate) fn find_work(&mut self, shared: &RuntimeShared, worker: &WorkerShared, fires: bool) -> bool {
         shared.virtual_time.try_move(|| {
             let advances = |mover: &mut Mover| if fires { mover.advances(shared) } else { call_worker(shared) };
             let find_work = shared.is_idle() && (self.find_ready(shared) || advances(self));
             if find_work {
-                // Before another thread can look: this one has yet to wake what it has found.
+                // Before another thread can look: this one has not woken the tasks yet.
                 worker.set_awake();
             }
             find_work
         })
     }
 
-    /// Wakes what was found.
+    /// Wakes the tasks that were found.
     pub(crate) fn wake(&mut self, shared: &RuntimeShared, worker: &WorkerShared) {
         if self.ready.is_empty() && self.fired.is_empty() {
             return;
@@ -46,7 +47,7 @@ impl Mover {
         shared.engine.wake_fired(&mut self.fired);
     }
 
-    /// Asks all sockets that tasks of the runtime wait for.
+    /// Polls all sockets that tasks of the runtime wait for.
     fn find_ready(&mut self, shared: &RuntimeShared) -> bool {
         shared.all_workers(|workers| {
             for worker in workers {
@@ -65,7 +66,7 @@ impl Mover {
     }
 }
 
-/// Has a worker move the time, if a timer is pending or a callback is to be called. The calling thread has nothing to do.
+/// Has a worker move the clock, if a timer or a callback is pending. The calling thread has nothing to do.
 fn call_worker(shared: &RuntimeShared) -> bool {
     let engine = &shared.engine;
     if engine.clock().is_paused() && engine.next_turn().is_some() {
@@ -74,14 +75,14 @@ fn call_worker(shared: &RuntimeShared) -> bool {
     false
 }
 
-/// Fires the shared timers that are due, up to a batch. `None` if the runtime's time cannot be virtual, or if it is for other threads to
-/// do so while time stands still.
+/// Fires the shared timers that are due, up to a batch. Returns `None` if the runtime's time cannot be virtual, or if time stands still
+/// and other threads fire them.
 pub(crate) fn turn(shared: &RuntimeShared, fires: bool) -> Option<Turn> {
     let is_called_for = || fires || !shared.engine.clock().is_paused();
     (shared.virtual_time.is_pausable() && is_called_for()).then(|| shared.engine.turn())
 }
 
-/// By the monitor, for workers that are blocked: the same, unless time stands still.
+/// Called by the monitor for workers that are blocked: fires the shared timers, unless time stands still.
 pub(crate) fn turn_if_running(shared: &RuntimeShared) {
     if shared.virtual_time.is_pausable() && !shared.engine.clock().is_paused() {
         let _turn = shared.engine.turn();
@@ -96,13 +97,13 @@ pub(crate) fn next_turn(shared: &RuntimeShared) -> Option<Time> {
     next.and_then(|next| engine.clock().to_monotonic(next))
 }
 
-/// By the thread of `worker`, which is about to park: ends what other threads have left it to remove from its reactor, so that what they
-/// closed is closed for its peers before time can move. Whether there was any.
+/// Called by the thread of `worker`, which is about to park: finishes the removals that other threads have left for its reactor, so that
+/// sockets which they closed are closed for their peers before time can move. Returns whether there were any.
 pub(crate) fn finish_removals(worker: &WorkerShared, batch: &mut Batch) -> bool {
     worker.reactor.finish_removals(batch)
 }
 
-/// Makes a reactor count what [`finish_removals`] ends, if its runtime's time can be virtual.
+/// Makes a reactor count the removals that [`finish_removals`] finishes, if its runtime's time can be virtual.
 pub(crate) fn prepare(mut reactor: Reactor, virtual_time: &VirtualTime) -> Reactor {
     if virtual_time.is_pausable() {
         reactor.count_removals();

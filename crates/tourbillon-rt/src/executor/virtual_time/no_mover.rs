@@ -1,4 +1,4 @@
-//! What stands for the mover of virtual time (`mover.rs`) where the feature `test-util` is off: nothing, at no cost.
+//! Replaces `mover.rs` where the feature `test-util` is off: does nothing, at no cost.
 
 use tourbillon::{Time, Turn};
 

@@ -1,22 +1,22 @@
-//! What stands for virtual time (`virtual_time.rs`) where the feature `test-util` is off: nothing, at no cost.
+//! Replaces `mod.rs` where the feature `test-util` is off: no runtime has virtual time, at no cost.
 
 #[path = "no_mover.rs"]
 mod no_mover;
 
 pub(crate) use self::no_mover::{Mover, finish_removals, next_turn, prepare, turn, turn_if_running};
 
-/// No runtime has virtual time.
+/// The virtual time of a runtime, which has none.
 #[derive(Clone, Default)]
 pub(crate) struct VirtualTime(());
 
-/// The end of counted work.
+/// The result of [`VirtualTime::end_work`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum WorkEnd {
     NotLast,
 }
 
-/// A thread is inside `block_on`.
+/// Marks a thread as inside `block_on`.
 pub(crate) struct BlockOnCall;
 
 impl VirtualTime {

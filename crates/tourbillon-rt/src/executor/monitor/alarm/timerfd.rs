@@ -1,4 +1,4 @@
-//! The alarm that the monitor sleeps on: a timer of the kernel.
+//! The monitor's alarm: a timerfd.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ impl MonitorAlarm {
     pub(crate) fn set(&self, after: Duration) {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let after = Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() };
-        // The descriptor is ours and the time is valid.
+        // It cannot fail: the descriptor and the time are valid.
         let _ =
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value: after });
     }
