@@ -377,7 +377,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
 }
 
 #[test]
-fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_without_need() {
+fn a9_a_thread_that_polls_a_loop_finds_its_sockets_as_it_left_them_and_makes_no_needless_calls() {
     on_each_loop(|events| {
         let task = events.spawn(async {
             let (a, b) = support::pair().await;
@@ -441,7 +441,7 @@ fn d28_a_wait_is_told_when_its_loop_is_dropped() {
 }
 
 #[test]
-fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
+fn d28_a_wait_that_has_expired_is_told_also_if_no_thread_runs_its_loop_any_more() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -459,7 +459,7 @@ fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
 }
 
 #[test]
-fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_nobody_else_from_being_told() {
+fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_being_told() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (count, _) = counter();

@@ -50,7 +50,7 @@ fn f8_d6_every_operation_that_waits_times_out_and_says_so() {
 }
 
 #[test]
-fn f8_a_connection_attempt_that_nobody_answers_times_out_and_closes_its_socket() {
+fn f8_a_connection_attempt_without_an_answer_times_out_and_closes_its_socket() {
     everywhere(|| async {
         // A listener whose backlog is full does not answer.
         let listener = tourbillon_rt::net::ListenOptions::new().backlog(0).bind("127.0.0.1:0").unwrap();

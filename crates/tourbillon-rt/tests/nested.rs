@@ -427,7 +427,7 @@ fn d66_a_local_task_on_a_substitute_thread_is_not_lost() {
 }
 
 #[test]
-fn d66_an_event_loop_whose_handler_blocks_on_a_runtime_hears_of_its_stop() {
+fn d66_an_event_loop_whose_handler_blocks_on_a_runtime_notices_its_stop() {
     on_each_backend(|backend| {
         in_time("a handler that blocks on a runtime", move || {
             let (events, other) = (EventLoop::with_backend(backend).unwrap(), runtime(backend, 0));

@@ -287,7 +287,7 @@ fn a_half_close_ends_the_reads_of_the_peer_and_not_its_writes() {
 }
 
 #[test]
-fn who_shuts_down_its_own_reading_side_wakes_its_own_reader() {
+fn a_shutdown_of_the_own_reading_side_wakes_the_own_reader() {
     everywhere(|| async {
         let (a, _b) = pair().await;
         let reads = {
@@ -301,7 +301,7 @@ fn who_shuts_down_its_own_reading_side_wakes_its_own_reader() {
 }
 
 #[test]
-fn a_reset_is_an_error_for_who_waits_to_write_and_for_who_comes_later() {
+fn a_reset_is_an_error_for_a_task_that_waits_to_write_and_for_later_ones() {
     everywhere(|| async {
         let (a, b) = pair().await;
         a.set_send_buffer_size(8192).unwrap();
@@ -613,7 +613,7 @@ fn f11_a_datagram_that_is_peeked_stays_and_one_that_is_too_long_is_cut() {
 }
 
 #[test]
-fn a_datagram_that_cannot_be_sent_or_that_nobody_took_is_an_error() {
+fn a_datagram_that_cannot_be_sent_or_that_no_socket_took_is_an_error() {
     everywhere(|| async {
         let socket = UdpSocket::bind(LOCAL).unwrap();
         assert!(socket.send(b"to whom?").await.is_err());
@@ -640,7 +640,7 @@ fn a_datagram_that_cannot_be_sent_or_that_nobody_took_is_an_error() {
 // --- other crates' traits ---
 
 #[test]
-fn a_datagram_socket_that_is_closed_for_reading_makes_who_receives_wait_and_not_spin() {
+fn a_datagram_socket_that_is_closed_for_reading_makes_the_receiver_wait_and_not_spin() {
     everywhere(|| async {
         let (a, _b) = udp_pair().await;
         assert!(a.recv(&mut [0]).timeout(Duration::ZERO).await.is_err());

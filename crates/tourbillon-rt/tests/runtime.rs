@@ -90,7 +90,7 @@ fn f10_tasks_spawn_tasks_and_wake_each_other_across_workers() {
 }
 
 #[test]
-fn p6_what_a_task_panics_with_comes_out_of_its_handle_and_harms_nobody() {
+fn p6_the_panic_of_a_task_comes_out_of_its_handle_and_harms_no_other_task() {
     everywhere(|| async {
         let bad = spawn(async { resume_unwind(Box::new("on purpose")) as u32 });
         let good = spawn(async { 7 });
@@ -129,7 +129,7 @@ fn p6_a_destructor_that_panics_takes_neither_its_worker_nor_its_task_along() {
 }
 
 #[test]
-fn p6_what_a_task_has_returned_or_thrown_may_panic_when_nobody_takes_it() {
+fn p6_a_result_or_a_payload_of_a_task_may_panic_when_it_is_dropped() {
     /// Says that it is dropped, and panics.
     struct Bad(#[expect(dead_code, reason = "it is dropped, too")] Dropped);
     impl Drop for Bad {
@@ -156,7 +156,7 @@ fn p6_what_a_task_has_returned_or_thrown_may_panic_when_nobody_takes_it() {
 }
 
 #[test]
-fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_nobody() {
+fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_no_other_task() {
     struct Bad(AtomicUsize);
     impl Wake for Bad {
         fn wake(self: Arc<Self>) {
@@ -186,7 +186,7 @@ fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_nobody() {
 }
 
 #[test]
-fn the_last_who_polls_a_handle_is_woken_and_nobody_is_kept() {
+fn the_last_task_that_polls_a_handle_is_woken_and_no_waker_is_kept() {
     on_each_backend_with(1, |runtime| {
         let mut task = runtime.spawn(pending::<()>());
         let wakers = [(); 2].map(|()| Arc::new(Count::default()));

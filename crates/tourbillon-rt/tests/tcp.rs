@@ -98,7 +98,7 @@ fn a_refused_connection_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_reset_connection_wakes_who_waits_to_read() {
+fn a_reset_connection_wakes_a_task_that_waits_to_read() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let reader = spawn(async move { a.read(&mut [0; 16]).await });

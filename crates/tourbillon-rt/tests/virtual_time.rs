@@ -340,7 +340,7 @@ fn d74_time_stands_still_during_blocking_work() {
 }
 
 #[test]
-fn d74_blocking_work_that_nobody_awaits_holds_time_still_until_it_ends() {
+fn d74_blocking_work_that_no_task_awaits_holds_time_still_until_it_ends() {
     on_each_size(|runtime| {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
@@ -401,7 +401,7 @@ fn b6_a_task_that_blocks_its_thread_holds_time_still() {
 }
 
 #[test]
-fn d76_time_stands_still_while_nobody_runs_the_runtime() {
+fn d76_time_stands_still_while_no_thread_runs_the_runtime() {
     on_each_size(|runtime| {
         let start = now(runtime);
         let polled = Arc::new(AtomicUsize::new(0));

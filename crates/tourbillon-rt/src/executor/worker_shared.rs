@@ -199,8 +199,8 @@ mod tests {
 
     use super::*;
     use crate::executor::context;
+    use crate::executor::{Runtime, spawn_local};
     use crate::sync::AtomicBool;
-    use crate::{Runtime, spawn_local};
 
     struct Dropped(Arc<AtomicBool>);
 
@@ -212,7 +212,7 @@ mod tests {
 
     /// No other thread could run the task, nor even drop it.
     #[test]
-    fn d41_a_local_task_that_somebody_is_just_waking_ends_before_its_thread_leaves() {
+    fn d41_a_local_task_that_another_thread_is_just_waking_ends_before_its_thread_leaves() {
         let runtime = Runtime::builder().workers(0).build().unwrap();
         let is_dropped = Arc::new(AtomicBool::new(false));
         let held = Dropped(Arc::clone(&is_dropped));

@@ -151,7 +151,7 @@ fn run_parked<F: Future>(
             thread::park();
         }
         if shared.virtual_time.is_pausable() {
-            // (A waker that runs just now may not have left its hold yet: then this thread keeps the one before.)
+            // (This thread may have taken the hold of this wake-up with the one before: then it still has it.)
             held = lock(&woken.held).take().or(held);
         }
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

@@ -1,4 +1,4 @@
-//! How a connection comes about.
+//! Connection attempts.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use crate::task::JoinHandle;
 
 type Std = std::net::TcpStream;
 
-/// A connection in the making.
+/// An attempt to connect to one address.
 pub(super) struct Connect {
     address: SocketAddr,
     source: Option<IoSource<Std>>,
@@ -54,16 +54,16 @@ impl Connect {
 
 impl sealed::Sealed for Connect {}
 
-/// A connection in the making of which the address is not known yet.
+/// An attempt to connect to the addresses of a name, one after the other.
 pub(super) struct ConnectTo<A> {
     addresses: Addresses<A>,
     attempt: Option<Connect>,
-    /// Why there is none, as far as is known.
+    /// The error of the last address, or of the lookup.
     error: Option<io::Error>,
 }
 
 enum Addresses<A> {
-    /// Of a name that nobody has looked up.
+    /// A name that has not been looked up.
     Named(Option<A>),
     Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
     PendingRemovals(std::vec::IntoIter<SocketAddr>),
@@ -74,7 +74,7 @@ impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
         ConnectTo { addresses: Addresses::Named(Some(name)), attempt: None, error: None }
     }
 
-    /// The next address, if there is one.
+    /// Returns the next address, if there is one.
     fn poll_address(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<SocketAddr>>> {
         loop {
             self.addresses = match &mut self.addresses {
@@ -116,7 +116,7 @@ impl<A: ToSocketAddrs + Send + 'static> Operation for ConnectTo<A> {
         }
     }
 
-    /// Only the attempt that is under way: there is no time for another.
+    /// Tries only the attempt that is under way: there is no time for another.
     fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
         self.attempt.as_mut()?.last_try()?.ok().map(Ok)
     }
@@ -127,7 +127,7 @@ impl<A> sealed::Sealed for ConnectTo<A> {}
 fn start_connecting(address: SocketAddr) -> io::Result<IoSource<Std>> {
     let socket = stream_socket(address)?;
     match rustix::net::connect(&socket, &address) {
-        // It goes on by itself.
+        // The attempt goes on in the kernel.
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(IoSource::new(socket.into())),
         Err(error) => Err(error.into()),
     }

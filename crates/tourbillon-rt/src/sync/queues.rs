@@ -1,7 +1,7 @@
-//! Queues with the face of those of `crossbeam-deque`, which neither loom nor shuttle can see into.
+//! Task queues with the interface of `crossbeam-deque`, which neither loom nor shuttle can see into.
 //!
-//! They promise less: whether one is empty is told by a number that is read and written without any order. Who relies on more than
-//! that has to see to it with fences, as with the real ones.
+//! They promise less: `is_empty` reads a number that is written without any order. A caller that relies on more needs fences, as with the
+//! real ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

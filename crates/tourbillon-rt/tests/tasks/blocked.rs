@@ -118,7 +118,7 @@ fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() 
 }
 
 #[test]
-fn d44_p11_a_waker_that_blocks_keeps_nobody_waiting_who_is_to_be_woken_at_the_same_time() {
+fn d44_p11_a_waker_that_blocks_does_not_delay_the_tasks_that_are_woken_at_the_same_time() {
     const OTHERS: usize = 20;
     on_each_backend(|backend| {
         in_time("others beside a waker that blocks", move || {

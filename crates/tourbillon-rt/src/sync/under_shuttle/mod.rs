@@ -1,7 +1,7 @@
-//! What a runtime gets in a schedule instead of the kernel and of threads that shuttle does not know: a back end that parks, a
-//! [clock](time), the monitor's alarm, timeouts of condition variables, and threads that tell whether they have ended.
+//! Replacements, in a schedule, for the kernel and for threads that shuttle does not know: a [signal](Signal) to wait for, a
+//! [clock](time), timeouts of condition variables, and threads that tell whether they have ended.
 //!
-//! The monitor's alarm and those timeouts do not follow that clock: they come at any moment, and a timeout may never come.
+//! Those timeouts do not follow that clock: they come at any moment, or never.
 
 pub(crate) mod thread;
 pub(crate) mod time;
@@ -16,7 +16,7 @@ use shuttle::sync::{Mutex, MutexGuard};
 
 use super::lock;
 
-/// A flag for one thread that waits until it is raised.
+/// A flag that one thread waits for.
 #[derive(Default)]
 pub(crate) struct Signal {
     is_raised: Mutex<bool>,
@@ -90,7 +90,7 @@ impl WaitTimeoutResult {
     }
 }
 
-/// As `blocking::unblock`, with a thread of shuttle for each call.
+/// Replaces `blocking::unblock`: starts a thread of shuttle for each call.
 pub(crate) fn unblock<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Task<T> {
     let (runnable, task) = async_task::spawn(async move { f() }, |runnable: async_task::Runnable| {
         shuttle::thread::spawn(move || runnable.run());

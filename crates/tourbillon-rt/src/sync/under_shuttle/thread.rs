@@ -8,7 +8,7 @@ use std::time::Duration;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use shuttle::thread::{Result, Thread, current, park};
 
-/// Shuttle's, with [`JoinHandle::is_finished`].
+/// Shuttle's thread builder, with [`JoinHandle::is_finished`].
 #[derive(Default)]
 pub(crate) struct Builder(shuttle::thread::Builder);
 

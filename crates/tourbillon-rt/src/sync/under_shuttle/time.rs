@@ -1,8 +1,8 @@
 //! The time of a schedule.
 //!
 //! It is a manual clock. A thread of the schedule moves it, only while some thread or engine waits for a time, and no further than the
-//! first of those times. So a wake-up that is lost does not come because time passes, unless the sleeping thread waits for that time,
-//! too. The same thread is the driver of the engines. Beside that, a worker that is busy lets a moment pass.
+//! first of those times. So time that passes does not hide a lost wake-up, unless the parked thread waits for that time, too. The same
+//! thread is the driver of the engines. Beside that, a busy worker lets a moment pass.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use tourbillon::{Builder, Clock, Driver, Engine, Time};
 
 use super::{Signal, lock};
 
-/// What the clock shows when a schedule begins.
+/// The time at which a schedule begins.
 const START: Time = Time::from_nanos(1_000_000_000);
 
-/// The time that passes in a turn of a busy worker: less than the time for which it does not go to sleep.
+/// The time that passes in a turn of a busy worker: less than the shortest time for which it parks.
 const MOMENT: Duration = Duration::from_micros(10);
 
 std::thread_local! {
@@ -46,7 +46,7 @@ struct TimelineState {
     is_over: bool,
 }
 
-/// Moves the clock, until this is dropped.
+/// Moves the clock until it is dropped.
 pub(crate) struct ClockGuard(Arc<Timeline>);
 
 /// A signal that is raised at its time, unless this is dropped before.
@@ -66,7 +66,7 @@ pub(crate) fn begin() -> ClockGuard {
     ClockGuard(time)
 }
 
-/// What the clock of the schedule shows.
+/// Returns the time of the schedule.
 pub(crate) fn now() -> Time {
     Timeline::current().clock.now()
 }
@@ -96,7 +96,7 @@ impl Timeline {
         CURRENT.with_borrow(|current| current.clone()).expect("a schedule begins its time before it builds a runtime")
     }
 
-    /// Raises the signal when it is time, unless the guard is dropped before.
+    /// Raises the signal at its time, unless the guard is dropped before.
     pub(crate) fn raise_at(&self, at: Time, signal: &Arc<Signal>) -> PendingSignal<'_> {
         let number = self.change(|state| {
             state.last += 1;
@@ -106,7 +106,7 @@ impl Timeline {
         PendingSignal { time: self, number }
     }
 
-    /// A moment passes.
+    /// Lets a moment pass.
     pub(crate) fn pass(&self) {
         self.change(|_| self.clock.advance(MOMENT));
     }
@@ -132,8 +132,8 @@ impl Timeline {
         }
     }
 
-    /// Moves time towards what the engines or a thread wait for, as soon as there is any such; then, or when an engine calls, they are to
-    /// be turned. `false`: it is over.
+    /// Moves time towards the first time that an engine or a thread waits for, as soon as there is one. Returns when the engines have to
+    /// be turned, or `false` at the end of the schedule.
     fn moves_on(&self, next: Option<Time>) -> bool {
         let mut state = lock(&self.state);
         loop {

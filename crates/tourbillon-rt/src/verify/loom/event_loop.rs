@@ -1,4 +1,4 @@
-//! The event loop's work, against those who run it.
+//! The event loop's work, against the threads that run the loop.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::executor::external_threads::ExternalThreads;
 use crate::external::work::{WorkCount, WorkLeft};
 use crate::verify::loom::{explore, explore_up_to};
 
-/// A loop without handlers: what makes who runs it return.
+/// An event loop without handlers: only the part that makes `run` return.
 #[derive(Default)]
 struct Loop {
     work: WorkCount,
@@ -17,7 +17,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// With so much work.
+    /// Returns a loop with so much work.
     fn new(work: usize) -> Arc<Loop> {
         let this = Loop::default();
         (0..work).for_each(|_| this.work.begin());
@@ -51,9 +51,10 @@ impl Loop {
     }
 }
 
-/// Fails if all are called before the work is counted down, or who runs the loop sits down after it has looked at the count.
+/// Fails if all threads are unparked before the work is counted down, or if a thread that runs the loop enters the list after it has
+/// looked at the count.
 #[test]
-fn a9_who_runs_a_loop_returns_when_the_last_work_ends() {
+fn a9_a_thread_that_runs_a_loop_returns_when_the_last_work_ends() {
     explore(|| {
         let events = Loop::new(2);
         let theirs = Arc::clone(&events);
@@ -66,9 +67,9 @@ fn a9_who_runs_a_loop_returns_when_the_last_work_ends() {
     });
 }
 
-/// Fails if only one is called.
+/// Fails if only one thread is unparked.
 #[test]
-fn a9_two_who_run_a_loop_both_return_when_the_last_work_ends() {
+fn a9_two_threads_that_run_a_loop_both_return_when_the_last_work_ends() {
     explore_up_to(2, || {
         let events = Loop::new(1);
         let theirs = Arc::clone(&events);
@@ -81,21 +82,21 @@ fn a9_two_who_run_a_loop_both_return_when_the_last_work_ends() {
     });
 }
 
-/// Fails if all are called before the loop is said to be stopped.
+/// Fails if all threads are unparked before the loop is marked as stopped.
 #[test]
-fn a9_who_runs_a_loop_returns_when_it_is_stopped_though_there_is_work() {
+fn a9_a_thread_that_runs_a_loop_returns_when_it_is_stopped_though_there_is_work() {
     explore(|| {
         let events = Loop::new(1);
         let theirs = Arc::clone(&events);
         let stops = thread::spawn(move || theirs.stop());
         events.run();
         stops.join().unwrap();
-        // Stopped, it is not run.
+        // A stopped loop does not run.
         events.run();
     });
 }
 
-/// Who runs it may or may not have seen the stop. Fails if what is called by `stop` is lost for the end of work that follows.
+/// The thread may or may not have seen the stop. Fails if the `unpark` of `stop` hides that of the end of work that follows.
 #[test]
 fn a9_a_loop_that_was_restarted_is_run_until_its_work_ends() {
     explore(|| {

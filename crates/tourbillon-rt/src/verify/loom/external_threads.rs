@@ -1,4 +1,4 @@
-//! ExternalThreads that come and go, and what becomes of their sockets.
+//! External threads that come and go, and their sockets.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::executor::worker::IdleSlot;
 use crate::verify::loom::explore;
 use crate::verify::loom::reactor::{end, registered, silent_reactor};
 
-/// Fails if who stands up looks whether others work before it leaves its worker among the empty ones, or under another lock; or if who
-/// sits down looks for empty workers before it is there.
+/// Fails if a thread that leaves checks whether others work before it puts its slot among the idle ones, or under another lock; or if a
+/// thread that comes looks for idle slots before it is in the list.
 #[test]
-fn no_socket_stays_on_an_empty_seat_while_somebody_works() {
+fn no_socket_stays_on_an_idle_slot_while_a_thread_works() {
     explore(|| {
         let external_threads = Arc::<ExternalThreads>::default();
         let leaving = IdleSlot::new(silent_reactor(), &VirtualTime::default());
@@ -25,7 +25,7 @@ fn no_socket_stays_on_an_empty_seat_while_somebody_works() {
         let comes = thread::spawn(move || theirs.attach(&new_worker()));
         external_threads.detach(&left, Some(leaving), false);
         comes.join().unwrap();
-        assert!(!socket.snapshot().is_registered(), "nobody looks after it");
+        assert!(!socket.snapshot().is_registered(), "no thread serves it");
         end(&socket);
     });
 }

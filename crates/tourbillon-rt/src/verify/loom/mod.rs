@@ -1,15 +1,11 @@
-//! Model checks: each runs a handful of poll_count of two or three threads in every order, with every value that the memory model lets
-//! a load see (loom).
+//! Model checks (loom): each runs a handful of steps of two or three threads in every order, with every value that the memory model lets
+//! a load see.
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p tourbillon-rt --release --lib models
+//!     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p tourbillon-rt --no-default-features --release --lib loom
 //! ```
 //!
-//! They are beside what they check: `reactor/models.rs` (who waits for a socket, and what others leave for the owner of a ring)
-//! and `runtime/models` (calls, idle, tasks, the event loop's work). This file is what they share.
-//!
-//! A wake-up that is lost is a thread that waits for ever: loom reports that as a deadlock. Each model says what was weakened to see
-//! it fail.
+//! A lost wake-up is a thread that waits for ever: loom reports that as a deadlock. Each model says which faults make it fail.
 
 mod event_loop;
 mod external_threads;
@@ -32,19 +28,19 @@ use crate::executor::worker_shared::{ParkAttempt, WorkerShared};
 use crate::reactor::Batch;
 use crate::sync::lock;
 
-/// Tries everything in which threads are interrupted at most three times where they could go on.
+/// Tries every order in which threads are interrupted at most three times where they could go on.
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_up_to(3, model);
 }
 
-/// Tries everything in which threads are interrupted no more often than that, where they could go on.
+/// Tries every order in which threads are interrupted no more often than that, where they could go on.
 pub(crate) fn explore_up_to(interruptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     builder.check(model);
 }
 
-/// What the kernel has for us: who rings it ends the current wait, or the next.
+/// Stands for the kernel: raising it ends the current wait, or the next.
 #[derive(Default)]
 pub(crate) struct TestSignal {
     is_raised: Mutex<bool>,
@@ -61,7 +57,7 @@ impl TestSignal {
         self.raised.notify_one();
     }
 
-    /// One thread at a time.
+    /// Waits until the signal is raised. One thread at a time.
     pub(crate) fn wait(&self) {
         let mut is_raised = lock(&self.is_raised);
         while !*is_raised {
@@ -77,12 +73,12 @@ impl Wake for TestSignal {
     }
 }
 
-/// One whose reactor hears nothing but calls.
+/// Returns a worker whose reactor reports wake-ups and no events.
 fn new_worker() -> Arc<WorkerShared> {
     IdleSlot::new(silent_reactor(), &VirtualTime::default()).worker
 }
 
-/// As `WorkerLocal::sleep` does, but for the list of idle.
+/// Does as `WorkerLocal::park`, without the list of idle workers.
 fn park(worker: &WorkerShared, has_something_to_do: impl Fn() -> bool) {
     if worker.try_park() == ParkAttempt::Notified {
         return;

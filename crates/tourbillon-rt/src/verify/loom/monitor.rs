@@ -10,8 +10,8 @@ use crate::executor::monitor::AlarmState;
 use crate::executor::worker_shared::ParkAttempt;
 use crate::verify::loom::explore;
 
-/// Fails if the monitor looks only before it says that it watches no longer, or if a worker asks before it is awake; or if one of
-/// the accesses is less than `SeqCst`.
+/// Fails if the monitor looks only before it marks its alarm as off, or if a worker asks before it is awake; or if one of the accesses is
+/// less than `SeqCst`.
 #[test]
 fn d44_a_worker_that_wakes_up_is_watched_though_the_monitor_is_about_to_sleep() {
     explore(|| {

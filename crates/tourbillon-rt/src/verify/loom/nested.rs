@@ -1,7 +1,7 @@
 //! Nested loops on one worker, and substitutes that run tasks meanwhile (D66, D67).
 //!
-//! The loops are those of `WorkerLocal::run` and `block_on`, without timers and sockets: over the real [`WorkerShared`], [`WorkerWaker`], [`IdleWorkers`] and
-//! [`Substitutes`].
+//! The loops are those of `WorkerLocal::run` and `block_on`, without timers and sockets, over the real [`WorkerShared`], [`WorkerWaker`],
+//! [`IdleWorkers`] and [`Substitutes`].
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,8 +19,8 @@ use crate::reactor::Batch;
 use crate::sync::{AtomicBool, Injector, Ordering};
 use crate::verify::loom::explore;
 
-/// As `on_a_seat` does with `WorkerLocal::run`: until a poll that follows a wake-up finds the flag raised. `within` is what the thread runs
-/// in between, possibly another such loop.
+/// Does as `run_on_worker` with `WorkerLocal::run`: loops until a poll that follows a wake-up finds the flag raised. The thread runs
+/// `within` in between, possibly another such loop.
 fn run(worker: &Arc<WorkerShared>, woken: &WorkerWaker, is_raised: &AtomicBool, mut within: impl FnMut()) {
     loop {
         if woken.take_wakeup() && is_raised.load(Ordering::SeqCst) {
@@ -37,15 +37,15 @@ fn wake(woken: &Arc<WorkerWaker>, is_raised: &AtomicBool) {
     Waker::from(Arc::clone(woken)).wake();
 }
 
-/// Fails if a nested loop that ends does not say so to its worker: then the outer loop, whose wake-up it has consumed, sleeps for ever.
+/// Fails if a nested loop that ends does not unpark its worker: then the outer loop, whose wake-up it has consumed, is parked for ever.
 #[test]
-fn d66_an_outer_loop_hears_of_the_wake_up_that_a_nested_one_has_consumed() {
+fn d66_an_outer_loop_sees_the_wake_up_that_a_nested_one_has_consumed() {
     explore(|| {
         let worker = new_worker();
         let (outer, inner) = (WorkerWaker::new(&worker), WorkerWaker::new(&worker));
         let flags = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
         let (theirs, wakers) = (Arc::clone(&flags), [Arc::clone(&outer), Arc::clone(&inner)]);
-        // First the outer one, while the thread is in the inner one, or before, or after.
+        // The outer loop first: while the thread is in the inner one, or before, or after.
         let wakes = thread::spawn(move || {
             wakers.iter().zip(&*theirs).for_each(|(woken, flag)| wake(woken, flag));
         });
@@ -60,8 +60,8 @@ fn d66_an_outer_loop_hears_of_the_wake_up_that_a_nested_one_has_consumed() {
     });
 }
 
-/// The same for three loops, woken by two threads. Fails as well if `set_awake` stores instead of swapping: then what was done before the
-/// second of two calls is not seen.
+/// The same for three loops, woken by two threads. Fails as well if `set_awake` stores instead of swapping: then the loop does not see
+/// what a thread did before the second of two wake-ups.
 #[test]
 fn d66_each_of_three_nested_loops_ends_with_its_own_wake_up() {
     explore(|| {
@@ -72,7 +72,7 @@ fn d66_each_of_three_nested_loops_ends_with_its_own_wake_up() {
             let (theirs, woken) = (Arc::clone(&flags), woken.clone());
             move || indices.iter().for_each(|index| wake(&woken[*index], &theirs[*index]))
         };
-        // The middle one from another thread than its neighbours.
+        // Another thread wakes the middle loop than its neighbours.
         let first = thread::spawn(wakes([0, 2]));
         let second = thread::spawn(wakes([1, 1]));
         let (mut is_first, mut is_second) = (true, true);
@@ -100,7 +100,7 @@ struct ModelRuntime {
 }
 
 impl ModelRuntime {
-    /// With so many workers.
+    /// Returns a runtime with so many workers.
     fn new(workers: usize) -> Arc<ModelRuntime> {
         let substitutes = Substitutes::new("model", workers);
         Arc::new(ModelRuntime { injector: Injector::new(), idle: IdleWorkers::default(), substitutes })
@@ -121,7 +121,7 @@ impl ModelRuntime {
         }
     }
 
-    /// As `RuntimeShared::request_substitute_if_needed` does, with `substitutes::call`.
+    /// As `RuntimeShared::request_substitute_if_needed` does, with `substitutes::request`.
     fn request_substitute(self: &Arc<ModelRuntime>) {
         let is_called = self.substitutes.lacks_runner() && !self.injector.is_empty();
         if is_called && self.substitutes.try_request() == SubstituteRequest::Start {
@@ -130,7 +130,7 @@ impl ModelRuntime {
         }
     }
 
-    /// As a substitute does until it try_retire, and then what the end of its `WorkerGuard` does.
+    /// As a substitute does until it retires, and then what the end of its `WorkerGuard` does.
     fn substitute(self: &Arc<ModelRuntime>) {
         let (worker, mut own) = (new_worker(), None);
         self.substitutes.enter(&worker);
@@ -151,7 +151,7 @@ impl ModelRuntime {
         self.substitutes.end_substitute();
     }
 
-    /// As `WorkerLocal::sleep` does.
+    /// As `WorkerLocal::park` does.
     fn park(&self, worker: &Arc<WorkerShared>) {
         if worker.try_park() == ParkAttempt::Notified {
             return;
@@ -182,7 +182,7 @@ impl ModelRuntime {
     }
 }
 
-/// Fails without the fence in `suspend`, if the last runner looks at the queue before it says that it is suspended, or if the sender
+/// Fails without the fence in `suspend`, if the last runner looks at the queue before it marks itself as suspended, or if the sender
 /// looks before it pushes.
 #[test]
 fn d66_a_task_that_is_sent_while_the_only_worker_is_being_suspended_is_run() {
@@ -196,8 +196,8 @@ fn d66_a_task_that_is_sent_while_the_only_worker_is_being_suspended_is_run() {
     });
 }
 
-/// Fails if a substitute that try_retire gives its tasks back and does not look whether a thread runs them, or if the last runner looks
-/// at the queue before it says that it is suspended.
+/// Fails if a substitute that retires gives its tasks back and does not check whether a thread runs them, or if the last runner looks at
+/// the queue before it marks itself as suspended.
 #[test]
 fn d66_a_second_nested_call_is_served_though_the_substitute_of_the_first_is_retiring() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Models of who waits for a socket, and of what others leave for the owner of a ring.
+//! Tasks that wait for a socket, and removals that other threads leave for the owner of a ring.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,7 +17,7 @@ use crate::reactor::sys::removals::{PendingRemovals, RemovalRoute, RemovalsOverd
 use crate::reactor::sys::{ReadyFlags, Selector, SocketEvent, TakeoverOutcome, Token};
 use crate::sync::lock;
 
-/// A back end that hears of nothing but calls.
+/// A back end that reports wake-ups and no events.
 struct SilentSelector(Arc<TestSignal>);
 
 impl Selector for SilentSelector {
@@ -49,12 +49,12 @@ impl Selector for SilentSelector {
     }
 }
 
-/// One that waits until it is called.
+/// Returns a reactor that waits until it is woken.
 pub(crate) fn silent_reactor() -> Reactor {
     Reactor::new(Box::new(SilentSelector(TestSignal::new())))
 }
 
-/// A socket that is registered there.
+/// Returns a socket that is registered with the reactor.
 pub(crate) fn registered(reactor: &Arc<Reactor>) -> Arc<Readiness> {
     let readiness = Arc::<Readiness>::default();
     register(&readiness, reactor, || ());
@@ -63,7 +63,7 @@ pub(crate) fn registered(reactor: &Arc<Reactor>) -> Arc<Readiness> {
 
 fn register(readiness: &Arc<Readiness>, reactor: &Arc<Reactor>, then: impl FnOnce()) {
     let registered = readiness.register(|_| {
-        // Which one it is does not matter to who hears nothing of it.
+        // Any descriptor will do: the back end does not watch it.
         let token = reactor.add(readiness, io::stdin().as_fd())?;
         then();
         Ok::<_, io::Error>(Registration { reactor: Arc::clone(reactor), token })
@@ -71,7 +71,7 @@ fn register(readiness: &Arc<Readiness>, reactor: &Arc<Reactor>, then: impl FnOnc
     registered.unwrap();
 }
 
-/// Lets go of it as the end of a socket does.
+/// Removes the registration as the drop of a socket does.
 pub(crate) fn end(readiness: &Readiness) {
     if let Some(registration) = readiness.take_registration() {
         registration.reactor.remove(registration.token, io::stdin().as_fd());
@@ -109,7 +109,7 @@ fn evicted(readiness: &Readiness) {
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// Bytes that the kernel has for a socket, or room.
+/// Bytes that the kernel has for a socket.
 #[derive(Default)]
 struct Bytes(Mutex<usize>);
 
@@ -118,7 +118,7 @@ impl Bytes {
         *lock(&self.0) += 1;
     }
 
-    /// Whether there was one.
+    /// Takes a byte and returns whether there was one.
     fn take(&self) -> bool {
         let mut bytes = lock(&self.0);
         let before = *bytes;
@@ -127,9 +127,9 @@ impl Bytes {
     }
 }
 
-/// Fails if `became` takes the wakers before it changes the word, or `wait` looks at the word before it has the lock.
+/// Fails if `became` takes the wakers before it changes the word, or `wait` reads the word before it has the lock.
 #[test]
-fn an_event_wakes_who_waits_or_is_seen_by_who_is_about_to() {
+fn an_event_wakes_a_task_that_waits_or_is_seen_by_one_that_is_about_to() {
     for direction in [Direction::Read, Direction::Write] {
         explore(move || {
             let ready = if direction == Direction::Read { ReadyFlags::READ } else { ReadyFlags::WRITE };
@@ -145,7 +145,7 @@ fn an_event_wakes_who_waits_or_is_seen_by_who_is_about_to() {
 
 /// Fails if `evicted` takes no wakers, or takes them under another lock than the one under which it changes the word.
 #[test]
-fn a_socket_that_is_let_go_of_wakes_who_waits_for_it() {
+fn a_socket_that_is_evicted_wakes_the_tasks_that_wait_for_it() {
     explore(|| {
         let readiness = registered(&Arc::new(silent_reactor()));
         let theirs = Arc::clone(&readiness);
@@ -158,7 +158,7 @@ fn a_socket_that_is_let_go_of_wakes_who_waits_for_it() {
 
 /// Fails if an event wakes one waiter only.
 #[test]
-fn an_event_wakes_two_who_wait_for_the_same() {
+fn an_event_wakes_two_tasks_that_wait_for_the_same_direction() {
     explore_up_to(2, || {
         let readiness = registered(&Arc::new(silent_reactor()));
         let others: Vec<_> = (0..2)
@@ -178,7 +178,7 @@ fn an_event_wakes_two_who_wait_for_the_same() {
 fn an_event_that_comes_while_a_read_is_found_to_block_is_not_taken_back() {
     explore(|| {
         let (readiness, bytes) = (registered(&Arc::new(silent_reactor())), Arc::<Bytes>::default());
-        // What an earlier event has told, and somebody has read since.
+        // An earlier event, whose bytes have been read since.
         became(&readiness, ReadyFlags::READ);
         let (theirs, their_bytes) = (Arc::clone(&readiness), Arc::clone(&bytes));
         let event = thread::spawn(move || {
@@ -212,7 +212,7 @@ fn an_event_that_comes_while_a_read_takes_all_there_was_is_not_taken_back() {
     });
 }
 
-/// Fails if `register` clears what is known of the socket after it has been added, or raises no tick.
+/// Fails if `register` clears the flags after the socket has been added, or raises no tick.
 #[test]
 fn an_event_that_comes_while_a_socket_is_being_registered_is_not_lost() {
     explore(|| {
@@ -228,7 +228,7 @@ fn an_event_that_comes_while_a_socket_is_being_registered_is_not_lost() {
     });
 }
 
-/// Fails if `register` does not look again under the lock whether it is.
+/// Fails if `register` does not check again under the lock.
 #[test]
 fn a_socket_is_registered_once_though_two_want_to_wait_for_it() {
     explore(|| {
@@ -253,10 +253,10 @@ fn a_socket_is_registered_once_though_two_want_to_wait_for_it() {
     });
 }
 
-/// Fails if `stop_waiting` does nothing, or an event says that nobody waits before it has taken who does.
+/// Fails if `stop_waiting` does nothing, or if an event clears `waits` before it has taken the wakers.
 #[test]
 fn a_waker_that_is_taken_back_while_an_event_comes_is_gone() {
-    // Of its own direction, which takes it, too, and of the other, which leaves it.
+    // An event of the same direction, which takes the waker, too, and one of the other, which leaves it.
     for ready in [ReadyFlags::READ, ReadyFlags::WRITE] {
         explore(move || {
             let readiness = registered(&Arc::new(silent_reactor()));
@@ -278,9 +278,9 @@ fn a_waker_that_is_taken_back_while_an_event_comes_is_gone() {
     }
 }
 
-/// Fails if `stop_waiting` takes all wakers instead of one's own.
+/// Fails if `stop_waiting` removes all wakers instead of the caller's.
 #[test]
-fn who_stops_waiting_takes_nobody_else_along() {
+fn a_task_that_stops_waiting_removes_only_its_own_waker() {
     explore_up_to(2, || {
         let readiness = registered(&Arc::new(silent_reactor()));
         let (signal, mut waiter) = (TestSignal::new(), WaiterId::NONE);
@@ -296,10 +296,10 @@ fn who_stops_waiting_takes_nobody_else_along() {
     });
 }
 
-/// Fails if who leaves looks for strangers before it says that it leaves, or a stranger looks whether somebody is here before it says
-/// that it came; or if that look is less than `SeqCst`. (That the other three have to be, too, loom does not show.)
+/// Fails if the owner looks for foreign waiters before it marks that it leaves, or a foreign waiter looks for an owner before it sets its
+/// flag; or if that look is less than `SeqCst`. (That the other three have to be, too, loom does not show.)
 #[test]
-fn a_stranger_does_not_wait_on_a_reactor_that_everybody_has_left() {
+fn a_foreign_waiter_does_not_wait_on_a_reactor_without_an_owner() {
     explore(|| {
         let reactor = Arc::new(silent_reactor());
         let readiness = registered(&reactor);
@@ -307,16 +307,16 @@ fn a_stranger_does_not_wait_on_a_reactor_that_everybody_has_left() {
             reactor.leave();
             reactor.evict_foreign_waiters();
         });
-        // It is let go of, and so can be tried.
+        // The socket is evicted, and so can be tried.
         attend(&readiness, Direction::Read, || true);
         leaves.join().unwrap();
         end(&readiness);
     });
 }
 
-/// Fails if the signal is raised before the removal is there, or the owner looks after its wait only.
+/// Fails if the signal is raised before the removal is in the list, or if the owner looks only after its wait.
 #[test]
-fn what_is_left_for_the_owner_of_a_ring_is_seen_or_heard_of() {
+fn a_removal_left_for_the_owner_of_a_ring_is_seen_or_ends_its_wait() {
     explore(|| {
         let (left, signal) = (Arc::new(PendingRemovals::default()), TestSignal::new());
         assert!(left.adopt().is_none());
@@ -339,9 +339,9 @@ fn what_is_left_for_the_owner_of_a_ring_is_seen_or_heard_of() {
     });
 }
 
-/// Fails if who stands in clears what was left after one look, or without taking the ring, or without its lock.
+/// Fails if the monitor clears the list after one look, or without dropping the ring, or without its lock.
 #[test]
-fn a_removal_is_seen_to_by_the_owner_or_goes_with_the_ring_that_is_taken_away() {
+fn a_removal_is_finished_by_the_owner_or_goes_with_the_ring_that_is_dropped() {
     explore_up_to(2, || {
         // The polls of a ring.
         let ring = Arc::new(Mutex::new(Some(vec![Token(5), Token(6)])));

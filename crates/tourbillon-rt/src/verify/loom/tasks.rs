@@ -1,4 +1,4 @@
-//! Tasks: who ends one against its own end, and who waits for the end of all.
+//! Tasks: an abort against the task's own end, and a wait for the end of all.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,7 +12,7 @@ use crate::executor::registry::Registry;
 use crate::task::JoinError;
 use crate::verify::loom::{TestSignal, explore};
 
-/// Runs it as an executor does: whenever it is woken.
+/// Runs a future as an executor does: whenever it is woken.
 fn run<F: Future>(mut future: Pin<&mut F>, signal: &Arc<TestSignal>) -> F::Output {
     let waker = Waker::from(Arc::clone(signal));
     loop {
@@ -23,7 +23,7 @@ fn run<F: Future>(mut future: Pin<&mut F>, signal: &Arc<TestSignal>) -> F::Outpu
     }
 }
 
-/// Fails if `abort` wakes the task before it says so, or does not wake it.
+/// Fails if `abort` wakes the task before it sets the flag, or does not wake it.
 #[test]
 fn a_task_that_waits_for_ever_is_ended_by_abort() {
     explore(|| {
@@ -40,7 +40,7 @@ fn a_task_that_waits_for_ever_is_ended_by_abort() {
     });
 }
 
-/// Fails if the end of a task does not let go of its waker, or an abort puts it back.
+/// Fails if the end of a task does not drop its waker, or an abort puts it back.
 #[test]
 fn abort_against_the_end_of_a_task_has_one_outcome_and_leaves_nothing_behind() {
     explore(|| {
@@ -60,15 +60,15 @@ fn abort_against_the_end_of_a_task_has_one_outcome_and_leaves_nothing_behind() {
             assert!(was_dropped.load(Ordering::Relaxed), "what it holds is dropped with its end");
         }
         aborts.join().unwrap();
-        // Who has its handle does not keep it.
+        // A handle does not keep the task.
         assert_eq!((registry.len(), Arc::strong_count(&signal)), (0, 1), "a task that has ended holds itself");
         drop(control);
     });
 }
 
-/// Fails if who gives the last place back does not look for who waits, looks before it counts, or notifies without the lock.
+/// Fails if the removal of the last entry does not look for a thread that waits, looks before it counts, or notifies without the lock.
 #[test]
-fn d41_who_waits_for_the_end_of_all_tasks_hears_of_the_last() {
+fn d41_a_wait_for_the_end_of_all_tasks_ends_with_the_last() {
     explore(|| {
         let registry = Arc::<Registry>::default();
         let tasks = [(), ()].map(|()| registry.register(async {}).0);
@@ -78,7 +78,7 @@ fn d41_who_waits_for_the_end_of_all_tasks_hears_of_the_last() {
     });
 }
 
-/// Fails if `abort_all` takes only those that there were when it began to look at the first shard.
+/// Fails if `abort_all` ends only the tasks that there were when it began to look at the first shard.
 #[test]
 fn d41_shutdown_aborts_every_task_that_was_entered_before() {
     explore(|| {

@@ -1,4 +1,4 @@
-//! Calls: of one worker, and of whoever sleeps.
+//! Unparking: of one worker, and of any idle worker.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::reactor::Batch;
 use crate::sync::{AtomicBool, Injector, Ordering};
 use crate::verify::loom::{explore, explore_up_to};
 
-/// A task that does something once.
+/// Returns a task that calls a function once.
 pub(crate) fn task(does: impl FnOnce() + Send + 'static) -> Runnable {
     let (runnable, task) = async_task::spawn(async move { does() }, |_| ());
     task.detach();
     runnable
 }
 
-/// Fails if `call` rings only if it finds the worker asleep by a load before its store, if `try_park` overwrites a call, or if
-/// either is relaxed: what was done before the call is to be seen.
+/// Fails if `unpark` wakes the reactor only if a load before its store finds the worker parked, if `try_park` overwrites a notification,
+/// or if either is relaxed: the worker has to see what the thread did before `unpark`.
 #[test]
-fn a_call_is_heard_by_who_is_about_to_sleep_and_by_who_sleeps() {
+fn an_unpark_reaches_a_worker_that_is_about_to_park_and_one_that_is_parked() {
     explore(|| {
         let (worker, is_done) = (new_worker(), Arc::new(AtomicBool::new(false)));
         let (theirs, does) = (Arc::clone(&worker), Arc::clone(&is_done));
@@ -37,9 +37,9 @@ fn a_call_is_heard_by_who_is_about_to_sleep_and_by_who_sleeps() {
     });
 }
 
-/// Fails if `send` calls before it has put the task into the inbox.
+/// Fails if `send` unparks the worker before it has put the task into the inbox.
 #[test]
-fn tasks_that_are_sent_to_a_seat_by_two_threads_are_both_received() {
+fn tasks_that_are_sent_to_a_worker_by_two_threads_are_both_received() {
     explore_up_to(2, || {
         let worker = new_worker();
         let senders: Vec<_> = (0..2)
@@ -96,7 +96,7 @@ impl ModelRuntime {
         }
     }
 
-    /// As `WorkerLocal::sleep` does.
+    /// As `WorkerLocal::park` does.
     fn park(&self, worker: &Arc<WorkerShared>) {
         if worker.try_park() == ParkAttempt::Notified {
             return;
@@ -131,10 +131,10 @@ fn f10_a_task_from_outside_is_run_by_a_worker_that_is_about_to_sleep() {
     });
 }
 
-/// Fails like the one before; and if who was called and finds the task gone does not say that it has searched: then nobody would be
-/// called for help ever after.
+/// Fails like the one before; and if a worker that was unparked and finds the task gone does not call `search_done`: then no worker would
+/// ever be unparked to help.
 #[test]
-fn f10_a_task_from_outside_is_run_by_one_of_two_and_nobody_is_left_searching() {
+fn f10_a_task_from_outside_is_run_by_one_of_two_and_no_worker_is_left_searching() {
     explore_up_to(2, || {
         let (runtime, workers) = (ModelRuntime::new(), [new_worker(), new_worker()]);
         let threads = workers.clone().map(|worker| {
@@ -147,7 +147,7 @@ fn f10_a_task_from_outside_is_run_by_one_of_two_and_nobody_is_left_searching() {
             called.iter().for_each(|worker| worker.unpark());
         }));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        // Somebody who sleeps now is called for help.
+        // An idle worker can still be unparked to help.
         let [worker, _] = workers;
         worker.set_awake();
         assert_eq!(worker.try_park(), ParkAttempt::Parked);

@@ -1,7 +1,7 @@
 //! Virtual time: it moves when all threads are parked, and not while a wake-up is on its way (B6).
 //!
-//! The loops are those of `WorkerLocal::run` and `Mover::find_work`, without sockets: over the real [`WorkerShared`], [`IdleWorkers`], [`WorkerWaker`] and
-//! [`VirtualTime`]. The clock is a number, and one timer is pending, at time 1.
+//! The loops are those of `WorkerLocal::run` and `Mover::find_work`, without sockets, over the real [`WorkerShared`], [`IdleWorkers`],
+//! [`WorkerWaker`] and [`VirtualTime`]. The clock is a number, and one timer is pending, at time 1.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -33,10 +33,10 @@ struct ModelRuntime {
 }
 
 impl ModelRuntime {
-    /// With so many threads that run tasks, and a thread inside `block_on`.
+    /// Returns a runtime with so many threads that run tasks, and a thread inside `block_on`.
     fn new(threads: usize) -> Arc<ModelRuntime> {
         let virtual_time = VirtualTime::pausable();
-        // It stays inside.
+        // The call never returns.
         std::mem::forget(virtual_time.enter_block_on());
         Arc::new(ModelRuntime {
             injector: Injector::new(),
@@ -65,7 +65,7 @@ impl ModelRuntime {
         self.virtual_time.may_move() && self.injector.is_empty() && self.workers.iter().all(|worker| worker.is_idle())
     }
 
-    /// As `Mover::find_work` does; but a socket that is ready is left to its own thread.
+    /// As `Mover::find_work` does; but a ready socket is left to its own thread.
     fn find_work(&self, worker: &WorkerShared) -> bool {
         self.virtual_time.try_move(|| {
             let moves = self.is_idle() && !self.is_ready.load(Ordering::SeqCst) && self.now() == 0;
@@ -77,7 +77,7 @@ impl ModelRuntime {
         })
     }
 
-    /// As `WorkerLocal::sleep` does.
+    /// As `WorkerLocal::park` does.
     fn park(&self, worker: &Arc<WorkerShared>, role: Role) {
         if worker.try_park() == ParkAttempt::Notified {
             return;
@@ -115,7 +115,7 @@ impl ModelRuntime {
         self.workers.iter().for_each(|worker| worker.unpark());
     }
 
-    /// A task that notes the time and ends the model.
+    /// Returns a task that notes the time and ends the model.
     fn noting(self: &Arc<ModelRuntime>, seen: &Arc<AtomicUsize>) -> Runnable {
         let (runtime, seen) = (Arc::clone(self), Arc::clone(seen));
         task(move || {
@@ -142,8 +142,8 @@ fn b6_time_does_not_move_between_a_wake_up_from_outside_and_its_task() {
     });
 }
 
-/// The last worker goes to sleep while another thread wakes a task, and a thread inside `block_on`, which runs no tasks, looks whether
-/// time moves. Fails as the one before; if the mover does not look at the queue; and without the fence of `try_move`.
+/// The last worker parks while another thread wakes a task, and a thread inside `block_on`, which runs no tasks, checks whether time
+/// moves. Fails as the one before; if the mover does not look at the queue; and without the fence of `try_move`.
 #[test]
 fn b6_the_last_worker_goes_idle_while_another_thread_wakes_a_task() {
     explore_up_to(2, || {
@@ -163,8 +163,8 @@ fn b6_the_last_worker_goes_idle_while_another_thread_wakes_a_task() {
     });
 }
 
-/// Fails if a thread that finds the mover's lock taken does not wait for it: then neither of two that go to sleep at the same time moves
-/// the clock.
+/// Fails if a thread that finds the mover's lock taken does not wait for it: then neither of two that park at the same time moves the
+/// clock.
 #[test]
 fn b6_one_of_two_threads_that_go_idle_at_the_same_time_moves_the_clock() {
     explore_up_to(3, || {
@@ -212,8 +212,8 @@ fn b6_time_does_not_move_between_a_wake_up_and_the_future_of_block_on() {
     });
 }
 
-/// The kernel wakes a worker for a socket, which its task reads, while a thread inside `block_on` looks whether time moves. Fails if a
-/// thread that wakes up does not wait for a move: then the mover, which has found the worker asleep, finds the socket read.
+/// The kernel wakes a worker for a socket, which its task reads, while a thread inside `block_on` checks whether time moves. Fails if a
+/// thread that wakes up does not wait for a move: then the mover, which has found the worker parked, finds the socket read.
 #[test]
 fn b6_time_does_not_move_while_a_thread_that_the_kernel_has_woken_runs_its_task() {
     explore_up_to(2, || {
@@ -238,8 +238,8 @@ fn b6_time_does_not_move_while_a_thread_that_the_kernel_has_woken_runs_its_task(
     });
 }
 
-/// Fails if the end of the last work does not call the workers, if the work is counted down before its task is woken, and if the mover does
-/// not look at the count.
+/// Fails if the end of the last work does not unpark the workers, if the work is counted down before its task is woken, and if the mover
+/// does not look at the count.
 #[test]
 fn d74_time_stands_still_until_counted_work_has_woken_its_task_and_moves_then() {
     explore_up_to(3, || {

@@ -1,23 +1,22 @@
-//! Schedules: whole runtimes, with their workers, their timers, their monitor, their substitutes and the threads that use them, run
-//! step by step in an order that is chosen at random (shuttle).
+//! Schedules (shuttle): whole runtimes, with their workers, their timers, their monitor, their substitutes and the threads that use them,
+//! run step by step in an order that is chosen at random.
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon-rt --lib schedules -- --nocapture
+//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon-rt --no-default-features --release --lib shuttle -- --nocapture
 //! ```
 //!
-//! Models (`models`) try every order of a few steps of one part; schedules try some orders of thousands of steps of all parts
-//! together, with everything sequentially consistent. Other threads may run at everything that goes through `sync`. Half of the schedules
-//! choose the next thread at each step (`random`), half let one thread run until one of a few points that were chosen before (`PCT`).
-//! What the threads do is chosen at random, too: see [`program`].
+//! Models (`verify/loom`) try every order of a few steps of one part; schedules try some orders of thousands of steps of all parts
+//! together, with every atomic operation sequentially consistent. Other threads may run at each use of `sync`. Half of the schedules
+//! choose the next thread at each step (`random`), half let one thread run until one of a few points that were chosen before (`PCT`). The
+//! actions of the threads are chosen at random, too: see [`program`].
 //!
-//! The code is the real one, with five exceptions, all in `sync/scheduled` and `sync/queues.rs`: the back end knows no sockets
-//! and only parks and wakes; the clock is a manual one, and the thread that moves it also drives the engine's timers that no worker
-//! turns; the monitor's alarm goes off at any moment; timeouts of condition variables come at any moment or never; and the queues
-//! of tasks are behind shuttle's locks.
+//! The code is the real one, with five exceptions: the back end has no sockets and only parks and wakes (`reactor/sys/parking.rs`); the
+//! clock is a manual one, and the thread that moves it also fires the timers that no worker turns; the monitor's alarm goes off at any
+//! moment (`executor/monitor/alarm/schedule.rs`); timeouts of condition variables come at any moment or never; and the queues of tasks
+//! are behind shuttle's locks (`sync/queues.rs`). The rest is in `sync/under_shuttle`.
 //!
-//! What is checked in each schedule: everything that was begun ends, no timer is early (P1), `block_on` returns, the runtime ends and so
-//! do all its threads.
-//! A wake-up that is lost leaves threads waiting for ever, and shuttle reports that as a deadlock.
+//! Each schedule checks that all programs end, that no timer is early (P1), that `block_on` returns, and that the runtime and all its
+//! threads end. A lost wake-up leaves threads waiting for ever, and shuttle reports that as a deadlock.
 //!
 //! To repeat a run, or the one schedule of it that failed (shuttle prints it; it can be long, so it can be in a file):
 //!
@@ -48,7 +47,7 @@ use shuttle::{Config, MaxSteps, Runner};
 
 /// PCT changes the order of the threads at so many points less one.
 const DEPTH: usize = 4;
-/// No schedule here takes so many steps, unless threads wait for each other awake.
+/// More steps than any schedule takes, unless threads spin and wait for each other.
 const STEPS: usize = 200_000;
 /// The number of schedules of each kind that a test runs unless `TOURBILLON_SCHEDULES` says otherwise.
 const SCHEDULES: usize = 1000;
@@ -79,10 +78,10 @@ fn explore(schedule: impl Fn() + Send + Sync + Copy + 'static) {
 /// Returns how many schedules were run, and how many steps they took together.
 fn run(scheduler: impl Scheduler + 'static, schedule: impl Fn() + Send + Sync + 'static) -> (usize, u64) {
     let mut config = Config::new();
-    // Nested calls need more than the little room that threads of shuttle have by default.
+    // Nested calls need a larger stack than shuttle's default.
     config.stack_size = 1 << 19;
     config.max_steps = MaxSteps::FailAfter(STEPS);
-    // Shuttle would warn that it takes orders other than `SeqCst` for `SeqCst`.
+    // Shuttle would warn that it treats every memory order as `SeqCst`.
     config.silence_warnings = true;
     let counts = Rc::new(Counts::default());
     let count = Runner::new(Counting { scheduler, counts: Rc::clone(&counts) }, config).run(schedule);
@@ -93,7 +92,7 @@ fn test_name() -> String {
     std::thread::current().name().unwrap_or("?").to_owned()
 }
 
-/// Counts what a scheduler does.
+/// A scheduler that counts schedules and steps.
 struct Counting<S> {
     scheduler: S,
     counts: Rc<Counts>,

@@ -31,8 +31,8 @@ fn two_users(workers: usize) {
     runtime.block_on(task).expect("programs are not cancelled and do not panic");
     other.join().expect("it does not panic");
     drop(runtime);
-    // Without workers each of the two threads runs the other's tasks. With the one that returns first go its local tasks; what those
-    // have begun ends with the runtime, and may keep it a little longer.
+    // Without workers each of the two threads runs the other's tasks. The local tasks of the thread that returns first are dropped;
+    // programs that those have begun end with the runtime, and may keep it a little longer.
     if workers > 0 {
         world.check();
     }

@@ -1,8 +1,8 @@
-//! Programs at random: what a task, a local task or a `block_on` does in a schedule.
+//! Random programs: what a task, a local task or a `block_on` does in a schedule.
 //!
-//! A program waits for flags, for timers and for the programs that it has begun, and for nothing else. Threads outside of the runtimes, or
-//! tasks that do nothing else, raise the flags. So no two programs wait for each other, and each program ends unless a runtime loses
-//! a wake-up or leaves a task without a thread.
+//! A program waits for flags, for timers and for the programs that it has begun, and for nothing else. Threads outside of the runtimes,
+//! or tasks that do nothing else, raise the flags. So no two programs wait for each other, and each program ends unless a runtime loses a
+//! wake-up or leaves a task without a thread.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -16,7 +16,7 @@ use super::world::{Flag, World, one_of};
 use crate::clock;
 use crate::{JoinError, JoinHandle, spawn, spawn_blocking, spawn_local, time};
 
-/// What a program does next.
+/// The next action of a program.
 #[derive(Clone, Copy)]
 enum Action {
     /// The program waits for a flag.
@@ -65,7 +65,7 @@ pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output =
                 }
                 Action::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
                 Action::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.options.aborts }),
-                // The thread that runs it may leave the runtime before.
+                // The thread that runs it may leave the runtime before it ends.
                 Action::Local => begun.push(Begun { handle: spawn_local(nested()), may_be_cancelled: true }),
                 Action::Abort => begun.iter().next_back().into_iter().for_each(|program| program.handle.abort()),
                 Action::BlockOn => {
@@ -119,7 +119,7 @@ fn raised_outside(world: &World) -> Flag {
     flag
 }
 
-/// Sleeps for a while, inside of what is made of that, and checks that it was not shorter (P1).
+/// Sleeps for a while, wrapped by `wrap`, and checks that the sleep was not shorter (P1).
 async fn sleep<F: Future>(world: &World, wrap: impl FnOnce(time::Sleep) -> F) {
     let duration = millis();
     let due = clock::now() + Span::from(duration);

@@ -40,7 +40,8 @@ fn blocked_in_another_runtime() {
 fn blocked_by_a_waker() {
     let (runtime, world) = World::new(0);
     runtime.block_on(async move {
-        // Not at the same time: one turn of the timers wakes their wakers one after the other, and the first would block for the second.
+        // Not at the same time: one turn of the timers wakes their wakers one after the other, and the first would block before the
+        // second is woken.
         let (first, second) = (Duration::from_millis(1), Duration::from_millis(4));
         let (flag, task) = raised_after(second).await;
         block_when_woken(&world, flag, time::sleep(first)).await;

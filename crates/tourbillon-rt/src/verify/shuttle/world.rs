@@ -15,7 +15,7 @@ use shuttle::thread;
 use crate::Runtime;
 use crate::sync::under_shuttle::time::{self, ClockGuard};
 
-/// What the programs of a schedule share. It does not keep the runtimes: their tasks have clones of it.
+/// The state that the programs of a schedule share. It does not keep the runtimes: their tasks have clones of it.
 #[derive(Clone)]
 pub(super) struct World {
     runtimes: Vec<Weak<Runtime>>,
@@ -26,7 +26,7 @@ pub(super) struct World {
     _time: Arc<ClockGuard>,
 }
 
-/// What programs do in some schedules only.
+/// Actions of programs in some schedules only.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ProgramOptions {
     /// Programs abort others, and a runtime may end before its tasks. A program that was begun by an aborted one goes on, and may keep the
