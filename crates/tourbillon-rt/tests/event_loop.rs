@@ -16,7 +16,7 @@ fn on_each_loop(test: impl Fn(&EventLoop)) {
     on_each_backend(|backend| test(&EventLoop::with_backend(backend).unwrap()));
 }
 
-/// A counter, and a handler that counts.
+/// Returns a counter, and a handler that counts.
 fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&count);
@@ -73,10 +73,10 @@ fn a9_a_cancelled_wait_is_a_handler_that_says_so() {
     });
 }
 
-/// What was called, in order.
+/// The names of the handlers that have run, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A log, and handlers that write their names into it.
+/// Returns a log, and handlers that write their names into it.
 fn log() -> (Log, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
     let log = Log::default();
     let its = Arc::clone(&log);
@@ -125,7 +125,7 @@ fn d78_a_handler_that_is_posted_after_a_cancel_runs_after_the_cancelled_ones() {
                 drop(events.on_expiry(&timer, move |_| handler()));
             }
             events.post(handler("posted before"));
-            // All that ends a wait: a cancel, a new expiry, the end of the timer.
+            // Everything that ends a wait: a cancel, a new expiry, the drop of the timer.
             match round % 3 {
                 0 => assert_eq!(timer.cancel(), 2),
                 1 => assert_eq!(timer.expires_after(Duration::from_secs(60)), 2),
@@ -178,7 +178,7 @@ fn d78_a_wait_for_a_timer_that_has_expired_is_ready_at_once_and_not_called_insid
 fn d78_d28_a_wait_that_is_cancelled_after_its_loop_is_gone_is_told_outside_the_cancel() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
-        // Of another engine, so that it outlives the loop.
+        // A timer of another engine, so that it outlives the loop.
         let timer = tourbillon::Timer::after(Duration::from_secs(3600));
         let held = Arc::new(Mutex::new(()));
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -352,7 +352,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
             let events = events.clone();
             thread::spawn(move || events.run())
         };
-        // All sockets are with the first thread.
+        // All sockets are registered with the first thread's reactor.
         let first = run();
         let tasks: Vec<_> = (0..50)
             .map(|_| {
@@ -401,7 +401,7 @@ fn a9_a_thread_that_polls_a_loop_finds_its_sockets_as_it_left_them_and_makes_no_
         thread::sleep(ms(2));
         while events.poll() > 0 {}
         assert_eq!((events.poll(), events.poll()), (0, 0), "it waits, and nothing has happened");
-        // On another thread it is registered anew, and then waits there.
+        // On another thread a socket is registered again, and its task then waits there.
         thread::scope(|scope| {
             scope.spawn(|| {
                 while events.poll() > 0 {}

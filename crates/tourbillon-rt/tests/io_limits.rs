@@ -14,7 +14,7 @@ use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::{self, Instant};
 use tourbillon_rt::{Incomplete, spawn};
 
-/// A stream whose peer reads nothing, filled until no more can be written.
+/// Returns a stream whose peer reads nothing, filled until no more can be written.
 async fn full() -> (TcpStream, TcpStream) {
     let (a, b) = pair().await;
     a.set_send_buffer_size(4096).unwrap();
@@ -105,7 +105,7 @@ fn d5_a_completion_and_a_deadline_in_one_turn_give_the_completion() {
             let mut read = pin!(a.read(&mut buffer).timeout(ms(2)));
             let is_pending = poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending())).await;
             assert!(is_pending);
-            // Both happen while the thread is kept from looking.
+            // Both happen while the thread is blocked.
             b.write_all(b"in time").await.unwrap();
             std::thread::sleep(ms(4));
             assert_eq!(read.await.unwrap(), 7);

@@ -18,7 +18,7 @@ use tourbillon::Outcome;
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Backend, Handle, JoinError, Runtime, spawn, spawn_blocking, spawn_local, time};
 
-/// Says when it is dropped.
+/// Counts its drop.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -27,7 +27,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -37,7 +37,7 @@ impl Wake for Count {
     }
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 async fn give_way() {
     let mut given = false;
     poll_fn(|context| {
@@ -130,7 +130,7 @@ fn p6_a_destructor_that_panics_takes_neither_its_worker_nor_its_task_along() {
 
 #[test]
 fn p6_a_result_or_a_payload_of_a_task_may_panic_when_it_is_dropped() {
-    /// Says that it is dropped, and panics.
+    /// Counts its drop, and panics in it.
     struct Bad(#[expect(dead_code, reason = "it is dropped, too")] Dropped);
     impl Drop for Bad {
         fn drop(&mut self) {
@@ -145,7 +145,7 @@ fn p6_a_result_or_a_payload_of_a_task_may_panic_when_it_is_dropped() {
         drop(runtime.spawn(async { resume_unwind(Box::new(thrown)) }));
         drop(runtime.handle().spawn_blocking(|| blocking));
         eventually("all have ended", || dropped.load(Ordering::SeqCst) == 3);
-        // Also if it has ended before its handle goes.
+        // Also if the task has ended before its handle is dropped.
         let late = bad();
         let task = runtime.spawn(async { late });
         eventually("it has ended", || task.is_finished());
@@ -293,7 +293,7 @@ fn d41_without_a_runtime_there_are_errors_and_no_panics() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = listener.accept().await.unwrap_err();
         assert!(error.to_string().contains("no tourbillon runtime"), "{error}");
-        // What need not wait works.
+        // An operation that need not wait works.
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"self", socket.local_addr().unwrap()).await.unwrap();
         time::sleep(ms(1)).await;
@@ -461,7 +461,7 @@ enum Blocked {
     ByComputing,
 }
 
-/// Blocks the thread that runs it, until the other end of the channel is gone.
+/// Blocks the calling thread until the other end of the channel is gone.
 fn block(how: Blocked, until: &mpsc::Receiver<()>) {
     match how {
         Blocked::InASystemCall => _ = until.recv(),
@@ -473,7 +473,7 @@ fn block(how: Blocked, until: &mpsc::Receiver<()>) {
     }
 }
 
-/// Many sleeps and reads, of which some are on each thread's own shard and reactor; and how many of each have ended.
+/// Many sleeps and reads, of which some are on each thread's own shard and reactor, and the number of each that have ended.
 #[derive(Clone, Default)]
 struct Bustle {
     slept: Arc<AtomicUsize>,
@@ -597,7 +597,7 @@ fn p1_f4_sleeps_on_workers_are_never_early_and_all_end() {
     });
 }
 
-/// How often the threads of this process have gone to sleep or been interrupted, those with that name.
+/// Returns how often the threads with that name have gone to sleep or been interrupted.
 fn wake_ups(name: &str) -> u64 {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -632,7 +632,7 @@ fn p9_d9_an_idle_runtime_with_a_hundred_thousand_timers_and_many_sockets_does_no
             drop(runtime.spawn(async move { a.read(&mut [0; 1]).timeout(Duration::from_secs(3600)).await.map(drop) }));
         }
         eventually("all of them wait", || runtime.engine().stats().pending == 100_100);
-        // The monitor has to see that all sleep, and on a busy machine some come late to that.
+        // The monitor has to see that all workers are parked, and on a busy machine some park late.
         let is_still = || {
             let before = wake_ups(&name);
             thread::sleep(ms(1000));

@@ -22,7 +22,7 @@ fn restore_default_disposition() {
     assert_ne!(before, libc::SIG_ERR);
 }
 
-/// A connection whose peer has gone and has said so: a write fails with EPIPE.
+/// Returns a connection whose peer has closed and reset it: a write fails with EPIPE.
 async fn broken() -> TcpStream {
     let (ours, theirs) = pair().await;
     theirs.set_linger(Some(std::time::Duration::ZERO)).unwrap();
@@ -32,7 +32,7 @@ async fn broken() -> TcpStream {
     ours
 }
 
-/// Fails unless it says that the pipe is broken (or the connection was reset). A signal would have ended the process.
+/// Fails unless the result says that the pipe is broken (or the connection was reset). A signal would have ended the process.
 fn is_broken<T: std::fmt::Debug>(what: &str, result: io::Result<T>) {
     let kind = result.expect_err(what).kind();
     assert!(matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{what}: {kind:?}");

@@ -125,7 +125,7 @@ fn a_socket_first_used_in_block_on_is_served_when_that_has_ended() {
     on_each_backend_with(1, |runtime| {
         let (a, b) = runtime.block_on(async {
             let (a, b) = pair().await;
-            // So that it is registered with the reactor of `block_on`.
+            // So that the socket is registered with the reactor of `block_on`.
             assert!(a.read(&mut [0; 1]).timeout(ms(1)).await.is_err());
             (a, b)
         });

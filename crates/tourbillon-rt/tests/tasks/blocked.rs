@@ -1,4 +1,4 @@
-//! Threads that are blocked, and who stands in for them (D44, P11).
+//! Blocked threads, and the threads that serve their timers and sockets (D44, P11).
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tourbillon_rt::{spawn, time};
 use super::runtime;
 use crate::support::{Blocks, LONG, eventually, in_time, ms, on_each_backend, pair, soon};
 
-/// Blocks the thread, asleep or busy, until it is released.
+/// Blocks the thread, asleep or busy, until another thread releases it.
 pub(super) fn block(computes: bool, released: &AtomicBool) {
     while !released.load(Ordering::SeqCst) {
         if !computes {
@@ -30,7 +30,7 @@ fn d44_p11_a_worker_that_computes_or_sleeps_makes_neither_timers_nor_sockets_nor
                 let runtime = runtime(backend, 2);
                 let (released, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
                 let mut writers = Vec::new();
-                // Many, so that some have their timers and sockets on the worker that is to be blocked.
+                // Many, so that some have their timers and sockets on the worker that will be blocked.
                 for _ in 0..50 {
                     let (a, b) = runtime.block_on(runtime.spawn(pair())).unwrap();
                     writers.push(b);
@@ -68,7 +68,7 @@ fn d44_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task_is_stood_in_for
             let (sender, receiver) = mpsc::channel();
             let blocked = runtime.spawn(async move {
                 within.block_on(async {
-                    // A timer of this very thread, for somebody elsewhere.
+                    // A timer of this very thread, for a task on another.
                     let mut sleep = Box::pin(time::sleep(ms(30)));
                     let waker = Waker::from(Arc::new(Sends(sender)));
                     assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -99,7 +99,7 @@ fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() 
             for _ in 0..30 {
                 let runtime = runtime(backend, 2);
                 let (released, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-                // Before a worker has slept for the first time.
+                // Before a worker has parked for the first time.
                 for number in 0..20 {
                     let (released, done) = (Arc::clone(&released), Arc::clone(&done));
                     drop(runtime.spawn(async move {
@@ -145,7 +145,7 @@ fn d44_p11_a_waker_that_blocks_does_not_delay_the_tasks_that_are_woken_at_the_sa
                     let waker = if number == 0 { blocks.clone() } else { counts() };
                     assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 }
-                // All before the worker looks at its sockets again: it hears of them together.
+                // All before the worker looks at its sockets again: it gets their events together.
                 let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
                 for socket in &sockets {
                     sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
