@@ -436,7 +436,7 @@ fn d28_a_wait_is_told_when_its_loop_is_dropped() {
             counts.fetch_add(1, Ordering::SeqCst);
         });
         drop(loop_of_its_own);
-        eventually("it is told", || count.load(Ordering::SeqCst) == 1);
+        eventually("the handler has run", || count.load(Ordering::SeqCst) == 1);
     });
 }
 
@@ -476,7 +476,7 @@ fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_bei
         }
         eventually("it has expired", || events.engine().stats().fired >= 1);
         drop(events);
-        eventually("all are told", || count.load(Ordering::SeqCst) == 10);
+        eventually("all handlers have run", || count.load(Ordering::SeqCst) == 10);
     });
 }
 

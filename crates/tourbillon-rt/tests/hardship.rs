@@ -194,7 +194,7 @@ fn p1_p2_p4_f8_where_all_processors_are_taken_limits_are_late_but_none_is_lost()
                 thread::sleep(FAMINE);
                 is_over.store(true, Ordering::Relaxed);
             });
-            assert!(rounds.into_inner() > threads as u64, "nobody was busy");
+            assert!(rounds.into_inner() > threads as u64, "no thread was busy");
             load.ends(&format!("starved beside {threads} busy threads"));
         });
     });

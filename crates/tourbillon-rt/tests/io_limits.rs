@@ -61,7 +61,7 @@ fn f8_a_connection_attempt_without_an_answer_times_out_and_closes_its_socket() {
                 Ok(stream) => accepted.push(stream),
                 Err(error) => break error,
             }
-            assert!(accepted.len() < 100, "nobody accepts");
+            assert!(accepted.len() < 100, "no connection is accepted");
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     });

@@ -404,8 +404,8 @@ fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_conne
         assert_eq!(kind(soon("the time limit", connect).await), ErrorKind::TimedOut);
         drop(known);
         // No machine answers from an address that is reserved for documentation.
-        let nobody: SocketAddr = "192.0.2.1:9".parse().unwrap();
-        let connect = TcpStream::connect_to(nobody).timeout(ms(20));
+        let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let connect = TcpStream::connect_to(silent).timeout(ms(20));
         assert!(soon("the time limit", connect).await.is_err());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = TcpStream::connect_to(listener.local_addr().unwrap()).timeout(ms(20_000));
@@ -616,15 +616,15 @@ fn f11_a_datagram_that_is_peeked_stays_and_one_that_is_too_long_is_cut() {
 fn a_datagram_that_cannot_be_sent_or_that_no_socket_took_is_an_error() {
     everywhere(|| async {
         let socket = UdpSocket::bind(LOCAL).unwrap();
-        assert!(socket.send(b"to whom?").await.is_err());
+        assert!(socket.send(b"lost").await.is_err());
         assert!(socket.peer_addr().is_err());
         assert!(socket.send_to(&vec![0; 100_000], socket.local_addr().unwrap()).await.is_err(), "too long");
-        let nobody = UdpSocket::bind(LOCAL).unwrap().local_addr().unwrap();
-        socket.connect(nobody).unwrap();
+        let closed = UdpSocket::bind(LOCAL).unwrap().local_addr().unwrap();
+        socket.connect(closed).unwrap();
         let receives = async {
             loop {
                 // The system reports that no socket is there, either now or at the next send.
-                if let Err(error) = socket.send(b"anybody?").await {
+                if let Err(error) = socket.send(b"hello?").await {
                     return error.kind();
                 }
                 match socket.recv(&mut [0; 8]).timeout(ms(50)).await {

@@ -121,7 +121,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
         for task in tasks {
             let (number, received) = task.await.unwrap();
             match received {
-                Ok(count) => assert_eq!((number % 3, count), (0, 7), "nobody has sent to it"),
+                Ok(count) => assert_eq!((number % 3, count), (0, 7), "nothing was sent to it"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::TimedOut);
                     assert!(number % 3 != 0 || !is_in_time, "what came first stays");

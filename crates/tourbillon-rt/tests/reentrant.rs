@@ -72,7 +72,7 @@ fn d66_d67_nested_calls_end_though_no_descriptor_is_left_for_another_reactor() {
                     // SAFETY: the pointer is to a local value, which the call fills in.
                     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
                     let task = runtime.spawn(async move {
-                        // A new descriptor gets the lowest free number, so no new one is below a limit of zero.
+                        // Zero, not the highest number in use: a new descriptor could get a free number below that.
                         let limit = libc::rlimit { rlim_cur: 0, ..before };
                         // SAFETY: the pointer is to a local value, which the call reads.
                         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
@@ -184,7 +184,7 @@ fn d67_the_threads_that_nested_calls_have_started_end_with_the_runtime() {
                     Runtime::builder().backend(backend).workers(workers).thread_name("d67end").build().unwrap();
                 let runtime = Arc::new(runtime);
                 assert_eq!(runtime.block_on(chain(Arc::clone(&runtime), 30)).unwrap(), 30);
-                eventually("tasks have let go of the runtime", || Arc::strong_count(&runtime) == 1);
+                eventually("no task holds the runtime", || Arc::strong_count(&runtime) == 1);
                 drop(runtime);
                 // They have been joined; the kernel may list a thread for a moment longer.
                 eventually("all threads have ended", || support::threads_named("d67end").is_empty());

@@ -180,7 +180,7 @@ fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_no_other_task(
         its.wake();
         eventually("it is woken", || bad.0.load(Ordering::SeqCst) == 1);
         drop(waker);
-        eventually("who has been woken is let go of", || Arc::strong_count(&bad) == 1);
+        eventually("a waker that has been woken is dropped", || Arc::strong_count(&bad) == 1);
         assert_eq!(runtime.block_on(task).unwrap(), 7);
     });
 }
@@ -200,7 +200,7 @@ fn the_last_task_that_polls_a_handle_is_woken_and_no_waker_is_kept() {
         let waker = Waker::from(Arc::clone(&wakers[0]));
         assert!(Pin::new(&mut task).poll(&mut Context::from_waker(&waker)).is_ready());
         drop(waker);
-        eventually("they are let go of", || wakers.iter().all(|waker| Arc::strong_count(waker) == 1));
+        eventually("the wakers are dropped", || wakers.iter().all(|waker| Arc::strong_count(waker) == 1));
     });
 }
 
@@ -244,13 +244,13 @@ fn a_task_runs_on_when_its_handle_is_dropped() {
 fn spawn_local_runs_on_its_own_thread_also_when_it_is_woken_from_others() {
     on_each_backend_with(2, |runtime| {
         let test = || async {
-            let (home, count) = (thread::current().id(), Rc::new(Cell::new(0)));
+            let (own, count) = (thread::current().id(), Rc::new(Cell::new(0)));
             let its = Rc::clone(&count);
             let task = spawn_local(async move {
                 for _ in 0..50 {
                     assert_eq!(spawn(async { 1 }).await.unwrap(), 1);
                     assert_eq!(spawn_blocking(|| 2).await.unwrap(), 2);
-                    assert_eq!(thread::current().id(), home);
+                    assert_eq!(thread::current().id(), own);
                     its.set(its.get() + 1);
                 }
             });

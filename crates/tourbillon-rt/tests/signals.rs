@@ -112,11 +112,11 @@ fn d72_no_datagram_raises_a_signal() {
         restore_default_disposition();
         everywhere(|| async {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             for _ in 0..3 {
-                let _ = socket.send_to(b"x", nobody).await;
+                let _ = socket.send_to(b"x", closed).await;
             }
-            socket.connect(nobody).unwrap();
+            socket.connect(closed).unwrap();
             for _ in 0..3 {
                 let _ = socket.send(b"x").await;
             }

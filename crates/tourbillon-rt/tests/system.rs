@@ -51,7 +51,7 @@ fn where_io_uring_is_forbidden_auto_takes_epoll_and_uring_is_an_error_that_says_
                 let error = Runtime::builder().backend(Backend::Uring).build().unwrap_err();
                 let BuildError::Refused { backend: Backend::Uring, why } = &error else { panic!("{error:?}") };
                 assert_eq!(why.raw_os_error(), Some(errno), "{why}");
-                assert!(error.to_string().starts_with("the back end io_uring cannot be had: "), "{error}");
+                assert!(error.to_string().starts_with("the back end io_uring is not available: "), "{error}");
                 // The threads of an event loop are not workers.
                 assert_eq!(EventLoop::with_backend(Backend::Uring).unwrap().backend(), Backend::Epoll);
             });

@@ -137,7 +137,7 @@ impl std::error::Error for UnknownBackend {}
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Refused { backend, why } => write!(f, "the back end {backend} cannot be had: {why}"),
+            BuildError::Refused { backend, why } => write!(f, "the back end {backend} is not available: {why}"),
             BuildError::Variable(name) => write!(f, "{VARIABLE}: {}", UnknownBackend(name.clone())),
             BuildError::Thread(error) => write!(f, "the system refused a thread: {error}"),
             BuildError::Engine(error) => write!(f, "the timers' engine: {error}"),

@@ -118,6 +118,8 @@ impl Builder {
     ///
     /// While time runs (after `time::resume`) all workers turn the same timers, and callbacks of a `Timer` are called on the runtime's
     /// threads: do not measure the runtime like this.
+    ///
+    /// [`spawn_blocking`]: crate::spawn_blocking
     #[cfg(feature = "test-util")]
     pub fn start_paused(mut self, is_paused: bool) -> Builder {
         self.clock = if is_paused { ClockChoice::Paused } else { ClockChoice::Monotonic };

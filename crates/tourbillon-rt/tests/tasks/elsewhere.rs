@@ -36,7 +36,7 @@ fn d11_sockets_move_between_runtimes_and_outlive_the_one_that_they_were_register
 #[test]
 fn d11_sockets_of_a_block_on_that_has_ended_are_served_by_another_runtime() {
     on_each_backend(|backend| {
-        in_time("sockets of an empty seat", move || {
+        in_time("sockets of an idle slot", move || {
             let (first, second) = (runtime(backend, 0), runtime(backend, 1));
             let (a, b) = first.block_on(async {
                 let (a, b) = pair().await;

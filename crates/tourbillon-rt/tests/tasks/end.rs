@@ -269,7 +269,7 @@ fn d41_shutdown_with_each_extreme_of_its_time() {
 fn a_thread_that_has_entered_a_runtime_waits_for_its_end_as_any_other() {
     on_each_backend(|backend| {
         for blocking in [false, true] {
-            in_time("dropped by who has entered it", move || {
+            in_time("dropped by a thread that has entered it", move || {
                 let runtime = runtime(backend, 2);
                 let (dropped, handle) = (Arc::new(AtomicUsize::new(0)), runtime.handle().clone());
                 let count = load(&runtime, &dropped);
