@@ -121,11 +121,11 @@ pub use tourbillon::time;
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../../README.md")]
-    struct OfTheProject;
+    struct ProjectReadme;
 
     #[doc = include_str!("../../../docs/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
 
     #[doc = include_str!("../README.md")]
-    struct OfTheCrate;
+    struct RuntimeReadme;
 }

@@ -68,11 +68,11 @@ pub(crate) struct Readiness {
     waits: [AtomicBool; 2],
     /// The socket is on its reactor's recheck list. Only the reactor's owner writes it.
     is_recheck_pending: AtomicBool,
-    waiters: Mutex<Waiters>,
+    waiters: Mutex<WaiterLists>,
 }
 
 #[derive(Default)]
-struct Waiters {
+struct WaiterLists {
     registration: Option<Registration>,
     last_waiter: u64,
     readers: Vec<(WaiterId, Waker)>,
@@ -261,7 +261,7 @@ impl Readiness {
         }
     }
 
-    fn take_wakers(&self, waiters: &mut Waiters, direction: Direction, wakers: &mut Vec<Waker>) {
+    fn take_wakers(&self, waiters: &mut WaiterLists, direction: Direction, wakers: &mut Vec<Waker>) {
         let list = waiters.list(direction);
         // Nearly always there is one waker or none.
         if list.len() > 1 {
@@ -308,7 +308,7 @@ impl Readiness {
     }
 }
 
-impl Waiters {
+impl WaiterLists {
     fn list(&mut self, direction: Direction) -> &mut Vec<(WaiterId, Waker)> {
         match direction {
             Direction::Read => &mut self.readers,

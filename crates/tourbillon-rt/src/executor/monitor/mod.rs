@@ -25,16 +25,16 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
     alarm: MonitorAlarm,
-    watching: AlarmState,
+    watching: AlarmFlag,
 }
 
 /// Whether the alarm is set, or about to be set by the monitor or a worker.
 #[derive(Default)]
-pub(crate) struct AlarmState(AtomicBool);
+pub(crate) struct AlarmFlag(AtomicBool);
 
 impl Monitor {
     pub(crate) fn new() -> io::Result<Monitor> {
-        Ok(Monitor { alarm: MonitorAlarm::new()?, watching: AlarmState::default() })
+        Ok(Monitor { alarm: MonitorAlarm::new()?, watching: AlarmFlag::default() })
     }
 
     /// Called by a worker that has woken up: from now on it may be blocked.
@@ -50,7 +50,7 @@ impl Monitor {
     }
 }
 
-impl AlarmState {
+impl AlarmFlag {
     /// Called by a worker that has woken up: returns whether it has to set the alarm.
     pub(crate) fn begin(&self) -> bool {
         !self.0.load(Ordering::SeqCst) && !self.0.swap(true, Ordering::SeqCst)

@@ -8,28 +8,30 @@ use std::time::Duration;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use shuttle::thread::{Result, Thread, current, park};
 
-/// Shuttle's thread builder, with [`JoinHandle::is_finished`].
-#[derive(Default)]
-pub(crate) struct Builder(shuttle::thread::Builder);
+pub(crate) use self::{ThreadBuilder as Builder, ThreadHandle as JoinHandle};
 
-pub(crate) struct JoinHandle<T> {
+/// Shuttle's thread builder, with [`ThreadHandle::is_finished`].
+#[derive(Default)]
+pub(crate) struct ThreadBuilder(shuttle::thread::Builder);
+
+pub(crate) struct ThreadHandle<T> {
     handle: shuttle::thread::JoinHandle<T>,
     is_finished: Arc<AtomicBool>,
 }
 
-impl Builder {
-    pub(crate) fn new() -> Builder {
-        Builder::default()
+impl ThreadBuilder {
+    pub(crate) fn new() -> ThreadBuilder {
+        ThreadBuilder::default()
     }
 
-    pub(crate) fn name(self, name: String) -> Builder {
-        Builder(self.0.name(name))
+    pub(crate) fn name(self, name: String) -> ThreadBuilder {
+        ThreadBuilder(self.0.name(name))
     }
 
     pub(crate) fn spawn<T: Send + 'static>(
         self,
         run: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<JoinHandle<T>> {
+    ) -> io::Result<ThreadHandle<T>> {
         let is_finished = Arc::new(AtomicBool::new(false));
         let finished = Arc::clone(&is_finished);
         let handle = self.0.spawn(move || {
@@ -37,11 +39,11 @@ impl Builder {
             finished.store(true, Ordering::SeqCst);
             result
         })?;
-        Ok(JoinHandle { handle, is_finished })
+        Ok(ThreadHandle { handle, is_finished })
     }
 }
 
-impl<T> JoinHandle<T> {
+impl<T> ThreadHandle<T> {
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished.load(Ordering::SeqCst)
     }

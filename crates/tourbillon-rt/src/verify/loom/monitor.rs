@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::new_worker;
-use crate::executor::monitor::AlarmState;
+use crate::executor::monitor::AlarmFlag;
 use crate::executor::worker_shared::ParkAttempt;
 use crate::verify::loom::explore;
 
@@ -15,7 +15,7 @@ use crate::verify::loom::explore;
 #[test]
 fn d44_a_worker_that_wakes_up_is_watched_though_the_monitor_is_about_to_sleep() {
     explore(|| {
-        let (worker, watching) = (new_worker(), Arc::<AlarmState>::default());
+        let (worker, watching) = (new_worker(), Arc::<AlarmFlag>::default());
         let alarms = Arc::new(AtomicUsize::new(0));
         assert_eq!(worker.try_park(), ParkAttempt::Parked);
         assert!(watching.begin());
