@@ -28,7 +28,7 @@ fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
 }
 
 #[test]
-fn a9_run_calls_what_was_posted_in_order_and_returns_when_there_is_no_more() {
+fn a9_run_calls_posted_handlers_in_order_and_returns_when_there_are_no_more() {
     on_each_loop(|events| {
         let order = Arc::new(Mutex::new(Vec::new()));
         for number in 0..100 {
@@ -175,7 +175,7 @@ fn d78_a_wait_for_a_timer_that_has_expired_is_ready_at_once_and_not_called_insid
 }
 
 #[test]
-fn d78_d28_a_wait_that_is_cancelled_after_its_loop_is_gone_is_told_outside_the_cancel() {
+fn d78_d28_the_handler_of_a_wait_that_is_cancelled_after_its_loop_is_gone_runs_outside_the_cancel() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         // A timer of another engine, so that it outlives the loop.
@@ -314,7 +314,7 @@ fn a9_many_threads_run_one_loop_and_each_handler_is_called_once() {
 }
 
 #[test]
-fn a9_what_a_handler_panics_with_comes_out_of_run_and_the_loop_goes_on() {
+fn a9_the_panic_of_a_handler_comes_out_of_run_and_the_loop_goes_on() {
     on_each_loop(|events| {
         let (count, handler) = counter();
         events.post(handler());
@@ -424,7 +424,7 @@ fn a9_a_loop_within_its_own_handler_is_not_run() {
 }
 
 #[test]
-fn d28_a_wait_is_told_when_its_loop_is_dropped() {
+fn d28_the_handler_of_a_wait_runs_when_its_loop_is_dropped() {
     on_each_loop(|events| {
         let loop_of_its_own = EventLoop::with_backend(events.backend()).unwrap();
         let (count, _) = counter();
@@ -441,7 +441,7 @@ fn d28_a_wait_is_told_when_its_loop_is_dropped() {
 }
 
 #[test]
-fn d28_a_wait_that_has_expired_is_told_also_if_no_thread_runs_its_loop_any_more() {
+fn d28_the_handler_of_an_expired_wait_runs_also_if_no_thread_runs_its_loop_any_more() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -459,7 +459,7 @@ fn d28_a_wait_that_has_expired_is_told_also_if_no_thread_runs_its_loop_any_more(
 }
 
 #[test]
-fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_being_told() {
+fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_running() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (count, _) = counter();
@@ -481,7 +481,7 @@ fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_bei
 }
 
 #[test]
-fn p6_what_a_handler_holds_may_panic_when_it_is_dropped_with_its_loop() {
+fn p6_values_of_a_handler_may_panic_when_it_is_dropped_with_its_loop() {
     struct Bad(Arc<AtomicUsize>);
     impl Drop for Bad {
         fn drop(&mut self) {

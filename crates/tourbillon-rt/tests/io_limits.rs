@@ -83,7 +83,7 @@ fn f8_the_earlier_of_timeout_and_deadline_counts() {
 }
 
 #[test]
-fn d5_what_is_there_is_read_whatever_the_time() {
+fn d5_bytes_that_are_there_are_read_whatever_the_time() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let mut buffer = [0; 8];

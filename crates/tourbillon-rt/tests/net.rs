@@ -123,7 +123,7 @@ fn f11_more_buffers_than_the_kernel_takes_at_a_time_are_no_reason_to_wait() {
 }
 
 #[test]
-fn f11_what_was_peeked_is_still_there() {
+fn f11_peeked_bytes_are_still_there() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let peeks = {
@@ -414,7 +414,7 @@ fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_conne
 }
 
 #[test]
-fn connect_to_tries_each_address_of_a_name_and_says_what_the_last_one_said() {
+fn connect_to_tries_each_address_of_a_name_and_returns_the_error_of_the_last() {
     everywhere(|| async {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let (open, closed) = (listener.local_addr().unwrap(), unused());

@@ -316,7 +316,7 @@ fn d41_after_shutdown_tasks_are_cancelled_and_nothing_panics() {
 }
 
 #[test]
-fn a_dropped_runtime_drops_what_its_tasks_hold() {
+fn a_dropped_runtime_drops_the_futures_of_its_tasks() {
     on_each_backend(|backend| {
         for workers in [0, 1, 3] {
             let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
@@ -426,7 +426,7 @@ fn block_on_inside_of_tasks_and_of_block_on_blocks_and_does_not_panic() {
 }
 
 #[test]
-fn what_the_future_of_block_on_panics_with_comes_out_and_the_runtime_goes_on() {
+fn the_panic_of_the_future_of_block_on_comes_out_and_the_runtime_goes_on() {
     on_each_backend_with(1, |runtime| {
         let thrown = catch_unwind(AssertUnwindSafe(|| runtime.block_on(async { resume_unwind(Box::new(4)) })));
         assert_eq!(*thrown.unwrap_err().downcast::<i32>().unwrap(), 4);

@@ -19,7 +19,7 @@ async fn echo(stream: TcpStream) {
 }
 
 #[test]
-fn f11_what_is_sent_to_an_echo_server_comes_back() {
+fn f11_bytes_sent_to_an_echo_server_come_back() {
     everywhere(|| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -157,7 +157,7 @@ impl Builder {
         // Without workers the reactor of the first external thread is built now, so that a refusal is an error here.
         let first = if workers == 0 { Some(external_reactor().map(slot)?) } else { None };
         let monitor = Monitor::new().map_err(|why| BuildError::Refused { backend, why })?;
-        let watched = MonitorSetup { monitor, is_watched: workers > 0 || self.serves_external_threads };
+        let watched = MonitorSetup { monitor, has_monitor: workers > 0 || self.serves_external_threads };
         let name = self.name.unwrap_or_else(|| "tourbillon-rt".into());
         let substitutes = Substitutes::new(&name, workers);
         let shared = Arc::new(RuntimeShared::new(backend, engine, virtual_time, worker_list, watched, substitutes));
@@ -198,7 +198,7 @@ impl EngineParts {
         let driver = Driver::external_with(move || {
             let shared = its.get().and_then(Weak::upgrade);
             let is_turned_here = |shared: &RuntimeShared| {
-                context::with_worker(|worker| worker.is_some_and(|worker| worker.shared().is_same(shared)))
+                context::with_worker(|worker| worker.is_some_and(|worker| worker.runtime().is_same(shared)))
             };
             if let Some(shared) = shared.filter(|shared| !is_turned_here(shared)) {
                 shared.unpark_all();

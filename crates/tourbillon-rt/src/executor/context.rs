@@ -79,7 +79,7 @@ pub(crate) fn worker() -> Option<Rc<WorkerLocal>> {
         ((_, Inside::NoWorker(_)), _) => None,
         // The thread may act as a worker of the same runtime further out.
         ((_, Inside::Handle(handle)), before) => before.iter().rev().find_map(|(_, inside)| match inside {
-            Inside::Worker(worker) if worker.shared().is_same(handle.shared()) => Some(Some(Rc::clone(worker))),
+            Inside::Worker(worker) if worker.runtime().is_same(handle.shared()) => Some(Some(Rc::clone(worker))),
             Inside::NoWorker(other) if other.shared().is_same(handle.shared()) => Some(None),
             _ => None,
         })?,
@@ -96,7 +96,7 @@ pub(crate) fn with_worker<R>(f: impl FnOnce(Option<&WorkerLocal>) -> R) -> R {
 pub(crate) fn worker_of(shared: &RuntimeShared) -> Option<Rc<WorkerLocal>> {
     let worker = ENTERED.try_with(|entered| {
         entered.borrow().iter().rev().find_map(|(_, inside)| match inside {
-            Inside::Worker(worker) if worker.shared().is_same(shared) => Some(Rc::clone(worker)),
+            Inside::Worker(worker) if worker.runtime().is_same(shared) => Some(Rc::clone(worker)),
             _ => None,
         })
     });
@@ -128,7 +128,7 @@ pub(crate) fn has_worker() -> bool {
 /// Returns the runtime that this thread is inside of.
 pub(crate) fn handle() -> Result<Handle, NoRuntime> {
     let handle = ENTERED.try_with(|entered| match &entered.borrow().last()?.1 {
-        Inside::Worker(worker) => Some(Handle::of(worker.shared())),
+        Inside::Worker(worker) => Some(Handle::of(worker.runtime())),
         Inside::Handle(handle) | Inside::NoWorker(handle) => Some(handle.clone()),
     });
     handle.ok().flatten().ok_or(NoRuntime::NEW)

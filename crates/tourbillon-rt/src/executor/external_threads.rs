@@ -126,7 +126,7 @@ impl WorkerGuard {
 impl Drop for WorkerGuard {
     fn drop(&mut self) {
         let Some(worker) = self.worker.take() else { return };
-        let (shared, worker_shared) = (Arc::clone(worker.shared()), Arc::clone(worker.worker_shared()));
+        let (shared, worker_shared) = (Arc::clone(worker.runtime()), Arc::clone(worker.worker_shared()));
         // Until other threads have its tasks and sockets. Then they check whether time moves without this thread.
         let _held = shared.hold_time();
         worker.leave();

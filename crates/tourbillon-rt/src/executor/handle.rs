@@ -196,7 +196,7 @@ where
         let worker = worker.ok_or(NoRuntime::NEW)?;
         let (task_future, control) = worker.worker_shared().locals.register(future);
         let worker_shared = Arc::clone(worker.worker_shared());
-        let (runnable, task) = async_task::spawn_local(task_future, move |runnable| worker_shared.send(runnable));
+        let (runnable, task) = async_task::spawn_local(task_future, move |runnable| worker_shared.push_local(runnable));
         control.set_waker(runnable.waker());
         runnable.schedule();
         Ok(JoinHandle::new(task, control))

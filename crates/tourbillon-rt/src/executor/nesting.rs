@@ -34,18 +34,18 @@ impl InterruptedWork {
         InterruptedWork { work, is_suspended: Cell::new(false) }
     }
 
-    /// Called when the thread is about to wait. `turned` is the worker whose timers and reactor it serves meanwhile.
-    pub(crate) fn suspend(&self, turned: Option<&WorkerLocal>) {
+    /// Called when the thread is about to wait. `driven` is the worker whose timers and reactor it serves meanwhile.
+    pub(crate) fn suspend(&self, driven: Option<&WorkerLocal>) {
         if !self.work.is_empty() && !self.is_suspended.replace(true) {
-            self.work.iter().for_each(|work| work.suspend(turned));
+            self.work.iter().for_each(|work| work.suspend(driven));
         }
     }
 
-    /// Called by the nested call that serves `turned`: takes tasks from the queues after all, if no other thread can.
-    pub(crate) fn help_if_needed(&self, turned: &WorkerLocal) {
-        let may_help = turned.is_suspended() && turned.may_run_tasks_nested();
-        if may_help && turned.shared().substitutes.take_offer() {
-            turned.resume(Role::Worker);
+    /// Called by the nested call that serves `driven`: takes tasks from the queues after all, if no other thread can.
+    pub(crate) fn help_if_needed(&self, driven: &WorkerLocal) {
+        let may_help = driven.is_suspended() && driven.may_run_tasks_nested();
+        if may_help && driven.runtime().substitutes.take_offer() {
+            driven.resume(Role::Worker);
         }
     }
 }
@@ -59,22 +59,22 @@ impl InterruptedWorker {
         InterruptedWorker { worker, role, was_suspended, is_offered: Cell::new(false) }
     }
 
-    fn suspend(&self, turned: Option<&WorkerLocal>) {
-        let (worker, shared) = (&self.worker, self.worker.shared());
-        let is_turned = turned.is_some_and(|turned| std::ptr::eq(turned, &**worker));
-        if !is_turned {
+    fn suspend(&self, driven: Option<&WorkerLocal>) {
+        let (worker, shared) = (&self.worker, self.worker.runtime());
+        let is_driven = driven.is_some_and(|driven| std::ptr::eq(driven, &**worker));
+        if !is_driven {
             // Until the thread comes back, the driver fires its timers, and the monitor serves its sockets; without a monitor the sockets
             // are evicted.
             worker.worker_shared().leave_timers_to_driver();
             // (Inside of a waker the sockets stay: an eviction would call the next waker inside of this one.)
-            if !shared.is_watched && !worker.is_in_a_turn() {
+            if !shared.has_monitor && !worker.is_in_a_turn() {
                 worker.worker_shared().reactor.evict();
             }
         }
-        if !worker.is_runner_by_nature() {
+        if !worker.is_base_runner() {
             return;
         }
-        if is_turned {
+        if is_driven {
             self.is_offered.set(true);
             shared.substitutes.offer(worker.worker_shared());
         }
@@ -89,11 +89,11 @@ impl Drop for InterruptedWorker {
     fn drop(&mut self) {
         let worker = &self.worker;
         if self.is_offered.get() {
-            worker.shared().substitutes.withdraw(worker.worker_shared());
+            worker.runtime().substitutes.withdraw(worker.worker_shared());
         }
         match (self.was_suspended, worker.is_suspended()) {
             (false, true) => {
-                worker.shared().substitutes.resume();
+                worker.runtime().substitutes.resume();
                 worker.resume(self.role);
             }
             // This call has run tasks itself, inside of a call that was suspended before and still is.

@@ -117,7 +117,7 @@ impl Runtime {
         let interrupted = InterruptedWork::new();
         let shared = &self.handle.shared;
         // Without workers no thread would run the tasks; and a task that called this would wait for itself.
-        let waits = shared.has_workers() && !shared.is_at_work_here();
+        let waits = shared.has_workers() && !shared.works_on_this_thread();
         if waits {
             interrupted.suspend(None);
         }
@@ -133,7 +133,7 @@ impl Runtime {
         let shared = Arc::clone(&self.handle.shared);
         shared.stop();
         let threads = std::mem::take(&mut self.threads);
-        if shared.has_workers() && shared.is_at_work_here() {
+        if shared.has_workers() && shared.works_on_this_thread() {
             // The workers end by themselves, and the last of them ends the timers: until then tasks may still use them.
             shared.finish();
             return 0;
@@ -144,14 +144,14 @@ impl Runtime {
         let mut blocked = Vec::new();
         for (thread, worker) in threads.into_iter().zip(&shared.workers) {
             match until {
-                Some(until) if is_blocked(&thread, worker, until) => blocked.push(worker),
+                Some(until) if is_blocked_after_wait(&thread, worker, until) => blocked.push(worker),
                 // A worker does not panic.
                 _ => _ = thread.join(),
             }
         }
         shared.finish();
         // (A substitute may be the thread that drops the runtime.)
-        let is_joined = !shared.is_at_work_here();
+        let is_joined = !shared.works_on_this_thread();
         let grace = |until: Instant| until.max(Instant::now()) + GRACE;
         let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
         if !blocked.is_empty() || others > 0 {
@@ -183,7 +183,7 @@ impl Drop for Runtime {
 impl Runtime {
     pub(super) fn start(&mut self, slots: Vec<IdleSlot>, name: &str) -> Result<(), BuildError> {
         let named = |name: String| thread::Builder::new().name(name);
-        if self.handle.shared.is_watched {
+        if self.handle.shared.has_monitor {
             let shared = Arc::clone(&self.handle.shared);
             let monitor = named(format!("{name}-watch")).spawn(move || monitor::run(&shared));
             self.monitor = Some(monitor.map_err(BuildError::Thread)?);
@@ -210,7 +210,7 @@ impl fmt::Debug for Runtime {
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Waits for a worker to end, until `until` and then as long as it makes progress. Returns whether it is blocked.
-fn is_blocked(thread: &thread::JoinHandle<()>, worker: &WorkerShared, until: Instant) -> bool {
+fn is_blocked_after_wait(thread: &thread::JoinHandle<()>, worker: &WorkerShared, until: Instant) -> bool {
     let mut pause = Duration::from_micros(50);
     let (mut poll_count, mut since) = (worker.poll_count(), Instant::now());
     while !thread.is_finished() {

@@ -32,7 +32,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) workers: Vec<Arc<WorkerShared>>,
     pub(crate) external_threads: ExternalThreads,
     /// Whether there is a monitor. (In a runtime of one thread no other could do the work of a blocked one.)
-    pub(crate) is_watched: bool,
+    pub(crate) has_monitor: bool,
     pub(crate) tasks: Arc<Registry>,
     pub(crate) monitor: Monitor,
     pub(crate) idle: IdleWorkers,
@@ -52,7 +52,7 @@ pub(crate) struct HeldTime(Arc<RuntimeShared>);
 /// The monitor, and whether it has a thread.
 pub(crate) struct MonitorSetup {
     pub(crate) monitor: Monitor,
-    pub(crate) is_watched: bool,
+    pub(crate) has_monitor: bool,
 }
 
 impl RuntimeShared {
@@ -64,7 +64,7 @@ impl RuntimeShared {
         watched: MonitorSetup,
         substitutes: Substitutes,
     ) -> RuntimeShared {
-        let MonitorSetup { monitor, is_watched } = watched;
+        let MonitorSetup { monitor, has_monitor } = watched;
         RuntimeShared {
             backend,
             engine,
@@ -72,7 +72,7 @@ impl RuntimeShared {
             working: AtomicUsize::new(workers.len()),
             workers,
             external_threads: ExternalThreads::default(),
-            is_watched,
+            has_monitor,
             tasks: Arc::default(),
             monitor,
             idle: IdleWorkers::default(),
@@ -105,7 +105,7 @@ impl RuntimeShared {
             return drop(runnable);
         }
         let elsewhere = context::with_worker(|worker| match worker {
-            Some(worker) if worker.shared().is_same(self) && worker.keeps_tasks() => {
+            Some(worker) if worker.runtime().is_same(self) && worker.keeps_tasks() => {
                 worker.push(runnable);
                 None
             }
@@ -211,7 +211,7 @@ impl RuntimeShared {
     }
 
     /// Returns whether this thread runs tasks of this runtime.
-    pub(crate) fn is_at_work_here(&self) -> bool {
+    pub(crate) fn works_on_this_thread(&self) -> bool {
         context::worker_of(self).is_some()
     }
 

@@ -11,7 +11,7 @@
 //!                                                    |
 //!                      refused: there are MOST of them, or the system refuses a thread
 //!                                                    v
-//!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested calls deep
+//!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested requested deep
 //! ```
 //!
 //! A substitute is a runner like any other and can be suspended itself. It retires when another thread runs tasks again, and waits for
@@ -41,7 +41,7 @@ pub(crate) const MOST: usize = 64;
 #[cfg(shuttle)]
 pub(crate) use crate::sync::under_shuttle::SUBSTITUTES as MOST;
 
-/// The most nested calls of one thread that run tasks on its stack: local tasks, and tasks for which a substitute is refused.
+/// The most nested requested of one thread that run tasks on its stack: local tasks, and tasks for which a substitute is refused.
 pub(crate) const DEPTH: u32 = 16;
 
 /// How long a retired substitute waits for the next request.
@@ -57,7 +57,7 @@ pub(crate) struct Substitutes {
     /// There is a substitute whose tasks could be stolen.
     has_substitutes: AtomicBool,
     state: Mutex<SubstituteState>,
-    called: Condvar,
+    wakeup: Condvar,
     /// The name of the threads.
     name: String,
 }
@@ -72,7 +72,7 @@ struct SubstituteState {
     /// Substitutes that wait for a request.
     idle: usize,
     /// Idle substitutes that have been requested and have not woken up yet. They count as runners.
-    calls: usize,
+    requested: usize,
     /// Threads of substitutes that have not ended.
     alive: usize,
     /// The substitutes that run tasks, or are suspended.
@@ -116,7 +116,7 @@ impl Substitutes {
             is_refused: AtomicBool::new(false),
             has_substitutes: AtomicBool::new(false),
             state: Mutex::new(SubstituteState { runners: workers, ..SubstituteState::default() }),
-            called: Condvar::new(),
+            wakeup: Condvar::new(),
             name: format!("{name}-nested"),
         }
     }
@@ -152,14 +152,14 @@ impl Substitutes {
 
     /// Offers that a suspended thread runs tasks inside its nested call if a substitute is refused, until it
     /// [withdraws](Substitutes::withdraw) the offer.
-    pub(crate) fn offer(&self, worker_shared: &Arc<WorkerShared>) {
-        lock(&self.state).helpers.push(Arc::clone(worker_shared));
+    pub(crate) fn offer(&self, worker: &Arc<WorkerShared>) {
+        lock(&self.state).helpers.push(Arc::clone(worker));
     }
 
-    pub(crate) fn withdraw(&self, worker_shared: &Arc<WorkerShared>) {
+    pub(crate) fn withdraw(&self, worker: &Arc<WorkerShared>) {
         let mut state = lock(&self.state);
-        let place = state.helpers.iter().rposition(|helpers| Arc::ptr_eq(helpers, worker_shared));
-        place.map(|place| state.helpers.swap_remove(place));
+        let index = state.helpers.iter().rposition(|helper| Arc::ptr_eq(helper, worker));
+        index.map(|index| state.helpers.swap_remove(index));
     }
 
     /// Called by a suspended thread that has made an offer: makes it a runner if it is needed, and returns whether it is.
@@ -188,7 +188,7 @@ impl Substitutes {
     /// Called at the end of the runtime: each substitute ends, too, when the task that it runs returns.
     pub(crate) fn end(&self) {
         self.change(|state| state.is_ended = true);
-        self.called.notify_all();
+        self.wakeup.notify_all();
     }
 
     /// Waits until the threads of substitutes have ended, but not beyond `until`, and returns how many have not.
@@ -231,9 +231,9 @@ impl Substitutes {
             return SubstituteRequest::Start;
         }
         state.idle -= 1;
-        state.calls += 1;
+        state.requested += 1;
         drop(state);
-        self.called.notify_one();
+        self.wakeup.notify_one();
         SubstituteRequest::Served
     }
 
@@ -246,13 +246,13 @@ impl Substitutes {
     }
 
     /// Called by a substitute that acts as a worker now.
-    pub(crate) fn enter(&self, worker_shared: &Arc<WorkerShared>) {
-        self.change(|state| state.workers.push(Arc::clone(worker_shared)));
+    pub(crate) fn enter(&self, worker: &Arc<WorkerShared>) {
+        self.change(|state| state.workers.push(Arc::clone(worker)));
     }
 
     /// Called by a retired substitute that is about to act as a worker no longer.
-    pub(crate) fn leave(&self, worker_shared: &Arc<WorkerShared>) {
-        self.change(|state| state.workers.retain(|other| !Arc::ptr_eq(other, worker_shared)));
+    pub(crate) fn leave(&self, worker: &Arc<WorkerShared>) {
+        self.change(|state| state.workers.retain(|other| !Arc::ptr_eq(other, worker)));
     }
 
     /// Called when the thread of a substitute ends.
@@ -275,14 +275,14 @@ impl Substitutes {
         }
         let had_surplus = self.has_surplus.swap(state.has_surplus(), Ordering::SeqCst);
         if state.has_surplus() && (!had_surplus || state.is_ended) {
-            state.workers.iter().for_each(|worker_shared| worker_shared.unpark());
+            state.workers.iter().for_each(|worker| worker.unpark());
         }
     }
 
     /// Refuses a request: the suspended threads run tasks themselves.
     fn refuse(&self, state: MutexGuard<'_, SubstituteState>) {
         self.is_refused.store(true, Ordering::SeqCst);
-        state.helpers.iter().for_each(|worker_shared| worker_shared.unpark());
+        state.helpers.iter().for_each(|worker| worker.unpark());
     }
 
     /// Called by a substitute, a runner: retires it if it is not needed, and returns whether it has.
@@ -306,8 +306,8 @@ impl Substitutes {
         let until = Instant::now() + KEPT;
         let mut is_over = false;
         loop {
-            if state.calls > 0 {
-                state.calls -= 1;
+            if state.requested > 0 {
+                state.requested -= 1;
                 return true;
             }
             if is_over || state.is_ended {
@@ -315,7 +315,7 @@ impl Substitutes {
                 return false;
             }
             let left = until.saturating_duration_since(Instant::now());
-            let (locked, timeout) = self.called.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            let (locked, timeout) = self.wakeup.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             (state, is_over) = (locked, timeout.timed_out());
         }
     }
@@ -359,7 +359,7 @@ fn work(shared: &Arc<RuntimeShared>) -> bool {
     };
     let worker_shared = Arc::clone(guard.worker().worker_shared());
     this.enter(&worker_shared);
-    if shared.is_watched {
+    if shared.has_monitor {
         shared.monitor.watch();
     }
     // As a worker: our own code does not panic, and should it, the thread goes on.

@@ -50,13 +50,13 @@ const FAIRNESS: u32 = 61;
 
 /// The part of a worker's state that only its own thread uses.
 pub(crate) struct WorkerLocal {
-    shared: Arc<RuntimeShared>,
+    runtime: Arc<RuntimeShared>,
     worker_shared: Arc<WorkerShared>,
     queue: TaskQueue<Runnable>,
     role: Cell<Role>,
     /// The role outside nested calls.
-    nature: Role,
-    /// The thread is a runner by nature, and has left its tasks to other threads.
+    base_role: Role,
+    /// The thread is a runner outside nested calls, and has left its tasks to other threads.
     is_suspended: Cell<bool>,
     /// The number of nested calls that drive this worker, one inside of the other.
     depth: Cell<u32>,
@@ -127,16 +127,16 @@ impl WorkerLocal {
         };
         worker_shared.set_takeover(timers.as_ref().map(tourbillon::Worker::takeover));
         let turning = RefCell::new(Turning { timers, batch: Batch::default(), mover: Mover::default() });
-        let shared = Arc::clone(shared);
-        let (nature, role) = (role, Cell::new(role));
+        let runtime = Arc::clone(shared);
+        let (base_role, role) = (role, Cell::new(role));
         let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
         let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
         Rc::new(WorkerLocal {
-            shared,
+            runtime,
             worker_shared,
             queue,
             role,
-            nature,
+            base_role,
             is_suspended,
             depth,
             ticks,
@@ -155,8 +155,8 @@ impl WorkerLocal {
     }
 
     /// Returns whether the thread runs all tasks when it is in no nested call.
-    pub(crate) fn is_runner_by_nature(&self) -> bool {
-        self.nature == Role::Worker
+    pub(crate) fn is_base_runner(&self) -> bool {
+        self.base_role == Role::Worker
     }
 
     /// Returns whether the thread has left the tasks that it would run to other threads.
@@ -169,8 +169,8 @@ impl WorkerLocal {
         self.role.set(Role::Local);
         self.is_suspended.set(true);
         self.give_away_tasks();
-        self.shared.substitutes.suspend();
-        self.shared.unpark_if_tasks();
+        self.runtime.substitutes.suspend();
+        self.runtime.unpark_if_tasks();
     }
 
     /// Makes the thread a runner again, with the given role.
@@ -184,8 +184,8 @@ impl WorkerLocal {
         self.depth.get() <= DEPTH
     }
 
-    pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {
-        &self.shared
+    pub(crate) fn runtime(&self) -> &Arc<RuntimeShared> {
+        &self.runtime
     }
 
     pub(crate) fn worker_shared(&self) -> &Arc<WorkerShared> {
@@ -232,7 +232,7 @@ impl WorkerLocal {
         for ran in 0..most {
             let Some(runnable) = self.next_task() else { return ran };
             if ran == ENOUGH && !self.queue.is_empty() {
-                self.shared.idle.unpark_searcher();
+                self.runtime.idle.unpark_searcher();
             }
             let begin_poll = self.worker_shared.begin_poll();
             // A task catches its own panics; this catches those of an event loop's handlers.
@@ -254,9 +254,9 @@ impl WorkerLocal {
             return None;
         }
         if !self.runs_all_tasks() {
-            return self.worker_shared.receive();
+            return self.worker_shared.pop_local();
         }
-        let (inbox, queue) = (|| self.worker_shared.receive(), || self.queue.pop());
+        let (inbox, queue) = (|| self.worker_shared.pop_local(), || self.queue.pop());
         match tick % FAIRNESS {
             0 => self.global_task().or_else(queue).or_else(inbox),
             1 => inbox().or_else(|| self.global_task()).or_else(queue),
@@ -266,15 +266,15 @@ impl WorkerLocal {
 
     fn global_task(&self) -> Option<Runnable> {
         match self.role.get() {
-            Role::Worker => until_decided(|| self.shared.injector.steal_batch_and_pop(&self.queue)),
-            _ => until_decided(|| self.shared.injector.steal()),
+            Role::Worker => until_decided(|| self.runtime.injector.steal_batch_and_pop(&self.queue)),
+            _ => until_decided(|| self.runtime.injector.steal()),
         }
     }
 
     /// Returns whether there is a task that this thread could run.
     pub(crate) fn has_task(&self) -> bool {
-        let has_any = self.worker_shared.has_mail()
-            || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.shared.injector.is_empty()));
+        let has_any = self.worker_shared.has_local_task()
+            || (self.runs_all_tasks() && (!self.queue.is_empty() || !self.runtime.injector.is_empty()));
         has_any && self.may_run_tasks_nested()
     }
 
@@ -283,7 +283,7 @@ impl WorkerLocal {
         if !self.runs_all_tasks() {
             return false;
         }
-        let workers = &self.shared.workers;
+        let workers = &self.runtime.workers;
         let first = self.first_victim.get();
         let stolen = (0..workers.len())
             .map(|offset| &workers[(first + offset) % workers.len()])
@@ -298,10 +298,10 @@ impl WorkerLocal {
 
     /// Steals from a substitute. They are among the external threads, and their tasks may block them as workers' do.
     fn steal_from_substitutes(&self) -> Option<Runnable> {
-        if !self.shared.substitutes.has_substitutes() {
+        if !self.runtime.substitutes.has_substitutes() {
             return None;
         }
-        self.shared.external_threads.with(|workers| {
+        self.runtime.external_threads.with(|workers| {
             let others = workers.iter().filter(|worker_shared| {
                 !Arc::ptr_eq(worker_shared, &self.worker_shared) && !worker_shared.stealer.is_empty()
             });
@@ -317,7 +317,7 @@ impl WorkerLocal {
         let turning = &mut *self.turning.borrow_mut();
         let turn = match &mut turning.timers {
             Some(timers) => Some(timers.turn()),
-            None => virtual_time::turn(&self.shared, self.fires_shared_timers()),
+            None => virtual_time::turn(&self.runtime, self.fires_shared_timers()),
         };
         turn.map_or(TimerTurn { count: 0, more: false }, |turn| TimerTurn { count: turn.fired as u32, more: turn.more })
     }
@@ -325,7 +325,7 @@ impl WorkerLocal {
     /// Returns whether this thread moves virtual time: it runs tasks, or no other thread does. So the tasks that a timer wakes are queued
     /// where they run, and with one worker always in the same order.
     fn fires_shared_timers(&self) -> bool {
-        self.is_runner_by_nature() || !self.shared.has_workers()
+        self.is_base_runner() || !self.runtime.has_workers()
     }
 
     pub(crate) fn reap(&self) {
@@ -348,7 +348,7 @@ impl WorkerLocal {
         let turning = &mut *self.turning.borrow_mut();
         let next = match &turning.timers {
             Some(timers) => timers.next_turn(),
-            None => virtual_time::next_turn(&self.shared),
+            None => virtual_time::next_turn(&self.runtime),
         };
         let too_short = turning.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
         let until = [next, most].into_iter().flatten().min();
@@ -363,30 +363,30 @@ impl WorkerLocal {
             return self.reap_into(&mut turning.batch);
         }
         if self.runs_all_tasks() {
-            self.shared.idle.add(&self.worker_shared);
+            self.runtime.idle.add(&self.worker_shared);
         }
         let has_work = self.has_task() || self.is_about_to_end();
-        if has_work || turning.mover.find_work(&self.shared, &self.worker_shared, self.fires_shared_timers()) {
+        if has_work || turning.mover.find_work(&self.runtime, &self.worker_shared, self.fires_shared_timers()) {
             let _ = self.worker_shared.reactor.reap(&mut turning.batch);
         } else if self.worker_shared.reactor.wait(until, &mut turning.batch).is_err() {
             // No error is expected here; the pause keeps the thread from taking a whole processor.
             thread::sleep(Duration::from_millis(1));
         }
         self.worker_shared.set_awake();
-        self.shared.virtual_time.wait_for_move();
-        if self.runs_all_tasks() && self.shared.idle.remove(&self.worker_shared) == WakeReason::ToSearch {
+        self.runtime.virtual_time.wait_for_move();
+        if self.runs_all_tasks() && self.runtime.idle.remove(&self.worker_shared) == WakeReason::ToSearch {
             let found = self.has_task() || self.steal();
-            self.shared.idle.search_done();
-            if found && !self.shared.injector.is_empty() {
-                self.shared.idle.unpark_searcher();
+            self.runtime.idle.search_done();
+            if found && !self.runtime.injector.is_empty() {
+                self.runtime.idle.unpark_searcher();
             }
         }
-        if self.shared.is_watched {
-            self.shared.monitor.watch();
+        if self.runtime.has_monitor {
+            self.runtime.monitor.watch();
         }
         // While awake: a waker may block, and no thread may take this one for a parked worker then.
         self.dispatch(&mut turning.batch);
-        turning.mover.wake(&self.shared, &self.worker_shared);
+        turning.mover.wake(&self.runtime, &self.worker_shared);
     }
 
     /// Returns, at the runtime's end, whether the thread takes another turn instead of parking, because no thread would unpark it. A
@@ -394,8 +394,8 @@ impl WorkerLocal {
     /// aborted. Other threads park: a substitute is unparked when it can end, and that may be long after.
     fn is_about_to_end(&self) -> bool {
         let is_worker =
-            || self.shared.workers.iter().any(|worker_shared| Arc::ptr_eq(worker_shared, &self.worker_shared));
-        self.runs_all_tasks() && self.shared.is_stopping() && (is_worker() || self.worker_shared.locals.len() > 0)
+            || self.runtime.workers.iter().any(|worker_shared| Arc::ptr_eq(worker_shared, &self.worker_shared));
+        self.runs_all_tasks() && self.runtime.is_stopping() && (is_worker() || self.worker_shared.locals.len() > 0)
     }
 
     /// Returns, at the runtime's end, whether there is nothing left to run. Aborts the local tasks.
@@ -409,7 +409,7 @@ impl WorkerLocal {
     fn end_locals(&self) {
         while self.worker_shared.locals.len() > 0 {
             self.worker_shared.locals.abort_all();
-            match self.worker_shared.receive() {
+            match self.worker_shared.pop_local() {
                 Some(runnable) => catch_panic(|| _ = runnable.run()),
                 None => thread::sleep(Duration::from_micros(50)),
             }
@@ -441,7 +441,7 @@ impl WorkerLocal {
 
     fn give_away_tasks(&self) {
         while let Some(runnable) = self.queue.pop() {
-            self.shared.injector.push(runnable);
+            self.runtime.injector.push(runnable);
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct WorkerShared {
 
 /// Marks a poll of a task, until it is dropped.
 pub(crate) struct PollGuard<'a> {
-    worker_shared: &'a WorkerShared,
+    worker: &'a WorkerShared,
     count: u64,
 }
 
@@ -102,7 +102,7 @@ impl WorkerShared {
     }
 
     /// Called by any thread: queues a local task.
-    pub(crate) fn send(&self, runnable: Runnable) {
+    pub(crate) fn push_local(&self, runnable: Runnable) {
         let mut inbox = lock(&self.inbox);
         inbox.push_back(runnable);
         self.inbox_len.store(inbox.len(), Ordering::SeqCst);
@@ -112,8 +112,8 @@ impl WorkerShared {
     }
 
     /// Called by the worker: takes the next local task.
-    pub(crate) fn receive(&self) -> Option<Runnable> {
-        if !self.has_mail() {
+    pub(crate) fn pop_local(&self) -> Option<Runnable> {
+        if !self.has_local_task() {
             return None;
         }
         let mut inbox = lock(&self.inbox);
@@ -122,7 +122,7 @@ impl WorkerShared {
         runnable
     }
 
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_local_task(&self) -> bool {
         self.inbox_len.load(Ordering::SeqCst) > 0
     }
 
@@ -133,14 +133,14 @@ impl WorkerShared {
         if self.reactor.has_removals() {
             return false;
         }
-        self.is_parked() && !self.has_mail() && self.stealer.is_empty()
+        self.is_parked() && !self.has_local_task() && self.stealer.is_empty()
     }
 
     /// Called by the worker when a poll of a task begins, possibly inside of another poll that blocks on that task.
     pub(crate) fn begin_poll(&self) -> PollGuard<'_> {
         let count = if self.poll_count().is_multiple_of(2) { 1 } else { 2 };
         self.advance_poll_count(count);
-        PollGuard { worker_shared: self, count }
+        PollGuard { worker: self, count }
     }
 
     fn advance_poll_count(&self, count: u64) {
@@ -185,7 +185,7 @@ impl WorkerShared {
 
 impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
-        self.worker_shared.advance_poll_count(self.count);
+        self.worker.advance_poll_count(self.count);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 /// nested loop unparks the worker once more when it ends: see [`InterruptedWork`].
 pub(crate) struct WorkerWaker {
     is_woken: AtomicBool,
-    worker_shared: Arc<WorkerShared>,
+    worker: Arc<WorkerShared>,
 }
 
 /// Wakes a future whose thread does not act as a worker.
@@ -73,10 +73,10 @@ impl Runtime {
 fn block_on<F: Future>(handle: &Handle, future: F) -> F::Output {
     let shared = handle.shared();
     let interrupted = InterruptedWork::new();
-    let worker_shared = context::worker_of(shared);
+    let worker = context::worker_of(shared);
     // The call ends before the thread leaves its slot: threads that check then whether time moves must not count it.
-    let call = worker_shared.is_none().then(|| shared.virtual_time.enter_block_on());
-    if let Some(worker) = worker_shared {
+    let call = worker.is_none().then(|| shared.virtual_time.enter_block_on());
+    if let Some(worker) = worker {
         if let Some(_nested) = worker.nest() {
             let _guard = context::enter_worker(&worker);
             let _engine = shared.engine.enter();
@@ -171,8 +171,8 @@ fn run_parked<F: Future>(
 
 impl WorkerWaker {
     /// Returns a waker whose flag is set.
-    pub(crate) fn new(worker_shared: &Arc<WorkerShared>) -> Arc<WorkerWaker> {
-        Arc::new(WorkerWaker { is_woken: AtomicBool::new(true), worker_shared: Arc::clone(worker_shared) })
+    pub(crate) fn new(worker: &Arc<WorkerShared>) -> Arc<WorkerWaker> {
+        Arc::new(WorkerWaker { is_woken: AtomicBool::new(true), worker: Arc::clone(worker) })
     }
 
     /// Clears the flag and returns whether it was set.
@@ -192,9 +192,9 @@ impl Wake for WorkerWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_woken.swap(true, Ordering::SeqCst) {
-            self.worker_shared.unpark();
+            self.worker.unpark();
         }
-        self.worker_shared.virtual_time.wait_for_move();
+        self.worker.virtual_time.wait_for_move();
     }
 }
 

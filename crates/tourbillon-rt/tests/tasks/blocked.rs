@@ -59,7 +59,7 @@ fn d44_p11_a_worker_that_computes_or_sleeps_makes_neither_timers_nor_sockets_nor
 }
 
 #[test]
-fn d44_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task_is_stood_in_for() {
+fn d44_other_threads_do_the_work_of_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task() {
     on_each_backend(|backend| {
         in_time("blocked inside of block_on", move || {
             let runtime = Arc::new(runtime(backend, 2));
@@ -93,7 +93,7 @@ impl Wake for Sends {
 }
 
 #[test]
-fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() {
+fn d44_other_threads_do_the_work_of_a_worker_that_its_first_task_blocks() {
     on_each_backend(|backend| {
         in_time("blocked at once", move || {
             for _ in 0..30 {
@@ -162,7 +162,7 @@ fn d44_p11_a_waker_that_blocks_does_not_delay_the_tasks_that_are_woken_at_the_sa
 }
 
 #[test]
-fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
+fn d44_p11_other_threads_do_the_work_of_a_worker_that_a_waker_blocks() {
     on_each_backend(|backend| {
         for by_timer in [false, true] {
             in_time("a waker that blocks", move || {
@@ -218,7 +218,7 @@ fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
 }
 
 #[test]
-fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
+fn d44_an_operation_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
     on_each_backend(|backend| {
         in_time("blocked in block_on", move || {
             let runtime = runtime(backend, 1);
@@ -248,7 +248,7 @@ fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
 }
 
 #[test]
-fn without_workers_a_thread_that_blocks_in_block_on_delays_what_waits_for_it_and_nothing_else() {
+fn without_workers_a_thread_that_blocks_in_block_on_delays_only_the_tasks_that_wait_for_it() {
     on_each_backend(|backend| {
         in_time("two threads in block_on", move || {
             let runtime = Arc::new(runtime(backend, 0));

@@ -53,7 +53,7 @@ fn load(runtime: &Runtime, dropped: &Arc<AtomicUsize>) -> usize {
 }
 
 #[test]
-fn d41_shutdown_under_load_ends_every_task_drops_what_it_holds_and_returns() {
+fn d41_shutdown_under_load_ends_every_task_drops_its_future_and_returns() {
     on_each_backend(|backend| {
         for workers in [0, 1, 2, 4] {
             for with_timeout in [false, true] {
@@ -163,7 +163,7 @@ fn d41_a_runtime_that_is_shut_down_within_its_own_task_or_blocking_call_does_not
 }
 
 #[test]
-fn d41_after_shutdown_every_use_of_what_is_left_is_an_error_or_an_outcome() {
+fn d41_after_shutdown_every_use_of_a_leftover_handle_is_an_error_or_an_outcome() {
     on_each_backend(|backend| {
         in_time("after shutdown", move || {
             let runtime = runtime(backend, 2);

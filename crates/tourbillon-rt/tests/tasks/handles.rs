@@ -58,7 +58,7 @@ fn f10_tasks_are_woken_from_foreign_threads_and_none_is_missed() {
 }
 
 #[test]
-fn a_task_that_panics_is_an_error_with_what_it_said_and_harms_no_other() {
+fn a_task_that_panics_is_an_error_with_its_message_and_harms_no_other() {
     everywhere(|| async {
         let neighbours: Vec<_> = (0..50).map(|_| spawn(time::sleep(ms(3)))).collect();
         let says: JoinHandle<()> = spawn(async { resume_unwind(Box::new("on purpose")) });

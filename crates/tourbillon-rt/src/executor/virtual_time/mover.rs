@@ -89,7 +89,7 @@ pub(crate) fn turn_if_running(shared: &RuntimeShared) {
     }
 }
 
-/// Returns when the shared timers have to be turned, on the monotonic clock. `None`: no timer is pending, or time stands still, or it
+/// Returns when the shared timers have to be driven, on the monotonic clock. `None`: no timer is pending, or time stands still, or it
 /// cannot be virtual.
 pub(crate) fn next_turn(shared: &RuntimeShared) -> Option<Time> {
     let engine = &shared.engine;

@@ -37,7 +37,7 @@ fn an_unpark_reaches_a_worker_that_is_about_to_park_and_one_that_is_parked() {
     });
 }
 
-/// Fails if `send` unparks the worker before it has put the task into the inbox.
+/// Fails if `push_local` unparks the worker before it has put the task into the inbox.
 #[test]
 fn tasks_that_are_sent_to_a_worker_by_two_threads_are_both_received() {
     explore_up_to(2, || {
@@ -45,21 +45,21 @@ fn tasks_that_are_sent_to_a_worker_by_two_threads_are_both_received() {
         let senders: Vec<_> = (0..2)
             .map(|_| {
                 let theirs = Arc::clone(&worker);
-                thread::spawn(move || theirs.send(task(|| ())))
+                thread::spawn(move || theirs.push_local(task(|| ())))
             })
             .collect();
         let mut received = 0;
         while received < 2 {
-            match worker.receive() {
+            match worker.pop_local() {
                 Some(task) => {
                     let _ = task.run();
                     received += 1;
                 }
-                None => park(&worker, || worker.has_mail()),
+                None => park(&worker, || worker.has_local_task()),
             }
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());
-        assert!(!worker.has_mail());
+        assert!(!worker.has_local_task());
     });
 }
 
