@@ -1,7 +1,7 @@
 //! A client with a limit on every step, on the whole, and retries in between; and a server that gives it reason to.
 //!
-//! Each step has a time of its own, so that one that hangs leaves time for another try; all of them together have a deadline, after
-//! which nobody waits for the answer any more.
+//! Each step has a limit of its own, so that one that hangs leaves time for another try; all of them together have a deadline, after
+//! which the answer would be of no use.
 //!
 //!     cargo run -p tourbillon-rt --example client_deadlines
 
@@ -15,7 +15,7 @@ use tourbillon_rt::{Runtime, spawn};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How long a client waits for what.
+/// The time limits of a client.
 struct Limits {
     connect: Duration,
     /// For the whole answer.
@@ -36,10 +36,10 @@ const LIMITS: Limits = Limits {
 const QUESTION: &[u8; 4] = b"time";
 const ANSWER: &[u8; 4] = b"noon";
 
-/// Asks one address after the other, round and round, until one answers or the time is over. How many tries it took.
+/// Asks one address after the other, round and round, until one answers or the time is over. Returns how many tries it took.
 ///
 /// # Errors
-/// What the last try said.
+/// The error of the last try.
 async fn ask(addresses: &[SocketAddr], limits: &Limits) -> io::Result<usize> {
     let (start, mut pause) = (Instant::now(), limits.pause);
     let overall = start + limits.overall;
@@ -58,7 +58,7 @@ async fn ask(addresses: &[SocketAddr], limits: &Limits) -> io::Result<usize> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "no address to ask"))
 }
 
-/// What comes first counts: the step's own limit, or the deadline of the whole.
+/// Asks once. The first of the step's own limit and the deadline of the whole counts.
 async fn try_once(address: SocketAddr, limits: &Limits, overall: Instant) -> io::Result<()> {
     let stream = TcpStream::connect(address).timeout(limits.connect).deadline(overall).await?;
     stream.write_all(QUESTION).deadline(overall).await?;
@@ -74,7 +74,7 @@ async fn be_flaky(listener: TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         if stream.read_exact(&mut [0; QUESTION.len()]).await.is_err() {
-            // It has given up already.
+            // The client has given up already.
             continue;
         }
         asked += 1;
@@ -85,13 +85,13 @@ async fn be_flaky(listener: TcpListener) -> io::Result<()> {
             3 => (half, true),
             _ => (&ANSWER[..], true),
         };
-        // A client that does not listen any more is no fault of ours.
+        // A client that does not listen any more is not an error.
         let _ = stream.write_all(says).await;
         kept.extend(stays.then_some(stream));
     }
 }
 
-/// A listener that nobody accepts from, and that has no place left: who connects now waits.
+/// Returns a listener that accepts no connection and has no room left: a client that connects now waits.
 async fn full() -> io::Result<(TcpListener, Vec<TcpStream>)> {
     let listener = ListenOptions::new().backlog(0).bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -114,7 +114,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("a server that is full, and one that is flaky:");
         let tries = ask(&addresses, &LIMITS).await?;
         println!("           try {tries}: answered");
-        // Every other try is one at the server that is full, and the other one answers when it is asked for the fourth time.
+        // Every other try goes to the server that is full, and the other server answers when it is asked for the fourth time.
         assert!(tries >= 8 && tries % 2 == 0);
 
         println!("no server that ever answers, and half a second for all:");

@@ -1,6 +1,6 @@
-//! An HTTP server, hyper on this runtime, that answers each request after the delay that it asks for (W10): `GET /250` after a
-//! quarter of a second. A request that waits is a timer and a future. It holds no thread: one worker waits with hundreds of
-//! them at once, as the client here checks.
+//! An HTTP server, hyper on this runtime, that answers each request after the delay that it asks for (W10): `GET /250` after a quarter of
+//! a second. A request that waits is a timer and a future. It holds no thread: one worker waits with hundreds of them at once, as the
+//! client here checks.
 //!
 //!     cargo run -p tourbillon-rt --all-features --example delayed_reply
 
@@ -20,10 +20,10 @@ use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::time::{Instant, sleep};
 use tourbillon_rt::{JoinHandle, Runtime, spawn};
 
-/// Nobody may ask for more.
+/// The longest delay that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Who connects has so long to say what he wants.
+/// The time that a client has to send its request.
 const HEADERS: Duration = Duration::from_secs(5);
 
 const MS: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// Answers what comes on one connection, until it is closed.
+/// Answers the requests of one connection, until it is closed.
 async fn talk(stream: TcpStream) {
     let mut builder = server::conn::http1::Builder::new();
     builder.timer(TourbillonTimer::new()).header_read_timeout(HEADERS);
@@ -64,7 +64,7 @@ async fn reply(request: Request<Incoming>) -> Result<Response<String>, Infallibl
     Ok(Response::new(format!("{} ms\n", delay.as_millis())))
 }
 
-/// Asks for a path, on a connection of its own. How long the answer took, and what it was.
+/// Asks for a path, on a connection of its own. Returns how long the answer took, and its text.
 async fn ask(address: SocketAddr, path: String) -> Result<(Duration, StatusCode, String), Failure> {
     let stream = TcpStream::connect(address).timeout(3000 * MS).await?;
     let (mut sender, connection) = client::conn::http1::handshake(stream).await?;
@@ -81,7 +81,7 @@ async fn ask(address: SocketAddr, path: String) -> Result<(Duration, StatusCode,
     Ok((took, status, String::from_utf8(text)?))
 }
 
-/// The threads of this process.
+/// Returns the number of threads of this process.
 fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }

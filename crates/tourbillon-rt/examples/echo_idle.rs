@@ -1,5 +1,5 @@
-//! An echo server that hangs up on who falls silent. The timeout is a property of the read: it costs nothing while there is
-//! something to read, and a few dozen nanoseconds when there is not.
+//! An echo server that disconnects silent clients. The timeout is a property of the read: it costs nothing while there is something to
+//! read, and a few dozen nanoseconds when there is not.
 //!
 //!     cargo run -p tourbillon-rt --example echo_idle
 
@@ -11,10 +11,10 @@ use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::time::{Instant, interval, sleep};
 use tourbillon_rt::{Runtime, spawn};
 
-/// Who says nothing for so long is disconnected.
+/// A client that is silent for so long is disconnected.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// Who does not take his echo for so long, too.
+/// So is a client that does not read its echo for so long.
 const STUCK: Duration = Duration::from_secs(5);
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,7 +38,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// Sends back what comes, until the peer has left or has been silent for too long. How many bytes there were.
+/// Sends back all bytes, until the peer closes the connection or has been silent for too long. Returns how many bytes there were.
 async fn echo(stream: &TcpStream) -> io::Result<usize> {
     let (mut buffer, mut bytes) = ([0; 4096], 0);
     loop {
@@ -51,7 +51,7 @@ async fn echo(stream: &TcpStream) -> io::Result<usize> {
     }
 }
 
-/// Says something and hears the echo.
+/// Sends some words and reads the echo.
 async fn say(stream: &TcpStream, words: &str) -> io::Result<()> {
     stream.write_all(words.as_bytes()).await?;
     let mut echo = vec![0; words.len()];
@@ -60,7 +60,7 @@ async fn say(stream: &TcpStream, words: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Talks every so often, for longer than it may be silent, and leaves by itself. How often it talked.
+/// Talks every so often, for longer than it may be silent, and closes the connection itself. Returns how often it talked.
 async fn talk(address: SocketAddr) -> io::Result<usize> {
     let stream = TcpStream::connect(address).await?;
     let (start, mut every, mut times) = (Instant::now(), interval(IDLE / 6), 0);
@@ -72,7 +72,7 @@ async fn talk(address: SocketAddr) -> io::Result<usize> {
     Ok(times)
 }
 
-/// Says one thing and then nothing. After how long it was disconnected.
+/// Sends once and then nothing. Returns after how long it was disconnected.
 async fn fall_silent(address: SocketAddr) -> io::Result<Duration> {
     let stream = TcpStream::connect(address).await?;
     let start = Instant::now();

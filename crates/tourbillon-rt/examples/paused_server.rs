@@ -1,4 +1,4 @@
-//! A server and its client in virtual time: a day of heartbeats, and a client that is sent away for its silence, over real sockets and on
+//! A server and its client in virtual time: a day of heartbeats, and a silent client that is disconnected, over real sockets and on
 //! several workers. It takes less than a second, and to the nanosecond a day.
 //!
 //! ```text
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let stream = beat(address, 24 * 60).await?;
         assert_eq!(start.elapsed(), (24 * 60 - 1) * MINUTE);
 
-        // The server sends a silent client away, two minutes after its last byte.
+        // The server disconnects a silent client, two minutes after its last byte.
         let silent = Instant::now();
         assert_eq!(stream.read(&mut [0; 1]).await?, 0);
         assert_eq!(silent.elapsed(), 2 * MINUTE);

@@ -1,17 +1,17 @@
-//! The clock that workers wait by: the one that the engine's timers are on.
+//! The clock that workers wait by: that of the engine's timers.
 
 #[cfg(shuttle)]
-pub(crate) use crate::sync::scheduled::time::{engine, now};
+pub(crate) use crate::sync::under_shuttle::time::{engine, now};
 #[cfg(not(shuttle))]
 use tourbillon::{Builder, Clock, Engine, Time};
 
-/// What the monotonic clock shows.
+/// Returns the time of the monotonic clock.
 #[cfg(not(shuttle))]
 pub(crate) fn now() -> Time {
     Clock::monotonic().now()
 }
 
-/// Returns a builder of an engine whose timers are on it.
+/// Returns a builder of an engine on that clock.
 #[cfg(not(shuttle))]
 pub(crate) fn engine() -> Builder {
     Engine::builder()

@@ -2,13 +2,12 @@
 //!
 //! # What a limit does
 //!
-//! The operation is tried before the time is looked at, and once more when the time is over. So what has completed keeps its
-//! result and its bytes, however late it is seen (D5); a limit of zero is a try. If that does not succeed either, the wait in the
-//! kernel has nobody left to wait for it, the caller gets [`TimedOut`](io::ErrorKind::TimedOut) (D6), and no byte
-//! will be taken from the socket or put into it on its behalf: that happens only while the future is polled. A connection attempt is
-//! ended by closing its socket.
+//! The future tries the operation before it looks at the time, and once more when the time is over. So an operation that has completed
+//! keeps its result and its bytes, however late the future is polled (D5); a limit of zero is one try. If the last try does not succeed
+//! either, the future returns [`TimedOut`](io::ErrorKind::TimedOut) (D6), and takes no byte from the socket nor puts one into it
+//! afterwards: that happens only while it is polled. A connection attempt ends with its socket, which is closed.
 //!
-//! The timer is made when an operation first has to wait: one that does not costs nothing.
+//! The timer is made when an operation first has to wait: one that does not wait costs nothing.
 
 use std::future::Future;
 use std::io;
@@ -21,41 +20,41 @@ use pin_project_lite::pin_project;
 use tourbillon::Outcome;
 use tourbillon::time::{Instant, Sleep, sleep_until};
 
-use crate::reactor::{Direction, Progress, Source, Waiter};
+use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 
 pin_project! {
-    /// An I/O operation. Awaiting it gives its result; [`timeout`](Io::timeout) and [`deadline`](Io::deadline) limit its time.
+    /// An I/O operation. Awaiting it returns its result; [`timeout`](Io::timeout) and [`deadline`](Io::deadline) limit its time.
     ///
     /// # Cancel safety
-    /// Dropping it is safe at any time and ends the operation at once: nothing happens on its behalf afterwards. An operation
-    /// that moves bytes once has then moved none. Of those that go on until all is done (`read_exact`, `write_all`) it is not
-    /// known how far they came.
+    /// Dropping it is safe at any time and ends the operation at once: nothing happens on its behalf afterwards. An operation that moves
+    /// bytes once has then moved none. Of operations that go on until all is done (`read_exact`, `write_all`) it is not known how far
+    /// they came.
     #[must_use = "futures do nothing unless they are awaited or polled"]
     #[derive(Debug)]
     pub struct Io<O> {
         operation: O,
         after: Option<Duration>,
         at: Option<Instant>,
-        // The timer, once it has to wait.
+        // The timer, once the operation has to wait.
         #[pin]
         timer: Option<Sleep>,
     }
 }
 
-/// What an [`Io`] does. Not for users: its methods may change.
+/// An operation of an [`Io`]. Not for users: its methods may change.
 pub trait Operation: sealed::Sealed {
-    /// What it gives.
+    /// The result of the operation.
     type Output;
 
-    /// Tries it; pending if it would block, and then the waker is woken when it may not any more.
+    /// Tries the operation. If it would block, returns pending and wakes the waker when it may not.
     #[doc(hidden)]
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Self::Output>>;
 
-    /// Tries it, whatever is known of the socket; `None` if it would block.
+    /// Tries the operation, whatever is known of the socket, and returns `None` if it would block.
     #[doc(hidden)]
     fn last_try(&mut self) -> Option<io::Result<Self::Output>>;
 
-    /// What its end before it has succeeded is called.
+    /// Returns the error of an operation whose time is over.
     #[doc(hidden)]
     fn timed_out(&self) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, "the time limit of the operation has passed")
@@ -71,8 +70,8 @@ impl<O> Io<O> {
         Io { operation, after: None, at: None, timer: None }
     }
 
-    /// Gives it so much time, counted from when it first has to wait. Afterwards it is cancelled and gives
-    /// [`TimedOut`](io::ErrorKind::TimedOut), unless it has succeeded by then.
+    /// Limits the time of the operation, counted from when it first has to wait. When that is over, the operation returns
+    /// [`TimedOut`](io::ErrorKind::TimedOut), unless a last try succeeds.
     ///
     /// ```
     /// use std::io::ErrorKind;
@@ -92,7 +91,7 @@ impl<O> Io<O> {
         self
     }
 
-    /// Gives it until `at`. With a [`timeout`](Io::timeout) too, what comes first counts.
+    /// Limits the operation to end by `at`. With a [`timeout`](Io::timeout) too, the earlier of the two counts.
     pub fn deadline(mut self, at: Instant) -> Io<O> {
         self.at = Some(self.at.map_or(at, |before| before.min(at)));
         self
@@ -126,31 +125,31 @@ impl<O: Operation> Future for Io<O> {
         if timer.outcome() == Some(Outcome::Stopped) {
             return Poll::Ready(Err(io::Error::other("the timers of the operation's runtime have been shut down")));
         }
-        // Something may have happened that the reactor has not heard of yet.
+        // The socket may be ready although the reactor has not seen the event yet.
         Poll::Ready(this.operation.last_try().unwrap_or_else(|| Err(this.operation.timed_out())))
     }
 }
 
-/// When the time is over of an operation that has to be done by `at`, and `after` that time from now.
+/// Returns the earlier of `at` and the time `after` from now.
 fn first(after: Option<Duration>, at: Instant) -> Instant {
     after.and_then(|after| Instant::now().checked_add(after)).map_or(at, |after| after.min(at))
 }
 
 /// An operation that is tried on a socket until it does not block.
 pub(crate) struct Attempts<'a, S: AsFd, F> {
-    source: &'a Source<S>,
+    source: &'a IoSource<S>,
     direction: Direction,
-    waiter: Waiter,
+    waiter: WaiterId,
     attempt: F,
 }
 
-/// What is tried: a closure, or something that knows how far it has come.
+/// One try of an operation: a closure, or a type that remembers how far the operation has come.
 pub(crate) trait Attempt<S> {
     type Output;
 
-    fn attempt(&mut self, io: &S) -> io::Result<Progress<Self::Output>>;
+    fn attempt(&mut self, io: &S) -> io::Result<IoProgress<Self::Output>>;
 
-    /// What it gives if there is nothing to do: then nobody waits for the socket.
+    /// Returns the result if there is nothing to do, without a wait for the socket.
     fn without_trying(&self) -> Option<Self::Output> {
         None
     }
@@ -161,8 +160,8 @@ pub(crate) trait Attempt<S> {
 }
 
 impl<'a, S: AsFd, F: Attempt<S>> Attempts<'a, S, F> {
-    pub(crate) fn new(source: &'a Source<S>, direction: Direction, attempt: F) -> Attempts<'a, S, F> {
-        Attempts { source, direction, waiter: Waiter::NONE, attempt }
+    pub(crate) fn new(source: &'a IoSource<S>, direction: Direction, attempt: F) -> Attempts<'a, S, F> {
+        Attempts { source, direction, waiter: WaiterId::NONE, attempt }
     }
 }
 
@@ -193,15 +192,15 @@ impl<S: AsFd, F> Drop for Attempts<'_, S, F> {
     }
 }
 
-impl<S, T, F: FnMut(&S) -> io::Result<Progress<T>>> Attempt<S> for F {
+impl<S, T, F: FnMut(&S) -> io::Result<IoProgress<T>>> Attempt<S> for F {
     type Output = T;
 
-    fn attempt(&mut self, io: &S) -> io::Result<Progress<T>> {
+    fn attempt(&mut self, io: &S) -> io::Result<IoProgress<T>> {
         self(io)
     }
 }
 
-/// How far an operation has come that goes on until all is done: in the error with which it ends before that.
+/// How far an operation that goes on until all is done has come, inside the error with which it ended before that.
 ///
 /// ```
 /// # use std::io;
@@ -213,11 +212,11 @@ impl<S, T, F: FnMut(&S) -> io::Result<Progress<T>>> Attempt<S> for F {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Incomplete {
-    /// So many bytes have been read or written.
+    /// The number of bytes that have been read or written.
     pub done: usize,
-    /// Of so many.
+    /// The number of bytes that were asked for.
     pub of: usize,
-    /// What happened then.
+    /// The error that ended the operation.
     pub why: io::Error,
 }
 

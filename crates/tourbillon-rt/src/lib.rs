@@ -8,7 +8,7 @@
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
 //!     let mut buffer = [0; 4096];
 //!     loop {
-//!         // Who is silent for half a minute is sent away.
+//!         // A client that is silent for half a minute is disconnected.
 //!         let length = stream.read(&mut buffer).timeout(Duration::from_secs(30)).await?;
 //!         if length == 0 {
 //!             return Ok(());
@@ -29,39 +29,40 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What there is
-//! - [`Runtime`]: workers, each with a reactor and a shard of timers that it turns itself; they steal each other's tasks.
-//!   [`spawn`], [`spawn_local`], [`spawn_blocking`], [`JoinHandle`]. [`try_spawn`] is an error where [`spawn`] loses its task.
+//! # Contents
+//! - [`Runtime`]: workers, each with a reactor and a shard of timers that it turns itself; they steal each other's tasks. [`spawn`],
+//!   [`spawn_local`], [`spawn_blocking`], [`JoinHandle`]. Without a runtime [`spawn`] loses its task, and [`try_spawn`] returns an error.
 //! - [`net`]: TCP and UDP. Every operation is an [`Io`] with [`timeout`](Io::timeout) and [`deadline`](Io::deadline).
-//! - [`time`]: the timers of the crate `tourbillon`. Within the runtime they are the worker's own: no other thread is told of them, and
-//!   the nearest deadline bounds the wait of the reactor. (A `Sleep` belongs to where it was made: one that is made outside the
-//!   runtime is the global engine's, and works as well.)
+//! - [`time`]: the timers of the crate `tourbillon`. Within the runtime they are the worker's own: a worker arms them without telling
+//!   another thread, and its nearest deadline bounds the wait of its reactor. (A `Sleep` belongs to the runtime inside of which it was
+//!   made: one that is made outside uses the global engine, and works as well.)
 //! - [`EventLoop`]: threads of your own run handlers as long as there is work.
 //!
-//! # Which back end
-//! io_uring where the kernel (5.13) and the sandbox allow it, else epoll; [`Runtime::backend`] says which. Each can be forced:
-//! [`Builder::backend`], or the environment variable `TOURBILLON_BACKEND=uring|epoll|auto`, which wins. One that is forced and cannot
-//! be had is an [error](BuildError::Refused) that says why. What a program can see of them is the same.
+//! # Back ends
+//! Workers use io_uring where the kernel (5.13) and the sandbox allow it, otherwise epoll; [`Runtime::backend`] says which. Each can be
+//! forced by [`Builder::backend`], or by the environment variable `TOURBILLON_BACKEND=uring|epoll|auto`, which wins. If the system
+//! refuses a forced back end, the builder returns an [error](BuildError::Refused) that says why. All other threads use epoll. A program
+//! behaves the same on both.
 //!
-//! # What happens when
-//! | | |
+//! # What happens if
+//! | event | effect |
 //! |---|---|
-//! | a task panics | it comes out of its [`JoinHandle`]; nobody else is harmed |
-//! | a task blocks its worker | its tasks are stolen, its timers and sockets served by others, at most some 20 ms late |
-//! | an operation is dropped or times out | it has moved no byte and moves none afterwards; the socket can be used on |
-//! | it completes when its time is over | the completion counts |
-//! | there is no runtime on the thread | what has to wait gives [`NoRuntime`]; a task that is lost is reported; nothing panics |
+//! | a task panics | its [`JoinHandle`] returns the panic; no other task is affected |
+//! | a task blocks its worker | other threads steal its tasks and serve its timers and sockets, at most some 20 ms late |
+//! | an operation is dropped or times out | it has moved no byte and moves none afterwards; the socket stays usable |
+//! | an operation completes when its time is over | the completion counts |
+//! | there is no runtime on the thread | an operation that has to wait returns [`NoRuntime`]; a task that is lost is reported; nothing panics |
 //! | a task, or another `block_on`, calls [`Runtime::block_on`] | it blocks; other threads run the other tasks meanwhile, if need be one that is started for that |
-//! | there are no file descriptors left | the operation that needed one says so; a waiting connection can be accepted later |
-//! | the runtime is dropped | every task ends at its next await, what it holds is dropped |
+//! | there are no file descriptors left | the operation that needed one returns the error; a waiting connection can be accepted later |
+//! | the runtime is dropped | every task ends at its next await, and its future is dropped |
 //! | nothing is due | no thread wakes up |
 //!
-//! # What it does not do
-//! - Without workers (`workers(0)`) no thread stands in for one that blocks within [`Runtime::block_on`], unless it blocks in another
-//!   [`Runtime::block_on`]: tasks that it has woken, and those that wait for its sockets and timers, wait for it. What another thread in
-//!   `block_on` has begun goes on.
-//! - [`EventLoop::poll`] calls what has been posted. A timer's handler is posted by the driver when the timer fires: a moment after its
-//!   expiry. (That of a cancelled wait is posted by the call that cancels.)
+//! # Limits
+//! - Without workers (`workers(0)`) no thread serves one that is blocked within [`Runtime::block_on`], unless it is blocked in another
+//!   [`Runtime::block_on`]: tasks that it has woken, and those that wait for its sockets and timers, wait for it. Tasks that another
+//!   thread in `block_on` runs go on.
+//! - [`EventLoop::poll`] runs handlers that have been queued. The driver queues a timer's handler when the timer fires: a moment after
+//!   its expiry. (The call that cancels a wait queues that wait's handler.)
 //! - A copy of the process (`fork`) has no threads that would run its tasks: the child must not use the runtime, nor drop it. The
 //!   parent's goes on.
 //!
@@ -75,10 +76,15 @@
 //!
 //! **`test-util`**: tests in virtual time, on any number of workers: `Builder::start_paused`, `Builder::pausable`, and `time::pause`,
 //! `time::resume` and `time::advance` within such a runtime. Time moves to the next deadline when the runtime is idle, which it knows
-//! exactly; see `Builder::start_paused` for what holds time still. A runtime that is not built so is as it is without the feature.
+//! exactly; see `Builder::start_paused` for what holds time still. Other runtimes are the same with and without the feature.
 //!
 //! # Platforms
 //! Linux alone.
+//!
+//! # Folders
+//! From top to bottom; a folder, or a file beside them, imports only from those below it:
+//!
+//! `verify` (models and schedules), `adapters`, `net`, `io`, `external`, `executor`, `task`, `reactor`, `reactor/sys`, `clock`, `sync`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -89,25 +95,24 @@ compile_error!(
 
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
 pub mod adapters;
-mod backend;
 mod clock;
+mod executor;
+mod external;
 mod io;
-#[cfg(all(test, loom))]
-mod models;
 pub mod net;
 mod reactor;
-mod runtime;
-#[cfg(all(test, shuttle))]
-mod schedules;
 mod sync;
 mod task;
+#[cfg(all(test, any(loom, shuttle)))]
+mod verify;
 
-pub use backend::{Backend, BuildError, UnknownBackend};
-pub use io::{Incomplete, Io, Operation};
-pub use runtime::{
-    Builder, Entered, EventLoop, Handle, NoRuntime, Runtime, Shutdown, WorkGuard, spawn, spawn_blocking, spawn_local,
-    try_spawn, try_spawn_local,
+pub use executor::{
+    Backend, BuildError, Builder, Entered, Handle, Runtime, Shutdown, UnknownBackend, spawn, spawn_blocking,
+    spawn_local, try_spawn, try_spawn_local,
 };
+pub use external::{EventLoop, WorkGuard};
+pub use io::{Incomplete, Io, Operation};
+pub use reactor::NoRuntime;
 pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;
@@ -116,11 +121,11 @@ pub use tourbillon::time;
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../../README.md")]
-    struct OfTheProject;
+    struct ProjectReadme;
 
     #[doc = include_str!("../../../docs/guide/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
 
     #[doc = include_str!("../README.md")]
-    struct OfTheCrate;
+    struct RuntimeReadme;
 }

@@ -1,23 +1,22 @@
-//! A task from outside: awaiting what comes of it, and ending it.
+//! Handles of tasks: to await a task's result, and to end it.
 
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, Write};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
 use async_task::FallibleTask;
 
-use crate::runtime::Control;
-use crate::sync::{Fragile, Mutex, lock};
+use crate::sync::{AtomicBool, Fragile, Mutex, Ordering, catch_panic, lock};
 
-/// A task that was [spawned](crate::spawn). Awaiting it gives what it returned, or says why it did not.
+/// A handle to a task that was [spawned](crate::spawn). Awaiting it returns the task's result, or why there is none.
 ///
-/// Dropping the handle lets the task run on. The handle of a task that was lost, because there was no runtime to spawn it on, says so on
-/// standard error if it is dropped without having been awaited.
+/// Dropping the handle lets the task run on. If the task was lost, because there was no runtime to spawn it on, a handle that is dropped
+/// without having been awaited reports that on standard error.
 ///
 /// ```
 /// let runtime = tourbillon_rt::Runtime::new()?;
@@ -27,40 +26,50 @@ use crate::sync::{Fragile, Mutex, lock};
 /// ```
 ///
 /// # Cancel safety
-/// Awaiting it is cancel safe: by reference (`(&mut task).await`) it can be given up and taken up again, and nothing that the task
-/// returned is lost.
+/// Awaiting it is cancel safe: by reference (`(&mut task).await`) the wait can be dropped and begun again, and the task's result is not
+/// lost.
 pub struct JoinHandle<T> {
-    /// There is none if there was no runtime to spawn on.
+    /// `None` if there was no runtime to spawn on.
     task: Option<FallibleTask<Returned<T>>>,
     control: Arc<Control>,
-    /// Where a task was lost that the handle's owner has not heard of yet.
-    lost: Option<Lost>,
+    /// The lost task, as long as the handle's owner has not been told.
+    lost: Option<LostTask>,
+}
+
+/// The state that a handle and its task share.
+#[derive(Default)]
+pub(crate) struct Control {
+    aborted: AtomicBool,
+    /// The task's waker. It is dropped when the task ends: the task holds a reference to this state.
+    waker: Mutex<Option<Waker>>,
+    /// The waker of the task that awaits the handle. It is not left with `async_task`: there a waker that panics ends the process.
+    awaiter: Mutex<Option<Waker>>,
 }
 
 /// A task that was spawned where there is no runtime.
 #[derive(Clone, Copy)]
-pub(crate) struct Lost {
+pub(crate) struct LostTask {
     /// The function that could not spawn it.
     pub(crate) function: &'static str,
     pub(crate) caller: &'static Location<'static>,
 }
 
-/// What has come of a task.
+/// The result of a task, until its handle takes it.
 pub(crate) type Returned<T> = Fragile<Result<T, JoinError>>;
 
-/// Why a task has returned nothing.
+/// Why a task has no result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// It was aborted, or its runtime has ended.
+    /// The task was aborted, or its runtime has ended.
     Cancelled,
-    /// It has panicked, with this.
+    /// The task has panicked.
     Panicked(Panic),
-    /// There is no runtime on this thread to spawn on.
+    /// There was no runtime on the thread that spawned the task.
     NoRuntime,
 }
 
-/// What a task has panicked with.
+/// The payload of a task's panic.
 pub struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl<T> JoinHandle<T> {
@@ -68,19 +77,18 @@ impl<T> JoinHandle<T> {
         JoinHandle { task: Some(task.fallible()), control, lost: None }
     }
 
-    /// Of a task that never was.
-    pub(crate) fn without_runtime(lost: Lost) -> JoinHandle<T> {
+    /// Returns the handle of a task that was lost.
+    pub(crate) fn without_runtime(lost: LostTask) -> JoinHandle<T> {
         JoinHandle { task: None, control: Arc::default(), lost: Some(lost) }
     }
 
-    /// Ends the task at its next await, at once if it waits: its handle then says [`JoinError::Cancelled`]. What it holds is dropped by a worker. Nothing happens to one that
-    /// has finished (what it returned can still be had), nor to one that was given to
-    /// [`spawn_blocking`](crate::spawn_blocking).
+    /// Ends the task at its next await, at once if it waits: its handle then returns [`JoinError::Cancelled`]. A worker drops the future.
+    /// A task that has finished keeps its result, and a function that was given to [`spawn_blocking`](crate::spawn_blocking) runs on.
     pub fn abort(&self) {
         self.control.abort();
     }
 
-    /// Whether it has returned, panicked, or been dropped.
+    /// Returns whether the task has returned, panicked, or been dropped.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(FallibleTask::is_finished)
@@ -115,17 +123,67 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
+impl Control {
+    /// Ends the task when it is next polled, which is soon.
+    pub(crate) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        let waker = lock(&self.waker).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Takes the task's waker, when the task ends.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        lock(&self.waker).take()
+    }
+
+    /// Sets the task's waker.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        *lock(&self.waker) = Some(waker);
+    }
+
+    /// Sets the waker to wake when the task has ended. Called before the caller checks whether it has.
+    pub(crate) fn set_awaiter(&self, waker: &Waker) {
+        if lock(&self.awaiter).as_ref().is_some_and(|awaiter| awaiter.will_wake(waker)) {
+            return;
+        }
+        // A waker is the user's code: it is cloned and dropped outside the lock.
+        let waker = Some(waker.clone());
+        let before = std::mem::replace(&mut *lock(&self.awaiter), waker);
+        drop(before);
+    }
+
+    /// Drops the awaiting task's waker.
+    pub(crate) fn forget_awaiter(&self) {
+        let awaiter = lock(&self.awaiter).take();
+        catch_panic(|| drop(awaiter));
+    }
+}
+
+/// Called by `async_task` when the task has ended.
+impl Wake for Control {
+    fn wake(self: Arc<Self>) {
+        let awaiter = lock(&self.awaiter).take();
+        catch_panic(|| awaiter.into_iter().for_each(Waker::wake));
+    }
+}
+
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinHandle").field("is_finished", &self.is_finished()).finish_non_exhaustive()
     }
 }
 
-impl Lost {
-    /// Says so on standard error: nothing else would tell the user that the task never ran (D62).
+impl LostTask {
+    /// Reports the lost task on standard error: otherwise the user would not know that it never ran (D62).
     fn report(self) {
-        let Lost { function, caller } = self;
-        // A standard error that cannot be written to is no reason to panic.
+        let LostTask { function, caller } = self;
+        // An error of standard error is no reason to panic.
         let _ = writeln!(
             io::stderr(),
             "tourbillon-rt: a task was lost: `{function}` was called at {caller}, on a thread without a runtime, and its \
@@ -135,13 +193,13 @@ impl Lost {
 }
 
 impl JoinError {
-    /// Whether it was aborted, or its runtime has ended.
+    /// Returns whether the task was aborted, or its runtime has ended.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self, JoinError::Cancelled)
     }
 
-    /// Whether it has panicked.
+    /// Returns whether the task has panicked.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self, JoinError::Panicked(_))
@@ -153,7 +211,7 @@ impl Panic {
         Panic(Mutex::new(payload))
     }
 
-    /// The payload, for `std::panic::resume_unwind`.
+    /// Returns the payload, for `std::panic::resume_unwind`.
     ///
     /// ```
     /// use tourbillon_rt::{JoinError, Runtime};
@@ -171,7 +229,7 @@ impl Panic {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it said, if that is text.
+    /// Returns the message of the panic, if it is text.
     #[must_use]
     pub fn message(&self) -> Option<String> {
         let payload = lock(&self.0);
@@ -205,4 +263,9 @@ impl From<JoinError> for io::Error {
     fn from(error: JoinError) -> io::Error {
         io::Error::other(error)
     }
+}
+
+/// Runs the user's code and returns its panic as an error.
+pub(crate) fn catch<R>(users: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(users)).map_err(Panic::new)
 }

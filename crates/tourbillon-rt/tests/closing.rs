@@ -1,4 +1,4 @@
-//! A connection that is closed is closed for its peer, too, whoever closes it and whatever its worker does.
+//! A connection that is closed is closed for its peer, too, whichever thread closes it and whatever its worker does.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{everywhere, kind, ms, on_each_backend_with, pair};
 use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::spawn;
 
-/// A stream, and its peer that waits for no more than some seconds.
+/// Returns a stream, and its peer, which waits for no more than some seconds.
 fn stream_and_peer() -> (TcpStream, StdStream) {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -19,7 +19,7 @@ fn stream_and_peer() -> (TcpStream, StdStream) {
     (TcpStream::from_std(listener.accept().unwrap().0).unwrap(), peer)
 }
 
-/// Has the runtime's worker watch it.
+/// Registers the stream with the runtime's worker.
 async fn register(stream: &TcpStream) {
     let read = stream.read(&mut [0; 1]).timeout(ms(1)).await;
     assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
@@ -44,7 +44,7 @@ fn a_dropped_stream_is_closed_for_its_peer_at_once() {
         for _ in 0..200 {
             let (a, b) = pair().await;
             let reader = spawn(async move { a.read(&mut [0; 1]).await });
-            // It is registered, and its poll keeps it open in the kernel, unless that is removed.
+            // The stream is registered, and its poll keeps it open in the kernel until that is removed.
             assert!(b.read(&mut [0; 1]).timeout(Duration::from_micros(100)).await.is_err());
             drop(b);
             assert_eq!(reader.await.unwrap().unwrap(), 0);
@@ -59,7 +59,7 @@ fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
             let mut pairs = Vec::new();
             for _ in 0..10 {
                 let (a, b) = pair().await;
-                // It is registered from here on.
+                // The stream is registered from here on.
                 assert!(a.read(&mut [0; 1]).timeout(Duration::ZERO).await.is_err());
                 pairs.push((a, b));
             }
@@ -69,7 +69,7 @@ fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
                     drop(spawn(async move { drop(a) }));
                     spawn(async move {
                         let _ = b.write(b"something").await;
-                        // The end, or a reset: what was written has not been read.
+                        // The end, or a reset: the bytes that were written have not been read.
                         let end = b.read(&mut [0; 1]).timeout(Duration::from_secs(20)).await;
                         assert!(end.as_ref().is_ok_and(|count| *count == 0) || kind(end) == ErrorKind::ConnectionReset);
                     })
@@ -100,14 +100,14 @@ fn p11_a_stream_that_another_thread_drops_is_closed_though_its_worker_is_blocked
         drop(release);
         assert_eq!(end.unwrap(), 0);
         runtime.block_on(blocked).unwrap();
-        // The worker is as good as before.
+        // The worker works as before.
         let (stream, mut peer) = stream_and_peer();
         runtime.block_on(runtime.spawn(async move { register(&stream).await })).unwrap();
         assert_eq!(peer.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
 }
 
-/// On one thread: a listener that another thread watches is closed when that thread gets to it.
+/// On one thread: a listener that another thread watches is closed when that thread removes it.
 #[test]
 fn the_port_of_a_listener_that_was_dropped_is_free_at_once() {
     async fn test() {

@@ -60,7 +60,7 @@ fn endless() -> Vec<Named> {
     ]
 }
 
-/// Runs this on a thread of its own, and fails if it does not come to an end.
+/// Runs a closure on a thread of its own, and fails if it does not end.
 #[track_caller]
 fn ends(name: &str, run: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
@@ -86,7 +86,7 @@ fn d63_a_loop_of_ready_timers_can_be_timed_out_and_aborted_and_leaves_others_the
                 runtime.block_on(async move {
                     assert!(spawn(timeout(limit, endless())).await.unwrap().is_err());
                     let tasks = [spawn(endless()), spawn(endless())];
-                    // They run on every worker, and yet others do.
+                    // They run on every worker, and yet other tasks run.
                     spawn(sleep(Duration::from_millis(1))).await.unwrap();
                     for task in tasks {
                         task.abort();

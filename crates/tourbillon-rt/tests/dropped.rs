@@ -33,27 +33,27 @@ static LIVE: AtomicIsize = AtomicIsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: the system's allocator does it; this only counts.
+// SAFETY: each method passes its arguments to the system's allocator, which keeps the contract, and only counts beside that.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `dealloc`, which is the same: `System` has allocated the pointer, in `alloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// So many operations on each back end, half of them dropped on another thread.
+/// Returns the number of operations on each back end, half of them dropped on another thread.
 fn operations() -> usize {
     std::env::var("TOURBILLON_DROPS").map_or(100_000, |count| count.parse().expect("a number"))
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug)]
 enum Done {
     Read(Vec<u8>),
@@ -128,7 +128,7 @@ struct Breaker {
     waker: Waker,
     counted: Arc<Counted>,
     random: Random,
-    /// Dropped while it was pending.
+    /// The number of futures that were dropped while they were pending.
     broken: usize,
     completed: usize,
 }
@@ -139,7 +139,7 @@ impl Breaker {
         Breaker { dropper, waker, counted, random, broken: 0, completed: 0 }
     }
 
-    /// Polls it a few times, none included, with the reactor's turns in between, and drops it.
+    /// Polls a future a few times, possibly never, with the reactor's turns in between, and drops it.
     async fn breaks(&mut self, mut future: Broken) -> Option<Done> {
         for _ in 0..self.random.below(4) {
             if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&self.waker)) {
@@ -155,7 +155,7 @@ impl Breaker {
         None
     }
 
-    /// Waits until whoever drops has nothing left to drop, and nobody has a waker.
+    /// Waits until the thread that drops futures has none left, and no waker is held.
     async fn expect_no_wakers(&self) {
         support::until("all wakers are gone", || Arc::strong_count(&self.counted) == 2).await;
     }
@@ -220,7 +220,7 @@ impl Stream {
         assert!(self.read <= self.written);
     }
 
-    /// What was written is what can be read.
+    /// Checks that the bytes that were written are those that can be read.
     async fn finish(mut self) {
         let mut buffer = [0; 4096];
         while self.read < self.written {
@@ -234,8 +234,8 @@ impl Stream {
     }
 }
 
-/// Connections for operations that go on until all is done: how far they come is known when they time out, and found out at the
-/// other end when they are dropped.
+/// Connections for operations that go on until all is done: their progress is known when they time out, and found out at the other end
+/// when they are dropped.
 struct Whole {
     a: TcpStream,
     b: TcpStream,
@@ -300,7 +300,7 @@ impl Whole {
                 self.place += sent as u64;
             }
             _ => {
-                // What is left are the last bytes; the first ones may have gone with the future.
+                // The last bytes are left; the first ones may have gone with the future.
                 let left = self.read_to_the_end().await;
                 assert!(left.len() <= sent);
                 expect_bytes(&left, self.place + (sent - left.len()) as u64);
@@ -309,7 +309,7 @@ impl Whole {
         }
     }
 
-    /// All that has been written and not read.
+    /// Reads all bytes that have been written and not read.
     async fn read_to_the_end(&self) -> Vec<u8> {
         self.a.shutdown(Shutdown::Write).unwrap();
         let (mut bytes, mut buffer) = (Vec::new(), vec![0; 50_000]);
@@ -388,7 +388,7 @@ impl Datagrams {
     }
 }
 
-/// A listener, and who connects to it.
+/// A listener, and the clients that connect to it.
 struct Connections {
     listener: Arc<TcpListener>,
 }
@@ -418,7 +418,7 @@ impl Connections {
             );
             accepted.iter().for_each(reset);
         } else {
-            // A connect that is dropped may have come about, for a while.
+            // A connect that is dropped may have succeeded, for a while.
             let connects = Box::pin(async move { done(limit.of(TcpStream::connect(address)).await, Done::Connected) });
             let connected = breaker.breaks(connects).await;
             if let Some(Done::Connected(stream)) = &connected {
@@ -432,12 +432,12 @@ impl Connections {
     }
 }
 
-/// When it is closed: so that no port is occupied for a minute.
+/// Makes the close of a stream reset it, so that no port is occupied for a minute.
 fn reset(stream: &TcpStream) {
     let _ = stream.set_linger(Some(Duration::ZERO));
 }
 
-/// What the process holds.
+/// Returns the numbers of descriptors and of watched sockets of the process.
 fn held() -> (usize, usize) {
     (descriptors(), watched_by_the_kernel())
 }
@@ -461,28 +461,28 @@ async fn break_operations(mut breaker: Breaker, count: usize) {
     }
     breaker.expect_no_wakers().await;
     let (before, live_before) = before.unwrap();
-    // A connection that is new may not be registered yet.
+    // A new connection may not be registered yet.
     let (descriptors, watched) = held();
-    // One that was dropped on another thread may be closed there just now.
+    // One that is dropped on another thread may be closed there just now.
     assert!(descriptors <= before.0 + 4, "{descriptors} descriptors, {} before", before.0);
     assert!(watched <= before.1 + 4, "{watched} sockets are watched, {} before", before.1);
     let grown = LIVE.load(Ordering::SeqCst) - live_before;
-    // A queue's old buffers are freed when all threads have passed a point, so some may be left; far less than anything that
-    // tens of thousands of operations would leave behind.
+    // A queue frees its old buffers when all threads have passed a point, so some may be left; far less than tens of thousands of
+    // operations would leave behind.
     assert!(grown < 1_000_000, "{grown} bytes more are allocated");
     stream.finish().await;
     println!("{} dropped in flight, {} completed", breaker.broken, breaker.completed);
     assert!(breaker.broken > count / 3 && breaker.completed > count / 10);
 }
 
-/// Runs it, and looks at what the process has afterwards.
+/// Runs the test, and compares the resources of the process before and after it.
 fn leaves_nothing_behind(workers: usize, run: impl Fn(&Runtime, Random)) {
     let _alone = alone();
     on_each_backend_with(workers, |runtime| {
         let before = held();
         run(runtime, Random::new());
-        // The seat of `block_on` stays, for the next one: what a back end has for itself.
-        // A worker watches its bell from when it first sleeps, which may have been after the first look.
+        // The slot of `block_on`, with its reactor, stays for the next call. A worker watches its eventfd from when it first parks, which
+        // may have been after the first look.
         let (descriptors, watched) = held();
         let is_clean = descriptors <= before.0 + 4 && watched <= before.1 + 2 + workers;
         assert!(is_clean, "{before:?}, then {descriptors}, {watched}");

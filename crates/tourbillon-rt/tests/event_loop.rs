@@ -16,7 +16,7 @@ fn on_each_loop(test: impl Fn(&EventLoop)) {
     on_each_backend(|backend| test(&EventLoop::with_backend(backend).unwrap()));
 }
 
-/// A counter, and a handler that counts.
+/// Returns a counter, and a handler that counts.
 fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&count);
@@ -28,7 +28,7 @@ fn counter() -> (Arc<AtomicUsize>, impl Fn() -> Box<dyn FnOnce() + Send>) {
 }
 
 #[test]
-fn a9_run_calls_what_was_posted_in_order_and_returns_when_there_is_no_more() {
+fn a9_run_calls_posted_handlers_in_order_and_returns_when_there_are_no_more() {
     on_each_loop(|events| {
         let order = Arc::new(Mutex::new(Vec::new()));
         for number in 0..100 {
@@ -73,10 +73,10 @@ fn a9_a_cancelled_wait_is_a_handler_that_says_so() {
     });
 }
 
-/// What was called, in order.
+/// The names of the handlers that have run, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A log, and handlers that write their names into it.
+/// Returns a log, and handlers that write their names into it.
 fn log() -> (Log, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
     let log = Log::default();
     let its = Arc::clone(&log);
@@ -125,7 +125,7 @@ fn d78_a_handler_that_is_posted_after_a_cancel_runs_after_the_cancelled_ones() {
                 drop(events.on_expiry(&timer, move |_| handler()));
             }
             events.post(handler("posted before"));
-            // All that ends a wait: a cancel, a new expiry, the end of the timer.
+            // Everything that ends a wait: a cancel, a new expiry, the drop of the timer.
             match round % 3 {
                 0 => assert_eq!(timer.cancel(), 2),
                 1 => assert_eq!(timer.expires_after(Duration::from_secs(60)), 2),
@@ -175,10 +175,10 @@ fn d78_a_wait_for_a_timer_that_has_expired_is_ready_at_once_and_not_called_insid
 }
 
 #[test]
-fn d78_d28_a_wait_that_is_cancelled_after_its_loop_is_gone_is_told_outside_the_cancel() {
+fn d78_d28_the_handler_of_a_wait_that_is_cancelled_after_its_loop_is_gone_runs_outside_the_cancel() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
-        // Of another engine, so that it outlives the loop.
+        // A timer of another engine, so that it outlives the loop.
         let timer = tourbillon::Timer::after(Duration::from_secs(3600));
         let held = Arc::new(Mutex::new(()));
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -314,7 +314,7 @@ fn a9_many_threads_run_one_loop_and_each_handler_is_called_once() {
 }
 
 #[test]
-fn a9_what_a_handler_panics_with_comes_out_of_run_and_the_loop_goes_on() {
+fn a9_the_panic_of_a_handler_comes_out_of_run_and_the_loop_goes_on() {
     on_each_loop(|events| {
         let (count, handler) = counter();
         events.post(handler());
@@ -352,7 +352,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
             let events = events.clone();
             thread::spawn(move || events.run())
         };
-        // All sockets are with the first thread.
+        // All sockets are registered with the first thread's reactor.
         let first = run();
         let tasks: Vec<_> = (0..50)
             .map(|_| {
@@ -377,7 +377,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
 }
 
 #[test]
-fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_without_need() {
+fn a9_a_thread_that_polls_a_loop_finds_its_sockets_as_it_left_them_and_makes_no_needless_calls() {
     on_each_loop(|events| {
         let task = events.spawn(async {
             let (a, b) = support::pair().await;
@@ -401,7 +401,7 @@ fn a9_who_polls_a_loop_finds_its_sockets_as_it_left_them_and_calls_nothing_witho
         thread::sleep(ms(2));
         while events.poll() > 0 {}
         assert_eq!((events.poll(), events.poll()), (0, 0), "it waits, and nothing has happened");
-        // On another thread it is registered anew, and then waits there.
+        // On another thread a socket is registered again, and its task then waits there.
         thread::scope(|scope| {
             scope.spawn(|| {
                 while events.poll() > 0 {}
@@ -424,7 +424,7 @@ fn a9_a_loop_within_its_own_handler_is_not_run() {
 }
 
 #[test]
-fn d28_a_wait_is_told_when_its_loop_is_dropped() {
+fn d28_the_handler_of_a_wait_runs_when_its_loop_is_dropped() {
     on_each_loop(|events| {
         let loop_of_its_own = EventLoop::with_backend(events.backend()).unwrap();
         let (count, _) = counter();
@@ -436,12 +436,12 @@ fn d28_a_wait_is_told_when_its_loop_is_dropped() {
             counts.fetch_add(1, Ordering::SeqCst);
         });
         drop(loop_of_its_own);
-        eventually("it is told", || count.load(Ordering::SeqCst) == 1);
+        eventually("the handler has run", || count.load(Ordering::SeqCst) == 1);
     });
 }
 
 #[test]
-fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
+fn d28_the_handler_of_an_expired_wait_runs_also_if_no_thread_runs_its_loop_any_more() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -459,7 +459,7 @@ fn d28_a_wait_that_has_expired_is_told_also_if_nobody_runs_its_loop_any_more() {
 }
 
 #[test]
-fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_nobody_else_from_being_told() {
+fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_no_other_from_running() {
     on_each_backend(|backend| {
         let events = EventLoop::with_backend(backend).unwrap();
         let (count, _) = counter();
@@ -476,12 +476,12 @@ fn p6_d28_a_handler_that_panics_when_its_loop_is_dropped_keeps_nobody_else_from_
         }
         eventually("it has expired", || events.engine().stats().fired >= 1);
         drop(events);
-        eventually("all are told", || count.load(Ordering::SeqCst) == 10);
+        eventually("all handlers have run", || count.load(Ordering::SeqCst) == 10);
     });
 }
 
 #[test]
-fn p6_what_a_handler_holds_may_panic_when_it_is_dropped_with_its_loop() {
+fn p6_values_of_a_handler_may_panic_when_it_is_dropped_with_its_loop() {
     struct Bad(Arc<AtomicUsize>);
     impl Drop for Bad {
         fn drop(&mut self) {

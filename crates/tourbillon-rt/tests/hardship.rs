@@ -1,8 +1,8 @@
-//! Faults that hit a whole process in the middle of reads with time limits: it is stopped, it starves. Each is done to a child that runs one
-//! test of this file.
+//! Faults that hit a whole process in the middle of reads with time limits: it is stopped, or it starves. Each is done to a child that
+//! runs one test of this file.
 //!
-//! After each, three things are judged, none of them by speed: no limit was reached early, no byte is lost, and timers are on time again.
-//! How late it got is printed (`cargo test -p tourbillon-rt --test hardship -- --nocapture | grep hardship:`).
+//! After each fault three things are checked, none of them by speed: no limit was reached early, no byte is lost, and timers are on time
+//! again. The delays are printed (`cargo test -p tourbillon-rt --test hardship -- --nocapture | grep hardship:`).
 
 mod support;
 
@@ -17,11 +17,11 @@ use tourbillon_rt::{Backend, JoinHandle, Runtime, spawn, time};
 
 /// How long the process is stopped.
 const STOP: Duration = Duration::from_millis(300);
-/// How long it starves.
+/// How long the process starves.
 const FAMINE: Duration = Duration::from_millis(1000);
-/// Of each kind.
+/// The number of tasks of each kind.
 const TASKS: u64 = 50;
-/// A timer that is no later is on time: far more than the promise, and far less than any fault here lasts.
+/// A timer that is no later counts as on time: far more than the promise, and far less than any fault here lasts.
 const ON_TIME: Duration = Duration::from_millis(50);
 
 /// A runtime with tasks that read in vain and tasks that are answered, until it is over.
@@ -31,13 +31,13 @@ struct Load {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What the tasks have seen.
+/// The results of the tasks.
 #[derive(Default)]
 struct Seen {
     is_over: AtomicBool,
-    /// Reads that nobody answered within their limit.
+    /// Reads that had no answer within their limit.
     given_up: AtomicU64,
-    /// Answers that came.
+    /// Reads that had an answer.
     answered: AtomicU64,
     /// By how much the latest limit was late, in nanoseconds.
     latest: AtomicU64,
@@ -53,7 +53,7 @@ impl Load {
         Load { runtime, seen, tasks }
     }
 
-    /// Every task ends, time is kept again, and the engine's books balance.
+    /// Checks that every task ends, that timers are on time again, and that the engine's counts balance.
     fn ends(self, fault: &str) -> Arc<Seen> {
         self.seen.is_over.store(true, Ordering::SeqCst);
         let late_batches = self.runtime.block_on(async {
@@ -77,7 +77,7 @@ impl Load {
 }
 
 impl Seen {
-    /// Nobody ever writes: each read ends by its limit.
+    /// Reads from a socket whose peer never writes: each read ends by its limit.
     async fn reads_in_vain(self: Arc<Self>, limit: Duration) {
         let (a, _b) = pair().await;
         loop {
@@ -92,7 +92,7 @@ impl Seen {
         }
     }
 
-    /// A question a millisecond, each answered. The limit is far away: nothing but a loss would reach it.
+    /// Asks once a millisecond, and is answered. The limit is far away: only a loss would reach it.
     async fn asks(self: Arc<Self>) {
         let (a, b) = pair().await;
         let answers = spawn(async move {
@@ -121,7 +121,7 @@ impl Seen {
     }
 }
 
-/// Sleeps in batches until nine of ten in one are on time. Says how many were not.
+/// Sleeps in batches until nine of ten in one are on time. Returns how many were not.
 async fn recovers() -> u32 {
     let start = Instant::now();
     for late_batches in 0.. {
@@ -143,7 +143,7 @@ async fn recovers() -> u32 {
 /// Stops this process for a while.
 fn be_stopped() {
     let stopped = STOP.as_micros() as u32;
-    // SAFETY: the copy calls nothing but what a signal handler may call, and then ends.
+    // SAFETY: the child process calls only functions that a signal handler may call, and then ends.
     let copy = unsafe { libc::fork() };
     assert!(copy >= 0);
     if copy == 0 {
@@ -155,7 +155,7 @@ fn be_stopped() {
             libc::_exit(0);
         }
     }
-    // SAFETY: it is our child, and not waited for yet.
+    // SAFETY: a null pointer is allowed. The child has not been waited for.
     assert_eq!(unsafe { libc::waitpid(copy, std::ptr::null_mut(), 0) }, copy);
 }
 
@@ -194,7 +194,7 @@ fn p1_p2_p4_f8_where_all_processors_are_taken_limits_are_late_but_none_is_lost()
                 thread::sleep(FAMINE);
                 is_over.store(true, Ordering::Relaxed);
             });
-            assert!(rounds.into_inner() > threads as u64, "nobody was busy");
+            assert!(rounds.into_inner() > threads as u64, "no thread was busy");
             load.ends(&format!("starved beside {threads} busy threads"));
         });
     });

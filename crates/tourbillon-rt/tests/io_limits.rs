@@ -14,7 +14,7 @@ use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::{self, Instant};
 use tourbillon_rt::{Incomplete, spawn};
 
-/// A stream whose peer reads nothing, filled until no more can be written.
+/// Returns a stream whose peer reads nothing, filled until no more can be written.
 async fn full() -> (TcpStream, TcpStream) {
     let (a, b) = pair().await;
     a.set_send_buffer_size(4096).unwrap();
@@ -50,7 +50,7 @@ fn f8_d6_every_operation_that_waits_times_out_and_says_so() {
 }
 
 #[test]
-fn f8_a_connection_attempt_that_nobody_answers_times_out_and_closes_its_socket() {
+fn f8_a_connection_attempt_without_an_answer_times_out_and_closes_its_socket() {
     everywhere(|| async {
         // A listener whose backlog is full does not answer.
         let listener = tourbillon_rt::net::ListenOptions::new().backlog(0).bind("127.0.0.1:0").unwrap();
@@ -61,7 +61,7 @@ fn f8_a_connection_attempt_that_nobody_answers_times_out_and_closes_its_socket()
                 Ok(stream) => accepted.push(stream),
                 Err(error) => break error,
             }
-            assert!(accepted.len() < 100, "nobody accepts");
+            assert!(accepted.len() < 100, "no connection is accepted");
         };
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     });
@@ -83,7 +83,7 @@ fn f8_the_earlier_of_timeout_and_deadline_counts() {
 }
 
 #[test]
-fn d5_what_is_there_is_read_whatever_the_time() {
+fn d5_bytes_that_are_there_are_read_whatever_the_time() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let mut buffer = [0; 8];
@@ -105,7 +105,7 @@ fn d5_a_completion_and_a_deadline_in_one_turn_give_the_completion() {
             let mut read = pin!(a.read(&mut buffer).timeout(ms(2)));
             let is_pending = poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending())).await;
             assert!(is_pending);
-            // Both happen while the thread is kept from looking.
+            // Both happen while the thread is blocked.
             b.write_all(b"in time").await.unwrap();
             std::thread::sleep(ms(4));
             assert_eq!(read.await.unwrap(), 7);

@@ -1,4 +1,4 @@
-//! What is left of file descriptors and threads, counted: so one test, in a process of its own.
+//! File descriptors and threads that are left over, counted: so one test, in a process of its own.
 
 mod support;
 
@@ -12,7 +12,7 @@ fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
 
-/// How many reactors the process has, by their descriptors.
+/// Returns the number of reactors of the process, by their descriptors.
 fn reactors() -> usize {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
@@ -56,7 +56,7 @@ fn p7_runtimes_come_and_go_under_load_and_leave_no_descriptor_and_no_thread() {
         // Drivers end by themselves, soon; and so do monitors if their runtime was dropped by one of its threads.
         eventually("descriptors are closed", || count("/proc/self/fd") <= descriptors);
         eventually("threads have ended", || count("/proc/self/task") <= threads);
-        // Who has dropped a runtime has the descriptors of its reactors back. (Not those of the driver, which ends by itself.)
+        // A thread that has dropped a runtime has the descriptors of its reactors back. (Not those of the driver, which ends by itself.)
         let once = || {
             let runtime = Runtime::builder().backend(backend).workers(1).thread_name("short").build().unwrap();
             runtime.block_on(async {

@@ -14,7 +14,7 @@ use support::{
 };
 use tourbillon_rt::{Backend, EventLoop, Runtime, spawn, spawn_local, time};
 
-/// Upper bound of the extra threads of one runtime that nested calls may start.
+/// The most extra threads that nested calls of one runtime may start.
 const MOST_SUBSTITUTES: usize = 64;
 
 fn runtime(backend: Backend, workers: usize) -> Arc<Runtime> {
@@ -348,7 +348,7 @@ fn d66_a_block_on_in_a_destructor_serves_tasks() {
                 count.fetch_add(1, Ordering::SeqCst);
             })
         };
-        // Dropped with a task that ends, with one that is aborted, and with what a task returned.
+        // Dropped with a task that ends, with one that is aborted, and with the result of a task.
         let (ends, aborted, returned) = (held(), held(), held());
         runtime.block_on(async {
             spawn(async move { drop(ends) }).await.unwrap();
@@ -370,7 +370,7 @@ fn d66_a_runtime_is_dropped_inside_its_own_task_and_inside_another_ones_block_on
     on_each_backend(|backend| {
         for workers in [0, 1, 2] {
             in_time(&format!("dropped inside, {workers} workers, {backend}"), move || {
-                // Inside another's block_on, while its own tasks block on tasks of that other.
+                // Inside the `block_on` of another runtime, while its own tasks block on tasks of that other.
                 let outer = runtime(backend, workers);
                 outer.block_on(async {
                     let inner = runtime(backend, 1);
@@ -427,7 +427,7 @@ fn d66_a_local_task_on_a_substitute_thread_is_not_lost() {
 }
 
 #[test]
-fn d66_an_event_loop_whose_handler_blocks_on_a_runtime_hears_of_its_stop() {
+fn d66_an_event_loop_whose_handler_blocks_on_a_runtime_notices_its_stop() {
     on_each_backend(|backend| {
         in_time("a handler that blocks on a runtime", move || {
             let (events, other) = (EventLoop::with_backend(backend).unwrap(), runtime(backend, 0));

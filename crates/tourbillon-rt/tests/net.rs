@@ -22,7 +22,7 @@ async fn udp_pair() -> (UdpSocket, UdpSocket) {
     (a, b)
 }
 
-/// Sends a byte past the stream's order, as TCP calls urgent.
+/// Sends a byte of urgent data.
 fn send_urgent(stream: &TcpStream, byte: u8) {
     // SAFETY: the byte lives as long as the call.
     let sent = unsafe { libc::send(stream.as_fd().as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_OOB) };
@@ -86,7 +86,7 @@ fn f11_buffers_of_all_sizes_in_one_vectored_operation_keep_their_order() {
         assert_eq!(b.read_vectored(&mut parts).await.unwrap(), 1000);
         expect_bytes(&first, 0);
         expect_bytes(&third[..700], 300);
-        // And one that waits.
+        // And a read that waits.
         let reads = spawn(async move {
             let (mut first, mut second) = ([0; 2], [0; 8]);
             let read = b.read_vectored(&mut [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)]).await.unwrap();
@@ -102,7 +102,7 @@ fn f11_buffers_of_all_sizes_in_one_vectored_operation_keep_their_order() {
 fn f11_more_buffers_than_the_kernel_takes_at_a_time_are_no_reason_to_wait() {
     everywhere(|| async {
         let (a, b) = pair().await;
-        // Both are watched from now on.
+        // Both are registered from now on.
         assert!(a.read(&mut [0]).timeout(Duration::ZERO).await.is_err());
         assert!(b.read(&mut [0]).timeout(Duration::ZERO).await.is_err());
         let sent = bytes_from(0, 5000);
@@ -111,7 +111,7 @@ fn f11_more_buffers_than_the_kernel_takes_at_a_time_are_no_reason_to_wait() {
         while written < parts.len() {
             written += soon("a write", a.write_vectored(&parts[written..])).await.unwrap();
         }
-        // All of it has come, and been heard of, before it is read.
+        // All bytes have come, and the reactor has seen the event, before they are read.
         time::sleep(ms(2)).await;
         let (mut read, mut taken) = (0, vec![0; 5000]);
         while read < taken.len() {
@@ -123,7 +123,7 @@ fn f11_more_buffers_than_the_kernel_takes_at_a_time_are_no_reason_to_wait() {
 }
 
 #[test]
-fn f11_what_was_peeked_is_still_there() {
+fn f11_peeked_bytes_are_still_there() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let peeks = {
@@ -216,7 +216,7 @@ fn a_read_that_ends_before_urgent_data_leaves_no_byte_behind_it() {
             a.write_all(b"ab").await.unwrap();
             send_urgent(&a, b'!');
             a.write_all(b"cd").await.unwrap();
-            // All of it has come, and been heard of, before it is read.
+            // All bytes have come, and the reactor has seen the event, before they are read.
             time::sleep(ms(2)).await;
             let (mut read, mut bytes) = (0, [0; 64]);
             while read < 4 {
@@ -287,7 +287,7 @@ fn a_half_close_ends_the_reads_of_the_peer_and_not_its_writes() {
 }
 
 #[test]
-fn who_shuts_down_its_own_reading_side_wakes_its_own_reader() {
+fn a_shutdown_of_the_own_reading_side_wakes_the_own_reader() {
     everywhere(|| async {
         let (a, _b) = pair().await;
         let reads = {
@@ -301,7 +301,7 @@ fn who_shuts_down_its_own_reading_side_wakes_its_own_reader() {
 }
 
 #[test]
-fn a_reset_is_an_error_for_who_waits_to_write_and_for_who_comes_later() {
+fn a_reset_is_an_error_for_a_task_that_waits_to_write_and_for_later_ones() {
     everywhere(|| async {
         let (a, b) = pair().await;
         a.set_send_buffer_size(8192).unwrap();
@@ -317,7 +317,7 @@ fn a_reset_is_an_error_for_who_waits_to_write_and_for_who_comes_later() {
         assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
         let incomplete = error.get_ref().and_then(|error| error.downcast_ref::<Incomplete>()).expect("how far it came");
         assert!(0 < incomplete.done && incomplete.done < incomplete.of, "{error}");
-        // One of the two hears of the reset, the other of the end.
+        // One of the two tasks gets the reset, the other the end.
         let read = soon("the reader", reads).await.unwrap();
         assert!(read.as_ref().is_ok_and(|read| *read == 0) || kind_is_reset(&read), "{read:?}");
         assert!(matches!(kind(a.write(b"x").await), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
@@ -334,7 +334,7 @@ fn f8_a_peer_that_never_reads_makes_writes_time_out_and_no_byte_is_counted_twice
         let (a, b) = pair().await;
         a.set_send_buffer_size(8192).unwrap();
         b.set_recv_buffer_size(8192).unwrap();
-        // In turn: what was written, by the count of each operation.
+        // In turn: the bytes that were written, by the count of each operation.
         let mut written = 0_u64;
         for round in 0..12 {
             let bytes = bytes_from(written, 100_000);
@@ -373,7 +373,7 @@ fn f8_a_peer_that_never_reads_makes_writes_time_out_and_no_byte_is_counted_twice
 #[test]
 fn an_address_that_cannot_be_reached_or_used_is_an_error_that_says_so() {
     everywhere(|| async {
-        // Loopback has no such network, and nobody routes it from there: whichever the system says, it says at once.
+        // The loopback device has no such network, and no router does: whichever error the system returns, it returns it at once.
         let nowhere: SocketAddr = "255.255.255.255:9".parse().unwrap();
         let error = TcpStream::connect(nowhere).timeout(ms(1000)).await.unwrap_err();
         assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
@@ -384,7 +384,7 @@ fn an_address_that_cannot_be_reached_or_used_is_an_error_that_says_so() {
     });
 }
 
-/// A name that is looked up for as long as its other end lives.
+/// A name whose lookup lasts as long as its other end lives.
 struct Unknown(mpsc::Receiver<()>);
 
 impl ToSocketAddrs for Unknown {
@@ -403,9 +403,9 @@ fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_conne
         let connect = TcpStream::connect_to(Unknown(name)).timeout(ms(5));
         assert_eq!(kind(soon("the time limit", connect).await), ErrorKind::TimedOut);
         drop(known);
-        // Nobody has to answer from an address that is for documents.
-        let nobody: SocketAddr = "192.0.2.1:9".parse().unwrap();
-        let connect = TcpStream::connect_to(nobody).timeout(ms(20));
+        // No machine answers from an address that is reserved for documentation.
+        let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
+        let connect = TcpStream::connect_to(silent).timeout(ms(20));
         assert!(soon("the time limit", connect).await.is_err());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = TcpStream::connect_to(listener.local_addr().unwrap()).timeout(ms(20_000));
@@ -414,7 +414,7 @@ fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_conne
 }
 
 #[test]
-fn connect_to_tries_each_address_of_a_name_and_says_what_the_last_one_said() {
+fn connect_to_tries_each_address_of_a_name_and_returns_the_error_of_the_last() {
     everywhere(|| async {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let (open, closed) = (listener.local_addr().unwrap(), unused());
@@ -437,7 +437,7 @@ impl ToSocketAddrs for Both {
     }
 }
 
-/// An address at which nobody listens.
+/// Returns an address at which no socket listens.
 fn unused() -> SocketAddr {
     TcpListener::bind(LOCAL).unwrap().local_addr().unwrap()
 }
@@ -613,18 +613,18 @@ fn f11_a_datagram_that_is_peeked_stays_and_one_that_is_too_long_is_cut() {
 }
 
 #[test]
-fn a_datagram_that_cannot_be_sent_or_that_nobody_took_is_an_error() {
+fn a_datagram_that_cannot_be_sent_or_that_no_socket_took_is_an_error() {
     everywhere(|| async {
         let socket = UdpSocket::bind(LOCAL).unwrap();
-        assert!(socket.send(b"to whom?").await.is_err());
+        assert!(socket.send(b"lost").await.is_err());
         assert!(socket.peer_addr().is_err());
         assert!(socket.send_to(&vec![0; 100_000], socket.local_addr().unwrap()).await.is_err(), "too long");
-        let nobody = UdpSocket::bind(LOCAL).unwrap().local_addr().unwrap();
-        socket.connect(nobody).unwrap();
+        let closed = UdpSocket::bind(LOCAL).unwrap().local_addr().unwrap();
+        socket.connect(closed).unwrap();
         let receives = async {
             loop {
-                // What comes back is that nobody is there, either here or at the next send.
-                if let Err(error) = socket.send(b"anybody?").await {
+                // The system reports that no socket is there, either now or at the next send.
+                if let Err(error) = socket.send(b"hello?").await {
                     return error.kind();
                 }
                 match socket.recv(&mut [0; 8]).timeout(ms(50)).await {
@@ -640,11 +640,11 @@ fn a_datagram_that_cannot_be_sent_or_that_nobody_took_is_an_error() {
 // --- other crates' traits ---
 
 #[test]
-fn a_datagram_socket_that_is_closed_for_reading_makes_who_receives_wait_and_not_spin() {
+fn a_datagram_socket_that_is_closed_for_reading_makes_the_receiver_wait_and_not_spin() {
     everywhere(|| async {
         let (a, _b) = udp_pair().await;
         assert!(a.recv(&mut [0]).timeout(Duration::ZERO).await.is_err());
-        // SAFETY: the socket is open.
+        // SAFETY: numbers. The socket is open.
         assert_eq!(unsafe { libc::shutdown(a.as_fd().as_raw_fd(), libc::SHUT_RD) }, 0);
         assert_eq!(kind(a.recv(&mut [0]).timeout(ms(5)).await), ErrorKind::TimedOut);
     });

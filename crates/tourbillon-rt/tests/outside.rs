@@ -1,4 +1,4 @@
-//! What is used outside a runtime (D62), and guards that are dropped in the order in which they were made (D82).
+//! Calls outside a runtime (D62), and guards that are dropped in the order in which they were made (D82).
 
 mod support;
 
@@ -9,7 +9,7 @@ use futures_lite::future::block_on;
 use support::{in_time, ms, on_each_backend};
 use tourbillon_rt::{Handle, JoinError, Runtime, spawn, spawn_local, time, try_spawn, try_spawn_local};
 
-/// Says to a test that it is the child.
+/// Set for a test that runs as the child.
 const CHILD: &str = "TOURBILLON_OUTSIDE_CHILD";
 
 /// Runs the test with this name in a child process and returns its standard error.
@@ -64,7 +64,7 @@ fn d62_a_lost_task_whose_handle_was_awaited_is_not_reported_again() {
 #[test]
 fn d62_p6_a_lost_task_is_no_panic_though_standard_error_is_closed() {
     if is_a_child() {
-        // SAFETY: nothing else of this process uses the descriptor as an owned one.
+        // SAFETY: no other code of this process owns the descriptor.
         assert_eq!(unsafe { libc::close(2) }, 0);
         drop(spawn(async {}));
         return;
@@ -90,7 +90,7 @@ fn d62_try_spawn_gives_a_handle_inside_a_runtime_and_an_error_outside() {
     });
 }
 
-/// Fails unless this thread is as one that has entered no runtime: it has none, and a sleep takes its time.
+/// Fails unless this thread is like one that has entered no runtime: it has none, and a sleep takes its time.
 fn is_outside() {
     assert!(Handle::current().is_err());
     assert!(matches!(block_on(spawn(async {})), Err(JoinError::NoRuntime)));
@@ -142,7 +142,7 @@ fn d82_guards_and_calls_of_block_on_may_end_in_any_order() {
                 drop(kept);
                 is_outside();
                 drop(first);
-                // A runtime that has ended leaves nothing behind on this thread, and the other one works.
+                // A runtime that has ended leaves no trace on this thread, and the other one works.
                 is_outside();
                 let start = Instant::now();
                 second.block_on(time::sleep(ms(20)));

@@ -1,4 +1,4 @@
-//! Queues between us and the kernel that are full (D7): more sockets at once than a ring has room for, in either direction.
+//! Full queues between the reactor and the kernel (D7): more sockets at once than a ring has room for, in either direction.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn sockets(count: usize) -> Vec<Arc<UdpSocket>> {
     (0..count).map(|_| Arc::new(UdpSocket::bind(LOCAL).unwrap())).collect()
 }
 
-/// Registers all of them in one go, and has nobody wait for them.
+/// Registers all sockets at once, and leaves no task waiting for them.
 async fn register(sockets: &[Arc<UdpSocket>]) {
     std::future::poll_fn(|context| {
         for socket in sockets {
@@ -33,7 +33,7 @@ async fn register(sockets: &[Arc<UdpSocket>]) {
     .await;
 }
 
-/// With guests, who have a ring that anybody may enter, and with a worker, who has one of its own.
+/// Runs a test with a worker, and with a thread inside `block_on`, on each back end.
 fn on_each_ring(test: impl Fn(Runtime) + Copy + Send + 'static) {
     on_each_backend(|backend| {
         for workers in [0, 1] {
@@ -49,7 +49,7 @@ fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_al
     const MANY: usize = 5000;
 
     async fn test() {
-        // Each is ready to write as soon as it is registered: a completion. Of all of them before anybody looks.
+        // Each socket is ready to write as soon as it is registered: a completion. All of them come before a thread looks.
         let sockets = sockets(MANY);
         register(&sockets).await;
         let received = Arc::new(AtomicUsize::new(0));
@@ -68,7 +68,7 @@ fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_al
             .collect();
         let sender = std::net::UdpSocket::bind(LOCAL).unwrap();
         for round in 1..=3 {
-            // Blocking, so that again all become ready before anybody looks.
+            // Blocking, so that again all become ready before a thread looks.
             time::sleep(ms(1)).await;
             for socket in &sockets {
                 sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
@@ -88,10 +88,10 @@ fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_al
 
 #[test]
 fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_limits_and_results_are_kept() {
-    /// Many times the 64 that can be given to the kernel at a time.
+    /// Many times the 64 entries that the kernel takes at a time.
     const MANY: usize = 600;
 
-    /// Whether its thread is kept from looking until all limits have passed, so that others have to look for it.
+    /// With `blocks`, the thread is blocked until all limits have passed, so that another has to serve its sockets.
     async fn test(blocks: bool) {
         let (removed, left, waiting) = (sockets(MANY), sockets(MANY), sockets(MANY));
         let (sender, deadline) = (std::net::UdpSocket::bind(LOCAL).unwrap(), Instant::now() + ms(400));
@@ -104,7 +104,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
             })
             .collect();
         time::sleep(ms(1)).await;
-        // In one go, on this thread and on another.
+        // At once, on this thread and on another.
         register(&left).await;
         register(&removed).await;
         let elsewhere = thread::spawn(move || drop(left));
@@ -112,7 +112,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
         for socket in waiting.iter().step_by(3) {
             sender.send_to(b"in time", socket.local_addr().unwrap()).unwrap();
         }
-        // On a machine so busy that it is not, those who wait for it may be told that their time is over.
+        // On a machine so busy that it is not in time, the tasks that wait may time out.
         let is_in_time = Instant::now() < deadline;
         elsewhere.join().unwrap();
         if blocks {
@@ -121,7 +121,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
         for task in tasks {
             let (number, received) = task.await.unwrap();
             match received {
-                Ok(count) => assert_eq!((number % 3, count), (0, 7), "nobody has sent to it"),
+                Ok(count) => assert_eq!((number % 3, count), (0, 7), "nothing was sent to it"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::TimedOut);
                     assert!(number % 3 != 0 || !is_in_time, "what came first stays");
@@ -129,7 +129,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
                 }
             }
         }
-        // They are as good as before.
+        // They can be used as before.
         for socket in &waiting {
             assert_eq!(kind(socket.recv(&mut [0; 8]).timeout(Duration::ZERO).await), ErrorKind::TimedOut);
             sender.send_to(b"once more", socket.local_addr().unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn d7_d5_d6_many_times_a_submission_queue_is_registered_and_removed_at_once_and_
             for blocks in [false, true] {
                 runtime.block_on(async { spawn(test(blocks)).await.unwrap() });
             }
-            // What a back end has for itself is still there.
+            // The back end's own descriptors are still watched.
             eventually("the kernel watches none of them", || watched_by_the_kernel() <= 8);
         });
     });

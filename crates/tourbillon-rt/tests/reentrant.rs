@@ -1,5 +1,5 @@
-//! Nested runtimes where the system refuses threads or descriptors, and runtimes that are dropped by any thread at any moment, with
-//! what is left of descriptors and threads counted: each in a process of its own (D66, D67).
+//! Nested runtimes where the system refuses threads or descriptors, and runtimes that are dropped by any thread at any moment, with the
+//! descriptors and threads that are left over counted: each in a process of its own (D66, D67).
 
 mod support;
 
@@ -16,7 +16,7 @@ fn runtime(backend: Backend, workers: usize) -> Arc<Runtime> {
     Arc::new(Runtime::builder().backend(backend).workers(workers).build().unwrap())
 }
 
-/// Nested calls on the only thread of the runtime that runs tasks: all of them have to be served by that thread.
+/// Makes nested calls on the only thread of the runtime that runs tasks: that thread has to serve all of them.
 async fn nested_calls(runtime: Arc<Runtime>) {
     let links = chain(Arc::clone(&runtime), 8);
     assert_eq!(runtime.block_on(links).unwrap(), 8);
@@ -69,12 +69,12 @@ fn d66_d67_nested_calls_end_though_no_descriptor_is_left_for_another_reactor() {
                     let runtime = runtime(backend, workers);
                     let inner = Arc::clone(&runtime);
                     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-                    // SAFETY: it fills in what the pointer points to.
+                    // SAFETY: the pointer is to a local value, which the call fills in.
                     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before) }, 0);
                     let task = runtime.spawn(async move {
-                        // A new descriptor gets the lowest free number: those below the highest in use are taken first.
+                        // Zero, not the highest number in use: a new descriptor could get a free number below that.
                         let limit = libc::rlimit { rlim_cur: 0, ..before };
-                        // SAFETY: it reads what the pointer points to.
+                        // SAFETY: the pointer is to a local value, which the call reads.
                         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
                         nested_calls(inner).await;
                     });
@@ -94,11 +94,11 @@ struct Sized {
     workers: usize,
 }
 
-/// Does something random with two runtimes, on whatever thread it is.
+/// Does something random with two runtimes, on the calling thread.
 fn attack(random: &mut Random, mut ours: [Sized; 2], depth: u32) {
     let (inner, mut its) = ([ours[1].clone(), ours[0].clone()], random.split());
     let [Sized { runtime, workers }, Sized { runtime: other, .. }] = &ours;
-    // A runtime without workers runs tasks in its own `block_on` alone.
+    // A runtime without workers runs tasks only in its own `block_on`.
     let has_workers = *workers > 0;
     match random.below(9) {
         0 => runtime.block_on(time::sleep(std::time::Duration::from_micros(random.below(300)))),
@@ -112,7 +112,7 @@ fn attack(random: &mut Random, mut ours: [Sized; 2], depth: u32) {
             let _ = spawn_local(async move { attack(&mut its, inner, depth - 1) }).await;
         }),
         5 if depth > 0 => runtime.block_on(async move { attack(&mut its, inner, depth - 1) }),
-        // Left behind.
+        // A task that is left behind.
         6 if depth > 0 && has_workers => drop(runtime.spawn(async move { attack(&mut its, inner, depth - 1) })),
         7 => runtime.block_on(async {
             let (a, b) = pair().await;
@@ -120,7 +120,7 @@ fn attack(random: &mut Random, mut ours: [Sized; 2], depth: u32) {
                 time::sleep(std::time::Duration::from_micros(100)).await;
                 b.write_all(b"x").await
             });
-            // A runtime that is being dropped by its own thread cancels the writer.
+            // A runtime that its own thread is dropping cancels the writer.
             let _ = a.read(&mut [0; 1]).timeout(ms(500)).await;
             drop(writes);
         }),
@@ -184,7 +184,7 @@ fn d67_the_threads_that_nested_calls_have_started_end_with_the_runtime() {
                     Runtime::builder().backend(backend).workers(workers).thread_name("d67end").build().unwrap();
                 let runtime = Arc::new(runtime);
                 assert_eq!(runtime.block_on(chain(Arc::clone(&runtime), 30)).unwrap(), 30);
-                eventually("tasks have let go of the runtime", || Arc::strong_count(&runtime) == 1);
+                eventually("no task holds the runtime", || Arc::strong_count(&runtime) == 1);
                 drop(runtime);
                 // They have been joined; the kernel may list a thread for a moment longer.
                 eventually("all threads have ended", || support::threads_named("d67end").is_empty());

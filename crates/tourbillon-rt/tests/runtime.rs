@@ -18,7 +18,7 @@ use tourbillon::Outcome;
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Backend, Handle, JoinError, Runtime, spawn, spawn_blocking, spawn_local, time};
 
-/// Says when it is dropped.
+/// Counts its drop.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -27,7 +27,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -37,7 +37,7 @@ impl Wake for Count {
     }
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 async fn give_way() {
     let mut given = false;
     poll_fn(|context| {
@@ -90,7 +90,7 @@ fn f10_tasks_spawn_tasks_and_wake_each_other_across_workers() {
 }
 
 #[test]
-fn p6_what_a_task_panics_with_comes_out_of_its_handle_and_harms_nobody() {
+fn p6_the_panic_of_a_task_comes_out_of_its_handle_and_harms_no_other_task() {
     everywhere(|| async {
         let bad = spawn(async { resume_unwind(Box::new("on purpose")) as u32 });
         let good = spawn(async { 7 });
@@ -129,8 +129,8 @@ fn p6_a_destructor_that_panics_takes_neither_its_worker_nor_its_task_along() {
 }
 
 #[test]
-fn p6_what_a_task_has_returned_or_thrown_may_panic_when_nobody_takes_it() {
-    /// Says that it is dropped, and panics.
+fn p6_a_result_or_a_payload_of_a_task_may_panic_when_it_is_dropped() {
+    /// Counts its drop, and panics in it.
     struct Bad(#[expect(dead_code, reason = "it is dropped, too")] Dropped);
     impl Drop for Bad {
         fn drop(&mut self) {
@@ -145,7 +145,7 @@ fn p6_what_a_task_has_returned_or_thrown_may_panic_when_nobody_takes_it() {
         drop(runtime.spawn(async { resume_unwind(Box::new(thrown)) }));
         drop(runtime.handle().spawn_blocking(|| blocking));
         eventually("all have ended", || dropped.load(Ordering::SeqCst) == 3);
-        // Also if it has ended before its handle goes.
+        // Also if the task has ended before its handle is dropped.
         let late = bad();
         let task = runtime.spawn(async { late });
         eventually("it has ended", || task.is_finished());
@@ -156,7 +156,7 @@ fn p6_what_a_task_has_returned_or_thrown_may_panic_when_nobody_takes_it() {
 }
 
 #[test]
-fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_nobody() {
+fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_no_other_task() {
     struct Bad(AtomicUsize);
     impl Wake for Bad {
         fn wake(self: Arc<Self>) {
@@ -180,13 +180,13 @@ fn p6_a_waker_that_panics_when_the_task_it_awaits_has_ended_harms_nobody() {
         its.wake();
         eventually("it is woken", || bad.0.load(Ordering::SeqCst) == 1);
         drop(waker);
-        eventually("who has been woken is let go of", || Arc::strong_count(&bad) == 1);
+        eventually("a waker that has been woken is dropped", || Arc::strong_count(&bad) == 1);
         assert_eq!(runtime.block_on(task).unwrap(), 7);
     });
 }
 
 #[test]
-fn the_last_who_polls_a_handle_is_woken_and_nobody_is_kept() {
+fn the_last_task_that_polls_a_handle_is_woken_and_no_waker_is_kept() {
     on_each_backend_with(1, |runtime| {
         let mut task = runtime.spawn(pending::<()>());
         let wakers = [(); 2].map(|()| Arc::new(Count::default()));
@@ -200,7 +200,7 @@ fn the_last_who_polls_a_handle_is_woken_and_nobody_is_kept() {
         let waker = Waker::from(Arc::clone(&wakers[0]));
         assert!(Pin::new(&mut task).poll(&mut Context::from_waker(&waker)).is_ready());
         drop(waker);
-        eventually("they are let go of", || wakers.iter().all(|waker| Arc::strong_count(waker) == 1));
+        eventually("the wakers are dropped", || wakers.iter().all(|waker| Arc::strong_count(waker) == 1));
     });
 }
 
@@ -244,13 +244,13 @@ fn a_task_runs_on_when_its_handle_is_dropped() {
 fn spawn_local_runs_on_its_own_thread_also_when_it_is_woken_from_others() {
     on_each_backend_with(2, |runtime| {
         let test = || async {
-            let (home, count) = (thread::current().id(), Rc::new(Cell::new(0)));
+            let (own, count) = (thread::current().id(), Rc::new(Cell::new(0)));
             let its = Rc::clone(&count);
             let task = spawn_local(async move {
                 for _ in 0..50 {
                     assert_eq!(spawn(async { 1 }).await.unwrap(), 1);
                     assert_eq!(spawn_blocking(|| 2).await.unwrap(), 2);
-                    assert_eq!(thread::current().id(), home);
+                    assert_eq!(thread::current().id(), own);
                     its.set(its.get() + 1);
                 }
             });
@@ -293,7 +293,7 @@ fn d41_without_a_runtime_there_are_errors_and_no_panics() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = listener.accept().await.unwrap_err();
         assert!(error.to_string().contains("no tourbillon runtime"), "{error}");
-        // What need not wait works.
+        // An operation that need not wait works.
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"self", socket.local_addr().unwrap()).await.unwrap();
         time::sleep(ms(1)).await;
@@ -316,7 +316,7 @@ fn d41_after_shutdown_tasks_are_cancelled_and_nothing_panics() {
 }
 
 #[test]
-fn a_dropped_runtime_drops_what_its_tasks_hold() {
+fn a_dropped_runtime_drops_the_futures_of_its_tasks() {
     on_each_backend(|backend| {
         for workers in [0, 1, 3] {
             let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
@@ -426,7 +426,7 @@ fn block_on_inside_of_tasks_and_of_block_on_blocks_and_does_not_panic() {
 }
 
 #[test]
-fn what_the_future_of_block_on_panics_with_comes_out_and_the_runtime_goes_on() {
+fn the_panic_of_the_future_of_block_on_comes_out_and_the_runtime_goes_on() {
     on_each_backend_with(1, |runtime| {
         let thrown = catch_unwind(AssertUnwindSafe(|| runtime.block_on(async { resume_unwind(Box::new(4)) })));
         assert_eq!(*thrown.unwrap_err().downcast::<i32>().unwrap(), 4);
@@ -461,7 +461,7 @@ enum Blocked {
     ByComputing,
 }
 
-/// Blocks the thread that runs it, until the other end of the channel is gone.
+/// Blocks the calling thread until the other end of the channel is gone.
 fn block(how: Blocked, until: &mpsc::Receiver<()>) {
     match how {
         Blocked::InASystemCall => _ = until.recv(),
@@ -473,7 +473,7 @@ fn block(how: Blocked, until: &mpsc::Receiver<()>) {
     }
 }
 
-/// Many sleeps and reads, of which some are on each thread's own shard and reactor; and how many of each have ended.
+/// Many sleeps and reads, of which some are on each thread's own shard and reactor, and the number of each that have ended.
 #[derive(Clone, Default)]
 struct Bustle {
     slept: Arc<AtomicUsize>,
@@ -597,7 +597,7 @@ fn p1_f4_sleeps_on_workers_are_never_early_and_all_end() {
     });
 }
 
-/// How often the threads of this process have gone to sleep or been interrupted, those with that name.
+/// Returns how often the threads with that name have gone to sleep or been interrupted.
 fn wake_ups(name: &str) -> u64 {
     let mut sum = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -632,7 +632,7 @@ fn p9_d9_an_idle_runtime_with_a_hundred_thousand_timers_and_many_sockets_does_no
             drop(runtime.spawn(async move { a.read(&mut [0; 1]).timeout(Duration::from_secs(3600)).await.map(drop) }));
         }
         eventually("all of them wait", || runtime.engine().stats().pending == 100_100);
-        // The monitor has to see that all sleep, and on a busy machine some come late to that.
+        // The monitor has to see that all workers are parked, and on a busy machine some park late.
         let is_still = || {
             let before = wake_ups(&name);
             thread::sleep(ms(1000));

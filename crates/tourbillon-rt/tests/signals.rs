@@ -22,7 +22,7 @@ fn restore_default_disposition() {
     assert_ne!(before, libc::SIG_ERR);
 }
 
-/// A connection whose peer has gone and has said so: a write fails with EPIPE.
+/// Returns a connection whose peer has closed and reset it: a write fails with EPIPE.
 async fn broken() -> TcpStream {
     let (ours, theirs) = pair().await;
     theirs.set_linger(Some(std::time::Duration::ZERO)).unwrap();
@@ -32,7 +32,7 @@ async fn broken() -> TcpStream {
     ours
 }
 
-/// Fails unless it says that the pipe is broken (or the connection was reset). A signal would have ended the process.
+/// Fails unless the result says that the pipe is broken (or the connection was reset). A signal would have ended the process.
 fn is_broken<T: std::fmt::Debug>(what: &str, result: io::Result<T>) {
     let kind = result.expect_err(what).kind();
     assert!(matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{what}: {kind:?}");
@@ -112,11 +112,11 @@ fn d72_no_datagram_raises_a_signal() {
         restore_default_disposition();
         everywhere(|| async {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             for _ in 0..3 {
-                let _ = socket.send_to(b"x", nobody).await;
+                let _ = socket.send_to(b"x", closed).await;
             }
-            socket.connect(nobody).unwrap();
+            socket.connect(closed).unwrap();
             for _ in 0..3 {
                 let _ = socket.send(b"x").await;
             }

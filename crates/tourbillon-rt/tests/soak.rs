@@ -17,24 +17,25 @@ use tourbillon_rt::{Incomplete, spawn, time};
 /// How a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// The writer has written all it wanted and says so.
+    /// The writer has written everything and closes its side.
     Orderly,
-    /// The writer resets it.
+    /// The writer resets the connection.
     WriterResets,
-    /// The reader resets it.
+    /// The reader resets the connection.
     ReaderResets,
-    /// Whoever writes is aborted in the middle of an operation; the connection is closed, not reset.
+    /// The writing task is aborted in the middle of an operation; the connection is closed, not reset.
     Aborted,
 }
 
-/// What one side knows at the end: the bytes, and the error if there was one.
+/// The result of one side: the number of bytes, and the error if there was one.
 type Account = (u64, Option<ErrorKind>);
 
 fn how_far(error: &io::Error) -> usize {
     error.get_ref().and_then(|error| error.downcast_ref::<Incomplete>()).map_or(0, |incomplete| incomplete.done)
 }
 
-/// One operation of any kind, with a limit that often passes, or dropped. So many bytes, and the error that is no time limit.
+/// Does one operation of any kind, with a limit that often passes, or drops it. Returns the number of bytes, and an error that is no time
+/// limit.
 async fn write_some(stream: &TcpStream, random: &mut Random, place: u64) -> (usize, Option<ErrorKind>) {
     let bytes = bytes_from(place, 1 + random.below(20_000) as usize);
     let limit = Duration::from_micros(random.below(300));
@@ -53,7 +54,7 @@ async fn write_some(stream: &TcpStream, random: &mut Random, place: u64) -> (usi
         }
         2 => match stream.write_all(&bytes).timeout(limit).await {
             Ok(()) => Ok(bytes.len()),
-            // Also with the error it says how far it came.
+            // The error, too, says how far the operation came.
             Err(error) if error.kind() == ErrorKind::TimedOut => Ok(how_far(&error)),
             Err(error) => return (how_far(&error), Some(error.kind())),
         },
@@ -62,7 +63,7 @@ async fn write_some(stream: &TcpStream, random: &mut Random, place: u64) -> (usi
     passing(written).map_or_else(|kind| (0, Some(kind)), |count| (count, None))
 }
 
-/// What a read has given. The system tells of a reset once: who gets it with the last bytes hears of it then.
+/// The result of a read. The system reports a reset once: a read that gets it with its last bytes reports it then.
 enum Got {
     Bytes(usize),
     TheEnd,
@@ -111,7 +112,7 @@ fn passing(result: io::Result<usize>) -> Result<usize, ErrorKind> {
 async fn writer(stream: TcpStream, mut random: Random, end: End, rounds: u64) -> Account {
     let mut sent = 0;
     for round in 0.. {
-        // Who waits for a reset goes on until it comes.
+        // A writer that waits for a reset goes on until it comes.
         if round >= rounds && end != End::ReaderResets {
             break;
         }
@@ -173,7 +174,7 @@ async fn connection(mut random: Random) -> (End, u64) {
             assert!(received <= sent && read_error.is_none());
             assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
         }
-        // It had come to its end before; or it says that it was aborted, and what it has written has come in order.
+        // The writer had ended before; or it was aborted, and what it has written has come in order.
         (End::Aborted, Ok((sent, None))) => assert_eq!((received, read_error), (sent, None)),
         (End::Aborted, Err(error)) => assert!(error.is_cancelled() && read_error.is_none(), "{error}, {read_error:?}"),
         other => panic!("{other:?}, {received} received, {read_error:?}"),

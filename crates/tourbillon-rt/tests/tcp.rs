@@ -19,7 +19,7 @@ async fn echo(stream: TcpStream) {
 }
 
 #[test]
-fn f11_what_is_sent_to_an_echo_server_comes_back() {
+fn f11_bytes_sent_to_an_echo_server_come_back() {
     everywhere(|| async {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -98,7 +98,7 @@ fn a_refused_connection_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_reset_connection_wakes_who_waits_to_read() {
+fn a_reset_connection_wakes_a_task_that_waits_to_read() {
     everywhere(|| async {
         let (a, b) = pair().await;
         let reader = spawn(async move { a.read(&mut [0; 16]).await });
@@ -125,7 +125,7 @@ fn a_socket_first_used_in_block_on_is_served_when_that_has_ended() {
     on_each_backend_with(1, |runtime| {
         let (a, b) = runtime.block_on(async {
             let (a, b) = pair().await;
-            // So that it is registered with the reactor of `block_on`.
+            // So that the socket is registered with the reactor of `block_on`.
             assert!(a.read(&mut [0; 1]).timeout(ms(1)).await.is_err());
             (a, b)
         });

@@ -100,7 +100,7 @@ fn f3_timers_armed_on_one_worker_are_awaited_reset_and_dropped_on_others() {
         });
         assert!(awaited.load(Ordering::SeqCst) > 1000);
         let left = std::mem::take(&mut *heap.lock().unwrap());
-        // Dropped on a thread that has nothing to do with the runtime.
+        // Dropped on a thread outside the runtime.
         thread::spawn(move || drop(left)).join().unwrap();
         eventually("nothing is pending", || runtime.engine().stats().pending == 0);
     });
@@ -110,7 +110,7 @@ fn f3_timers_armed_on_one_worker_are_awaited_reset_and_dropped_on_others() {
 fn f4_a_timer_that_is_armed_while_all_workers_sleep_fires() {
     on_each_backend_with(2, |runtime| {
         for round in 0..20 {
-            // Until they sleep.
+            // Until the workers are parked.
             thread::sleep(ms(1));
             let (sender, receiver) = mpsc::channel();
             if round % 2 == 0 {
@@ -120,7 +120,7 @@ fn f4_a_timer_that_is_armed_while_all_workers_sleep_fires() {
                     sender.send(()).unwrap();
                 }));
             } else {
-                // By a thread of the user's, which is inside of the runtime.
+                // By a thread of the user that is inside of the runtime.
                 let _entered = runtime.handle().enter();
                 futures_lite::future::block_on(time::sleep(Duration::from_micros(300)));
                 sender.send(()).unwrap();
@@ -163,18 +163,18 @@ fn d31_the_longest_sleep_stands_beside_the_shortest() {
 #[test]
 fn d26_a_hundred_thousand_timers_due_at_once_let_sockets_and_tasks_have_their_turns() {
     on_each_backend_with(1, |runtime| {
-        // A machine that is busy with other things may not get them all armed in time, and then there is no burst; or it keeps the worker
-        // from running for so long that the driver fires them in its place.
+        // A busy machine may not get them all armed in time, and then there is no burst; or it keeps the worker from running for so long
+        // that the driver fires them in its place.
         let leads = [400, 400, 400, 2_000, 10_000, 10_000, 10_000];
         let bursts = leads.into_iter().filter_map(|lead| round_trips_in_a_burst(runtime, ms(lead)));
         let bursts = bursts.inspect(|(during, all)| println!("{during} round trips during the burst, {all} in all"));
-        // Hundreds if it has the processor; none or one if the burst comes first.
+        // Hundreds if the worker has the processor; none or one if the burst comes first.
         let has_its_turns = bursts.map(|(during, _)| during).any(|during| during >= 3);
         assert!(has_its_turns, "never three round trips during a burst");
     });
 }
 
-/// Has 100,000 sleeps end at once, so long from now, beside an echo. How many round trips there were while they fired, and in all;
+/// Has 100,000 sleeps end at once, `lead` from now, beside an echo. Returns how many round trips there were while they fired, and in all;
 /// `None` if they were not all armed before.
 fn round_trips_in_a_burst(runtime: &Runtime, lead: Duration) -> Option<(usize, usize)> {
     const TIMERS: usize = 100_000;
@@ -210,7 +210,7 @@ fn round_trips_in_a_burst(runtime: &Runtime, lead: Duration) -> Option<(usize, u
     (armed.load(Ordering::SeqCst) == TIMERS).then_some((during, seen.len()))
 }
 
-/// Sends a byte there and back until told to stop, and tells of each.
+/// Sends a byte there and back until `stop`, and calls `told` after each.
 async fn echo_until(stop: Arc<AtomicBool>, told: impl Fn()) {
     let (a, b) = pair().await;
     let answers = spawn(async move {
@@ -263,13 +263,13 @@ fn p9_d9_an_idle_runtime_sleeps_without_timers_with_far_ones_and_after_a_burst()
         let name = format!("still{}", backend.to_string().len());
         let runtime = Runtime::builder().backend(backend).workers(2).thread_name(&name).build().unwrap();
         let sleeps_on = || {
-            // The thread that watches over blocked workers has to see that all sleep.
+            // The monitor has to see that all workers are parked.
             thread::sleep(ms(60));
             let (sleeps, _) = sleeps_and_cpu(&name);
             thread::sleep(ms(300));
             sleeps_and_cpu(&name).0 == sleeps
         };
-        // On a busy machine it takes a while until all threads have started, or have done what they were woken for.
+        // On a busy machine it takes a while until all threads have started, or have finished their work.
         let is_still = |what: &str| eventually(&format!("no wake-ups {what}"), sleeps_on);
         is_still("with nothing to do");
         let (_a, b) = runtime.block_on(runtime.spawn(pair())).unwrap();
@@ -286,7 +286,7 @@ fn p9_d9_an_idle_runtime_sleeps_without_timers_with_far_ones_and_after_a_burst()
             }
         });
         is_still("after near ones");
-        // Those that are cancelled leave no wake-up behind either.
+        // Cancelled timers leave no wake-up behind either.
         drop(runtime.spawn(async {
             for _ in 0..100 {
                 let _ = time::timeout(ms(30), async {}).await;

@@ -46,7 +46,7 @@ fn on_each_size(test: impl Fn(&Arc<Runtime>) + Clone + Send + 'static) {
     with_workers(&[0, 1, 4], test);
 }
 
-/// What a runtime's clock shows.
+/// Returns the time of a runtime's clock.
 fn now(runtime: &Runtime) -> Time {
     runtime.engine().clock().now()
 }
@@ -274,7 +274,7 @@ fn t9_advance_fires_each_timer_at_its_own_time_and_then_other_tasks_get_a_turn()
             let show = move || Duration::from(now(&clock) - start);
             let waits = [3, 1, 2, 7].map(|wait| {
                 let (log, show) = (Arc::clone(&theirs), show.clone());
-                // Callbacks are called where the timers fire.
+                // Callbacks run where the timers fire.
                 let timer = Timer::after(secs(wait));
                 timer.on_expiry(move |_| log.lock().unwrap().push(("timer", wait, show())));
                 timer
@@ -326,7 +326,7 @@ fn d74_time_stands_still_during_blocking_work() {
             for _ in 0..5 {
                 let inside = spawn_blocking(move || {
                     thread::sleep(ms(5));
-                    // The time of the runtime, on that thread, too.
+                    // The thread of the blocking pool sees the runtime's time, too.
                     start.elapsed()
                 });
                 assert_eq!(inside.await.unwrap(), Duration::ZERO);
@@ -340,7 +340,7 @@ fn d74_time_stands_still_during_blocking_work() {
 }
 
 #[test]
-fn d74_blocking_work_that_nobody_awaits_holds_time_still_until_it_ends() {
+fn d74_blocking_work_that_no_task_awaits_holds_time_still_until_it_ends() {
     on_each_size(|runtime| {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
@@ -349,11 +349,11 @@ fn d74_blocking_work_that_nobody_awaits_holds_time_still_until_it_ends() {
                 thread::sleep(ms(20));
                 done.store(true, Ordering::SeqCst);
             }));
-            // The only sleeper: nothing else than the end of the work makes a thread look.
+            // The only sleep: only the end of the work makes a thread look.
             time::sleep(hours(1)).await;
         });
         assert!(is_done.load(Ordering::SeqCst), "time has moved");
-        // One that panics, too.
+        // Also work that panics.
         runtime.block_on(async {
             drop(spawn_blocking(|| {
                 thread::sleep(ms(5));
@@ -401,7 +401,7 @@ fn b6_a_task_that_blocks_its_thread_holds_time_still() {
 }
 
 #[test]
-fn d76_time_stands_still_while_nobody_runs_the_runtime() {
+fn d76_time_stands_still_while_no_thread_runs_the_runtime() {
     on_each_size(|runtime| {
         let start = now(runtime);
         let polled = Arc::new(AtomicUsize::new(0));
@@ -477,7 +477,7 @@ fn b6_datagrams_and_data_from_a_socket_of_another_thread_are_seen_before_time_mo
             }
             receives.await.unwrap();
             assert_eq!(start.elapsed(), Duration::ZERO);
-            // What another thread has sent before the task begins to wait.
+            // Bytes that another thread has sent before the task begins to wait.
             let (ours, theirs) = pair().await;
             let sends = thread::spawn(move || {
                 let runtime = Runtime::builder().workers(0).build().unwrap();
@@ -519,7 +519,7 @@ fn b6_a_server_that_waits_for_connections_does_not_hold_time_still() {
             drop(spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     drop(spawn(async move {
-                        // It answers an hour later.
+                        // The peer answers an hour later.
                         let mut request = [0; 2];
                         stream.read_exact(&mut request).await.unwrap();
                         time::sleep(hours(1)).await;
@@ -575,7 +575,7 @@ fn b6_two_runtimes_do_not_share_time() {
                 assert_eq!((now(&one), now(&other)), (start + hours(1).into(), others));
                 other.block_on(async {
                     let before = Instant::now();
-                    // A runtime inside of another's task: the outer time stands still meanwhile.
+                    // A runtime inside of a task of another: the outer time stands still meanwhile.
                     one.block_on(async { time::sleep(hours(1)).await });
                     assert_eq!(before.elapsed(), Duration::ZERO);
                     real.block_on(async { time::sleep(ms(1)).await });
@@ -593,7 +593,7 @@ fn b6_two_runtimes_do_not_share_time() {
     });
 }
 
-/// A thread outside the runtime wakes a task; time would move at any moment, for another task always sleeps.
+/// A thread outside the runtime wakes a task; time could move at any moment, for another task always sleeps.
 #[test]
 fn b6_time_does_not_move_between_a_wake_up_and_the_task_that_it_wakes() {
     on_each_size(|runtime| {
@@ -606,7 +606,7 @@ fn b6_time_does_not_move_between_a_wake_up_and_the_task_that_it_wakes() {
             eventually("time moves", || now(&clock) > start);
             for number in 0..2000_usize {
                 sends.send(number);
-                // What the clock shows after the wake-up: the task has run by now, or runs at this time.
+                // The time after the wake-up: the task has run by now, or runs at this time.
                 after.push(now(&clock));
                 if number % 100 == 0 {
                     thread::sleep(Duration::from_micros(50));
@@ -705,7 +705,7 @@ fn b6_a_timer_that_was_cancelled_disarmed_or_pushed_later_does_not_move_time() {
         runtime.block_on(async move {
             let mut held = pin!(time::sleep(secs(5)));
             assert!(poll_once(held.as_mut()).await.is_pending());
-            // By now it has its place among the pending timers, and keeps it when it is disarmed.
+            // By now the timer has its place among the pending ones, and keeps it when it is disarmed.
             time::sleep(ms(1)).await;
             held.as_mut().disarm();
             let start = now(&clock);
@@ -721,7 +721,7 @@ fn b6_a_timer_that_was_cancelled_disarmed_or_pushed_later_does_not_move_time() {
             flag.await;
             assert_eq!(now(&clock), start, "no timer was due");
             raiser.join().unwrap();
-            // One that is pushed later fires at its new time, to the nanosecond.
+            // A timer that is reset to later fires at its new time, to the nanosecond.
             let mut later = pin!(time::sleep(secs(1)));
             assert!(poll_once(later.as_mut()).await.is_pending());
             later.as_mut().reset(Instant::now() + secs(9));
@@ -802,12 +802,12 @@ fn d77_thousands_of_sleeps_end_at_their_own_times() {
 /// Takes all descriptors that the process may still have.
 fn all_descriptors() -> Vec<File> {
     let limit = libc::rlimit { rlim_cur: 256, rlim_max: 256 };
-    // SAFETY: the limit is there for the call. It is that of a process of its own.
+    // SAFETY: the pointer is to a local value, which the call reads. The limit is that of a child process.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// In a process that has built nothing else: no descriptor is given back while this runs.
+/// Runs in a process that has built nothing else: no descriptor is freed while this runs.
 fn block_on_without_a_reactor(test: &str, backend: Backend) {
     in_a_child(test, &[], || {
         let runtime = match Runtime::builder().backend(backend).workers(1).start_paused(true).build() {
@@ -829,7 +829,7 @@ fn block_on_without_a_reactor(test: &str, backend: Backend) {
                 sends.send(now(&clock));
             });
             let blocking = spawn_blocking(|| thread::sleep(ms(20)));
-            // Woken from outside, at the time at which it was.
+            // Another thread has woken the task, and it runs at the time of the wake-up.
             assert_eq!(values.receive().await, start + hours(2).into());
             blocking.await.unwrap();
             outside.join().unwrap();
@@ -866,10 +866,10 @@ fn e2_pause_within_a_runtime_whose_time_cannot_be_paused_says_so_at_once() {
     });
 }
 
-/// What happened in a random run, and at what virtual time.
+/// The events of a random run, with their virtual times.
 type Log = Arc<Mutex<Vec<(u64, Duration)>>>;
 
-/// Random numbers that two runs have alike.
+/// Random numbers that are the same in two runs.
 struct Repeatable(u64);
 
 impl Repeatable {
@@ -887,7 +887,7 @@ impl Repeatable {
     }
 }
 
-/// Sleeps, spawns and sends, as the random numbers have it.
+/// Sleeps, spawns and sends, as the random numbers decide.
 fn act(
     mut random: Repeatable,
     depth: u32,
@@ -907,7 +907,7 @@ fn act(
                     let wait = Duration::from_nanos(random.below(most));
                     time::sleep(wait).await;
                     slept += wait;
-                    // Right to the nanosecond: nobody else has moved the time past it.
+                    // Right to the nanosecond: no other task has moved the time past it.
                     assert_eq!(start.elapsed(), slept, "event {event}");
                 }
                 2 if depth < 4 => {
@@ -928,7 +928,7 @@ fn act(
     })
 }
 
-/// One run with this seed: its log, and when it ended.
+/// Runs the program of this seed, and returns its log and when it ended.
 fn random_run(runtime: &Runtime, seed: u64) -> (Vec<(u64, Duration)>, Duration) {
     let (log, channel) = (Log::default(), Channel::new());
     let (logs, sends) = (Arc::clone(&log), Arc::clone(&channel));
@@ -975,7 +975,7 @@ fn b6_a_random_run_gives_the_same_log_twice_on_one_thread_and_the_same_times_on_
                 assert!(log.len() > 48);
                 assert_eq!((&log, elapsed), (&random_run(&paused(backend, 0), seed).0, elapsed));
                 assert_eq!((&log, elapsed), (&random_run(&paused(backend, 1), seed).0, elapsed), "one worker");
-                // Tasks that one deadline has woken run side by side, so the order within one moment is any; the times are the same.
+                // Tasks that one deadline has woken run concurrently, so their order within one moment varies; the times are the same.
                 let (others, elapsed_with_four) = random_run(&paused(backend, 4), seed);
                 let sorted = |mut log: Vec<_>| {
                     log.sort_unstable();

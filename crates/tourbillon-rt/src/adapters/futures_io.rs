@@ -1,8 +1,7 @@
 //! `AsyncRead` and `AsyncWrite` of the crate `futures-io`, for [`TcpStream`] and for a reference to one.
 //!
-//! Their waits have no time limit of their own; `tourbillon::time::timeout` around what uses them does it, and takes no
-//! byte. Of several tasks that poll one stream in the same direction, the last is woken; the operations of
-//! [`TcpStream`] itself have no such limit.
+//! Their waits have no time limit of their own; put `tourbillon::time::timeout` around the future that uses them. Of several tasks that
+//! poll one stream in the same direction, the last is woken; the operations of [`TcpStream`] itself have no such limit.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;

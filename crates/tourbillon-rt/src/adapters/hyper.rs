@@ -1,7 +1,7 @@
-//! What hyper asks of a runtime: connections ([`TcpStream`] is a `hyper::rt::Read` and `Write`), and who runs its tasks.
+//! A runtime for hyper: connections ([`TcpStream`] is a `hyper::rt::Read` and `Write`), and an executor for its tasks.
 //!
-//! Its timer is `tourbillon::adapters::hyper::TourbillonTimer`, with the feature `hyper` of that crate: on a worker its timers are the
-//! worker's own.
+//! The timer for hyper is `tourbillon::adapters::hyper::TourbillonTimer`, with the feature `hyper` of that crate: on a worker its timers
+//! are the worker's own.
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -33,9 +33,10 @@ use std::task::{Context, Poll};
 use hyper::rt::{Executor, Read, ReadBufCursor};
 use rustix::net::RecvFlags;
 
+use crate::executor::spawn;
 use crate::net::TcpStream;
 use crate::net::tcp_stream::{send, send_vectored};
-use crate::reactor::Progress;
+use crate::reactor::IoProgress;
 
 /// Spawns hyper's tasks on the runtime of the calling thread.
 #[derive(Clone, Copy, Default, Debug)]
@@ -43,7 +44,7 @@ use crate::reactor::Progress;
 pub struct RuntimeExecutor;
 
 impl RuntimeExecutor {
-    /// One is like the other.
+    /// Returns an executor.
     #[must_use]
     pub fn new() -> RuntimeExecutor {
         RuntimeExecutor
@@ -56,7 +57,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        drop(crate::spawn(future));
+        drop(spawn(future));
     }
 }
 
@@ -67,14 +68,15 @@ impl Read for TcpStream {
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         TcpStream::poll_read(&self, context, |stream| {
-            // SAFETY: nothing is written there but by the kernel, which leaves no byte less initialised than it was.
+            // SAFETY: the caller must not make an initialized byte uninitialized. Only the kernel writes to `room`, and it writes
+            // initialized bytes.
             let room = unsafe { buffer.as_mut() };
             let of = room.len();
             let ((read, _), count) = rustix::net::recv(stream, &mut *room, RecvFlags::empty())?;
             debug_assert_eq!(read.len(), count);
-            // SAFETY: the kernel has written so many bytes.
+            // SAFETY: the first `count` bytes must be initialized. `recv` has returned `count`: the kernel has written so many.
             unsafe { buffer.advance(count) };
-            Ok(Progress { value: (), exhausted: 0 < count && count < of })
+            Ok(IoProgress { value: (), exhausted: 0 < count && count < of })
         })
     }
 }

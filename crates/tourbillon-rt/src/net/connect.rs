@@ -1,4 +1,4 @@
-//! How a connection comes about.
+//! Connection attempts.
 
 use std::future::Future;
 use std::io;
@@ -10,18 +10,18 @@ use rustix::io::Errno;
 
 use super::TcpStream;
 use super::tcp_listener::stream_socket;
+use crate::executor::spawn_blocking;
 use crate::io::{Operation, sealed};
-use crate::reactor::{Direction, Progress, Source, Waiter};
-use crate::runtime::spawn_blocking;
+use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 use crate::task::JoinHandle;
 
 type Std = std::net::TcpStream;
 
-/// A connection in the making.
+/// An attempt to connect to one address.
 pub(super) struct Connect {
     address: SocketAddr,
-    source: Option<Source<Std>>,
-    waiter: Waiter,
+    source: Option<IoSource<Std>>,
+    waiter: WaiterId,
 }
 
 impl Operation for Connect {
@@ -44,7 +44,7 @@ impl Operation for Connect {
 
 impl Connect {
     pub(super) fn new(address: SocketAddr) -> Connect {
-        Connect { address, source: None, waiter: Waiter::NONE }
+        Connect { address, source: None, waiter: WaiterId::NONE }
     }
 
     fn connected(&mut self) -> io::Result<TcpStream> {
@@ -54,19 +54,19 @@ impl Connect {
 
 impl sealed::Sealed for Connect {}
 
-/// A connection in the making of which the address is not known yet.
+/// An attempt to connect to the addresses of a name, one after the other.
 pub(super) struct ConnectTo<A> {
     addresses: Addresses<A>,
     attempt: Option<Connect>,
-    /// Why there is none, as far as is known.
+    /// The error of the last address, or of the lookup.
     error: Option<io::Error>,
 }
 
 enum Addresses<A> {
-    /// Of a name that nobody has looked up.
+    /// A name that has not been looked up.
     Named(Option<A>),
     Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
-    Left(std::vec::IntoIter<SocketAddr>),
+    PendingRemovals(std::vec::IntoIter<SocketAddr>),
 }
 
 impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
@@ -74,7 +74,7 @@ impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
         ConnectTo { addresses: Addresses::Named(Some(name)), attempt: None, error: None }
     }
 
-    /// The next address, if there is one.
+    /// Returns the next address, if there is one.
     fn poll_address(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<SocketAddr>>> {
         loop {
             self.addresses = match &mut self.addresses {
@@ -85,9 +85,9 @@ impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
                 }
                 Addresses::Awaited(resolved) => {
                     let resolved = ready!(Pin::new(resolved).poll(context)).map_err(io::Error::from)??;
-                    Addresses::Left(resolved.into_iter())
+                    Addresses::PendingRemovals(resolved.into_iter())
                 }
-                Addresses::Left(left) => return Poll::Ready(Ok(left.next())),
+                Addresses::PendingRemovals(left) => return Poll::Ready(Ok(left.next())),
             };
         }
     }
@@ -116,7 +116,7 @@ impl<A: ToSocketAddrs + Send + 'static> Operation for ConnectTo<A> {
         }
     }
 
-    /// Only the attempt that is under way: there is no time for another.
+    /// Tries only the attempt that is under way: there is no time for another.
     fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
         self.attempt.as_mut()?.last_try()?.ok().map(Ok)
     }
@@ -124,21 +124,21 @@ impl<A: ToSocketAddrs + Send + 'static> Operation for ConnectTo<A> {
 
 impl<A> sealed::Sealed for ConnectTo<A> {}
 
-fn start_connecting(address: SocketAddr) -> io::Result<Source<Std>> {
+fn start_connecting(address: SocketAddr) -> io::Result<IoSource<Std>> {
     let socket = stream_socket(address)?;
     match rustix::net::connect(&socket, &address) {
-        // It goes on by itself.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(Source::new(socket.into())),
+        // The attempt goes on in the kernel.
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(IoSource::new(socket.into())),
         Err(error) => Err(error.into()),
     }
 }
 
-fn finish_connecting(stream: &Std) -> io::Result<Progress<()>> {
+fn finish_connecting(stream: &Std) -> io::Result<IoProgress<()>> {
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }
     match stream.peer_addr() {
-        Ok(_) => Ok(Progress::of(())),
+        Ok(_) => Ok(IoProgress::of(())),
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
         Err(error) => Err(error),
     }

@@ -1,11 +1,12 @@
 //! TCP and UDP.
 //!
 //! Every operation is an [`Io`](crate::Io): a future with [`timeout`](crate::Io::timeout) and [`deadline`](crate::Io::deadline).
-//! A socket can be made anywhere; operations that have to wait need a runtime on the thread that polls them, and give
+//!
+//! A socket can be made on any thread. An operation that has to wait needs a runtime on the thread that polls it, and returns
 //! [`NoRuntime`](crate::NoRuntime) without one. Which runtime, or which worker, does not matter, and may change.
 //!
-//! All operations take `&self`: a stream can be read and written at the same time, and so by two tasks that share it
-//! ([`TcpStream`] is `Clone`).
+//! All operations take `&self`: a stream can be read and written at the same time, and so by two tasks that share it ([`TcpStream`] is
+//! `Clone`).
 
 mod connect;
 mod tcp_listener;
@@ -19,7 +20,7 @@ pub use self::tcp_listener::{ListenOptions, TcpListener};
 pub use self::tcp_stream::TcpStream;
 pub use self::udp_socket::UdpSocket;
 
-/// Does it with the first address with which it can be done.
+/// Calls `f` with each address until it succeeds.
 fn first_that_works<T>(
     addresses: impl ToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,

@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Listeners: sockets that accept connections.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{TcpStream, first_that_works};
 use crate::io::{Attempts, Io, Operation};
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 /// A socket that accepts connections.
 ///
@@ -33,10 +33,10 @@ use crate::reactor::{Direction, Progress, Source};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct TcpListener {
-    source: Source<std::net::TcpListener>,
+    source: IoSource<std::net::TcpListener>,
 }
 
-/// How to listen.
+/// The options of a listener.
 ///
 /// ```
 /// use tourbillon_rt::net::ListenOptions;
@@ -62,69 +62,69 @@ impl TcpListener {
         ListenOptions::new().bind(address)
     }
 
-    /// Of a listener of the standard library.
+    /// Wraps a listener of the standard library.
     ///
     /// # Errors
     /// It cannot be put into non-blocking mode.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
         listener.set_nonblocking(true)?;
-        Ok(TcpListener { source: Source::new(listener) })
+        Ok(TcpListener { source: IoSource::new(listener) })
     }
 
     /// Waits for a connection. Several tasks may do so.
     ///
-    /// A connection that was ended before it could be accepted is passed over. Out of file descriptors (`EMFILE`, `ENFILE`) is
-    /// an error; the connection waits, so try again after a while.
+    /// A connection that was ended before it could be accepted is skipped. Out of file descriptors (`EMFILE`, `ENFILE`) is an error; the
+    /// connection waits, so try again after a while.
     pub fn accept(&self) -> Io<impl Operation<Output = (TcpStream, SocketAddr)> + use<'_>> {
         Io::new(Attempts::new(&self.source, Direction::Read, |listener: &std::net::TcpListener| {
-            accept(listener).map(Progress::of)
+            accept(listener).map(IoProgress::of)
         }))
     }
 
-    /// The address that it listens at.
+    /// Returns the address that it listens at.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
 
-    /// Sets the time to live of the packets of what it accepts.
+    /// Sets the time to live of the packets of accepted connections.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
 
-    /// That time to live.
+    /// Returns the time to live of the packets of accepted connections.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }
 }
 
 impl ListenOptions {
-    /// What [`TcpListener::bind`] does: an address can be used again soon after a restart, 1024 connections may wait.
+    /// Returns the options of [`TcpListener::bind`]: an address can be used again soon after a restart, 1024 connections may wait.
     pub fn new() -> ListenOptions {
         ListenOptions { backlog: 1024, reuse_address: true, reuse_port: false }
     }
 
-    /// How many connections may wait to be accepted.
+    /// Sets how many connections may wait to be accepted.
     pub fn backlog(mut self, backlog: u32) -> ListenOptions {
         self.backlog = backlog.try_into().unwrap_or(i32::MAX);
         self
     }
 
-    /// Whether the address can be used while connections of its last user linger.
+    /// Sets whether the address can be used while connections of its last user linger.
     pub fn reuse_address(mut self, yes: bool) -> ListenOptions {
         self.reuse_address = yes;
         self
     }
 
-    /// Whether several may listen at the same address; the kernel deals out the connections.
+    /// Sets whether several sockets may listen at the same address; the kernel distributes the connections.
     pub fn reuse_port(mut self, yes: bool) -> ListenOptions {
         self.reuse_port = yes;
         self
@@ -144,7 +144,7 @@ impl ListenOptions {
         sockopt::set_socket_reuseport(&socket, self.reuse_port)?;
         net::bind(&socket, &address)?;
         net::listen(&socket, self.backlog)?;
-        Ok(TcpListener { source: Source::new(socket.into()) })
+        Ok(TcpListener { source: IoSource::new(socket.into()) })
     }
 }
 
@@ -166,7 +166,7 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// A socket for streams to or from such an address, in non-blocking mode.
+/// Returns a socket for streams to or from such an address, in non-blocking mode.
 pub(super) fn stream_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?)
@@ -179,9 +179,9 @@ fn accept(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr
                 let address = address.and_then(|address| address.try_into().ok());
                 let stream = std::net::TcpStream::from(socket);
                 let address = address.map_or_else(|| stream.peer_addr(), Ok)?;
-                return Ok((TcpStream::of(Source::new(stream)), address));
+                return Ok((TcpStream::of(IoSource::new(stream)), address));
             }
-            // It has been ended already.
+            // The peer has ended the connection already.
             Err(Errno::CONNABORTED | Errno::PROTO | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

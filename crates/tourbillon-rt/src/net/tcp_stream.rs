@@ -1,4 +1,4 @@
-//! A connection.
+//! TCP connections.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -14,17 +14,17 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 use super::connect::{Connect, ConnectTo};
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
-use crate::reactor::Waiter;
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::WaiterId;
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 type Std = std::net::TcpStream;
 
-/// The kernel takes so many buffers at a time (`UIO_MAXIOV`), and no more bytes than they hold.
+/// The most buffers that the kernel takes at a time (`UIO_MAXIOV`).
 const VECTORS: usize = 1024;
 
 /// A TCP connection.
 ///
-/// Its clones are the same connection, for two tasks of which one reads and one writes; it is closed with the last.
+/// Clones share the connection, for two tasks of which one reads and one writes; it is closed with the last.
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
@@ -40,21 +40,21 @@ const VECTORS: usize = 1024;
 /// ```
 #[derive(Clone)]
 pub struct TcpStream {
-    source: Arc<Source<Std>>,
+    source: Arc<IoSource<Std>>,
 }
 
 impl TcpStream {
-    pub(super) fn of(source: Source<Std>) -> TcpStream {
+    pub(super) fn of(source: IoSource<Std>) -> TcpStream {
         TcpStream { source: Arc::new(source) }
     }
 
-    /// Connects to an address. Dropped or timed out, the attempt is given up and its socket closed.
+    /// Connects to an address. If the attempt is dropped or times out, its socket is closed.
     pub fn connect(address: SocketAddr) -> Io<impl Operation<Output = TcpStream>> {
         Io::new(Connect::new(address))
     }
 
-    /// Connects to the first of a name's addresses that lets us, and gives what the last one said if none does. The name is resolved on
-    /// a thread that may block, and that goes on with it when nobody waits for it any more.
+    /// Connects to the first of a name's addresses that accepts, and returns the error of the last one if none does. The name is resolved
+    /// on a thread that may block, and that goes on even if the operation is dropped.
     pub fn connect_to<A>(name: A) -> Io<impl Operation<Output = TcpStream>>
     where
         A: ToSocketAddrs + Send + 'static,
@@ -62,21 +62,21 @@ impl TcpStream {
         Io::new(ConnectTo::new(name))
     }
 
-    /// Of a stream of the standard library.
+    /// Wraps a stream of the standard library.
     ///
     /// # Errors
     /// It cannot be put into non-blocking mode.
     pub fn from_std(stream: Std) -> io::Result<TcpStream> {
         stream.set_nonblocking(true)?;
-        Ok(TcpStream::of(Source::new(stream)))
+        Ok(TcpStream::of(IoSource::new(stream)))
     }
 
-    /// Reads what there is, up to the length of the buffer; waits if there is nothing. Zero is the end: the peer writes no more.
+    /// Reads the bytes that there are, up to the length of the buffer; waits if there are none. Zero is the end: the peer writes no more.
     pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| receive(stream, buffer)))
     }
 
-    /// The same into several buffers, one after the other.
+    /// Reads into several buffers, one after the other: see [`read`](TcpStream::read).
     pub fn read_vectored<'a>(
         &'a self,
         buffers: &'a mut [IoSliceMut<'a>],
@@ -92,134 +92,134 @@ impl TcpStream {
         Io::new(Attempts::new(&self.source, Direction::Read, ReadExact { buffer, done: 0 }))
     }
 
-    /// Reads without taking it from the stream.
+    /// Reads without removing the bytes from the stream.
     pub fn peek<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| stream.peek(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |stream: &Std| stream.peek(buffer).map(IoProgress::of)))
     }
 
-    /// Writes as much as there is room for; waits if there is none.
+    /// Writes as many bytes as there is room for; waits if there is none.
     pub fn write<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| send(stream, bytes)))
     }
 
-    /// The same from several buffers, one after the other.
+    /// Writes from several buffers, one after the other: see [`write`](TcpStream::write).
     pub fn write_vectored<'a>(&'a self, buffers: &'a [IoSlice<'a>]) -> Io<impl Operation<Output = usize> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Write, |stream: &Std| send_vectored(stream, buffers)))
     }
 
-    /// Writes all of it. An error, also [`TimedOut`](io::ErrorKind::TimedOut), says how much has been written: [`Incomplete`].
+    /// Writes all bytes. An error, also [`TimedOut`](io::ErrorKind::TimedOut), says how many have been written: [`Incomplete`].
     pub fn write_all<'a>(&'a self, bytes: &'a [u8]) -> Io<impl Operation<Output = ()> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Write, WriteAll { bytes, done: 0 }))
     }
 
-    /// Closes it in one direction or both, for all its clones: who reads gets the end, who writes an error. The peer sees the
-    /// end of what was written.
+    /// Closes the connection in one direction or both, for all its clones: reads get the end, writes an error. The peer sees the end of
+    /// what was written.
     ///
     /// # Errors
-    /// It is not connected any more.
+    /// The stream is not connected any more.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.source.io().shutdown(how)
     }
 
-    /// Whose connection it is.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// It is not connected any more.
+    /// The stream is not connected any more.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().peer_addr()
     }
 
-    /// Its address on this machine.
+    /// Returns the connection's address on this machine.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
         self.source.io().set_nodelay(yes)
     }
 
-    /// Whether they are.
+    /// Returns whether small writes are sent at once.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.source.io().nodelay()
     }
 
-    /// Sets the time to live of its packets.
+    /// Sets the time to live of the connection's packets.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
 
-    /// That time to live.
+    /// Returns the time to live of the connection's packets.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }
 
-    /// What becomes of bytes that are not sent when it is closed: `None` sends them in the background, zero drops them and resets
+    /// Sets what happens to unsent bytes when the connection is closed: `None` sends them in the background, zero drops them and resets
     /// the connection.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self.source.io(), linger)?)
     }
 
-    /// Whether the system sends a sign of life now and then when nothing else is sent.
+    /// Sets whether the system sends probes now and then while the connection is silent.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_keepalive(&self, yes: bool) -> io::Result<()> {
         Ok(sockopt::set_socket_keepalive(self.source.io(), yes)?)
     }
 
-    /// How many bytes the system takes before the peer does.
+    /// Sets how many bytes the system takes before the peer does.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         Ok(sockopt::set_socket_send_buffer_size(self.source.io(), bytes)?)
     }
 
-    /// How many bytes the system keeps until they are read.
+    /// Sets how many bytes the system keeps until they are read.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         Ok(sockopt::set_socket_recv_buffer_size(self.source.io(), bytes)?)
     }
 
-    /// For the traits of other crates that read by polling: whoever polled last is woken.
+    /// Reads for the traits of other crates that poll: the task that polled last is woken.
     #[cfg(any(feature = "futures-io", feature = "hyper"))]
     pub(crate) fn poll_read<T>(
         &self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+        attempt: impl FnMut(&Std) -> io::Result<IoProgress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Read, &mut { Waiter::LAST_POLL }, attempt)
+        self.source.poll(context, Direction::Read, &mut { WaiterId::LAST_POLL }, attempt)
     }
 
-    /// The same for writing.
+    /// Writes for the traits of other crates that poll: the task that polled last is woken.
     #[cfg(any(feature = "futures-io", feature = "hyper"))]
     pub(crate) fn poll_write<T>(
         &self,
         context: &mut Context<'_>,
-        attempt: impl FnMut(&Std) -> io::Result<Progress<T>>,
+        attempt: impl FnMut(&Std) -> io::Result<IoProgress<T>>,
     ) -> Poll<io::Result<T>> {
-        self.source.poll(context, Direction::Write, &mut { Waiter::LAST_POLL }, attempt)
+        self.source.poll(context, Direction::Write, &mut { WaiterId::LAST_POLL }, attempt)
     }
 }
 
@@ -243,7 +243,7 @@ struct ReadExact<'a> {
 impl Attempt<Std> for ReadExact<'_> {
     type Output = ();
 
-    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<IoProgress<()>> {
         let of = self.buffer.len();
         let received = receive(stream, &mut self.buffer[self.done..]);
         go_on(received, &mut self.done, of, io::ErrorKind::UnexpectedEof)
@@ -266,7 +266,7 @@ struct WriteAll<'a> {
 impl Attempt<Std> for WriteAll<'_> {
     type Output = ();
 
-    fn attempt(&mut self, stream: &Std) -> io::Result<Progress<()>> {
+    fn attempt(&mut self, stream: &Std) -> io::Result<IoProgress<()>> {
         let sent = send(stream, &self.bytes[self.done..]);
         go_on(sent, &mut self.done, self.bytes.len(), io::ErrorKind::WriteZero)
     }
@@ -280,44 +280,44 @@ impl Attempt<Std> for WriteAll<'_> {
     }
 }
 
-/// As the standard library reads, without libc: that would ask twice whether somebody cancels the thread.
-pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<Progress<usize>> {
+/// Reads as the standard library does, but without libc, whose call is a cancellation point.
+pub(crate) fn receive(stream: &Std, buffer: &mut [u8]) -> io::Result<IoProgress<usize>> {
     let room = buffer.len();
-    Ok(Progress::bytes(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0, room))
+    Ok(IoProgress::bytes(rustix::net::recv(stream, buffer, RecvFlags::empty())?.0, room))
 }
 
-/// The same into several buffers.
-pub(crate) fn receive_vectored(mut stream: &Std, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Progress<usize>> {
+/// Reads into several buffers.
+pub(crate) fn receive_vectored(mut stream: &Std, buffers: &mut [IoSliceMut<'_>]) -> io::Result<IoProgress<usize>> {
     let room = buffers.iter().take(VECTORS).map(|buffer| buffer.len()).sum();
-    stream.read_vectored(buffers).map(|count| Progress::bytes(count, room))
+    stream.read_vectored(buffers).map(|count| IoProgress::bytes(count, room))
 }
 
-/// As the standard library writes.
-pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<Progress<usize>> {
-    Ok(Progress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
+/// Writes as the standard library does.
+pub(crate) fn send(stream: &Std, bytes: &[u8]) -> io::Result<IoProgress<usize>> {
+    Ok(IoProgress::bytes(rustix::net::send(stream, bytes, SendFlags::NOSIGNAL)?, bytes.len()))
 }
 
-/// The same from several buffers. Not by `writev`, as the standard library does: that cannot be told to raise no SIGPIPE (D72).
-pub(crate) fn send_vectored(stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<Progress<usize>> {
+/// Writes from several buffers. Not by `writev`, as the standard library does: with that a SIGPIPE cannot be suppressed (D72).
+pub(crate) fn send_vectored(stream: &Std, buffers: &[IoSlice<'_>]) -> io::Result<IoProgress<usize>> {
     let buffers = &buffers[..buffers.len().min(VECTORS)];
     let length = buffers.iter().map(|buffer| buffer.len()).sum();
     let sent = rustix::net::sendmsg(stream, buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?;
-    Ok(Progress::bytes(sent, length))
+    Ok(IoProgress::bytes(sent, length))
 }
 
-/// What one step of an operation that is to move `of` bytes means for it. Until it is done it says that it was interrupted: then it is
-/// tried again, if nobody else is to have a turn. What ends it is told with how far it came.
+/// Translates one step of an operation that is to move `of` bytes. Until it is done the result is "interrupted": then the operation is
+/// tried again, unless the task's budget is spent. The error that ends it says how far it came.
 fn go_on(
-    step: io::Result<Progress<usize>>,
+    step: io::Result<IoProgress<usize>>,
     done: &mut usize,
     of: usize,
     at_the_end: io::ErrorKind,
-) -> io::Result<Progress<()>> {
+) -> io::Result<IoProgress<()>> {
     match step {
-        Ok(Progress { value: 0, .. }) => Err(Incomplete::error(*done, of, at_the_end.into())),
-        Ok(Progress { value: count, .. }) => {
+        Ok(IoProgress { value: 0, .. }) => Err(Incomplete::error(*done, of, at_the_end.into())),
+        Ok(IoProgress { value: count, .. }) => {
             *done += count;
-            if *done < of { Err(io::ErrorKind::Interrupted.into()) } else { Ok(Progress::of(())) }
+            if *done < of { Err(io::ErrorKind::Interrupted.into()) } else { Ok(IoProgress::of(())) }
         }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Err(error),
         Err(error) => Err(Incomplete::error(*done, of, error)),

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::io::{Attempts, Io, Operation};
-use crate::reactor::{Direction, Progress, Source};
+use crate::reactor::{Direction, IoProgress, IoSource};
 
 type Std = std::net::UdpSocket;
 
@@ -27,11 +27,11 @@ type Std = std::net::UdpSocket;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct UdpSocket {
-    source: Source<Std>,
+    source: IoSource<Std>,
 }
 
 impl UdpSocket {
-    /// A socket at an address; port zero takes one that is free. If the address is a name, this blocks until it is resolved.
+    /// Binds a socket to an address; port zero takes one that is free. If the address is a name, this blocks until it is resolved.
     ///
     /// # Errors
     /// The address is taken, or not one of this machine's; there are no file descriptors left.
@@ -39,87 +39,91 @@ impl UdpSocket {
         UdpSocket::from_std(Std::bind(address)?)
     }
 
-    /// Of a socket of the standard library.
+    /// Wraps a socket of the standard library.
     ///
     /// # Errors
     /// It cannot be put into non-blocking mode.
     pub fn from_std(socket: Std) -> io::Result<UdpSocket> {
         socket.set_nonblocking(true)?;
-        Ok(UdpSocket { source: Source::new(socket) })
+        Ok(UdpSocket { source: IoSource::new(socket) })
     }
 
-    /// From now on [`send`](UdpSocket::send) sends there, and only what comes from there is received. If the address is a name,
+    /// Sets the peer: from now on [`send`](UdpSocket::send) sends to it, and only its datagrams are received. If the address is a name,
     /// this blocks until it is resolved.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn connect(&self, address: impl ToSocketAddrs) -> io::Result<()> {
         self.source.io().connect(address)
     }
 
-    /// Sends a datagram to whom it is connected.
+    /// Sends a datagram to the peer that the socket is connected to.
     pub fn send<'a>(&'a self, datagram: &'a [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Write, |socket: &Std| socket.send(datagram).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Write, |socket: &Std| socket.send(datagram).map(IoProgress::of)))
     }
 
-    /// Sends a datagram.
+    /// Sends a datagram to an address.
     pub fn send_to<'a>(&'a self, datagram: &'a [u8], to: SocketAddr) -> Io<impl Operation<Output = usize> + use<'a>> {
         Io::new(Attempts::new(&self.source, Direction::Write, move |socket: &Std| {
-            socket.send_to(datagram, to).map(Progress::of)
+            socket.send_to(datagram, to).map(IoProgress::of)
         }))
     }
 
-    /// Receives a datagram. What does not fit into the buffer is lost.
+    /// Receives a datagram. Bytes that do not fit into the buffer are lost.
     pub fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = usize> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv(buffer).map(IoProgress::of)))
     }
 
-    /// Receives a datagram and says from whom.
+    /// Receives a datagram and returns its sender.
     pub fn recv_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.recv_from(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| {
+            socket.recv_from(buffer).map(IoProgress::of)
+        }))
     }
 
-    /// The next datagram, which stays there.
+    /// Reads the next datagram without removing it.
     pub fn peek_from<'a>(&'a self, buffer: &'a mut [u8]) -> Io<impl Operation<Output = (usize, SocketAddr)> + use<'a>> {
-        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| socket.peek_from(buffer).map(Progress::of)))
+        Io::new(Attempts::new(&self.source, Direction::Read, |socket: &Std| {
+            socket.peek_from(buffer).map(IoProgress::of)
+        }))
     }
 
-    /// Its address.
+    /// Returns the socket's address.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
 
-    /// To whom it is connected.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// To nobody.
+    /// The socket is not connected.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().peer_addr()
     }
 
-    /// Whether it may send to broadcast addresses.
+    /// Sets whether the socket may send to broadcast addresses.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_broadcast(&self, yes: bool) -> io::Result<()> {
         self.source.io().set_broadcast(yes)
     }
 
-    /// Sets the time to live of its packets.
+    /// Sets the time to live of the socket's packets.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
 
-    /// That time to live.
+    /// Returns the time to live of the socket's packets.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }
@@ -127,7 +131,7 @@ impl UdpSocket {
     /// Joins a multicast group, on one of this machine's interfaces.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.source.io().join_multicast_v4(&group, &interface)
     }
@@ -135,7 +139,7 @@ impl UdpSocket {
     /// Joins a multicast group, on one of this machine's interfaces.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn join_multicast_v6(&self, group: Ipv6Addr, interface: u32) -> io::Result<()> {
         self.source.io().join_multicast_v6(&group, interface)
     }

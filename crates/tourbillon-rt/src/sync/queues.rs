@@ -1,7 +1,7 @@
-//! Queues with the face of those of `crossbeam-deque`, which neither loom nor shuttle can see into.
+//! Task queues with the interface of `crossbeam-deque`, which neither loom nor shuttle can see into.
 //!
-//! They promise less: whether one is empty is told by a number that is read and written without any order. Who relies on more than
-//! that has to see to it with fences, as with the real ones.
+//! They promise less: `is_empty` reads a number that is written without any order. A caller that relies on more needs fences, as with the
+//! real ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Mutex, Ordering, lock};
 
 pub(crate) struct Injector<T>(Shelf<T>);
 
-pub(crate) struct Queue<T>(Arc<Shelf<T>>);
+pub(crate) struct TaskQueue<T>(Arc<Shelf<T>>);
 
 pub(crate) struct Stealer<T>(Arc<Shelf<T>>);
 
@@ -65,7 +65,7 @@ impl<T> Injector<T> {
         self.0.steal()
     }
 
-    pub(crate) fn steal_batch_and_pop(&self, _: &Queue<T>) -> Steal<T> {
+    pub(crate) fn steal_batch_and_pop(&self, _: &TaskQueue<T>) -> Steal<T> {
         self.0.steal()
     }
 
@@ -78,9 +78,9 @@ impl<T> Injector<T> {
     }
 }
 
-impl<T> Queue<T> {
-    pub(crate) fn new_fifo() -> Queue<T> {
-        Queue(Arc::new(Shelf::new()))
+impl<T> TaskQueue<T> {
+    pub(crate) fn new_fifo() -> TaskQueue<T> {
+        TaskQueue(Arc::new(Shelf::new()))
     }
 
     pub(crate) fn stealer(&self) -> Stealer<T> {
@@ -105,7 +105,7 @@ impl<T> Stealer<T> {
         self.0.steal()
     }
 
-    pub(crate) fn steal_batch_and_pop(&self, _: &Queue<T>) -> Steal<T> {
+    pub(crate) fn steal_batch_and_pop(&self, _: &TaskQueue<T>) -> Steal<T> {
         self.0.steal()
     }
 

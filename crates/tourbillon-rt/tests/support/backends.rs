@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::{Backend, BuildError, Runtime};
 
-/// Runs a test on each back end. Where io_uring is refused, it says so and the test has been run on epoll alone.
+/// Runs a test on each back end. Where io_uring is refused, this prints it, and the test has run on epoll alone.
 pub(crate) fn on_each_backend(test: impl Fn(Backend)) {
     on_each_backend_with(2, |runtime| test(runtime.backend()));
 }
@@ -16,7 +16,7 @@ pub(crate) fn on_each_backend_with(workers: usize, test: impl Fn(&Runtime)) {
     for backend in [Backend::Epoll, Backend::Uring] {
         match Runtime::builder().backend(backend).workers(workers).build() {
             Ok(runtime) => {
-                // The environment may have overruled us: then the same back end is tested twice.
+                // If the environment overrides the back end, the same one is tested twice. Without workers it is epoll.
                 println!("on {}", runtime.backend());
                 test(&runtime);
             }
@@ -41,10 +41,10 @@ where
     on_each_backend_with(0, |runtime| runtime.block_on(test()));
 }
 
-/// Two ends of a connection.
+/// Returns the two ends of a connection.
 ///
-/// By one listener for the whole process: thousands of them would use up the ports, and it takes the kernel ever longer to find
-/// another.
+/// All connections share one listener: thousands of listeners would use up the ports, and the kernel would take ever longer to find a
+/// free one.
 pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     static LISTENER: Mutex<Option<std::net::TcpListener>> = Mutex::new(None);
     let mut listener = LISTENER.lock().unwrap();

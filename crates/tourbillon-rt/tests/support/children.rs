@@ -1,4 +1,4 @@
-//! Tests in a process of their own, for what a process has but once: limits, filters, signals, the environment.
+//! Tests in a process of their own, for properties of a whole process: limits, filters, signals, the environment.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -6,10 +6,10 @@ use std::thread;
 
 use super::LONG;
 
-/// Says to the test that it is the child.
+/// Set for a test that runs as the child.
 const CHILD: &str = "TOURBILLON_TEST_CHILD";
 
-/// Whether this is such a process.
+/// Returns whether this process is such a child.
 pub(crate) fn is_a_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
@@ -30,7 +30,7 @@ pub(crate) fn in_a_child(test: &str, variables: &[(&str, &str)], part: impl FnOn
     let (sender, receiver) = mpsc::channel();
     let waits = thread::spawn(move || _ = sender.send(child.wait_with_output()));
     let Ok(output) = receiver.recv_timeout(2 * LONG) else {
-        // SAFETY: it is our child, and not waited for yet.
+        // SAFETY: numbers. The child has not been waited for, so its id is not another process's.
         unsafe { libc::kill(id as i32, libc::SIGKILL) };
         waits.join().unwrap();
         panic!("{test}: the child hangs");

@@ -1,20 +1,20 @@
-//! What the kernel knows of this process, and what it can be made to refuse it.
+//! What the kernel reports about this process, and system calls that it can be made to refuse.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// One test at a time, for those that count what the whole process has.
+/// Lets one test run at a time, for tests that count resources of the whole process.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many descriptors the process has.
+/// Returns the number of descriptors of the process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// How many sockets the reactors of this process watch, by what the kernel says.
+/// Returns the number of sockets that the reactors of this process watch, as the kernel reports it.
 pub(crate) fn watched_by_the_kernel() -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
@@ -33,7 +33,7 @@ pub(crate) fn watched_by_the_kernel() -> usize {
     count
 }
 
-/// The ids of the threads of this process whose names begin so.
+/// Returns the ids of the threads of this process whose names begin so.
 pub(crate) fn threads_named(name: &str) -> Vec<i32> {
     let mut ids = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -45,7 +45,7 @@ pub(crate) fn threads_named(name: &str) -> Vec<i32> {
     ids
 }
 
-/// How often these threads have gone to sleep, and how long they have run.
+/// Returns how often these threads have gone to sleep, and how long they have run.
 pub(crate) fn sleeps_and_cpu(name: &str) -> (u64, Duration) {
     let (mut sleeps, mut nanos) = (0, 0);
     for id in threads_named(name) {
@@ -58,20 +58,20 @@ pub(crate) fn sleeps_and_cpu(name: &str) -> (u64, Duration) {
     (sleeps, Duration::from_nanos(nanos))
 }
 
-/// From now on, for this thread and those that it starts, this system call gives this error.
+/// Makes a system call fail with this error, for this thread and those that it starts.
 pub(crate) fn refuse(call: libc::c_long, errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let if_equal =
         |k: u32| libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf: 1, k };
     let mut filter = [
-        // The number of the call is what `seccomp_data` begins with.
+        // `seccomp_data` begins with the number of the call.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         if_equal(call as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: both take numbers, and a program that outlives the call.
+    // SAFETY: `prctl` gets numbers, and a pointer to a program that outlives the call.
     let installed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)

@@ -1,4 +1,4 @@
-//! Random numbers from a seed that is printed and can be given, and streams of bytes that are known at every place.
+//! Random numbers from a seed that is printed and can be given, and streams of bytes that are known at every position.
 
 /// Random numbers, from a seed that is printed and can be given.
 pub(crate) struct Random(u64);
@@ -15,7 +15,7 @@ impl Random {
         Random(seed)
     }
 
-    /// Another one, whose numbers are its own.
+    /// Returns another generator, with numbers of its own.
     pub(crate) fn split(&mut self) -> Random {
         Random(self.next())
     }
@@ -36,17 +36,17 @@ impl Random {
     }
 }
 
-/// The byte at a place of a stream: a wrong, missing or repeated one is noticed.
+/// Returns the byte at a position of a stream. A wrong, missing or repeated byte is noticed.
 pub(crate) fn byte_at(place: u64) -> u8 {
     (place.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// The bytes from there on.
+/// Returns the bytes of a stream from a position on.
 pub(crate) fn bytes_from(place: u64, count: usize) -> Vec<u8> {
     (place..).take(count).map(byte_at).collect()
 }
 
-/// That these are the bytes of a stream from there on.
+/// Fails unless these are the bytes of a stream from a position on.
 #[track_caller]
 pub(crate) fn expect_bytes(bytes: &[u8], place: u64) {
     if let Some(wrong) = bytes.iter().zip(place..).position(|(byte, place)| *byte != byte_at(place)) {

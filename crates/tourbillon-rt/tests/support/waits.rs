@@ -1,4 +1,4 @@
-//! Tests that hang, and things that others do.
+//! Waits that fail if a test hangs.
 
 use std::future::Future;
 use std::io;
@@ -7,19 +7,19 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that does not hang, on a machine that is busy.
+/// Longer than anything takes on a busy machine, unless it hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The kind of the error.
+/// Returns the kind of the error.
 pub(crate) fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
     result.err().expect("it is an error").kind()
 }
 
-/// Runs it on a thread of its own; fails if it hangs.
+/// Runs a closure on a thread of its own, and fails if it hangs.
 pub(crate) fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || sender.send(run()));
@@ -32,7 +32,7 @@ pub(crate) fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + S
     }
 }
 
-/// Waits for something that other threads do.
+/// Waits until a condition holds that other threads bring about.
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -41,7 +41,7 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Awaits something that others do, on a runtime.
+/// Awaits, on a runtime, a condition that other tasks or threads bring about.
 pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -50,7 +50,7 @@ pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Awaits something; fails if it hangs.
+/// Awaits a future, and fails if it hangs.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tourbillon_rt::time::timeout(LONG, future).await {
         Ok(value) => value,
@@ -58,7 +58,7 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 pub(crate) async fn give_way() {
     let mut given = false;
     std::future::poll_fn(|context| {

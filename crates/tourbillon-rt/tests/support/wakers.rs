@@ -1,4 +1,4 @@
-//! Wakers that are counted or that block, and a future that others complete.
+//! Wakers that are counted or that block, and a future that any thread can complete.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Threads that are blocked, and who stands in for them (D44, P11).
+//! Blocked threads, and the threads that serve their timers and sockets (D44, P11).
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tourbillon_rt::{spawn, time};
 use super::runtime;
 use crate::support::{Blocks, LONG, eventually, in_time, ms, on_each_backend, pair, soon};
 
-/// Blocks the thread, asleep or busy, until it is released.
+/// Blocks the thread, asleep or busy, until another thread releases it.
 pub(super) fn block(computes: bool, released: &AtomicBool) {
     while !released.load(Ordering::SeqCst) {
         if !computes {
@@ -30,7 +30,7 @@ fn d44_p11_a_worker_that_computes_or_sleeps_makes_neither_timers_nor_sockets_nor
                 let runtime = runtime(backend, 2);
                 let (released, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
                 let mut writers = Vec::new();
-                // Many, so that some have their timers and sockets on the worker that is to be blocked.
+                // Many, so that some have their timers and sockets on the worker that will be blocked.
                 for _ in 0..50 {
                     let (a, b) = runtime.block_on(runtime.spawn(pair())).unwrap();
                     writers.push(b);
@@ -59,7 +59,7 @@ fn d44_p11_a_worker_that_computes_or_sleeps_makes_neither_timers_nor_sockets_nor
 }
 
 #[test]
-fn d44_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task_is_stood_in_for() {
+fn d44_other_threads_do_the_work_of_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task() {
     on_each_backend(|backend| {
         in_time("blocked inside of block_on", move || {
             let runtime = Arc::new(runtime(backend, 2));
@@ -68,7 +68,7 @@ fn d44_a_worker_that_is_blocked_inside_of_a_block_on_of_its_task_is_stood_in_for
             let (sender, receiver) = mpsc::channel();
             let blocked = runtime.spawn(async move {
                 within.block_on(async {
-                    // A timer of this very thread, for somebody elsewhere.
+                    // A timer of this very thread, for a task on another.
                     let mut sleep = Box::pin(time::sleep(ms(30)));
                     let waker = Waker::from(Arc::new(Sends(sender)));
                     assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -93,13 +93,13 @@ impl Wake for Sends {
 }
 
 #[test]
-fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() {
+fn d44_other_threads_do_the_work_of_a_worker_that_its_first_task_blocks() {
     on_each_backend(|backend| {
         in_time("blocked at once", move || {
             for _ in 0..30 {
                 let runtime = runtime(backend, 2);
                 let (released, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-                // Before a worker has slept for the first time.
+                // Before a worker has parked for the first time.
                 for number in 0..20 {
                     let (released, done) = (Arc::clone(&released), Arc::clone(&done));
                     drop(runtime.spawn(async move {
@@ -118,7 +118,7 @@ fn d44_a_worker_that_is_blocked_by_the_first_task_of_its_life_is_stood_in_for() 
 }
 
 #[test]
-fn d44_p11_a_waker_that_blocks_keeps_nobody_waiting_who_is_to_be_woken_at_the_same_time() {
+fn d44_p11_a_waker_that_blocks_does_not_delay_the_tasks_that_are_woken_at_the_same_time() {
     const OTHERS: usize = 20;
     on_each_backend(|backend| {
         in_time("others beside a waker that blocks", move || {
@@ -145,7 +145,7 @@ fn d44_p11_a_waker_that_blocks_keeps_nobody_waiting_who_is_to_be_woken_at_the_sa
                     let waker = if number == 0 { blocks.clone() } else { counts() };
                     assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 }
-                // All before the worker looks at its sockets again: it hears of them together.
+                // All before the worker looks at its sockets again: it gets their events together.
                 let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
                 for socket in &sockets {
                     sender.send_to(b"x", socket.local_addr().unwrap()).unwrap();
@@ -162,7 +162,7 @@ fn d44_p11_a_waker_that_blocks_keeps_nobody_waiting_who_is_to_be_woken_at_the_sa
 }
 
 #[test]
-fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
+fn d44_p11_other_threads_do_the_work_of_a_worker_that_a_waker_blocks() {
     on_each_backend(|backend| {
         for by_timer in [false, true] {
             in_time("a waker that blocks", move || {
@@ -218,7 +218,7 @@ fn d44_p11_a_worker_that_is_blocked_by_a_waker_is_stood_in_for() {
 }
 
 #[test]
-fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
+fn d44_an_operation_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
     on_each_backend(|backend| {
         in_time("blocked in block_on", move || {
             let runtime = runtime(backend, 1);
@@ -248,7 +248,7 @@ fn d44_what_was_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
 }
 
 #[test]
-fn without_workers_a_thread_that_blocks_in_block_on_delays_what_waits_for_it_and_nothing_else() {
+fn without_workers_a_thread_that_blocks_in_block_on_delays_only_the_tasks_that_wait_for_it() {
     on_each_backend(|backend| {
         in_time("two threads in block_on", move || {
             let runtime = Arc::new(runtime(backend, 0));

@@ -14,7 +14,7 @@ use tourbillon_rt::{Runtime, spawn, spawn_local, time};
 use super::{Dropped, runtime};
 use crate::support::{LONG, eventually, give_way, in_time, ms, on_each_backend, pair};
 
-/// Tasks of all kinds that never end by themselves: on sockets, on timers, busy, local ones, blocked in a queue of their own.
+/// Spawns tasks of all kinds that never end by themselves: on sockets, on timers, busy, local ones, blocked in a queue of their own.
 fn load(runtime: &Runtime, dropped: &Arc<AtomicUsize>) -> usize {
     let mut count = 0;
     for number in 0..40_u64 {
@@ -53,7 +53,7 @@ fn load(runtime: &Runtime, dropped: &Arc<AtomicUsize>) -> usize {
 }
 
 #[test]
-fn d41_shutdown_under_load_ends_every_task_drops_what_it_holds_and_returns() {
+fn d41_shutdown_under_load_ends_every_task_drops_its_future_and_returns() {
     on_each_backend(|backend| {
         for workers in [0, 1, 2, 4] {
             for with_timeout in [false, true] {
@@ -65,7 +65,7 @@ fn d41_shutdown_under_load_ends_every_task_drops_what_it_holds_and_returns() {
                     if with_timeout {
                         let shutdown = runtime.shutdown_timeout(ms(10));
                         assert!(shutdown.aborted >= count, "{shutdown:?}");
-                        // A worker that got no processor meanwhile is taken for blocked, and ends what it has later.
+                        // A worker that got no processor meanwhile counts as blocked, and ends its tasks later.
                         if shutdown.blocked > 0 {
                             eventually("the last are dropped", || dropped.load(Ordering::SeqCst) == count);
                         }
@@ -163,7 +163,7 @@ fn d41_a_runtime_that_is_shut_down_within_its_own_task_or_blocking_call_does_not
 }
 
 #[test]
-fn d41_after_shutdown_every_use_of_what_is_left_is_an_error_or_an_outcome() {
+fn d41_after_shutdown_every_use_of_a_leftover_handle_is_an_error_or_an_outcome() {
     on_each_backend(|backend| {
         in_time("after shutdown", move || {
             let runtime = runtime(backend, 2);
@@ -186,7 +186,7 @@ fn d41_after_shutdown_every_use_of_what_is_left_is_an_error_or_an_outcome() {
             assert!(futures_lite::future::block_on(listener.accept()).is_err());
             assert!(futures_lite::future::block_on(a.read(&mut [0; 4])).is_err());
             assert!(futures_lite::future::block_on(spawn_local(async {})).is_err());
-            // What need not wait needs nobody.
+            // An operation that need not wait needs no runtime.
             futures_lite::future::block_on(b.write_all(b"abc")).unwrap();
             assert_eq!(futures_lite::future::block_on(a.read(&mut [0; 4])).unwrap(), 3);
         });
@@ -203,7 +203,7 @@ fn d41_shutdown_lets_local_tasks_finish_too_and_counts_those_that_do_not() {
                 let finishes = Arc::clone(&finished);
                 let local = async move {
                     time::sleep(takes).await;
-                    // One kind spawns the other.
+                    // Tasks of one kind spawn those of the other.
                     spawn(async move { finishes.store(true, Ordering::SeqCst) }).await.unwrap();
                 };
                 runtime.block_on(runtime.spawn(async { drop(spawn_local(local)) })).unwrap();
@@ -228,7 +228,7 @@ fn d41_a_task_that_was_blocked_beyond_shutdown_and_sleeps_in_a_loop_ends_and_doe
                 let _holds = holds;
                 begun.send(()).unwrap();
                 let _ = released.recv();
-                // With timers that are stopped none of these would wait.
+                // With stopped timers none of these would wait.
                 loop {
                     time::sleep(ms(1)).await;
                 }
@@ -269,7 +269,7 @@ fn d41_shutdown_with_each_extreme_of_its_time() {
 fn a_thread_that_has_entered_a_runtime_waits_for_its_end_as_any_other() {
     on_each_backend(|backend| {
         for blocking in [false, true] {
-            in_time("dropped by who has entered it", move || {
+            in_time("dropped by a thread that has entered it", move || {
                 let runtime = runtime(backend, 2);
                 let (dropped, handle) = (Arc::new(AtomicUsize::new(0)), runtime.handle().clone());
                 let count = load(&runtime, &dropped);

@@ -1,4 +1,4 @@
-//! Wakes, handles, and tasks that leave nobody else a turn (F10, T12).
+//! Wakes, handles, and tasks that never yield (F10, T12).
 
 use std::future::{Future, pending};
 use std::panic::resume_unwind;
@@ -58,13 +58,13 @@ fn f10_tasks_are_woken_from_foreign_threads_and_none_is_missed() {
 }
 
 #[test]
-fn a_task_that_panics_is_an_error_with_what_it_said_and_harms_no_other() {
+fn a_task_that_panics_is_an_error_with_its_message_and_harms_no_other() {
     everywhere(|| async {
         let neighbours: Vec<_> = (0..50).map(|_| spawn(time::sleep(ms(3)))).collect();
         let says: JoinHandle<()> = spawn(async { resume_unwind(Box::new("on purpose")) });
         let error = says.await.unwrap_err();
         assert!(error.is_panic() && error.to_string().contains("on purpose"), "{error}");
-        // Also one whose destructor panics, when it is aborted.
+        // Also a task that is aborted and whose destructor panics.
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {
@@ -254,7 +254,7 @@ fn the_future_of_block_on_that_wakes_itself_for_ever_starves_no_socket_of_others
                     let local = spawn_local(async move {
                         time::sleep(ms(2)).await;
                         b.write_all(b"x").await.unwrap();
-                        // Held until the reader has it: its end would wake it, too.
+                        // Held until the reader has the byte: the end of the stream would wake it, too.
                         b
                     });
                     while !reads.is_finished() {
@@ -273,7 +273,7 @@ fn t12_a_task_whose_socket_always_has_data_is_ended_by_its_timeout() {
     everywhere(|| async {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to_itself = socket.local_addr().unwrap();
-        // It never waits: there is always room to send, and always something to receive.
+        // It never waits: there is always room to send, and always a datagram to receive.
         let busy = async {
             let mut buffer = [0; 16];
             loop {

@@ -18,7 +18,7 @@ fn runtime(backend: Backend, workers: usize) -> Runtime {
     Runtime::builder().backend(backend).workers(workers).build().unwrap()
 }
 
-/// Says when it is dropped.
+/// Counts its drop.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {

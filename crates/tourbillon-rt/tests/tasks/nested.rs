@@ -81,7 +81,7 @@ fn p6_a_block_on_within_a_waker_has_timers_and_tasks_of_others_and_says_that_it_
                             time::sleep(ms(1)).await;
                             let timed_out = time::timeout(ms(1), std::future::pending::<()>()).await;
                             assert!(timed_out.is_err());
-                            // There has to be somebody else to run it.
+                            // Another thread has to be there to run it.
                             if workers == 2 {
                                 assert_eq!(spawn(async { 5 }).await.unwrap(), 5);
                             }
@@ -94,7 +94,7 @@ fn p6_a_block_on_within_a_waker_has_timers_and_tasks_of_others_and_says_that_it_
                     };
                     Waker::from(Arc::new(Blocks(Mutex::new(Some(blocks)))))
                 };
-                // Woken in a turn of the timers, and by what happens to a socket.
+                // Woken in a turn of the timers, and by an event of a socket.
                 let (of_timer, of_socket) = (waker(), waker());
                 let waits = async move {
                     let mut sleep = Box::pin(time::sleep(ms(1)));
@@ -140,7 +140,7 @@ fn a_block_on_of_one_runtime_within_another_waits_for_its_tasks_and_timers() {
                     });
                     reads.await.unwrap()
                 });
-                // And then it is the outer one again.
+                // And then the outer runtime is the current one again.
                 let (a, b) = pair().await;
                 b.write_all(b"abcd").await.unwrap();
                 sum + a.read(&mut [0; 8]).await.unwrap()
@@ -158,7 +158,7 @@ fn d11_a_guard_that_outlives_its_block_on_leaves_the_thread_usable() {
             let mut kept = None;
             runtime.block_on(async { kept = Some(Handle::current().unwrap().enter()) });
             drop(kept);
-            // Whatever the thread is inside of now: nothing hangs.
+            // Whichever runtime the thread is inside of now: nothing hangs.
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let error = futures_lite::future::block_on(listener.accept()).unwrap_err();
             assert!(error.to_string().contains("no tourbillon runtime"), "{error}");
