@@ -7,7 +7,7 @@ use tourbillon::time::Instant;
 
 /// A clock of the kernel. Readings are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum KernelClock {
+pub(crate) enum CheckClock {
     Monotonic,
     #[cfg(target_os = "linux")]
     Boot,
@@ -24,15 +24,15 @@ struct InstantAnchor {
     floor: u64,
 }
 
-impl KernelClock {
+impl CheckClock {
     #[cfg(target_os = "linux")]
     #[inline(always)]
     pub(crate) fn now(self) -> u64 {
         use rustix::time::{ClockId, clock_gettime};
         let time = clock_gettime(match self {
-            KernelClock::Monotonic => ClockId::Monotonic,
-            KernelClock::Boot => ClockId::Boottime,
-            KernelClock::Wall => ClockId::Realtime,
+            CheckClock::Monotonic => ClockId::Monotonic,
+            CheckClock::Boot => ClockId::Boottime,
+            CheckClock::Wall => ClockId::Realtime,
         });
         // A reading is negative only if the clock was set to before 1970.
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -64,7 +64,7 @@ impl InstantAnchor {
 /// Returns a reading of the monotonic clock.
 #[inline(always)]
 pub(crate) fn monotonic() -> u64 {
-    KernelClock::Monotonic.now()
+    CheckClock::Monotonic.now()
 }
 
 /// Returns the instant of a reading of the monotonic clock, or up to some ten nanoseconds later: a timer that is due then must

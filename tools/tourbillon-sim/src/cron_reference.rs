@@ -18,7 +18,7 @@ use crate::timer_model::NEVER;
 
 /// A simple cron line in a time zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct CronLine {
+pub struct ReferenceLine {
     second: Field,
     minute: Field,
     hour: Field,
@@ -53,7 +53,7 @@ pub enum CronPace {
 /// Computes the times of a line, and remembers them.
 #[derive(Debug)]
 pub struct CronReference {
-    line: CronLine,
+    line: ReferenceLine,
     zone: TimeZone,
     /// Maps a time to the next time at which the line is due.
     found: BTreeMap<u64, u64>,
@@ -91,9 +91,9 @@ const SECOND: u64 = 1_000_000_000;
 /// More than any of these local clocks has ever been set back.
 const LONGEST: u64 = 3 * HOUR;
 
-impl CronLine {
+impl ReferenceLine {
     /// Returns a random line that is due about as often as `pace` says.
-    pub fn random(random: &mut RandomSource<'_>, pace: CronPace) -> CronLine {
+    pub fn random(random: &mut RandomSource<'_>, pace: CronPace) -> ReferenceLine {
         let hours = [Field::At(random.below(4) as u8), Field::Two(0, 2), Field::FromTo(1, 3), Field::At(12)];
         let minutes = [Field::At(0), Field::At(30), Field::Two(15, 45), Field::At(random.below(60) as u8)];
         let often = [Field::Every(15), Field::Every(7), Field::Every(30), Field::Two(0, 30), Field::Any];
@@ -102,7 +102,7 @@ impl CronLine {
         let is_some_day = random.one_in(3);
         // In such a line only the field of seconds has a star.
         let is_in_a_minute = pace == CronPace::Seconds && random.one_in(3);
-        CronLine {
+        ReferenceLine {
             second: match pace {
                 CronPace::Seconds => random.one_of(&[Field::Every(20), Field::Two(0, 30), Field::Every(7)]),
                 _ => random.one_of(&[Field::At(0), Field::At(0), Field::At(0), Field::At(30)]),
@@ -127,7 +127,7 @@ impl CronLine {
     /// Returns the line as the engine parses it.
     #[must_use]
     pub fn text(&self) -> String {
-        let CronLine { second, minute, hour, day, weekday, .. } = self;
+        let ReferenceLine { second, minute, hour, day, weekday, .. } = self;
         let line = format!("{} {} {} * {}", minute.text(), hour.text(), day.text(), weekday.text());
         if *second == Field::At(0) { line } else { format!("{} {line}", second.text()) }
     }
@@ -166,7 +166,7 @@ impl CronLine {
     }
 }
 
-impl fmt::Debug for CronLine {
+impl fmt::Debug for ReferenceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} in {}", self.text(), self.zone)
     }
@@ -197,7 +197,7 @@ impl Field {
 impl CronReference {
     /// Returns the reference of a line.
     #[must_use]
-    pub fn new(line: CronLine) -> CronReference {
+    pub fn new(line: ReferenceLine) -> CronReference {
         let zone = TimeZone::get(line.zone).expect("the zones that are planned exist");
         CronReference { line, zone, found: BTreeMap::new() }
     }

@@ -9,7 +9,7 @@ use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
 use crate::actors::{bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
-use crate::cron_reference::{CronLine, CronPace, MOMENTS};
+use crate::cron_reference::{CronPace, MOMENTS, ReferenceLine};
 use crate::random_source::RandomSource;
 use crate::timer_model::{LAST, grid_of};
 
@@ -243,7 +243,7 @@ impl SimSetup {
 
     /// Returns a cron line for a job, or `None`. There are none where decades pass in a step: of more than a thousand missed
     /// times a job counts a thousand each time that its scheduler looks, and how often that is, is not known.
-    pub fn cron_line(&self, random: &mut RandomSource<'_>) -> Option<CronLine> {
+    pub fn cron_line(&self, random: &mut RandomSource<'_>) -> Option<ReferenceLine> {
         let pace = match self.wall {
             SimWallClock::Unused => return None,
             _ if self.is_wide => return None,
@@ -253,7 +253,7 @@ impl SimSetup {
                 random.one_of(&[CronPace::Seconds, CronPace::Minutes, CronPace::Days, CronPace::Days])
             }
         };
-        random.one_in(2).then(|| CronLine::random(random, pace))
+        random.one_in(2).then(|| ReferenceLine::random(random, pace))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tourbillon_sim::cron_reference::{CronLine, CronPace, CronReference};
+use tourbillon_sim::cron_reference::{CronPace, CronReference, ReferenceLine};
 use tourbillon_sim::plan::SimPlan;
 use tourbillon_sim::planted_fault::{ALL, PlantedFault};
 use tourbillon_sim::random_source::RandomSource;
@@ -107,7 +107,7 @@ fn p10_a_world_that_hangs_is_noticed() {
 
 #[test]
 fn a08_a_line_is_due_when_a_local_clock_shows_it_or_has_passed_it() {
-    let line = |seed: u64| CronLine::random(&mut RandomSource::from_seed(seed), CronPace::Days);
+    let line = |seed: u64| ReferenceLine::random(&mut RandomSource::from_seed(seed), CronPace::Days);
     let nightly = (0..).map(line).find(|line| line.text() == "30 2 * * *" && line.zone == "Europe/Berlin");
     let mut reference = CronReference::new(nightly.expect("there is such a line"));
     // 2024-03-31 01:00 UTC, where the local clock skips the hour from two to three; and the night after.

@@ -13,7 +13,7 @@ use tourbillon::{ArmError, Engine, NamedTimers, Outcome, QueueKind, Timer};
 
 use super::audit::Findings;
 use super::check_run::CheckRun;
-use super::engines::{DriverStep, build, driven, turn_all};
+use super::engines::{LoopStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
@@ -112,7 +112,7 @@ fn engine(check: &CheckRun, log: &Arc<PanicLog>) -> Engine {
     let log = Arc::clone(log);
     driven(Engine::builder(), move |engine| {
         turn_all(engine);
-        if log.has_panicked.load(SeqCst) { DriverStep::Stop } else { DriverStep::Continue }
+        if log.has_panicked.load(SeqCst) { LoopStep::Stop } else { LoopStep::Continue }
     })
 }
 

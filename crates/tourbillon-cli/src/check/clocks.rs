@@ -13,13 +13,13 @@ use super::check_run::CheckRun;
 use super::engines;
 use super::local_executor::{LocalTask, run_tasks};
 use super::promise::Promise;
-use crate::clock::{KernelClock, monotonic, nanos};
+use crate::clock::{CheckClock, monotonic, nanos};
 use crate::text::{count, time};
 
 /// A kernel clock, and an engine that should follow it.
 struct ClockCase {
     name: &'static str,
-    clock: KernelClock,
+    clock: CheckClock,
     engine: Engine,
 }
 
@@ -76,9 +76,9 @@ fn cases(check: &CheckRun) -> Vec<ClockCase> {
     let case =
         |name, clock, followed| ClockCase { name, clock, engine: engines::build(Engine::builder().clock(followed)) };
     vec![
-        case("monotonic", KernelClock::Monotonic, Clock::monotonic()),
-        case("boot-time", KernelClock::Boot, Clock::boot()),
-        case("wall", KernelClock::Wall, wall),
+        case("monotonic", CheckClock::Monotonic, Clock::monotonic()),
+        case("boot-time", CheckClock::Boot, Clock::boot()),
+        case("wall", CheckClock::Wall, wall),
     ]
 }
 
@@ -86,7 +86,7 @@ fn cases(check: &CheckRun) -> Vec<ClockCase> {
 #[cfg(not(target_os = "linux"))]
 fn cases(_: &CheckRun) -> Vec<ClockCase> {
     let engine = engines::build(Engine::builder());
-    vec![ClockCase { name: "monotonic", clock: KernelClock::Monotonic, engine }]
+    vec![ClockCase { name: "monotonic", clock: CheckClock::Monotonic, engine }]
 }
 
 async fn follow(check: &CheckRun, case: &ClockCase, seen: &RefCell<ClockFindings>) {
@@ -118,7 +118,7 @@ impl ClockCase {
     /// Waits by the time of day if the clock shows it, else for the duration.
     async fn wait_until(&self, due: u64, duration: Duration) {
         #[cfg(target_os = "linux")]
-        if self.clock == KernelClock::Wall {
+        if self.clock == CheckClock::Wall {
             let when = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(due);
             return self.engine.sleep_until_wall(when).await;
         }

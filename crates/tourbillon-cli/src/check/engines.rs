@@ -12,7 +12,7 @@ use crate::clock::monotonic;
 
 /// Whether the driver continues.
 #[derive(PartialEq, Eq)]
-pub(crate) enum DriverStep {
+pub(crate) enum LoopStep {
     Continue,
     Stop,
 }
@@ -31,12 +31,12 @@ pub(crate) fn build(builder: Builder) -> Engine {
 }
 
 /// Returns an engine that a new thread turns until the engine is shut down or `turn` stops.
-pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> DriverStep + Send + 'static) -> Engine {
+pub(crate) fn driven(builder: Builder, mut turn: impl FnMut(&Engine) -> LoopStep + Send + 'static) -> Engine {
     let engine = build(builder.driver(Driver::external()));
     thread::spawn({
         let engine = engine.clone();
         move || {
-            while !engine.is_shutdown() && turn(&engine) == DriverStep::Continue {
+            while !engine.is_shutdown() && turn(&engine) == LoopStep::Continue {
                 thread::sleep(PAUSE);
             }
         }
@@ -60,6 +60,6 @@ fn oversleeping_engine(check: &Arc<CheckRun>, builder: Builder) -> Engine {
             thread::sleep(Duration::from_millis(300));
         }
         turn_all(engine);
-        DriverStep::Continue
+        LoopStep::Continue
     })
 }

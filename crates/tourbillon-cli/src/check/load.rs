@@ -12,7 +12,7 @@ use super::promise::Promise;
 use super::sleeps::{self, Slacks, SleepPlan};
 use super::watchdog::WatchedPart;
 use super::{clocks, delay_queue, engines, jobs, named, timeouts, timers, waits};
-use crate::clock::{KernelClock, monotonic};
+use crate::clock::{CheckClock, monotonic};
 
 /// A surface, which runs as long as the load does and returns its findings.
 type SurfaceRun = Box<dyn FnOnce(&Arc<CheckRun>) -> Findings + Send>;
@@ -60,11 +60,11 @@ fn other_plans(check: &CheckRun) -> Vec<SleepPlan> {
     let names = ["sleeps on a heap", "sleeps on a list and tree", "sleeps on rounds"];
     let kinds = names.into_iter().zip(&KINDS[1..]);
     let mut plans: Vec<_> =
-        kinds.map(|(name, (_, kind))| plan(name, Engine::builder().queue(*kind), KernelClock::Monotonic)).collect();
-    let mixed = plan("sleeps with other slacks", Engine::builder(), KernelClock::Monotonic);
+        kinds.map(|(name, (_, kind))| plan(name, Engine::builder().queue(*kind), CheckClock::Monotonic)).collect();
+    let mixed = plan("sleeps with other slacks", Engine::builder(), CheckClock::Monotonic);
     plans.push(SleepPlan { slacks: Slacks::Mixed, moves: true, ..mixed });
     #[cfg(target_os = "linux")]
-    plans.push(plan("sleeps by boot time", Engine::builder().clock(tourbillon::Clock::boot()), KernelClock::Boot));
+    plans.push(plan("sleeps by boot time", Engine::builder().clock(tourbillon::Clock::boot()), CheckClock::Boot));
     plans
 }
 

@@ -13,7 +13,7 @@ use tourbillon::{Engine, NamedTimers, Timer};
 
 use super::audit::Findings;
 use super::check_run::CheckRun;
-use super::engines::{DriverStep, build, driven, turn_all};
+use super::engines::{LoopStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
@@ -81,7 +81,7 @@ impl ReentrantUser {
             Some(gate) => driven(Engine::builder(), move |engine| {
                 let _held = gate.lock().unwrap_or_else(PoisonError::into_inner);
                 turn_all(engine);
-                DriverStep::Continue
+                LoopStep::Continue
             }),
         };
         let (timer, named) = (Timer::on(&engine), NamedTimers::on(&engine));

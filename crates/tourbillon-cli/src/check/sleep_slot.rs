@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tourbillon::time::Sleep;
 
-use crate::clock::KernelClock;
+use crate::clock::CheckClock;
 
 /// A slot for one sleep after the other.
 pub(crate) struct SleepSlot {
@@ -36,7 +36,7 @@ pub(crate) struct SleepSlot {
 /// The waker's record: when it was called, and for which slot.
 struct WakeRecord {
     index: u32,
-    clock: KernelClock,
+    clock: CheckClock,
     /// Zero if it was not called.
     woken_at: AtomicU64,
     ready: Sender<u32>,
@@ -44,7 +44,7 @@ struct WakeRecord {
 
 impl SleepSlot {
     /// Returns a slot with a sleep that is not armed.
-    pub(crate) fn new(index: u32, clock: KernelClock, ready: Sender<u32>, sleep: Sleep) -> SleepSlot {
+    pub(crate) fn new(index: u32, clock: CheckClock, ready: Sender<u32>, sleep: Sleep) -> SleepSlot {
         let record = Arc::new(WakeRecord { index, clock, woken_at: AtomicU64::new(0), ready });
         SleepSlot {
             sleep: Box::pin(sleep),

@@ -12,7 +12,7 @@ use super::check_run::CheckRun;
 use super::promise::Promise;
 use super::sleep_thread::SleepThread;
 use super::tally::Tally;
-use crate::clock::KernelClock;
+use crate::clock::CheckClock;
 use crate::text::count;
 
 /// The work on one engine.
@@ -20,7 +20,7 @@ pub(crate) struct SleepPlan {
     pub(crate) surface: &'static str,
     pub(crate) engine: Engine,
     /// The clock that it follows.
-    pub(crate) clock: KernelClock,
+    pub(crate) clock: CheckClock,
     pub(crate) threads: usize,
     pub(crate) timers: usize,
     pub(crate) slacks: Slacks,
@@ -95,7 +95,7 @@ pub(crate) fn main_plan(check: &CheckRun, engine: Engine) -> SleepPlan {
     SleepPlan {
         surface: "sleeps",
         engine,
-        clock: KernelClock::Monotonic,
+        clock: CheckClock::Monotonic,
         threads: check.threads,
         timers: check.timers,
         slacks: Slacks::Adaptive,

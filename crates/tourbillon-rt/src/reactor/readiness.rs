@@ -326,9 +326,9 @@ mod tests {
     use crate::reactor::sys::Epoll;
 
     #[derive(Default)]
-    struct WakeCount(AtomicUsize);
+    struct PendingWakes(AtomicUsize);
 
-    impl Wake for WakeCount {
+    impl Wake for PendingWakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -341,7 +341,7 @@ mod tests {
         let reactor = Arc::new(Reactor::new(Box::new(Epoll::new().unwrap())));
         let registration = |_| Ok::<_, ()>(Registration { reactor: Arc::clone(&reactor), token: Token(0) });
         readiness.register(registration).unwrap();
-        let [waits, comes] = [(); 2].map(|()| Arc::<WakeCount>::default());
+        let [waits, comes] = [(); 2].map(|()| Arc::<PendingWakes>::default());
         for direction in [Direction::Read, Direction::Write] {
             let waker = Waker::from(Arc::clone(&waits));
             assert_eq!(

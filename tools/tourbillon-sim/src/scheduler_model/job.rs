@@ -21,7 +21,7 @@ pub struct ModelJob {
     /// Its key in the scheduler.
     pub key: u32,
     /// When it is due.
-    pub timing: JobTiming,
+    pub timing: ModelTiming,
     /// What happens to occurrences that cannot run on time.
     pub policy: JobPolicy,
     /// Next occurrence, also while the job is paused.
@@ -65,7 +65,7 @@ pub struct JobPolicy {
 
 /// When a job is due.
 #[derive(Clone, Debug)]
-pub enum JobTiming {
+pub enum ModelTiming {
     /// Every so many nanoseconds.
     Every(u64),
     /// By a cron line and the wall clock.
@@ -158,31 +158,31 @@ impl ModelJob {
     }
 }
 
-impl JobTiming {
+impl ModelTiming {
     /// Returns whether it follows the wall clock.
     #[must_use]
     pub fn is_wall(&self) -> bool {
-        matches!(self, JobTiming::Cron(_))
+        matches!(self, ModelTiming::Cron(_))
     }
 
     /// Returns the occurrence after `due`.
     #[must_use]
     pub fn after(&self, due: u64) -> u64 {
         match self {
-            JobTiming::Every(interval) => add_exact(due, Duration::from_nanos(*interval)),
-            JobTiming::Cron(reference) => reference.borrow_mut().next(due),
+            ModelTiming::Every(interval) => add_exact(due, Duration::from_nanos(*interval)),
+            ModelTiming::Cron(reference) => reference.borrow_mut().next(due),
         }
     }
 
     /// Returns the first occurrence from `due` on that is not before `since`, and how many are before it.
     pub(super) fn first_from(&self, due: u64, since: u64) -> (u64, u64) {
         match self {
-            JobTiming::Every(interval) => {
+            ModelTiming::Every(interval) => {
                 let count = since.saturating_sub(due).div_ceil(*interval);
                 let next = u128::from(due) + u128::from(count) * u128::from(*interval);
                 (u64::try_from(next).unwrap_or(NEVER), count)
             }
-            JobTiming::Cron(_) => {
+            ModelTiming::Cron(_) => {
                 let (mut next, mut count) = (due, 0);
                 while next < since && count <= COUNTED {
                     (next, count) = (self.after(next), count + 1);

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use tourbillon::scheduler::{Overflow, Remaining, Shutdown};
 
-pub use self::job::{JobPolicy, JobTiming, ModelJob};
+pub use self::job::{JobPolicy, ModelJob, ModelTiming};
 use crate::recorder::Id;
 use crate::timer_model::NEVER;
 use crate::violation::Mismatch;
@@ -25,14 +25,14 @@ use crate::violation::Mismatch;
 /// The modelled state of a scheduler.
 #[derive(Debug)]
 pub struct SchedulerModel {
-    rules: SchedulerRules,
+    rules: ModelRules,
     /// All jobs.
     pub jobs: Vec<ModelJob>,
-    queue: VecDeque<QueuedRun>,
+    queue: VecDeque<ModelRun>,
     /// Runs that have begun and have not ended.
     pub running: Vec<(Id, u64)>,
     /// Phase in its life cycle.
-    pub phase: SchedulerPhase,
+    pub phase: ModelPhase,
     /// Occurrences before this are skipped.
     since: SimClocks,
     /// What the clocks showed when the scheduler last looked at its jobs.
@@ -50,7 +50,7 @@ pub struct SchedulerModel {
 
 /// The options that a scheduler was built with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SchedulerRules {
+pub struct ModelRules {
     /// What happens when the queue of runs is full.
     pub overflow: Overflow,
     /// Capacity of the queue of runs.
@@ -61,7 +61,7 @@ pub struct SchedulerRules {
 
 /// Phase in the life cycle of a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SchedulerPhase {
+pub enum ModelPhase {
     /// It runs jobs.
     Running,
     /// It begins no runs.
@@ -96,7 +96,7 @@ pub struct RunCounts {
 
 /// A queued run.
 #[derive(Clone, Copy, Debug)]
-struct QueuedRun {
+struct ModelRun {
     job: Id,
     due: u64,
     is_wall: bool,
@@ -112,14 +112,14 @@ const SET_BACK: u64 = 3 * 60 * 60 * 1_000_000_000;
 impl SchedulerModel {
     /// Returns a model without jobs.
     #[must_use]
-    pub fn new(rules: SchedulerRules) -> SchedulerModel {
+    pub fn new(rules: ModelRules) -> SchedulerModel {
         let zero = SimClocks { engine: 0, wall: 0 };
         SchedulerModel {
             rules,
             jobs: Vec::new(),
             queue: VecDeque::new(),
             running: Vec::new(),
-            phase: SchedulerPhase::Running,
+            phase: ModelPhase::Running,
             since: zero,
             seen: zero,
             until: None,
@@ -133,7 +133,7 @@ impl SchedulerModel {
     /// Returns whether the scheduler has not been shut down.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, SchedulerPhase::Running | SchedulerPhase::Stopped)
+        matches!(self.phase, ModelPhase::Running | ModelPhase::Stopped)
     }
 
     /// Returns whether any job follows the wall clock.
@@ -157,7 +157,7 @@ impl SchedulerModel {
         let Some(of_wall) = self.last_ran.take() else { return };
         while self.waiting() > waiting {
             let Some(first) = self.queue.iter().position(|ready| ready.is_wall != of_wall) else { return };
-            let QueuedRun { job, plan, .. } = self.queue[first];
+            let ModelRun { job, plan, .. } = self.queue[first];
             match self.job_mut(job) {
                 Some(job) if job.is_paused => job.unqueue_run(plan),
                 Some(_) => return,
@@ -173,7 +173,7 @@ impl SchedulerModel {
     /// Returns a mismatch if another run is next.
     pub fn ran(&mut self, id: Id, number: u64, due: u64, now: SimClocks) -> Result<(), Mismatch> {
         self.enqueue_due(now);
-        if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
+        if matches!(self.phase, ModelPhase::Stopped | ModelPhase::Over) {
             return Err(("P2", format!("job {id} was run while its scheduler was stopped")));
         }
         let is_wall = self.job(id).is_some_and(|job| job.timing.is_wall());
@@ -183,7 +183,7 @@ impl SchedulerModel {
             _ if due > now.on(is_wall) => {
                 return Err(("P1", format!("job {id} was run {} ns early", due - now.on(is_wall))));
             }
-            Some(QueuedRun { job, due: its, .. }) => {
+            Some(ModelRun { job, due: its, .. }) => {
                 return Err((
                     "P3",
                     format!("job {id} (due {due}) was run, and {job} (due {its}) was first in the queue"),
@@ -232,7 +232,7 @@ impl SchedulerModel {
     pub fn dropped(&mut self, id: Id, number: u64, now: SimClocks) -> Result<(), Mismatch> {
         self.enqueue_due(now);
         self.take_running(id, number)?;
-        if self.phase != SchedulerPhase::Ending(Shutdown::Abort) {
+        if self.phase != ModelPhase::Ending(Shutdown::Abort) {
             return Err(("P2", format!("run {number} of job {id} was dropped without an abort")));
         }
         self.counts.aborted += 1;
@@ -246,15 +246,15 @@ impl SchedulerModel {
     /// Returns a mismatch if a run was due.
     pub fn check_settled(&mut self, now: SimClocks) -> Result<(), Mismatch> {
         // A stopped scheduler does not look at its jobs.
-        if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
+        if matches!(self.phase, ModelPhase::Stopped | ModelPhase::Over) {
             return Ok(());
         }
         self.enqueue_due(now);
-        if let Some(QueuedRun { job, due, .. }) = self.take_next(0) {
+        if let Some(ModelRun { job, due, .. }) = self.take_next(0) {
             return Err(("P4", format!("job {job} was due at {due} and not run at {now:?}")));
         }
         self.until = None;
-        if matches!(self.phase, SchedulerPhase::Ending(_)) {
+        if matches!(self.phase, ModelPhase::Ending(_)) {
             self.try_end();
         }
         Ok(())
@@ -264,7 +264,7 @@ impl SchedulerModel {
     #[must_use]
     pub fn next_of(&self, job: &ModelJob, now: SimClocks) -> u64 {
         let is_wall = job.timing.is_wall();
-        let is_stopped = self.phase == SchedulerPhase::Stopped;
+        let is_stopped = self.phase == ModelPhase::Stopped;
         let since = if is_stopped { now.on(is_wall) } else { self.since.on(is_wall) };
         match job.next_due() {
             NEVER => NEVER,
@@ -299,9 +299,9 @@ impl SchedulerModel {
     /// Returns the time up to which occurrences are queued.
     fn until(&self, now: SimClocks) -> Option<SimClocks> {
         match self.phase {
-            SchedulerPhase::Running => Some(now),
-            SchedulerPhase::Ending(_) => self.until,
-            SchedulerPhase::Stopped | SchedulerPhase::Over => None,
+            ModelPhase::Running => Some(now),
+            ModelPhase::Ending(_) => self.until,
+            ModelPhase::Stopped | ModelPhase::Over => None,
         }
     }
 
@@ -379,21 +379,21 @@ impl SchedulerModel {
         }
         self.counts.late += u64::from(is_full && self.rules.overflow == Overflow::RunLate);
         job.enqueue_run();
-        self.queue.push_back(QueuedRun { job: job.id, due, is_wall: job.timing.is_wall(), plan: job.plan });
+        self.queue.push_back(ModelRun { job: job.id, due, is_wall: job.timing.is_wall(), plan: job.plan });
     }
 
     /// Takes the next run. Where the order is not fixed, it takes the run of `id` if that may be next: the order is open between
     /// runs by different clocks, and between runs that were due together.
-    fn take_next(&mut self, id: Id) -> Option<QueuedRun> {
+    fn take_next(&mut self, id: Id) -> Option<ModelRun> {
         let of_wall = self.queue.iter().find(|ready| ready.job == id).map(|ready| ready.is_wall);
-        let is_of = |ready: &QueuedRun| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
+        let is_of = |ready: &ModelRun| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
         loop {
             let first = self.queue.iter().position(is_of)?;
-            let QueuedRun { job, due, plan, .. } = self.queue[first];
+            let ModelRun { job, due, plan, .. } = self.queue[first];
             match self.job_mut(job) {
                 Some(job) if job.is_paused => job.unqueue_run(plan),
                 Some(_) => {
-                    let is_equal = |ready: &QueuedRun| is_of(ready) && ready.due == due && ready.job == id;
+                    let is_equal = |ready: &ModelRun| is_of(ready) && ready.due == due && ready.job == id;
                     let equal = self.queue.iter().position(is_equal);
                     return self.queue.remove(equal.unwrap_or(first));
                 }
@@ -417,7 +417,7 @@ impl SchedulerModel {
         let Some(index) = self.jobs.iter().position(|job| job.id == id) else { return };
         let wanted = self.jobs[index].next_due();
         let next = self.jobs[index].end_run();
-        if let Some(due) = next.filter(|_| self.phase != SchedulerPhase::Ending(Shutdown::Abort)) {
+        if let Some(due) = next.filter(|_| self.phase != ModelPhase::Ending(Shutdown::Abort)) {
             self.enqueue_run(index, due);
             if self.jobs[index].next_due() != wanted {
                 self.renew_order(index);
@@ -430,7 +430,7 @@ impl SchedulerModel {
 
     fn try_end(&mut self) {
         if self.running.is_empty() && self.waiting() == 0 && self.until.is_none() {
-            self.phase = SchedulerPhase::Over;
+            self.phase = ModelPhase::Over;
             self.clear();
         }
     }

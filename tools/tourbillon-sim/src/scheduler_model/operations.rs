@@ -2,7 +2,7 @@
 
 use tourbillon::scheduler::Shutdown;
 
-use super::{JobPolicy, JobTiming, ModelJob, SchedulerModel, SchedulerPhase, SimClocks};
+use super::{JobPolicy, ModelJob, ModelPhase, ModelTiming, SchedulerModel, SimClocks};
 use crate::recorder::Id;
 
 impl SchedulerModel {
@@ -10,7 +10,7 @@ impl SchedulerModel {
     pub fn schedule(
         &mut self,
         (id, key): (Id, u32),
-        (timing, policy): (JobTiming, JobPolicy),
+        (timing, policy): (ModelTiming, JobPolicy),
         (due, times): (u64, Option<u64>),
         now: SimClocks,
     ) -> bool {
@@ -76,7 +76,7 @@ impl SchedulerModel {
     pub fn reschedule(
         &mut self,
         key: u32,
-        (timing, policy): (JobTiming, JobPolicy),
+        (timing, policy): (ModelTiming, JobPolicy),
         (due, times): (u64, Option<u64>),
         now: SimClocks,
     ) -> bool {
@@ -94,16 +94,16 @@ impl SchedulerModel {
 
     /// Stops the scheduler: no run begins.
     pub fn stop(&mut self) {
-        if self.phase == SchedulerPhase::Running {
-            self.phase = SchedulerPhase::Stopped;
+        if self.phase == ModelPhase::Running {
+            self.phase = ModelPhase::Stopped;
         }
     }
 
     /// Starts a stopped scheduler. Occurrences that have passed are skipped.
     pub fn start(&mut self, now: SimClocks) {
-        if self.phase == SchedulerPhase::Stopped {
+        if self.phase == ModelPhase::Stopped {
             let wall = if self.has_read_wall { now.wall } else { 0 };
-            (self.phase, self.since) = (SchedulerPhase::Running, SimClocks { wall, ..now });
+            (self.phase, self.since) = (ModelPhase::Running, SimClocks { wall, ..now });
             self.jobs.iter_mut().for_each(|job| job.is_past = false);
         }
     }
@@ -111,12 +111,13 @@ impl SchedulerModel {
     /// Begins the shutdown.
     pub fn shut_down(&mut self, how: Shutdown, now: SimClocks) {
         match (self.phase, how) {
-            (SchedulerPhase::Over | SchedulerPhase::Ending(Shutdown::Abort), _)
-            | (SchedulerPhase::Ending(_), Shutdown::Drain) => return,
+            (ModelPhase::Over | ModelPhase::Ending(Shutdown::Abort), _) | (ModelPhase::Ending(_), Shutdown::Drain) => {
+                return;
+            }
             _ => {}
         }
-        let is_running = self.phase == SchedulerPhase::Running;
-        self.phase = SchedulerPhase::Ending(how);
+        let is_running = self.phase == ModelPhase::Running;
+        self.phase = ModelPhase::Ending(how);
         self.until = (is_running && how == Shutdown::Drain && self.is_any_due(now)).then_some(now);
         if how == Shutdown::Abort {
             self.counts.aborted += self.waiting() as u64;
@@ -126,14 +127,14 @@ impl SchedulerModel {
     }
 
     /// Notes the wall clock if a plan follows it.
-    fn note_wall_clock(&mut self, timing: &JobTiming, now: SimClocks) {
+    fn note_wall_clock(&mut self, timing: &ModelTiming, now: SimClocks) {
         if timing.is_wall() {
             self.note_clocks(now);
         }
     }
 
     fn is_past(&self, due: u64, is_wall: bool) -> bool {
-        self.phase == SchedulerPhase::Running && due < self.since.on(is_wall)
+        self.phase == ModelPhase::Running && due < self.since.on(is_wall)
     }
 
     fn find(&self, key: u32) -> Option<usize> {

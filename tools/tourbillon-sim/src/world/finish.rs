@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, RunResult, SimFailure, World};
+use super::{PATIENCE, SimFailure, World, WorldResult};
 use crate::actors::{self, named, scheduler, timer};
 use crate::violation::PromiseViolation;
 
 impl World {
     /// Drops all actors, shuts the engine down, and checks that nothing is left.
-    pub(super) fn finish(mut self) -> RunResult {
+    pub(super) fn finish(mut self) -> WorldResult {
         self.is_swept = false;
         // The place that one actor leaves may go to another, so the world is observed in between.
         actors::finish(&mut self.sleeps, &mut self.sim);
@@ -56,7 +56,7 @@ impl World {
         self.sim.model.expect_eq("P7", "free places", all, free);
     }
 
-    fn end(self) -> RunResult {
+    fn end(self) -> WorldResult {
         let World { sim, trace, .. } = self;
         let recorder = std::sync::Arc::clone(&sim.recorder);
         let mut totals = sim.totals.clone();
@@ -81,11 +81,11 @@ impl World {
             },
             step: None,
         });
-        RunResult { totals, hash: trace.hash(), failure }
+        WorldResult { totals, hash: trace.hash(), failure }
     }
 
     /// Drops the rest of the world without checks.
-    pub(super) fn give_up(self, failure: SimFailure) -> RunResult {
+    pub(super) fn give_up(self, failure: SimFailure) -> WorldResult {
         let mut totals = self.sim.totals.clone();
         totals.runs = 1;
         self.sim.recorder.set_engine(None);
@@ -96,6 +96,6 @@ impl World {
             drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps));
             drop(sim);
         }));
-        RunResult { totals, hash, failure: Some(failure) }
+        WorldResult { totals, hash, failure: Some(failure) }
     }
 }

@@ -26,7 +26,7 @@ use crate::violation::PromiseViolation;
 
 /// The result of a run.
 #[derive(Clone, Debug)]
-pub struct RunResult {
+pub struct WorldResult {
     /// Counts of what happened.
     pub totals: Totals,
     /// Hash of everything that happened.
@@ -75,7 +75,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs a plan to its end, or to the first broken promise.
 #[must_use]
-pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> RunResult {
+pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> WorldResult {
     let mut world = World::new(plan, broken);
     for (number, step) in &plan.steps {
         world.step(*step);

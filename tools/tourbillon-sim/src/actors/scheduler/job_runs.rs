@@ -24,7 +24,7 @@ pub struct JobBehavior {
     /// Behavior in the run and in the destructor.
     pub in_callbacks: Behavior,
     /// How its runs end.
-    pub end: RunEnd,
+    pub end: SimRunEnd,
     /// Action of each run on its scheduler.
     pub action: Option<SchedulerAction>,
     /// How its runs proceed if they are futures.
@@ -33,7 +33,7 @@ pub struct JobBehavior {
 
 /// How a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RunEnd {
+pub enum SimRunEnd {
     Well,
     Fails,
     Panics,
@@ -108,12 +108,12 @@ impl JobBehavior {
                 Behavior::PanicsInDrop,
             ]),
             end: random.one_of(&[
-                RunEnd::Well,
-                RunEnd::Well,
-                RunEnd::Well,
-                RunEnd::Fails,
-                RunEnd::Panics,
-                RunEnd::PanicsAtOnce,
+                SimRunEnd::Well,
+                SimRunEnd::Well,
+                SimRunEnd::Well,
+                SimRunEnd::Fails,
+                SimRunEnd::Panics,
+                SimRunEnd::PanicsAtOnce,
             ]),
             action: random.one_in(5).then(|| SchedulerAction::random(random, setup)),
             course: random.one_in(2).then_some(course),
@@ -138,9 +138,9 @@ impl JobContext {
         run: &Run<u32>,
     ) -> impl Future<Output = Result<(), PlannedFailure>> + Send + use<> {
         self.begin(run);
-        if self.behavior.end == RunEnd::PanicsAtOnce {
-            self.done(run.number(), RunEnd::PanicsAtOnce);
-            let _never = RunEnd::PanicsAtOnce.finish();
+        if self.behavior.end == SimRunEnd::PanicsAtOnce {
+            self.done(run.number(), SimRunEnd::PanicsAtOnce);
+            let _never = SimRunEnd::PanicsAtOnce.finish();
         }
         let polls = if let Some(AsyncCourse::Yields(polls)) = self.behavior.course { polls } else { 0 };
         AsyncJobRun { context: self.clone(), number: run.number(), polls, is_done: false }
@@ -157,17 +157,17 @@ impl JobContext {
         self.recorder.behave(self.behavior.in_callbacks);
     }
 
-    fn done(&self, number: u64, end: RunEnd) {
-        self.recorder.write(self.id, EventKind::RunEnded(number, end != RunEnd::Well));
+    fn done(&self, number: u64, end: SimRunEnd) {
+        self.recorder.write(self.id, EventKind::RunEnded(number, end != SimRunEnd::Well));
     }
 }
 
-impl RunEnd {
+impl SimRunEnd {
     fn finish(self) -> Result<(), PlannedFailure> {
         match self {
-            RunEnd::Well => Ok(()),
-            RunEnd::Fails => Err(PlannedFailure),
-            RunEnd::Panics | RunEnd::PanicsAtOnce => resume_unwind(Box::new(PlantedPanic)),
+            SimRunEnd::Well => Ok(()),
+            SimRunEnd::Fails => Err(PlannedFailure),
+            SimRunEnd::Panics | SimRunEnd::PanicsAtOnce => resume_unwind(Box::new(PlantedPanic)),
         }
     }
 }

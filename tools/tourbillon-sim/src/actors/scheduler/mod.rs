@@ -19,11 +19,11 @@ use tourbillon::{Cron, Time};
 use self::job_runs::{JobBehavior, JobContext, RunGates};
 use self::run_actions::SchedulerAction;
 use crate::context::{SimContext, add_exact};
-use crate::cron_reference::{CronLine, CronReference};
+use crate::cron_reference::{CronReference, ReferenceLine};
 use crate::plan::{SimSetup, SimWallClock};
 use crate::random_source::RandomSource;
 use crate::recorder::{EventKind, Id, RecordedEvent};
-use crate::scheduler_model::{JobPolicy, JobTiming, SchedulerModel, SchedulerPhase, SchedulerRules, SimClocks};
+use crate::scheduler_model::{JobPolicy, ModelPhase, ModelRules, ModelTiming, SchedulerModel, SimClocks};
 use crate::timer_model::{LAST, NEVER, ObservedBy, round_up};
 use crate::violation::Mismatch;
 
@@ -35,7 +35,7 @@ pub enum SchedulerOp {
         thread: usize,
         key: u32,
         terms: JobTerms,
-        line: Option<CronLine>,
+        line: Option<ReferenceLine>,
         times: Option<u64>,
         behavior: JobBehavior,
     },
@@ -46,7 +46,7 @@ pub enum SchedulerOp {
     /// Resumes a job.
     Resume { thread: usize, key: u32 },
     /// Replaces the plan of a job.
-    Reschedule { thread: usize, key: u32, terms: JobTerms, line: Option<CronLine>, times: Option<u64> },
+    Reschedule { thread: usize, key: u32, terms: JobTerms, line: Option<ReferenceLine>, times: Option<u64> },
     /// Opens the gate of a waiting run.
     OpenGate { which: usize },
     /// Stops the scheduler.
@@ -116,7 +116,7 @@ impl SchedulerOp {
 }
 
 impl JobTerms {
-    fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> (JobTerms, Option<CronLine>) {
+    fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> (JobTerms, Option<ReferenceLine>) {
         let line = setup.cron_line(random);
         let interval = setup.scale / 4 + 1 + random.below(setup.scale) / 8 * random.below(9);
         let missed = random.one_of(&[MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]);
@@ -134,7 +134,7 @@ impl JobTerms {
         JobPolicy { overlap: self.overlap, missed: self.missed }
     }
 
-    fn plan(self, line: Option<CronLine>, times: Option<u64>) -> Plan {
+    fn plan(self, line: Option<ReferenceLine>, times: Option<u64>) -> Plan {
         let plan = match line {
             Some(line) => {
                 let cron = Cron::parse(&line.text()).and_then(|cron| cron.in_zone(line.zone));
@@ -147,14 +147,14 @@ impl JobTerms {
     }
 
     /// Returns the timing in the model's terms, with the first occurrence.
-    fn timing(self, line: Option<CronLine>, now: SimClocks) -> (JobTiming, u64) {
+    fn timing(self, line: Option<ReferenceLine>, now: SimClocks) -> (ModelTiming, u64) {
         match line {
             Some(line) => {
-                let timing = JobTiming::Cron(Rc::new(RefCell::new(CronReference::new(line))));
+                let timing = ModelTiming::Cron(Rc::new(RefCell::new(CronReference::new(line))));
                 let due = timing.after(now.wall);
                 (timing, due)
             }
-            None => (JobTiming::Every(self.interval), add_exact(now.engine, Duration::from_nanos(self.interval))),
+            None => (ModelTiming::Every(self.interval), add_exact(now.engine, Duration::from_nanos(self.interval))),
         }
     }
 }
@@ -167,7 +167,7 @@ pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: Schedule
         }
         return;
     }
-    if actors.last().is_none_or(|actor| actor.scheduler.is_none() || actor.model.phase == SchedulerPhase::Over) {
+    if actors.last().is_none_or(|actor| actor.scheduler.is_none() || actor.model.phase == ModelPhase::Over) {
         if sim.model.closed {
             return;
         }
@@ -262,7 +262,7 @@ pub fn observe(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, is_swept:
             "P2",
             "whether a scheduler runs",
             scheduler.is_running(),
-            model.phase == SchedulerPhase::Running,
+            model.phase == ModelPhase::Running,
         );
         if is_swept {
             check_counts(scheduler, model, sim);
@@ -277,7 +277,7 @@ pub fn observe(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, is_swept:
     }
     // A queued callback of the engine may own the rest of a scheduler until it is called.
     let is_gone =
-        |actor: &SchedulerActor| is_swept && actor.scheduler.is_none() && actor.model.phase == SchedulerPhase::Over;
+        |actor: &SchedulerActor| is_swept && actor.scheduler.is_none() && actor.model.phase == ModelPhase::Over;
     let gone: Vec<SchedulerActor> = actors.extract_if(.., |actor| is_gone(actor)).collect();
     sim.threads.on(0, || drop(gone));
 }
@@ -287,7 +287,7 @@ pub fn observe(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, is_swept:
 #[must_use]
 pub fn needs_prompt(actors: &[SchedulerActor], sim: &SimContext) -> bool {
     let is_known = sim.has_exact_wakes() && sim.setup.slack.grid() == 1 && sim.now() < LAST;
-    let is_running = |actor: &SchedulerActor| actor.model.phase == SchedulerPhase::Running && actor.scheduler.is_some();
+    let is_running = |actor: &SchedulerActor| actor.model.phase == ModelPhase::Running && actor.scheduler.is_some();
     actors.iter().any(|actor| is_running(actor) && (!is_known || actor.model.has_wall()))
 }
 
@@ -295,7 +295,7 @@ pub fn needs_prompt(actors: &[SchedulerActor], sim: &SimContext) -> bool {
 pub fn prompt(actors: &[SchedulerActor], sim: &mut SimContext) {
     let now = sim.times(sim.now());
     for SchedulerActor { scheduler, model, .. } in actors {
-        let Some(scheduler) = scheduler.as_ref().filter(|_| model.phase == SchedulerPhase::Running) else { continue };
+        let Some(scheduler) = scheduler.as_ref().filter(|_| model.phase == ModelPhase::Running) else { continue };
         for job in &model.jobs {
             let next = scheduler.next_run(&job.key).map_or(NEVER, |instant| sim.time_of(instant));
             let due = round_up(next, sim.setup.slack.grid());
@@ -332,7 +332,7 @@ pub fn has_wall(actors: &[SchedulerActor]) -> bool {
 /// which the model does not predict.
 #[must_use]
 pub fn has_stopped_wall_jobs(actors: &[SchedulerActor]) -> bool {
-    actors.iter().any(|actor| actor.model.has_wall() && actor.model.phase == SchedulerPhase::Stopped)
+    actors.iter().any(|actor| actor.model.has_wall() && actor.model.phase == ModelPhase::Stopped)
 }
 
 /// Drops all schedulers.
@@ -349,7 +349,7 @@ fn build(sim: &mut SimContext) -> Option<SchedulerActor> {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let scheduler = sim.threads.on(0, || builder.build()).ok()?;
-    let model = SchedulerModel::new(SchedulerRules { overflow, queue_capacity: queue, capacity: CAPACITY });
+    let model = SchedulerModel::new(ModelRules { overflow, queue_capacity: queue, capacity: CAPACITY });
     Some(SchedulerActor {
         scheduler: Some(scheduler),
         model,

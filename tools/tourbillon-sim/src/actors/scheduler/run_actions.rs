@@ -3,7 +3,7 @@
 use tourbillon::scheduler::{Scheduler, Shutdown};
 
 use super::{JobTerms, KEYS};
-use crate::cron_reference::CronLine;
+use crate::cron_reference::ReferenceLine;
 use crate::plan::SimSetup;
 use crate::random_source::RandomSource;
 use crate::scheduler_model::{SchedulerModel, SimClocks};
@@ -14,7 +14,7 @@ pub enum SchedulerAction {
     Pause(u32),
     Resume(u32),
     Remove(u32),
-    Reschedule(u32, JobTerms, Option<CronLine>, Option<u64>),
+    Reschedule(u32, JobTerms, Option<ReferenceLine>, Option<u64>),
     Stop,
     Start,
     ShutDown(Shutdown),
