@@ -5,12 +5,12 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, change_waker, explore, handle, move_to, release_owned,
+    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_free, change_waker, explore, handle, move_to, release_owned,
     release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::outcome::Outcome;
 use crate::shard::node::NodeRef;
-use crate::shard::state::{Later, Seen};
+use crate::shard::state::{Later, NodeState};
 use crate::shard::{Access, Shard};
 
 /// The shard's side.
@@ -32,20 +32,20 @@ impl Side {
         }
     }
 
-    fn end(self) -> Seen {
+    fn end(self) -> NodeState {
         match self {
-            Side::Fire => Seen::Fired,
-            Side::Stop => Seen::Stopped,
+            Side::Fire => NodeState::Fired,
+            Side::Stop => NodeState::Stopped,
         }
     }
 }
 
 /// An entry that is armed, due at `DUE`; one thread is its handle and the shard's owner, another is the shard's side.
-/// `deed` is what the handle does. What it returns is given to `judge`, with how many wakers the shard's side has taken.
-fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
+/// `action` is what the handle does. What it returns is given to `judge`, with how many wakers the shard's side has taken.
+fn race<T: 'static>(side: Side, action: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
     for (lock, first) in [
-        (Lock::BiasedLock, First::Handle),
-        (Lock::BiasedLock, First::Shard),
+        (Lock::Biased, First::Handle),
+        (Lock::Biased, First::Shard),
         (Lock::Revoked, First::Handle),
         (Lock::Revoked, First::Shard),
     ] {
@@ -57,10 +57,10 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             let (did, batch) = match first {
                 First::Handle => {
                     let other = thread::spawn(move || side.act(&theirs));
-                    (deed(&shard, node, waker), other.join().unwrap())
+                    (action(&shard, node, waker), other.join().unwrap())
                 }
                 First::Shard => {
-                    let other = thread::spawn(move || deed(&theirs, node, waker));
+                    let other = thread::spawn(move || action(&theirs, node, waker));
                     let batch = side.act(&shard);
                     (other.join().unwrap(), batch)
                 }
@@ -80,7 +80,7 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             assert_eq!(ended_by_shard, taken as u64, "who has its waker and what is counted differ");
             assert_eq!(stats.pending, 0);
             if side == Side::Fire {
-                assert_all_home(&shard, 1);
+                assert_all_free(&shard, 1);
             }
         });
     }
@@ -107,8 +107,8 @@ struct Race<'a, T> {
 }
 
 impl<T> Race<'_, T> {
-    fn seen(&self) -> Seen {
-        self.node.state().see()
+    fn seen(&self) -> NodeState {
+        self.node.state().load()
     }
 
     /// The shard's side had it, and the handle sees so.
@@ -118,7 +118,7 @@ impl<T> Race<'_, T> {
     }
 }
 
-/// Whether a handle has its node after its deed.
+/// Whether a handle has its node after its action.
 #[derive(PartialEq, Eq)]
 enum Handle {
     HasNode,
@@ -154,11 +154,11 @@ fn d39_p2_a_cancel_from_afar_against_shutdown_has_one_winner() {
 
 #[test]
 fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
-    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Fire, deed, |race| {
+    let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Fire, action, |race| {
         match race.did {
             Later::Won => {
-                assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+                assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
                 assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
             }
             Later::Lost => race.assert_ended(),
@@ -169,8 +169,8 @@ fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
 
 #[test]
 fn d39_p2_a_deadline_that_was_pushed_later_is_stopped_all_the_same() {
-    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Stop, deed, |race| {
+    let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Stop, action, |race| {
         race.assert_ended();
         Handle::HasNode
     });
@@ -195,8 +195,8 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
 
 #[test]
 fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Fire, deed, |race| {
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
+    race(Side::Fire, action, |race| {
         // Moved first or not: it was due.
         race.assert_ended();
         Handle::HasNode
@@ -205,10 +205,10 @@ fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
 
 #[test]
 fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
-    race(Side::Fire, deed, |race| {
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
+    race(Side::Fire, action, |race| {
         if race.did {
-            assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
+            assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
             assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
         } else {
             race.assert_ended();
@@ -219,8 +219,8 @@ fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
 
 #[test]
 fn d39_p2_a_move_against_shutdown_is_stopped_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Stop, deed, |race| {
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
+    race(Side::Stop, action, |race| {
         race.assert_ended();
         Handle::HasNode
     });
@@ -258,7 +258,7 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
             |_, node, other| {
                 let same = handle(node).has_waker(&other);
                 assert!(!same, "it is the old one's");
-                matches!(node.state().see(), Seen::Armed(_))
+                matches!(node.state().load(), NodeState::Armed(_))
             },
             |race| {
                 // What was found armed was ended afterwards, and then the waker was woken: no wake-up is lost.
@@ -272,7 +272,7 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
 #[test]
 fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing_else() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
@@ -282,24 +282,24 @@ fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing
         assert!(matches!(move_to(&shard, node, EARLIER), Some(_)), "nothing has ended it");
         let fired = driver.join().unwrap();
         let notify_driver = shard.next_wake().next(EARLIER);
-        match node.state().see() {
-            Seen::Fired => assert_eq!(fired, 1),
+        match node.state().load() {
+            NodeState::Fired => assert_eq!(fired, 1),
             seen => assert!(
-                fired == 0 && seen == Seen::Armed(EARLIER) && notify_driver <= EARLIER,
+                fired == 0 && seen == NodeState::Armed(EARLIER) && notify_driver <= EARLIER,
                 "nobody would come for it"
             ),
         }
         assert_eq!(fired + visit(&shard, EARLIER).len(), 1);
         assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
-        assert_all_home(&shard, 1);
+        assert_all_free(&shard, 1);
     });
 }
 
 #[test]
 fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
     for (access, lock) in
-        [(Access::Owner, Lock::BiasedLock), (Access::Owner, Lock::Revoked), (Access::Remote, Lock::Revoked)]
+        [(Access::Owner, Lock::Biased), (Access::Owner, Lock::Revoked), (Access::Remote, Lock::Revoked)]
     {
         explore(move || {
             let shard = shard(lock);
@@ -310,20 +310,20 @@ fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
             };
             let node = try_arm(&shard, access, DUE, tally.waker()).handle.expect("an open shard arms").node();
             let fired = driver.join().unwrap();
-            match node.state().see() {
-                Seen::Fired => assert_eq!(fired, 1),
-                seen => assert!(fired == 0 && seen == Seen::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
+            match node.state().load() {
+                NodeState::Fired => assert_eq!(fired, 1),
+                seen => assert!(fired == 0 && seen == NodeState::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
             }
             assert_eq!(release_owned(&shard, node).is_ok(), fired == 0);
             tally.assert_none_lost_or_doubled();
-            assert_all_home(&shard, 1);
+            assert_all_free(&shard, 1);
         });
     }
 }
 
 #[test]
 fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
-    for lock in [Lock::BiasedLock, Lock::Revoked] {
+    for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();
@@ -335,7 +335,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
             let stopped = shutdown.join().unwrap();
             assert_eq!(stopped, usize::from(node.is_some()));
             if let Some(node) = node {
-                assert_eq!(node.state().see(), Seen::Stopped);
+                assert_eq!(node.state().load(), NodeState::Stopped);
                 assert!(release_owned(&shard, node).is_err());
             }
             tally.assert_none_lost_or_doubled();
@@ -348,7 +348,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
 #[test]
 fn d39_p2_a_fire_against_shutdown_has_one_winner() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
@@ -358,7 +358,7 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
         let stopped = stop(&shard).len();
         let fired = driver.join().unwrap();
         assert_eq!(fired + stopped, 1);
-        assert_eq!(node.state().see(), if fired == 1 { Seen::Fired } else { Seen::Stopped });
+        assert_eq!(node.state().load(), if fired == 1 { NodeState::Fired } else { NodeState::Stopped });
         assert!(release_remote(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         let stats = stats(&shard);
@@ -369,7 +369,7 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
 #[test]
 fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
@@ -380,6 +380,6 @@ fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
         assert_eq!(fired + driver.join().unwrap(), 1);
         assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
-        assert_all_home(&shard, 1);
+        assert_all_free(&shard, 1);
     });
 }

@@ -6,16 +6,16 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, SharedShard, Tally, arm, assert_all_home, change_waker, explore, explore_up_to, handle,
+    DUE, EARLIER, LATER, Lock, SharedShard, Tally, arm, assert_all_free, change_waker, explore, explore_up_to, handle,
     local, move_to, release_owned, release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::shard::node::NodeRef;
-use crate::shard::state::{Later, Seen};
+use crate::shard::state::{Later, NodeState};
 use crate::shard::{Access, Release, Shard};
 
 /// What the owner does with its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum AtHome {
+enum OwnerAction {
     Arm,
     Cancel,
     Move,
@@ -24,22 +24,22 @@ enum AtHome {
 
 /// What the handle of another entry of the same shard does on another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Afar {
+enum RemoteAction {
     Cancel,
     Later,
 }
 
-impl AtHome {
+impl OwnerAction {
     /// Does it to an entry that is due at `DUE`. The node, if there is one afterwards; it is due at `DUE` at the latest.
     fn act(self, shard: &Shard, node: NodeRef, tally: &'static Tally) -> [Option<NodeRef>; 2] {
         match self {
-            AtHome::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
-            AtHome::Cancel => {
+            OwnerAction::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
+            OwnerAction::Cancel => {
                 assert!(release_owned(shard, node).is_ok(), "nothing else has ended it");
                 return [None, None];
             }
-            AtHome::Move => assert!(matches!(move_to(shard, node, EARLIER), Some(_))),
-            AtHome::ChangeWaker => {
+            OwnerAction::Move => assert!(matches!(move_to(shard, node, EARLIER), Some(_))),
+            OwnerAction::ChangeWaker => {
                 assert!(matches!(change_waker(shard, node, &mut Some(tally.waker())), Some(_)));
             }
         }
@@ -47,15 +47,15 @@ impl AtHome {
     }
 }
 
-impl Afar {
+impl RemoteAction {
     /// Does it to an entry that is due at `DUE`. The node, if there is one afterwards; it is due at `LATER`.
     fn act(self, shard: &Shard, node: NodeRef) -> Option<NodeRef> {
         match self {
-            Afar::Cancel => {
+            RemoteAction::Cancel => {
                 assert!(release_remote(shard, node).is_ok(), "nothing else has ended it");
                 None
             }
-            Afar::Later => {
+            RemoteAction::Later => {
                 assert_eq!(node.state().later(DUE, LATER), Later::Won, "nothing else has ended it");
                 Some(node)
             }
@@ -64,8 +64,8 @@ impl Afar {
 }
 
 /// What an owner does beside what somebody does from afar.
-fn race(idle: AtHome, afar: Afar) {
-    for lock in [Lock::BiasedLock, Lock::Revoked] {
+fn race(idle: OwnerAction, afar: RemoteAction) {
+    for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();
@@ -78,7 +78,7 @@ fn race(idle: AtHome, afar: Afar) {
             let later = other.join().unwrap();
             let due: Vec<_> = due.into_iter().flatten().collect();
             finish(&shard, &due, later.as_slice(), tally);
-            assert_all_home(&shard, 2 + usize::from(idle == AtHome::Arm));
+            assert_all_free(&shard, 2 + usize::from(idle == OwnerAction::Arm));
         });
     }
 }
@@ -90,7 +90,7 @@ fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'stat
         assert!(nodes.is_empty() || shard.next_wake().next(EARLIER) <= at, "nobody would come for it");
         let batch = visit(shard, at);
         assert_eq!(batch.len(), nodes.len(), "due at {at:?}");
-        assert!(nodes.iter().all(|node| node.state().see() == Seen::Fired));
+        assert!(nodes.iter().all(|node| node.state().load() == NodeState::Fired));
         batch.into_iter().for_each(Waker::wake);
     }
     for node in due.iter().chain(later) {
@@ -101,47 +101,47 @@ fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'stat
 
 #[test]
 fn d39_p2_an_arm_beside_a_cancel_from_afar_may_reuse_its_node() {
-    race(AtHome::Arm, Afar::Cancel);
+    race(OwnerAction::Arm, RemoteAction::Cancel);
 }
 
 #[test]
 fn d39_p2_an_arm_beside_a_deadline_pushed_later() {
-    race(AtHome::Arm, Afar::Later);
+    race(OwnerAction::Arm, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_a_release_owned_beside_a_cancel_from_afar() {
-    race(AtHome::Cancel, Afar::Cancel);
+    race(OwnerAction::Cancel, RemoteAction::Cancel);
 }
 
 #[test]
 fn d39_p2_a_release_owned_beside_a_deadline_pushed_later() {
-    race(AtHome::Cancel, Afar::Later);
+    race(OwnerAction::Cancel, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_a_move_beside_a_cancel_from_afar() {
-    race(AtHome::Move, Afar::Cancel);
+    race(OwnerAction::Move, RemoteAction::Cancel);
 }
 
 #[test]
 fn d39_p2_a_move_beside_a_deadline_pushed_later() {
-    race(AtHome::Move, Afar::Later);
+    race(OwnerAction::Move, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_a_change_of_waker_beside_a_cancel_from_afar() {
-    race(AtHome::ChangeWaker, Afar::Cancel);
+    race(OwnerAction::ChangeWaker, RemoteAction::Cancel);
 }
 
 #[test]
 fn d39_p2_a_change_of_waker_beside_a_deadline_pushed_later() {
-    race(AtHome::ChangeWaker, Afar::Later);
+    race(OwnerAction::ChangeWaker, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_an_arm_as_a_guest_beside_one_as_the_owner() {
-    for lock in [Lock::BiasedLock, Lock::Revoked] {
+    for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();
@@ -155,15 +155,15 @@ fn d39_p2_an_arm_as_a_guest_beside_one_as_the_owner() {
             let theirs = guest.join().unwrap();
             assert!(mine != theirs, "one node for two");
             finish(&shard, &[mine, theirs], &[], tally);
-            assert_all_home(&shard, 2);
+            assert_all_free(&shard, 2);
         });
     }
 }
 
 /// Two handles on threads that are neither the owner's nor the driver's.
-fn race_afar(one: Afar, two: Afar) {
+fn race_remote(one: RemoteAction, two: RemoteAction) {
     explore(move || {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let nodes = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
         let other = {
@@ -173,29 +173,29 @@ fn race_afar(one: Afar, two: Afar) {
         let left = two.act(&shard, nodes[1]);
         let later: Vec<_> = other.join().unwrap().into_iter().chain(left).collect();
         finish(&shard, &[], &later, tally);
-        assert_all_home(&shard, 2);
+        assert_all_free(&shard, 2);
     });
 }
 
 #[test]
 fn d39_p2_two_cancels_from_afar_make_a_heap_and_one_of_them_clears_it() {
-    race_afar(Afar::Cancel, Afar::Cancel);
+    race_remote(RemoteAction::Cancel, RemoteAction::Cancel);
 }
 
 #[test]
 fn d39_p2_a_cancel_from_afar_beside_a_deadline_pushed_later() {
-    race_afar(Afar::Cancel, Afar::Later);
+    race_remote(RemoteAction::Cancel, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_two_deadlines_pushed_later() {
-    race_afar(Afar::Later, Afar::Later);
+    race_remote(RemoteAction::Later, RemoteAction::Later);
 }
 
 #[test]
 fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
     explore_up_to(3, || {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let nodes = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
         let other = {
@@ -206,16 +206,16 @@ fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
         assert!(release_owned(&shard, gone).is_ok());
         let kept = arm(&shard, DUE, tally.waker()).0;
         assert_eq!(other.join().unwrap(), 2);
-        assert_eq!(stats(&shard).cancelled, if kept.state().see() == Seen::Armed(DUE) { 5 } else { unreachable!() });
+        assert_eq!(stats(&shard).cancelled, if kept.state().load() == NodeState::Armed(DUE) { 5 } else { unreachable!() });
         finish(&shard, &[kept], &[], tally);
-        assert_all_home(&shard, 3);
+        assert_all_free(&shard, 3);
     });
 }
 
 #[test]
 fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
     explore_up_to(3, || {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let (first, second) = (Tally::new(), Tally::new());
         let node = arm(&shard, DUE, first.waker()).0;
         let afar = {
@@ -232,18 +232,18 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
         assert_eq!(first.woken(), usize::from(!cancelled), "cancelled and fired, or neither");
         first.assert_none_lost_or_doubled();
         let fired = second.woken() == 1;
-        assert_eq!(again.state().see(), if fired { Seen::Fired } else { Seen::Armed(DUE) });
+        assert_eq!(again.state().load(), if fired { NodeState::Fired } else { NodeState::Armed(DUE) });
         assert!(fired || shard.next_wake().next(EARLIER) <= DUE, "nobody would come for it");
         assert_eq!(release_owned(&shard, again).is_ok(), !fired);
         second.assert_none_lost_or_doubled();
-        assert_all_home(&shard, 2);
+        assert_all_free(&shard, 2);
     });
 }
 
 #[test]
 fn d39_p2_a_cancel_from_afar_a_visit_and_shutdown_at_once_have_one_winner() {
     explore_up_to(3, || {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let node = arm(&shard, DUE, tally.waker()).0;
         let driver = {
@@ -279,14 +279,14 @@ fn d39_p2_an_entry_that_moves_house_is_counted_once_and_is_not_fired_where_it_wa
         assert_eq!(fired, usize::from(moved.is_none()));
         assert_eq!(stats(&there).cancelled, 0);
         finish(&here, moved.as_slice(), &[], tally);
-        assert_all_home(&here, 1);
+        assert_all_free(&here, 1);
     });
 }
 
 /// A thread that turns its own shard, against what is done there from another thread.
 /// `judge` is given what that was and how many were fired, and says who is left.
 fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Option<NodeRef>) {
-    for lock in [Lock::BiasedLock, Lock::Revoked] {
+    for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();

@@ -9,59 +9,59 @@ use crate::shard::biased_lock::{BiasedLock, Busy};
 
 /// Counts who has come.
 #[derive(Default)]
-struct Comings {
+struct LockCounts {
     owner: u64,
     guests: u64,
 }
 
-impl Busy for Comings {
+impl Busy for LockCounts {
     fn visits(&self) -> u64 {
         self.owner
     }
 }
 
 /// A lock whose owner has come so often.
-fn lock_after(comings: usize) -> Arc<BiasedLock<Comings>> {
-    let lock = Arc::new(BiasedLock::new(Comings::default()));
-    for _ in 0..comings {
-        come_as_owner(&lock);
+fn lock_after(counts: usize) -> Arc<BiasedLock<LockCounts>> {
+    let lock = Arc::new(BiasedLock::new(LockCounts::default()));
+    for _ in 0..counts {
+        enter_as_owner(&lock);
     }
     lock
 }
 
 /// Whether the quick way was open.
-fn come_as_owner(lock: &BiasedLock<Comings>) -> bool {
+fn enter_as_owner(lock: &BiasedLock<LockCounts>) -> bool {
     // SAFETY: in each model one thread at a time is the owner, and it is not inside.
     if let Some(mut inside) = unsafe { lock.lock_owner() } {
-        inside.with(|comings| comings.owner += 1);
+        inside.with(|counts| counts.owner += 1);
         return true;
     }
     // SAFETY: likewise.
-    unsafe { lock.lock_owner_slow(|comings| comings.owner += 1) };
+    unsafe { lock.lock_owner_slow(|counts| counts.owner += 1) };
     false
 }
 
-fn come_as_guest(lock: &BiasedLock<Comings>) {
-    lock.lock_remote(|comings| comings.guests += 1);
+fn enter_as_remote(lock: &BiasedLock<LockCounts>) {
+    lock.lock_remote(|counts| counts.guests += 1);
 }
 
-fn send_guest(lock: &Arc<BiasedLock<Comings>>) -> thread::JoinHandle<()> {
+fn spawn_remote(lock: &Arc<BiasedLock<LockCounts>>) -> thread::JoinHandle<()> {
     let lock = lock.clone();
-    thread::spawn(move || come_as_guest(&lock))
+    thread::spawn(move || enter_as_remote(&lock))
 }
 
 #[track_caller]
-fn assert_none_is_lost(lock: &BiasedLock<Comings>, owner: u64, guests: u64) {
-    assert_eq!(lock.lock_remote(|comings| (comings.owner, comings.guests)), (owner, guests));
+fn assert_none_is_lost(lock: &BiasedLock<LockCounts>, owner: u64, guests: u64) {
+    assert_eq!(lock.lock_remote(|counts| (counts.owner, counts.guests)), (owner, guests));
 }
 
 #[test]
 fn d39_an_owner_on_the_quick_way_and_a_guest_are_not_inside_together() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = send_guest(&lock);
-        come_as_owner(&lock);
-        come_as_owner(&lock);
+        let guest = spawn_remote(&lock);
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
         guest.join().unwrap();
         assert_none_is_lost(&lock, 4, 1);
     });
@@ -74,17 +74,17 @@ fn d39_a_lock_that_is_revoked_by_a_guest_is_biased_again_and_stays_sound() {
         let guest = {
             let lock = lock.clone();
             // The second finds that the bias did not pay, unless the owner has come often between the two.
-            thread::spawn(move || [(); 2].map(|()| come_as_guest(&lock)))
+            thread::spawn(move || [(); 2].map(|()| enter_as_remote(&lock)))
         };
         for _ in 0..3 {
-            come_as_owner(&lock);
+            enter_as_owner(&lock);
         }
         guest.join().unwrap();
         assert_none_is_lost(&lock, 5, 2);
         for _ in 0..2 {
-            come_as_owner(&lock);
+            enter_as_owner(&lock);
         }
-        assert!(come_as_owner(&lock), "it has come often enough alone");
+        assert!(enter_as_owner(&lock), "it has come often enough alone");
     });
 }
 
@@ -93,9 +93,9 @@ fn d39_an_owner_makes_the_lock_its_own_while_a_guest_comes() {
     explore(|| {
         // With its next coming it has come often enough.
         let lock = lock_after(1);
-        let guest = send_guest(&lock);
-        come_as_owner(&lock);
-        come_as_owner(&lock);
+        let guest = spawn_remote(&lock);
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
         guest.join().unwrap();
         assert_none_is_lost(&lock, 3, 1);
     });
@@ -105,9 +105,9 @@ fn d39_an_owner_makes_the_lock_its_own_while_a_guest_comes() {
 fn d39_two_guests_and_an_owner_are_inside_one_at_a_time() {
     explore(|| {
         let lock = lock_after(2);
-        let guests = [(); 2].map(|()| send_guest(&lock));
-        come_as_owner(&lock);
-        come_as_owner(&lock);
+        let guests = [(); 2].map(|()| spawn_remote(&lock));
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
         guests.into_iter().for_each(|guest| guest.join().unwrap());
         assert_none_is_lost(&lock, 4, 2);
     });
@@ -117,13 +117,13 @@ fn d39_two_guests_and_an_owner_are_inside_one_at_a_time() {
 fn d39_a_thread_that_becomes_the_owner_after_another_finds_what_that_one_left() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = send_guest(&lock);
+        let guest = spawn_remote(&lock);
         let first = {
             let lock = lock.clone();
-            thread::spawn(move || come_as_owner(&lock))
+            thread::spawn(move || enter_as_owner(&lock))
         };
         first.join().unwrap();
-        come_as_owner(&lock);
+        enter_as_owner(&lock);
         guest.join().unwrap();
         assert_none_is_lost(&lock, 4, 1);
     });

@@ -53,7 +53,7 @@ pub(crate) const LATER: Time = Time::from_nanos(200);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lock {
     /// The owner's way is the quick one.
-    BiasedLock,
+    Biased,
     Revoked,
 }
 
@@ -126,8 +126,8 @@ fn shard(lock: Lock) -> SharedShard {
     // In these models no thread asks the shard for its core.
     let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO);
     let shard = Arc::new(shard.expect("a wheel takes no parameters"));
-    let comings = if lock == Lock::BiasedLock { 2 } else { 0 };
-    for _ in 0..comings {
+    let counts = if lock == Lock::Biased { 2 } else { 0 };
+    for _ in 0..counts {
         let node = arm(&shard, Time::NEVER, Waker::noop().clone()).0;
         assert!(release_owned(&shard, node).is_ok());
     }
@@ -198,7 +198,7 @@ fn stats(shard: &Shard) -> Stats {
 /// When all handles are gone: everything armed has ended, and the nodes, of which there were at most so many, are all home
 /// and each of them once.
 #[track_caller]
-fn assert_all_home(shard: &Shard, nodes: usize) {
+fn assert_all_free(shard: &Shard, nodes: usize) {
     assert_eq!(stats(shard).pending, 0, "an entry that has not ended");
     assert!(visit(shard, Time::ZERO).is_empty());
     assert_eq!(shard.next_wake().next(Time::ZERO), Time::NEVER, "something is left in a queue");

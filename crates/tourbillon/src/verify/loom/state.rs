@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{DUE, EARLIER, LATER, explore};
-use crate::shard::state::{Cancel, Fire, Later, Seen, StateWord, Stop};
+use crate::shard::state::{Cancel, Fire, Later, NodeState, StateWord, Stop};
 use crate::sync::UnsafeCell;
 
 #[test]
@@ -33,8 +33,8 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
         }
         let (fired, stopped) = shard.join().unwrap();
         assert_eq!(usize::from(cancelled) + usize::from(fired) + usize::from(stopped), 1);
-        let expected = if cancelled { Seen::Cancelled } else { Seen::Fired };
-        assert!(!stopped && state.see() == expected, "stopped although it was due");
+        let expected = if cancelled { NodeState::Cancelled } else { NodeState::Fired };
+        assert!(!stopped && state.load() == expected, "stopped although it was due");
     });
 }
 
@@ -54,7 +54,7 @@ fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
         match (first, second) {
             (Later::Lost, _) => assert_eq!(won, [Fire::Won(EARLIER)]),
             (Later::Won, Later::Lost) => assert_eq!(won, [Fire::Won(DUE)]),
-            (Later::Won, Later::Won) => assert_eq!((won, state.see()), (vec![], Seen::Armed(LATER))),
+            (Later::Won, Later::Won) => assert_eq!((won, state.load()), (vec![], NodeState::Armed(LATER))),
         }
     });
 }
@@ -68,7 +68,7 @@ fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
         let handle = {
             let (state, data) = (state.clone(), data.clone());
             thread::spawn(move || {
-                if state.see() == Seen::Fired {
+                if state.load() == NodeState::Fired {
                     // SAFETY: nobody writes after it is fired.
                     assert!(data.with(|data| unsafe { *data }));
                 }
