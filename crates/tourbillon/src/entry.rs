@@ -484,7 +484,9 @@ impl Entry {
         // In this order: if the node is still armed, the shard had not taken the waker when it was compared, and will wake it.
         match node.state().load() {
             // The engine was inherited by a fork: its driver is in the parent process, and the timer would never fire.
-            NodeState::Armed(_) if fork::generation() != 0 && self.core().is_inherited() => self.end_as(Outcome::Stopped),
+            NodeState::Armed(_) if fork::generation() != 0 && self.core().is_inherited() => {
+                self.end_as(Outcome::Stopped)
+            }
             NodeState::Armed(_) if same => Poll::Pending,
             NodeState::Armed(_) => self.change_waker(waker),
             ended => self.end_as(ended.outcome()),

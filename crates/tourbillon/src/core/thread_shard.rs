@@ -417,8 +417,10 @@ fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R)
 /// Only functions of this module and of [`current`](crate::current) use the reference, and while they have it they end no thread, make no
 /// other thread shard, and run no code of the user.
 pub(crate) fn find<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
-    let found =
-        THREAD_SHARDS.try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr)).ok().flatten()?;
+    let found = THREAD_SHARDS
+        .try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr))
+        .ok()
+        .flatten()?;
     // SAFETY: the value was found in `THREAD_SHARDS` just now. It is dropped when the thread ends, or when the thread makes another after the
     // engine was shut down: neither happens while the caller has the reference, see above.
     Some(unsafe { &*found })
@@ -531,7 +533,8 @@ mod tests {
         let closed = manual(Driver::external());
         closed.shutdown();
         let made = find_or_make(closed.core().as_ptr()).unwrap();
-        let is_there = THREAD_SHARDS.with(|shards| shards.0.borrow().shards.values().any(|local| local.as_ptr() == made));
+        let is_there =
+            THREAD_SHARDS.with(|shards| shards.0.borrow().shards.values().any(|local| local.as_ptr() == made));
         assert!(is_there, "it was removed together with the closed ones");
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Leads {
     taken_out: BinaryHeap<Reverse<Time>>,
 }
 
-/// How many times that were taken out stay at least, however few are left.
+/// Up to this many times that were taken out are kept, however few are left.
 const MAX_TAKEN: usize = 64;
 
 impl Leads {

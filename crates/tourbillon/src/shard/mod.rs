@@ -132,7 +132,7 @@ pub(crate) struct Arm {
     pub(crate) notify_driver: NotifyDriver,
 }
 
-/// What a visit did.
+/// The result of a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Visit {
     pub(crate) fired: usize,

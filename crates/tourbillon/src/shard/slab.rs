@@ -79,7 +79,9 @@ impl NodeSlab {
             return None;
         }
         let node = self.get(self.free);
-        let NodeState::Free(next) = node.state().load() else { unreachable!("a node in the free list that is not free") };
+        let NodeState::Free(next) = node.state().load() else {
+            unreachable!("a node in the free list that is not free")
+        };
         self.free = next;
         Some(node)
     }

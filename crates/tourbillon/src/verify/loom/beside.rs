@@ -1,4 +1,4 @@
-//! Entries of one shard, each with a handle on another thread.
+//! Several entries of one shard, each with its handle on another thread.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +13,7 @@ use crate::shard::node::NodeRef;
 use crate::shard::state::{Later, NodeState};
 use crate::shard::{Access, Release, Shard};
 
-/// What the owner does with its entry.
+/// An action of the owning thread on its own entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerAction {
     Arm,
@@ -22,7 +22,7 @@ enum OwnerAction {
     ChangeWaker,
 }
 
-/// What the handle of another entry of the same shard does on another thread.
+/// An action of a remote thread on another entry of the same shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RemoteAction {
     Cancel,
@@ -30,12 +30,12 @@ enum RemoteAction {
 }
 
 impl OwnerAction {
-    /// Does it to an entry that is due at `DUE`. The node, if there is one afterwards; it is due at `DUE` at the latest.
+    /// Acts on an entry that is due at `DUE`. Returns the nodes that are in use afterwards, which are due at `DUE` at the latest.
     fn act(self, shard: &Shard, node: NodeRef, tally: &'static Tally) -> [Option<NodeRef>; 2] {
         match self {
             OwnerAction::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
             OwnerAction::Cancel => {
-                assert!(release_owned(shard, node).is_ok(), "nothing else has ended it");
+                assert!(release_owned(shard, node).is_ok(), "no other thread has ended it");
                 return [None, None];
             }
             OwnerAction::Move => assert!(matches!(move_to(shard, node, EARLIER), Some(_))),
@@ -48,23 +48,23 @@ impl OwnerAction {
 }
 
 impl RemoteAction {
-    /// Does it to an entry that is due at `DUE`. The node, if there is one afterwards; it is due at `LATER`.
+    /// Acts on an entry that is due at `DUE`. Returns the node if it is in use afterwards; it is due at `LATER`.
     fn act(self, shard: &Shard, node: NodeRef) -> Option<NodeRef> {
         match self {
             RemoteAction::Cancel => {
-                assert!(release_remote(shard, node).is_ok(), "nothing else has ended it");
+                assert!(release_remote(shard, node).is_ok(), "no other thread has ended it");
                 None
             }
             RemoteAction::Later => {
-                assert_eq!(node.state().later(DUE, LATER), Later::Won, "nothing else has ended it");
+                assert_eq!(node.state().later(DUE, LATER), Later::Won, "no other thread has ended it");
                 Some(node)
             }
         }
     }
 }
 
-/// What an owner does beside what somebody does from afar.
-fn race(idle: OwnerAction, afar: RemoteAction) {
+/// Runs an action of the owning thread beside an action of a remote thread.
+fn race(owner: OwnerAction, remote: RemoteAction) {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
@@ -72,22 +72,22 @@ fn race(idle: OwnerAction, afar: RemoteAction) {
             let [one, two] = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
             let other = {
                 let shard = shard.clone();
-                thread::spawn(move || afar.act(&shard, two))
+                thread::spawn(move || remote.act(&shard, two))
             };
-            let due = idle.act(&shard, one, tally);
+            let due = owner.act(&shard, one, tally);
             let later = other.join().unwrap();
             let due: Vec<_> = due.into_iter().flatten().collect();
             finish(&shard, &due, later.as_slice(), tally);
-            assert_all_free(&shard, 2 + usize::from(idle == OwnerAction::Arm));
+            assert_all_free(&shard, 2 + usize::from(owner == OwnerAction::Arm));
         });
     }
 }
 
-/// Fires what is left, each at its time, and lets go of it.
+/// Fires the timers that are left, each at its deadline, and releases their nodes.
 #[track_caller]
 fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'static Tally) {
     for (nodes, at) in [(due, DUE), (later, LATER)] {
-        assert!(nodes.is_empty() || shard.next_wake().next(EARLIER) <= at, "nobody would come for it");
+        assert!(nodes.is_empty() || shard.next_wake().next(EARLIER) <= at, "no visit is planned for it");
         let batch = visit(shard, at);
         assert_eq!(batch.len(), nodes.len(), "due at {at:?}");
         assert!(nodes.iter().all(|node| node.state().load() == NodeState::Fired));
@@ -100,7 +100,7 @@ fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'stat
 }
 
 #[test]
-fn d39_p2_an_arm_beside_a_cancel_from_afar_may_reuse_its_node() {
+fn d39_p2_an_arm_beside_a_remote_cancel_may_reuse_its_node() {
     race(OwnerAction::Arm, RemoteAction::Cancel);
 }
 
@@ -110,17 +110,17 @@ fn d39_p2_an_arm_beside_a_deadline_pushed_later() {
 }
 
 #[test]
-fn d39_p2_a_release_owned_beside_a_cancel_from_afar() {
+fn d39_p2_a_cancel_by_the_owner_beside_a_remote_cancel() {
     race(OwnerAction::Cancel, RemoteAction::Cancel);
 }
 
 #[test]
-fn d39_p2_a_release_owned_beside_a_deadline_pushed_later() {
+fn d39_p2_a_cancel_by_the_owner_beside_a_deadline_pushed_later() {
     race(OwnerAction::Cancel, RemoteAction::Later);
 }
 
 #[test]
-fn d39_p2_a_move_beside_a_cancel_from_afar() {
+fn d39_p2_a_move_beside_a_remote_cancel() {
     race(OwnerAction::Move, RemoteAction::Cancel);
 }
 
@@ -130,7 +130,7 @@ fn d39_p2_a_move_beside_a_deadline_pushed_later() {
 }
 
 #[test]
-fn d39_p2_a_change_of_waker_beside_a_cancel_from_afar() {
+fn d39_p2_a_change_of_waker_beside_a_remote_cancel() {
     race(OwnerAction::ChangeWaker, RemoteAction::Cancel);
 }
 
@@ -140,27 +140,27 @@ fn d39_p2_a_change_of_waker_beside_a_deadline_pushed_later() {
 }
 
 #[test]
-fn d39_p2_an_arm_as_a_guest_beside_one_as_the_owner() {
+fn d39_p2_a_remote_arm_beside_an_arm_by_the_owner() {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();
-            let guest = {
+            let remote = {
                 let shard = shard.clone();
                 thread::spawn(move || {
                     try_arm(&shard, Access::Remote, DUE, tally.waker()).handle.expect("an open shard arms").node()
                 })
             };
             let mine = arm(&shard, DUE, tally.waker()).0;
-            let theirs = guest.join().unwrap();
-            assert!(mine != theirs, "one node for two");
+            let theirs = remote.join().unwrap();
+            assert!(mine != theirs, "two entries have the same node");
             finish(&shard, &[mine, theirs], &[], tally);
             assert_all_free(&shard, 2);
         });
     }
 }
 
-/// Two handles on threads that are neither the owner's nor the driver's.
+/// Runs the actions of two remote threads that are not the driver.
 fn race_remote(one: RemoteAction, two: RemoteAction) {
     explore(move || {
         let shard = shard(Lock::Biased);
@@ -170,20 +170,20 @@ fn race_remote(one: RemoteAction, two: RemoteAction) {
             let shard = shard.clone();
             thread::spawn(move || one.act(&shard, nodes[0]))
         };
-        let left = two.act(&shard, nodes[1]);
-        let later: Vec<_> = other.join().unwrap().into_iter().chain(left).collect();
+        let second = two.act(&shard, nodes[1]);
+        let later: Vec<_> = other.join().unwrap().into_iter().chain(second).collect();
         finish(&shard, &[], &later, tally);
         assert_all_free(&shard, 2);
     });
 }
 
 #[test]
-fn d39_p2_two_cancels_from_afar_make_a_heap_and_one_of_them_clears_it() {
+fn d39_p2_two_remote_cancels_fill_the_remote_free_list_and_one_of_them_drains_it() {
     race_remote(RemoteAction::Cancel, RemoteAction::Cancel);
 }
 
 #[test]
-fn d39_p2_a_cancel_from_afar_beside_a_deadline_pushed_later() {
+fn d39_p2_a_remote_cancel_beside_a_deadline_pushed_later() {
     race_remote(RemoteAction::Cancel, RemoteAction::Later);
 }
 
@@ -193,7 +193,7 @@ fn d39_p2_two_deadlines_pushed_later() {
 }
 
 #[test]
-fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
+fn d39_p2_the_remote_free_list_is_drained_while_the_owner_arms_and_cancels() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
         let tally = Tally::new();
@@ -202,23 +202,26 @@ fn d39_p2_a_heap_is_cleared_while_the_owner_arms_and_cancels() {
             let shard = shard.clone();
             thread::spawn(move || nodes.map(|node| release_remote(&shard, node)).iter().flatten().count())
         };
-        let gone = arm(&shard, DUE, tally.waker()).0;
-        assert!(release_owned(&shard, gone).is_ok());
+        let released = arm(&shard, DUE, tally.waker()).0;
+        assert!(release_owned(&shard, released).is_ok());
         let kept = arm(&shard, DUE, tally.waker()).0;
         assert_eq!(other.join().unwrap(), 2);
-        assert_eq!(stats(&shard).cancelled, if kept.state().load() == NodeState::Armed(DUE) { 5 } else { unreachable!() });
+        assert_eq!(
+            stats(&shard).cancelled,
+            if kept.state().load() == NodeState::Armed(DUE) { 5 } else { unreachable!() }
+        );
         finish(&shard, &[kept], &[], tally);
         assert_all_free(&shard, 3);
     });
 }
 
 #[test]
-fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
+fn d39_p2_a_node_released_remotely_is_reused_by_the_owner_while_the_shard_is_visited() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
         let (first, second) = (Tally::new(), Tally::new());
         let node = arm(&shard, DUE, first.waker()).0;
-        let afar = {
+        let remote = {
             let shard = shard.clone();
             thread::spawn(move || release_remote(&shard, node).is_ok())
         };
@@ -227,13 +230,13 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
             thread::spawn(move || visit(&shard, DUE).into_iter().for_each(Waker::wake))
         };
         let again = arm(&shard, DUE, second.waker()).0;
-        let cancelled = afar.join().unwrap();
+        let cancelled = remote.join().unwrap();
         driver.join().unwrap();
-        assert_eq!(first.woken(), usize::from(!cancelled), "cancelled and fired, or neither");
+        assert_eq!(first.woken(), usize::from(!cancelled), "the timer was cancelled and fired, or neither");
         first.assert_none_lost_or_doubled();
         let fired = second.woken() == 1;
         assert_eq!(again.state().load(), if fired { NodeState::Fired } else { NodeState::Armed(DUE) });
-        assert!(fired || shard.next_wake().next(EARLIER) <= DUE, "nobody would come for it");
+        assert!(fired || shard.next_wake().next(EARLIER) <= DUE, "no visit is planned for it");
         assert_eq!(release_owned(&shard, again).is_ok(), !fired);
         second.assert_none_lost_or_doubled();
         assert_all_free(&shard, 2);
@@ -241,7 +244,7 @@ fn d39_p2_a_node_sent_home_is_reused_by_its_owner_while_the_shard_is_visited() {
 }
 
 #[test]
-fn d39_p2_a_cancel_from_afar_a_visit_and_shutdown_at_once_have_one_winner() {
+fn d39_p2_a_remote_cancel_a_visit_and_shutdown_at_once_have_one_winner() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
         let tally = Tally::new();
@@ -264,7 +267,7 @@ fn d39_p2_a_cancel_from_afar_a_visit_and_shutdown_at_once_have_one_winner() {
 }
 
 #[test]
-fn d39_p2_an_entry_that_moves_house_is_counted_once_and_is_not_fired_where_it_was() {
+fn d39_p2_an_entry_that_migrates_is_counted_once_and_is_not_fired_in_its_old_shard() {
     explore(|| {
         let [here, there] = [(); 2].map(|()| shard(Lock::Revoked));
         let tally = Tally::new();
@@ -283,9 +286,9 @@ fn d39_p2_an_entry_that_moves_house_is_counted_once_and_is_not_fired_where_it_wa
     });
 }
 
-/// A thread that turns its own shard, against what is done there from another thread.
-/// `judge` is given what that was and how many were fired, and says who is left.
-fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Option<NodeRef>) {
+/// Runs a worker, which visits its own shard, against `remote` on another thread. `judge` gets the result of `remote` and how many timers
+/// fired, and returns the node if it is still in use.
+fn worker<T: 'static>(remote: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Option<NodeRef>) {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
@@ -293,7 +296,7 @@ fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Opt
             let node = arm(&shard, DUE, tally.waker()).0;
             let other = {
                 let shard = shard.clone();
-                thread::spawn(move || afar(&shard, node))
+                thread::spawn(move || remote(&shard, node))
             };
             let mut batch = Vec::new();
             let _ = local(&shard, Access::Owner).visit(DUE, &mut batch);
@@ -309,7 +312,7 @@ fn worker<T: 'static>(afar: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> Opt
 }
 
 #[test]
-fn d39_p2_a_worker_that_turns_its_shard_against_a_cancel_from_afar_has_one_winner() {
+fn d39_p2_a_visit_by_a_worker_against_a_remote_cancel_has_one_winner() {
     worker(
         |shard, node| release_remote(shard, node).is_ok(),
         |cancelled, fired| {
@@ -320,7 +323,7 @@ fn d39_p2_a_worker_that_turns_its_shard_against_a_cancel_from_afar_has_one_winne
 }
 
 #[test]
-fn d39_p1_a_worker_that_turns_its_shard_does_not_fire_what_was_pushed_later() {
+fn d39_p1_a_visit_by_a_worker_does_not_fire_a_timer_that_was_pushed_later() {
     worker(
         |_, node| (node, node.state().later(DUE, LATER)),
         |(node, later), fired| {
@@ -331,7 +334,7 @@ fn d39_p1_a_worker_that_turns_its_shard_does_not_fire_what_was_pushed_later() {
 }
 
 #[test]
-fn d39_p2_a_worker_that_turns_its_shard_against_shutdown_has_one_winner() {
+fn d39_p2_a_visit_by_a_worker_against_shutdown_has_one_winner() {
     worker(
         |shard, node| (node, stop(shard).len()),
         |(node, stopped), fired| {

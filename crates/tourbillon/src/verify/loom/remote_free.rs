@@ -1,4 +1,4 @@
-//! The stack of nodes on their way home, alone.
+//! The remote free list alone.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::shard::state::{Cancel, CountAs, NodeState};
 
 fn nodes<const N: usize>(slab: &mut NodeSlab) -> [NodeRef; N] {
     [(); N].map(|()| {
-        // SAFETY: nobody asks these nodes for their shard.
+        // SAFETY: no thread asks these nodes for their shard, and each model keeps the slab until its threads have ended.
         let node = unsafe { slab.take_fresh(NonNull::dangling()) }.expect("room for a few");
         node.state().arm(Time::NEVER);
         node
@@ -22,26 +22,29 @@ fn nodes<const N: usize>(slab: &mut NodeSlab) -> [NodeRef; N] {
 }
 
 fn locked() -> Locked {
-    // SAFETY: no shard has these nodes: their fields are the handle's until it pushes them, and then the thread's that drains the list.
+    // SAFETY: these nodes have no shard. One thread at a time uses the fields of a node: the handle until it pushes the node, then the
+    // thread that drains the list.
     unsafe { Locked::new() }
 }
 
-/// What a handle does before and when it releases a node.
+/// Cancels and pushes a node, as a remote handle does. Returns the length of the list.
 fn release(list: &RemoteFreeList, node: NodeRef) -> u32 {
     assert_eq!(node.state().cancel(), Cancel::Won);
-    // The thread that drains the list has to see this.
+    // The thread that drains the list has to see this write.
     node.set_buffered(&mut locked(), Some(1));
     list.push(node, CountAs::Cancelled)
 }
 
-/// The nodes that have come, last ones first.
+/// Drains the list, and returns the indices of its nodes, the last pushed first.
 fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
     let mut taken = Vec::new();
     let mut index = list.take_all();
     while index != NONE {
         taken.push(index);
         let node = slab.get(index);
-        let NodeState::Returned(next, CountAs::Cancelled) = node.state().load() else { panic!("a node that was not sent") };
+        let NodeState::Returned(next, CountAs::Cancelled) = node.state().load() else {
+            panic!("a node in the list that was not released")
+        };
         assert_eq!(node.buffered(&locked()), Some(1));
         node.set_buffered(&mut locked(), None);
         node.state().set_free(NONE);
@@ -51,7 +54,7 @@ fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
 }
 
 #[test]
-fn d39_p7_nodes_pushed_by_two_threads_come_home_once_each() {
+fn d39_p7_nodes_pushed_by_two_threads_are_drained_once_each() {
     explore(|| {
         let mut slab = NodeSlab::new();
         let nodes: [_; 2] = nodes(&mut slab);
@@ -72,7 +75,7 @@ fn d39_p7_nodes_pushed_by_two_threads_come_home_once_each() {
 }
 
 #[test]
-fn d39_p7_of_those_who_push_one_is_told_that_the_heap_is_full() {
+fn d39_p7_one_pushing_thread_learns_that_the_list_is_full() {
     explore(|| {
         let mut slab = NodeSlab::new();
         let [one, two] = nodes(&mut slab);
@@ -81,15 +84,15 @@ fn d39_p7_of_those_who_push_one_is_told_that_the_heap_is_full() {
             let list = list.clone();
             thread::spawn(move || release(&list, one))
         };
-        let mut heights = [release(&list, two), pusher.join().unwrap()];
-        heights.sort_unstable();
-        assert_eq!(heights, [1, 2]);
+        let mut lengths = [release(&list, two), pusher.join().unwrap()];
+        lengths.sort_unstable();
+        assert_eq!(lengths, [1, 2]);
         assert_eq!(drain(&list, &slab).len(), 2);
     });
 }
 
 #[test]
-fn d39_p7_a_node_that_has_come_home_can_be_sent_again() {
+fn d39_p7_a_node_that_was_drained_can_be_pushed_again() {
     explore(|| {
         let mut slab = NodeSlab::new();
         let [one, two] = nodes(&mut slab);
@@ -104,7 +107,7 @@ fn d39_p7_a_node_that_has_come_home_can_be_sent_again() {
             count += 1;
             slab.get(index).state().arm(Time::NEVER);
             if index == index_of(two) {
-                // While the other may be about to push itself on top of where this one was.
+                // Meanwhile the other thread may be about to push its node on top of this one's old place.
                 release(&list, two);
                 count -= 1;
             }

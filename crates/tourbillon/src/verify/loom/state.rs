@@ -12,7 +12,7 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(DUE);
-        // Loom: who ends it, and it alone, may touch what comes with it.
+        // Only the winner may use the waker: loom reports two threads in this cell.
         let waker = Arc::new(UnsafeCell::new(0));
         let shard = {
             let (state, waker) = (state.clone(), waker.clone());
@@ -20,7 +20,7 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
                 let fired = matches!(state.fire(DUE), Fire::Won(_));
                 let stopped = state.stop() == Stop::Won;
                 if fired || stopped {
-                    // SAFETY: the winner's.
+                    // SAFETY: the shard has ended the timer, so the waker is the shard's.
                     waker.with_mut(|waker| unsafe { *waker += 1 });
                 }
                 (fired, stopped)
@@ -28,18 +28,18 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
         };
         let cancelled = state.cancel() == Cancel::Won;
         if cancelled {
-            // SAFETY: the winner's.
+            // SAFETY: the handle has ended the timer, so the waker is the handle's.
             waker.with_mut(|waker| unsafe { *waker += 1 });
         }
         let (fired, stopped) = shard.join().unwrap();
         assert_eq!(usize::from(cancelled) + usize::from(fired) + usize::from(stopped), 1);
         let expected = if cancelled { NodeState::Cancelled } else { NodeState::Fired };
-        assert!(!stopped && state.load() == expected, "stopped although it was due");
+        assert!(!stopped && state.load() == expected, "the timer was stopped although it was due");
     });
 }
 
 #[test]
-fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
+fn d39_p1_a_timer_fires_with_the_deadline_that_the_handle_set_last() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(EARLIER);
@@ -60,7 +60,7 @@ fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
 }
 
 #[test]
-fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
+fn d39_a_handle_that_sees_the_end_sees_the_writes_before_it() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(DUE);
@@ -69,12 +69,12 @@ fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
             let (state, data) = (state.clone(), data.clone());
             thread::spawn(move || {
                 if state.load() == NodeState::Fired {
-                    // SAFETY: nobody writes after it is fired.
+                    // SAFETY: the timer is fired, and the shard does not write the data after that.
                     assert!(data.with(|data| unsafe { *data }));
                 }
             })
         };
-        // SAFETY: until it is fired the data is the shard's.
+        // SAFETY: the handle does not read the data before the timer is fired.
         data.with_mut(|data| unsafe { *data = true });
         assert_eq!(state.fire(DUE), Fire::Won(DUE));
         handle.join().unwrap();
