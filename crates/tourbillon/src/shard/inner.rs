@@ -387,7 +387,8 @@ impl ShardInner {
     }
 
     /// Returns when the queue for exact slack has to be visited after a visit at `now`, and whether the driver stays awake until then
-    /// because a precise timer is due within [`LEAD`]. The driver does not stay awake for the other timers of that queue (D73).
+    /// because a precise timer is due within [`LEAD`](crate::slack::LEAD). The driver does not stay awake for the other timers of that
+    /// queue (D73).
     fn next_exact(&self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::Exact);
         match self.leads.first().map(ahead) {
