@@ -112,7 +112,7 @@ impl Entry {
             return (entry, poll);
         };
         if notify_driver == NotifyDriver::Yes {
-            entry.tell();
+            entry.notify_driver();
         }
         (entry, Poll::Pending)
     }

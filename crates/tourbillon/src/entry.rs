@@ -1,18 +1,18 @@
-//! The handle of one timer: what every surface is made of.
+//! An entry is the handle of one timer. Every surface is built of entries.
 //!
 //! ```text
-//!     Idle --- poll ---> Armed --- poll finds it fired ---> Fired
-//!       ^                  |  \--- poll finds it stopped -> Stopped
-//!       +----- reset ------+-------------------------------------+
+//!     Idle --- poll ---> Armed --- poll finds it fired ----> Fired
+//!       ^                  |  \--- poll finds it stopped --> Stopped
+//!       +----- reset ------+--------------------------------------+
 //! ```
 //!
-//! An idle entry touches nothing shared (T5). An armed one has a node in some shard. What is done from the thread that has that
-//! shard as its home is done under the shard's lock, of which that thread is the owner. From another thread:
+//! An idle entry has no node, and uses nothing that threads share (T5). An armed entry has a node in one shard. The owning thread of that
+//! shard arms, moves and cancels under the shard's biased lock. A remote thread does not take the lock:
 //!
-//! - pushing the deadline later is a compare-and-swap of the state word, as at home (T4);
-//! - cancelling is a compare-and-swap, and the node is sent home;
-//! - an earlier deadline or another waker *moves house*: the entry is cancelled where it was and armed at the home of the
-//!   calling thread. So a timer follows its task.
+//! - a later deadline is a compare-and-swap of the state word, as on the owning thread (T4);
+//! - a cancel is a compare-and-swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;
+//! - for an earlier deadline or another waker the entry *migrates*: it is cancelled in its shard and armed in the shard of the calling
+//!   thread. So a timer follows its task.
 
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
@@ -30,35 +30,39 @@ use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::shard::node::{Node, NodeHandle, NodeRef};
 use crate::shard::slab::shard_of;
-use crate::shard::state::{Later, Seen};
+use crate::shard::state::{Later, NodeState};
 use crate::shard::{Access, ArmKind, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
 use crate::sync::fork;
 
-/// One timer. Dropping it cancels it.
+/// The handle of one timer. Dropping it cancels the timer.
 ///
-/// Two words, and no more: those travel in registers.
+/// It has two words, so that it is passed in registers.
 pub(crate) struct Entry {
     target: Target,
-    /// While it waits for room, the number of its ticket: see [`Entry::capacity_wait`].
+    /// While the entry waits for a slot, the number of its ticket: see [`Entry::capacity_wait`].
     deadline: Time,
 }
 
-/// The node while the entry is armed, else the core; and in the low bits of the address the phase and what else the entry has
-/// to remember. Either way the core is kept by one reference that is the entry's.
+/// The address of the node while the entry is armed, else that of the core, with the phase and other flags in its low bits. In each phase
+/// the entry has one reference to the core.
 ///
 /// ```text
-///     core:  ....address....  waiting: 1 bit  mode: 8 bits  held: 1 bit      phase: 2 bits       aligned to 4096
-///     node:  ....address..................................  held: 1 bit      phase: 2 bits       aligned to 8; it knows its mode
+///     core:  ....address....  waiting: 1 bit  slack: 8 bits  held: 1 bit  phase: 2 bits     aligned to 4096
+///     node:  ....address...................................  held: 1 bit  phase: 2 bits     aligned to 8; the node has the slack
 /// ```
 #[derive(Clone, Copy)]
 struct Target(*mut ());
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum EntryPhase {
+    /// It has no node, and may wait for a slot.
     Idle = 0,
+    /// It has a node. The timer may have ended since the last poll.
     Armed = 1,
+    /// A poll has found that the timer fired.
     Fired = 2,
+    /// A poll has found that the engine was shut down.
     Stopped = 3,
 }
 
@@ -67,50 +71,52 @@ enum Phase {
 #[must_use]
 enum Arming {
     Armed(NotifyDriver),
-    /// The deadline is past: nothing was armed.
+    /// The deadline is past: the entry was not armed.
     Past,
     /// The engine has been shut down, or the shard is full.
     Refused,
 }
 
-/// An idle entry that waits for room: its [`Capacity`](crate::core::capacity::Capacity) has its waker and its deadline.
-const WAITING: usize = 1 << (MODE_SHIFT + u8::BITS);
+/// Set in an idle entry that waits for a slot: [`Capacity`](crate::core::capacity::Capacity) then has its waker and its deadline.
+const WAITING: usize = 1 << (SLACK_SHIFT + u8::BITS);
 const PHASE: usize = 0b11;
 const HELD: usize = 0b100;
-const MODE_SHIFT: u32 = 3;
-const MODE: usize = (u8::MAX as usize) << MODE_SHIFT;
+const SLACK_SHIFT: u32 = 3;
+const SLACK: usize = (u8::MAX as usize) << SLACK_SHIFT;
 
-const _: () = assert!(align_of::<Core>() > WAITING | MODE | HELD | PHASE);
+const _: () = assert!(align_of::<Core>() > WAITING | SLACK | HELD | PHASE);
 const _: () = assert!(align_of::<Node>() > HELD | PHASE);
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Entry>() == 16);
 
-// SAFETY: whichever thread has the entry is the handle's party; see the module.
+// SAFETY: an entry has addresses of a node and of a core, which any thread may use: the thread that has the entry by `&mut` is the handle
+// of the node (see `shard::state`), and asks `thread_shard` whether it is also the owner of the node's shard.
 unsafe impl Send for Entry {}
-// SAFETY: by a shared reference only the state word, which is atomic, and the entry's own fields are read.
+// SAFETY: with a shared reference a thread reads only the entry's fields, the core, which is `Sync`, and of the node the state word, which
+// is atomic, and the slack, which no thread writes while the entry is armed.
 unsafe impl Sync for Entry {}
 
 impl Target {
     #[inline(always)]
-    fn core(core: NonNull<Core>, slack: SlackBits, held: bool, phase: Phase) -> Target {
-        let slack = usize::from(slack.to_bits()) << MODE_SHIFT;
+    fn core(core: NonNull<Core>, slack: SlackBits, held: bool, phase: EntryPhase) -> Target {
+        let slack = usize::from(slack.to_bits()) << SLACK_SHIFT;
         let bits = slack | if held { HELD } else { 0 } | phase as usize;
         Target(core.as_ptr().map_addr(|address| address | bits).cast())
     }
 
     #[inline(always)]
     fn node(handle: NodeHandle, held: bool) -> Target {
-        let bits = if held { HELD } else { 0 } | Phase::Armed as usize;
+        let bits = if held { HELD } else { 0 } | EntryPhase::Armed as usize;
         Target(handle.node().as_ptr().as_ptr().map_addr(|address| address | bits).cast())
     }
 
     #[inline(always)]
-    fn phase(self) -> Phase {
+    fn phase(self) -> EntryPhase {
         match self.0.addr() & PHASE {
-            0 => Phase::Idle,
-            1 => Phase::Armed,
-            2 => Phase::Fired,
-            _ => Phase::Stopped,
+            0 => EntryPhase::Idle,
+            1 => EntryPhase::Armed,
+            2 => EntryPhase::Fired,
+            _ => EntryPhase::Stopped,
         }
     }
 
@@ -126,142 +132,143 @@ impl Target {
 }
 
 impl Entry {
-    /// Due at `deadline` on the clock of that engine; never means never in virtual time too.
+    /// Returns an idle entry that is due at `deadline` on the clock of that engine; never means never in virtual time too.
     pub(crate) fn on(core: &CoreRef, deadline: Time) -> Entry {
         let mut entry = thread_shard::with(core.as_ptr(), |local| Entry::idle(local, deadline));
         entry.set_due(deadline);
         entry
     }
 
-    /// Due at `deadline` on the clock of that engine.
+    /// Returns an idle entry that is due at `deadline` on the clock of the engine of `local`.
     #[inline(always)]
     pub(crate) fn idle(local: &ThreadShard, deadline: Time) -> Entry {
-        let target = Target::core(local.take_ref(), local.core().slack, false, Phase::Idle);
+        let target = Target::core(local.take_ref(), local.core().slack, false, EntryPhase::Idle);
         Entry { target, deadline: local.core().deadline(deadline) }
     }
 
-    /// Its deadline, also while it is held.
+    /// Returns the deadline, also while the entry is held.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::from_std(self.core().clock.std_of(self.kept_deadline()))
+        Instant::from_std(self.core().clock.std_of(self.stored_deadline()))
     }
 
-    /// The same on its engine's clock.
+    /// Returns the deadline on the engine's clock, also while the entry is held.
     pub(crate) fn deadline_on_clock(&self) -> Time {
-        self.kept_deadline()
+        self.stored_deadline()
     }
 
-    /// What its engine's clock shows.
+    /// Returns the time on the engine's clock.
     pub(crate) fn now(&self) -> Instant {
         Instant::from_std(self.core().clock.now_std())
     }
 
-    /// How it has ended, as far as can be seen.
+    /// Returns how the timer has ended, as far as this thread can see.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self.phase() {
-            Phase::Idle if self.is_waiting() => self.has_ended_waiting().then_some(Outcome::Fired),
-            Phase::Idle => None,
-            Phase::Fired => Some(Outcome::Fired),
-            Phase::Stopped => Some(Outcome::Stopped),
-            Phase::Armed => match self.node().state().see() {
-                Seen::Fired => Some(Outcome::Fired),
-                Seen::Stopped => Some(Outcome::Stopped),
+            EntryPhase::Idle if self.is_waiting() => self.has_ended_waiting().then_some(Outcome::Fired),
+            EntryPhase::Idle => None,
+            EntryPhase::Fired => Some(Outcome::Fired),
+            EntryPhase::Stopped => Some(Outcome::Stopped),
+            EntryPhase::Armed => match self.node().state().load() {
+                NodeState::Fired => Some(Outcome::Fired),
+                NodeState::Stopped => Some(Outcome::Stopped),
                 _ => None,
             },
         }
     }
 
-    /// Whether it is armed and has not ended.
+    /// Returns whether the entry is armed and its timer has not ended.
     pub(crate) fn is_pending(&self) -> bool {
-        self.phase() == Phase::Armed && self.outcome().is_none()
+        self.phase() == EntryPhase::Armed && self.outcome().is_none()
     }
 
-    /// Whether it has a node, be it that it has ended.
+    /// Returns whether the entry has a node, also if its timer has ended.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_armed(&self) -> bool {
-        self.phase() == Phase::Armed
+        self.phase() == EntryPhase::Armed
     }
 
-    /// The shard of an armed entry.
+    /// Returns the shard of an armed entry.
     #[inline(always)]
     fn shard(&self) -> &Shard {
-        // SAFETY: the entry holds a reference to the core, which keeps its shards.
+        // SAFETY: the header of the node's chunk has the address of the shard that owns the node. The core keeps its shards, and the entry
+        // has a reference to the core as long as `self` lives.
         unsafe { shard_of(self.node()).as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn core(&self) -> &Core {
-        // SAFETY: the entry holds a reference to the core, which keeps its shards.
+        // SAFETY: the entry has a reference to the core as long as `self` lives.
         unsafe { self.core_ptr().as_ref() }
     }
 
-    /// Changes how late it may be. An armed one is armed anew when it is polled.
+    /// Sets the slack. An armed entry becomes idle, and the next poll arms it again.
     pub(crate) fn set_slack(&mut self, slack: SlackBits) {
         self.make_idle();
-        let bits = usize::from(slack.to_bits()) << MODE_SHIFT;
-        self.target = Target(self.target.0.map_addr(|address| address & !MODE | bits));
+        let bits = usize::from(slack.to_bits()) << SLACK_SHIFT;
+        self.target = Target(self.target.0.map_addr(|address| address & !SLACK | bits));
     }
 
-    /// `Fired` or `Stopped` when it has ended; else the waker is woken when it does. Arms it if it is not.
+    /// Returns the outcome if the timer has ended. Else arms the entry if it is idle, and the waker is woken when the timer ends.
     #[inline(always)]
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        self.poll_and_tell(context.waker(), |outcome, _| Poll::Ready(outcome))
+        self.poll_then(context.waker(), |outcome, _| Poll::Ready(outcome))
     }
 
-    /// [Polls](Entry::poll) it for a future of the user's: a result that is ready at once may have to wait, so that the task yields.
+    /// [Polls](Entry::poll) for a future of the user: returns `Pending` for a result that is ready at once if the task has to yield.
     #[inline(always)]
     pub(crate) fn poll_cooperatively(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        // What nearly every poll is, written out so that it needs nothing of the context but its waker.
-        if self.phase() == Phase::Idle && !self.is_waiting() && self.arm(context.waker()) == Ok(Poll::Pending) {
+        // The most frequent poll, written out so that it needs only the waker of the context.
+        if self.phase() == EntryPhase::Idle && !self.is_waiting() && self.arm(context.waker()) == Ok(Poll::Pending) {
             return Poll::Pending;
         }
         self.poll_with_budget(context)
     }
 
-    /// The same for one that has been armed, has ended, or cannot be armed.
+    /// [Polls cooperatively](Entry::poll_cooperatively) an entry that has been armed, has ended, or cannot be armed.
     #[inline(never)]
     fn poll_with_budget(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         let waker = context.waker();
-        // It has ended, and will say so again.
-        self.poll_and_tell(waker, |outcome, result| coop::poll_result(context, result).map(|()| outcome))
+        // If the task has to yield, the outcome is not lost: the next poll returns it.
+        self.poll_then(waker, |outcome, result| coop::poll_result(context, result).map(|()| outcome))
     }
 
-    /// Polls it, and gives an outcome to `tell`, together with whether the task has waited for it.
+    /// Polls the entry, and passes an outcome to `finish`, together with whether the task has waited for it.
     #[inline(always)]
-    fn poll_and_tell(
+    fn poll_then(
         &mut self,
         waker: &Waker,
-        tell: impl FnOnce(Outcome, coop::Result) -> Poll<Outcome>,
+        finish: impl FnOnce(Outcome, coop::Result) -> Poll<Outcome>,
     ) -> Poll<Outcome> {
         let (poll, result) = match self.phase() {
-            Phase::Idle if self.is_waiting() => (self.poll_waiting(waker), coop::Result::Awaited),
-            Phase::Idle => match self.arm(waker) {
+            EntryPhase::Idle if self.is_waiting() => (self.poll_waiting(waker), coop::Result::Awaited),
+            EntryPhase::Idle => match self.arm(waker) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(ready) => (ready, coop::Result::AtOnce),
                 Err(_) => (self.poll_when_full(waker), coop::Result::AtOnce),
             },
-            Phase::Armed => (self.poll_armed(waker), coop::Result::Awaited),
-            Phase::Fired => (Poll::Ready(Outcome::Fired), coop::Result::AtOnce),
-            Phase::Stopped => (Poll::Ready(Outcome::Stopped), coop::Result::AtOnce),
+            EntryPhase::Armed => (self.poll_armed(waker), coop::Result::Awaited),
+            EntryPhase::Fired => (Poll::Ready(Outcome::Fired), coop::Result::AtOnce),
+            EntryPhase::Stopped => (Poll::Ready(Outcome::Stopped), coop::Result::AtOnce),
         };
         match poll {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(outcome) => tell(outcome, result),
+            Poll::Ready(outcome) => finish(outcome, result),
         }
     }
 
-    /// Whether a result of the next poll is one for which the task has waited.
+    /// Returns whether an outcome of the next poll is one that the task has waited for.
     pub(crate) fn kind_of_result(&self) -> coop::Result {
-        let has_waited = self.phase() == Phase::Armed || self.is_waiting();
+        let has_waited = self.phase() == EntryPhase::Armed || self.is_waiting();
         if has_waited { coop::Result::Awaited } else { coop::Result::AtOnce }
     }
 
-    /// Arms an idle one, or finds that it has ended.
+    /// Arms an idle entry, or returns the outcome if the deadline is past or the engine was shut down.
     ///
     /// # Errors
     /// The engine holds as many timers as it may.
     #[inline(always)]
     pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
-        debug_assert!(self.phase() == Phase::Idle && !self.is_waiting());
+        debug_assert!(self.phase() == EntryPhase::Idle && !self.is_waiting());
         if self.core().capacity.is_some() {
             return self.arm_within_capacity(waker);
         }
@@ -270,12 +277,12 @@ impl Entry {
         self.finish_arming(arming, waker)
     }
 
-    /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, for a caller that has found the thread's shard of that
-    /// engine. The caller then calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
+    /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, on the thread's shard of that engine. The caller then
+    /// calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
     #[inline(always)]
     fn arm_on(&mut self, local: &ThreadShard, waker: &mut Option<Waker>) -> Arming {
         let (due, slack) = (self.due(), self.slack());
-        if is_past_at_first_sight(local, due, slack) {
+        if is_known_past(local, due, slack) {
             return Arming::Past;
         }
         let Some(taken) = waker.take() else { return Arming::Past };
@@ -285,9 +292,9 @@ impl Entry {
         Arming::Armed(armed.notify_driver)
     }
 
-    /// Returns an armed entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. `None`: the waker is
-    /// still there, and the entry has to be created and polled, because it may be due already, or there may be no room for it. The
-    /// caller tells the driver, if it has to be told, outside of the closure that has `local`.
+    /// Returns an armed entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. The caller notifies
+    /// the driver if necessary, outside of the closure that has `local`. `None`: the waker is still there, and the caller has to create and
+    /// poll an entry, because it may be due already, or there may be no slot for it.
     #[inline(always)]
     pub(crate) fn armed_on(
         local: &ThreadShard,
@@ -303,22 +310,22 @@ impl Entry {
         let armed = local.shard().arm(ArmKind::New, deadline, core.slack, waker.take()?, &mut refused);
         *waker = refused;
         let target = Target::node(armed.handle?, false);
-        // From here on the entry keeps the core.
-        let _kept = local.take_ref();
+        // The reference is the entry's from here on.
+        let _core = local.take_ref();
         Some((Entry { target, deadline }, armed.notify_driver))
     }
 
-    /// Does what is left of arming outside of the thread's shard: tells the driver, or drops the waker that was not used.
+    /// Finishes arming outside of the closure that has the thread's shard: notifies the driver, or drops a waker that was not used.
     #[inline(always)]
     fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
         if let Arming::Armed(notify_driver) = arming {
             if notify_driver == NotifyDriver::Yes {
-                self.tell();
+                self.notify_driver();
             }
             return Ok(Poll::Pending);
         }
         let ended = if arming == Arming::Past { Ok(self.ended_when_idle()) } else { self.refused() };
-        // The waker's destructor is the user's and may panic: it comes last.
+        // The waker's destructor is the user's code and may panic: it runs last.
         drop(waker);
         ended
     }
@@ -328,10 +335,10 @@ impl Entry {
     #[inline(never)]
     fn arm_within_capacity(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
         let (due, slack) = (self.due(), self.slack());
-        if thread_shard::with(self.core_ptr(), |local| is_past_at_first_sight(local, due, slack)) {
+        if thread_shard::with(self.core_ptr(), |local| is_known_past(local, due, slack)) {
             return Ok(self.ended_when_idle());
         }
-        // Before a slot is reserved, which would be lost if this panics.
+        // Cloned before a slot is reserved, which would be lost if the clone panics.
         let waker = waker.clone();
         if let Some(capacity) = &self.core().capacity
             && !capacity.take()
@@ -341,7 +348,7 @@ impl Entry {
         self.arm_with_room(waker)
     }
 
-    /// Arms it before it is polled, so that whoever makes it learns if that cannot be.
+    /// Arms the entry before it is polled, so that its creator learns whether that is possible.
     ///
     /// # Errors
     /// The engine holds as many timers as it may, or has been shut down.
@@ -349,16 +356,16 @@ impl Entry {
         match self.arm(Waker::noop()) {
             Ok(Poll::Ready(Outcome::Stopped)) => Err(ArmError::Stopped),
             Ok(_) => Ok(self),
-            // There will be no room any more.
+            // The engine was shut down, so no slot will be free any more.
             Err(_) if self.core().is_closed() => Err(ArmError::Stopped),
             Err(full) => Err(full),
         }
     }
 
-    /// Polls an idle entry that waits for room.
+    /// Polls an idle entry that waits for a slot.
     #[cold]
     fn poll_waiting(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Cloned before a place is taken, which would be lost if a clone panics.
+        // Cloned before a slot is reserved, which would be lost if a clone panics.
         let (mine, kept) = (waker.clone(), waker.clone());
         if self.core().is_closed() || self.is_past() {
             return self.end_waiting();
@@ -373,7 +380,7 @@ impl Entry {
                 self.set_capacity_wait(CapacityWait::None(deadline));
                 self.ended(Outcome::Fired)
             }
-            // A shutdown may have looked for wakers before this one was there.
+            // A shutdown may have collected the wakers before this one was stored.
             WaitProgress::Waiting(_) if self.core().is_closed() => self.end_waiting(),
             WaitProgress::Waiting(before) => {
                 drop(before);
@@ -382,10 +389,10 @@ impl Entry {
         }
     }
 
-    /// Polls an idle entry for which there was no room: takes a place, or begins to wait for one.
+    /// Polls an idle entry for which there was no slot: reserves a slot, or begins to wait for one.
     #[cold]
     fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Cloned before a place is taken, which would be lost if a clone panics.
+        // Cloned before a slot is reserved, which would be lost if a clone panics.
         let (mine, kept) = (waker.clone(), waker.clone());
         if self.core().is_closed() {
             return self.ended(Outcome::Stopped);
@@ -394,7 +401,7 @@ impl Entry {
         let claim = self.core().capacity.as_ref().map_or(Claim::Place, |capacity| capacity.take_or_wait(end, kept));
         let Claim::Wait(ticket) = claim else { return self.arm_in_place(mine, waker) };
         self.set_capacity_wait(CapacityWait::Waiting(ticket));
-        // A shutdown may have looked for wakers before this one was there.
+        // A shutdown may have collected the wakers before this one was stored.
         if self.core().is_closed() {
             return self.end_waiting();
         }
@@ -402,36 +409,36 @@ impl Entry {
         Poll::Pending
     }
 
-    /// Arms it in the place that it has taken.
+    /// Arms the entry in the slot that is reserved for it, with `mine`, a clone of `waker`.
     fn arm_in_place(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
         self.arm_with_room(mine).unwrap_or_else(|_| {
-            // A shard that has a billion timers. There is nobody who would tell when it has fewer.
+            // The shard has a billion timers. No thread would wake the task when it has fewer, so the task polls again.
             waker.wake_by_ref();
             Poll::Pending
         })
     }
 
-    /// Ends a wait for room, because the deadline is past or the engine is closed.
+    /// Ends a wait for a slot, because the deadline is past or the engine is closed.
     fn end_waiting(&mut self) -> Poll<Outcome> {
-        let (has_ended, waker) = self.leave_line();
+        let (has_ended, waker) = self.leave_wait_queue();
         let ready = if has_ended { self.ended(Outcome::Fired) } else { self.ended_when_idle() };
         drop(waker);
         ready
     }
 
-    /// Arms it, its place within the capacity taken.
+    /// Arms an idle entry that has a slot within the capacity.
     fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let mut refused = None;
         if self.try_arm(ArmKind::New, waker, &mut refused) {
             return Ok(Poll::Pending);
         }
         let ended = self.refused();
-        // The waker's destructor is the user's and may panic: it comes last.
+        // The waker's destructor is the user's code and may panic: it runs last.
         drop(refused);
         ended
     }
 
-    /// Gives it a node at the home of the calling thread; or else the waker back.
+    /// Arms the entry in the shard of the calling thread, and returns `true`; or puts the waker into `refused`, and returns `false`.
     fn try_arm(&mut self, kind: ArmKind, waker: Waker, refused: &mut Option<Waker>) -> bool {
         let (deadline, slack) = (self.due(), self.slack());
         let armed =
@@ -439,19 +446,23 @@ impl Entry {
         let Some(handle) = armed.handle else { return false };
         self.target = Target::node(handle, self.target.is_held());
         if armed.notify_driver == NotifyDriver::Yes {
-            self.tell();
+            self.notify_driver();
         }
         true
     }
 
-    /// Tells the driver of the shard of an armed entry that it is due before all others there.
+    /// Notifies the driver that the shard of this armed entry has an earlier next wake-up.
     #[cold]
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify_driver(&self) {
         let shard = self.shard();
         let by = thread_shard::with_owner(shard, |local| if local.is_some() { Access::Owner } else { Access::Remote });
-        self.core().tell(shard, by);
+        self.core().notify_driver(shard, by);
     }
 
+    /// Frees the slot of an entry that its shard has refused to arm, and returns the outcome if the engine was shut down.
+    ///
+    /// # Errors
+    /// The shard is full.
     #[cold]
     fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
         self.give_room_back();
@@ -461,7 +472,7 @@ impl Entry {
         }
     }
 
-    /// Its deadline is past, so it need not be armed.
+    /// Ends an idle entry because its deadline is past, or its engine was shut down.
     fn ended_when_idle(&mut self) -> Poll<Outcome> {
         self.ended(if self.core().is_closed() { Outcome::Stopped } else { Outcome::Fired })
     }
@@ -470,12 +481,14 @@ impl Entry {
     fn poll_armed(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
         let same = self.handle().has_waker(waker);
-        // In this order: if it is armed still, the waker that was compared had not been taken.
-        match node.state().see() {
-            // Its driver is in the parent process.
-            Seen::Armed(_) if fork::generation() != 0 && self.core().is_inherited() => self.end_as(Outcome::Stopped),
-            Seen::Armed(_) if same => Poll::Pending,
-            Seen::Armed(_) => self.change_waker(waker),
+        // In this order: if the node is still armed, the shard had not taken the waker when it was compared, and will wake it.
+        match node.state().load() {
+            // The engine was inherited by a fork: its driver is in the parent process, and the timer would never fire.
+            NodeState::Armed(_) if fork::generation() != 0 && self.core().is_inherited() => {
+                self.end_as(Outcome::Stopped)
+            }
+            NodeState::Armed(_) if same => Poll::Pending,
+            NodeState::Armed(_) => self.change_waker(waker),
             ended => self.end_as(ended.outcome()),
         }
     }
@@ -496,37 +509,37 @@ impl Entry {
         }
     }
 
-    /// Takes it away from where it is and arms it here, with another waker or the one that it had.
+    /// Migrates an armed entry from its shard to that of the calling thread, with the waker `new` or the one that it had.
     ///
-    /// It keeps its place within the capacity. While it is between two shards nothing of the user's runs: were that to panic, the
+    /// The entry keeps its slot within the capacity. While it is between the two shards no code of the user runs: if that panicked, the
     /// timer would be lost.
     fn migrate(&mut self, new: Option<Waker>) -> Poll<Outcome> {
         let old = match self.end(Release::Migrating) {
             Ok(old) => old,
             Err(outcome) => return self.ended(outcome),
         };
-        let (waker, left) = match new {
+        let (waker, replaced) = match new {
             Some(new) => (new, Some(old)),
             None => (old, None),
         };
         let poll = if self.is_past() { self.fire(waker) } else { self.arm_again(waker) };
-        drop(left);
+        drop(replaced);
         poll
     }
 
-    /// Arms one that is between two shards.
+    /// Arms a migrating entry in the shard of the calling thread.
     fn arm_again(&mut self, waker: Waker) -> Poll<Outcome> {
         let mut refused = None;
         if self.try_arm(ArmKind::Migrated, waker, &mut refused) {
             return Poll::Pending;
         }
         let poll = self.refused().unwrap_or(Poll::Pending);
-        // It cannot be armed here. Whoever waits for it is to look.
+        // The shard has refused it: the task is woken, so that it polls and sees the outcome.
         refused.into_iter().for_each(|waker| self.core().wake_one(waker));
         poll
     }
 
-    /// Ends one whose deadline is past and that is between two shards.
+    /// Fires a migrating entry that is past its deadline.
     fn fire(&mut self, waker: Waker) -> Poll<Outcome> {
         let due = self.due();
         thread_shard::with(self.core_ptr(), |local| {
@@ -538,49 +551,49 @@ impl Entry {
         ready
     }
 
-    /// Sets another deadline, in any state. An armed one keeps its waker, which is woken at the new deadline.
+    /// Sets another deadline, in any phase. An armed entry keeps its waker, which is woken at the new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
         self.reset_on_clock(self.core().clock.time_of(deadline.into_std()));
     }
 
-    /// The same, for a deadline on its engine's clock.
+    /// [Resets](Entry::reset) the entry to a deadline on the engine's clock.
     pub(crate) fn reset_on_clock(&mut self, deadline: Time) {
         let (before, deadline) = (self.due(), self.core().deadline(deadline));
         self.set_held(false);
         if self.is_waiting() {
-            return self.deadline_changed_in_line(deadline);
+            return self.set_waiting_deadline(deadline);
         }
         self.deadline = deadline;
         self.deadline_changed(before);
     }
 
-    /// Makes it idle, with another deadline on its engine's clock; the next poll arms it. Unlike [`reset`](Entry::reset) it
-    /// wakes nobody, and never means never in virtual time too.
+    /// Makes the entry idle, with another deadline on the engine's clock; the next poll arms it. Unlike [`reset`](Entry::reset) it wakes no
+    /// waker, and never means never in virtual time too.
     pub(crate) fn set_due(&mut self, deadline: Time) {
         self.make_idle();
         let deadline = representable(deadline);
         if !self.is_waiting() {
             self.deadline = deadline;
         } else if self.move_wait(deadline) == Moved::Ended {
-            drop(self.leave_line());
+            drop(self.leave_wait_queue());
             self.deadline = deadline;
         }
     }
 
-    /// Takes it out of the queue, or ends its wait for room, and drops its waker. Its deadline is kept; the next poll arms it again.
+    /// Cancels the timer, or ends the wait for a slot, and drops the waker. The deadline stays; the next poll arms the entry again.
     pub(crate) fn disarm(&mut self) {
         self.make_idle();
-        drop(self.leave_line());
+        drop(self.leave_wait_queue());
     }
 
-    /// Waits for ever from now on, until it is let go or reset. Its deadline is kept, and so is its waker.
+    /// Holds the entry: it is never due until [`let_go`](Entry::let_go) or [`reset`](Entry::reset). The deadline and the waker stay.
     pub(crate) fn hold(&mut self) {
         let before = self.due();
         self.set_held(true);
         self.deadline_changed(before);
     }
 
-    /// Ends being held.
+    /// Ends a [`hold`](Entry::hold): the entry is due at its deadline again.
     pub(crate) fn let_go(&mut self) {
         let before = self.due();
         self.set_held(false);
@@ -589,36 +602,37 @@ impl Entry {
         }
     }
 
+    /// Applies a changed effective deadline, which was `before`, to the node or to the wait for a slot.
     fn deadline_changed(&mut self, before: Time) {
         let due = self.due();
         if self.is_waiting() {
-            self.deadline_changed_in_line(self.kept_deadline());
-        } else if self.phase() != Phase::Armed {
-            self.set_phase(Phase::Idle);
+            self.set_waiting_deadline(self.stored_deadline());
+        } else if self.phase() != EntryPhase::Armed {
+            self.set_phase(EntryPhase::Idle);
         } else if due < before {
             self.set_earlier(due);
         } else if self.core().is_virtual {
-            self.put_off(due);
+            self.set_later_virtual(due);
         } else if self.node().state().later(before, due) == Later::Lost {
             self.make_idle();
         }
     }
 
-    /// Sets the deadline of one that waits for room. One that is past needs no room, and ends.
+    /// Sets the deadline of an entry that waits for a slot. If the deadline is past, the entry needs no slot, and ends.
     #[cold]
-    fn deadline_changed_in_line(&mut self, deadline: Time) {
+    fn set_waiting_deadline(&mut self, deadline: Time) {
         if self.move_wait(deadline) == Moved::Ended {
-            // It had ended, so from the next poll on it waits again.
-            drop(self.leave_line());
+            // The wait had ended; the next poll begins another.
+            drop(self.leave_wait_queue());
             self.deadline = deadline;
         } else if self.is_past() {
-            let (_, waker) = self.leave_line();
+            let (_, waker) = self.leave_wait_queue();
             let _ready = self.ended_when_idle();
             waker.into_iter().for_each(|waker| self.core().wake_one(waker));
         }
     }
 
-    /// Sets the deadline of its wait for room, and tells the driver.
+    /// Sets the deadline of the wait for a slot, and notifies the driver.
     fn move_wait(&mut self, deadline: Time) -> Moved {
         let (ticket, end) = (self.ticket(), self.wait_end(deadline));
         let moved = self.core().capacity_of_process().map_or(Moved::Ended, |capacity| capacity.set_end(ticket, end));
@@ -628,22 +642,22 @@ impl Entry {
         moved
     }
 
-    /// When its wait for room ends, with this deadline.
+    /// Returns when a wait for a slot ends, with this deadline.
     fn wait_end(&self, deadline: Time) -> WaitEnd {
         let due = if self.target.is_held() { Time::NEVER } else { deadline };
         WaitEnd { deadline, due, slack: self.slack() }
     }
 
-    /// Sets a later deadline in an exact engine: the shard hears of it at once.
+    /// Sets a later deadline in a virtual engine: its next wake-up has to be exact at once.
     #[cold]
-    fn put_off(&mut self, due: Time) {
+    fn set_later_virtual(&mut self, due: Time) {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
         self.set_earlier(due);
         core.cancelled_in(shard);
     }
 
-    /// Moves it to another place in its queue, or to another shard.
+    /// Moves the timer to `due` within its shard, or migrates it.
     fn set_earlier(&mut self, due: Time) {
         let is_past = self.is_past();
         let moved = thread_shard::with_owner(self.shard(), |local| {
@@ -651,7 +665,7 @@ impl Entry {
             Some(local.shard().move_timer(&self.handle(), due))
         });
         match moved {
-            Some(Some(NotifyDriver::Yes)) => self.tell(),
+            Some(Some(NotifyDriver::Yes)) => self.notify_driver(),
             Some(Some(NotifyDriver::No)) => {}
             Some(None) => self.make_idle(),
             None if self.outcome().is_some() => self.make_idle(),
@@ -659,22 +673,22 @@ impl Entry {
         }
     }
 
-    /// Cancels it, if it is armed. It can be armed again.
+    /// Makes the entry idle, and cancels its timer if it is armed.
     fn make_idle(&mut self) {
-        if self.phase() == Phase::Armed {
-            // The waker's destructor is the user's and may panic: it comes last.
-            let waker = self.end_and_give_room_back();
-            self.set_phase(Phase::Idle);
+        if self.phase() == EntryPhase::Armed {
+            // The waker's destructor is the user's code and may panic: it runs last.
+            let waker = self.end_and_free_slot();
+            self.set_phase(EntryPhase::Idle);
             return drop(waker);
         }
-        self.set_phase(Phase::Idle);
+        self.set_phase(EntryPhase::Idle);
     }
 
-    /// Gives up the node of an armed entry, which is idle afterwards. If that cancelled it, gives the
-    /// waker; else how it had ended before.
+    /// Releases the node of an armed entry, which is idle afterwards. Returns the waker if that cancelled the timer, or how the timer had
+    /// ended before.
     #[inline(always)]
     fn end(&mut self, release: Release) -> Result<Waker, Outcome> {
-        // The target is replaced below, so the right to the node is used up here.
+        // The release consumes the right to the node, and the target is replaced below.
         let (handle, slack) = (self.handle(), self.slack());
         let shard = self.shard();
         let waker = thread_shard::with_owner(shard, |local| match local {
@@ -682,37 +696,37 @@ impl Entry {
             None => shard.release_remote(handle, release),
         });
         let core = Core::of_shard(shard);
-        self.target = Target::core(core, slack, self.target.is_held(), Phase::Idle);
+        self.target = Target::core(core, slack, self.target.is_held(), EntryPhase::Idle);
         waker
     }
 
-    /// Gives up the node of an entry that has ended.
+    /// Releases the node of an ended timer.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        let waker = self.end_and_give_room_back();
+        let waker = self.end_and_free_slot();
         let ready = self.ended(outcome);
         drop(waker);
         ready
     }
 
     fn ended(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        self.set_phase(if outcome == Outcome::Fired { Phase::Fired } else { Phase::Stopped });
+        self.set_phase(if outcome == Outcome::Fired { EntryPhase::Fired } else { EntryPhase::Stopped });
         Poll::Ready(outcome)
     }
 
-    /// Gives up the node of an armed entry, as [`end`](Entry::end) does, and its place within the capacity if that cancelled it. (The
-    /// place of one that had ended before was given back by the thread that ended it.)
+    /// [Releases](Entry::end) the node of an armed entry, and frees its slot within the capacity if that cancelled the timer. (If the timer
+    /// had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
-    fn end_and_give_room_back(&mut self) -> Result<Waker, Outcome> {
-        if self.core().minds_cancels {
-            return self.end_and_tell();
+    fn end_and_free_slot(&mut self) -> Result<Waker, Outcome> {
+        if self.core().reports_cancels {
+            return self.cancel_and_report();
         }
         self.end(Release::Cancelled)
     }
 
-    /// The same where something depends on it: the capacity, or the time of an exact engine.
+    /// Does the same for an engine with a capacity, or a virtual engine, which has to make its next wake-up exact.
     #[cold]
     #[inline(never)]
-    fn end_and_tell(&mut self) -> Result<Waker, Outcome> {
+    fn cancel_and_report(&mut self) -> Result<Waker, Outcome> {
         let shard = NonNull::from(self.shard());
         let waker = self.end(Release::Cancelled);
         if waker.is_ok() {
@@ -724,27 +738,27 @@ impl Entry {
         waker
     }
 
-    /// Gives its place back, if the engine has a capacity.
+    /// Frees the slot of the entry, if the engine has a capacity.
     #[cold]
     #[inline(never)]
     fn give_room_back(&self) {
         self.core().give_room_back(1, &mut Vec::new());
     }
 
-    /// When it is due indeed.
+    /// Returns the effective deadline: `NEVER` while the entry is held.
     #[inline(always)]
     fn due(&self) -> Time {
-        if self.target.is_held() { Time::NEVER } else { self.kept_deadline() }
+        if self.target.is_held() { Time::NEVER } else { self.stored_deadline() }
     }
 
-    /// Its deadline, wherever that is kept.
+    /// Returns the deadline, from the capacity if the entry waits for a slot.
     #[inline(always)]
-    fn kept_deadline(&self) -> Time {
-        if self.is_waiting() { self.deadline_in_line() } else { self.deadline }
+    fn stored_deadline(&self) -> Time {
+        if self.is_waiting() { self.waiting_deadline() } else { self.deadline }
     }
 
     #[cold]
-    fn deadline_in_line(&self) -> Time {
+    fn waiting_deadline(&self) -> Time {
         self.core().capacity_of_process().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
     }
 
@@ -753,25 +767,25 @@ impl Entry {
         self.core().capacity_of_process().is_some_and(|capacity| capacity.has_ended(self.ticket()))
     }
 
-    /// Ends its wait for room, if it waits; a place that was reserved for it passes to the next. Says whether the driver had reached its
-    /// deadline, and gives the waker that it had there.
-    fn leave_line(&mut self) -> (bool, Option<Waker>) {
+    /// Ends the wait for a slot, if the entry waits; a slot that was reserved for it passes to the next sleep in the queue. Returns whether
+    /// the driver had ended the wait at its deadline, and the waker of the wait.
+    fn leave_wait_queue(&mut self) -> (bool, Option<Waker>) {
         let CapacityWait::Waiting(ticket) = self.capacity_wait() else { return (false, None) };
         let Some(capacity) = self.core().capacity_of_process() else {
             self.set_capacity_wait(CapacityWait::None(Time::NEVER));
             return (false, None);
         };
-        let mut left = capacity.leave(ticket);
-        self.set_capacity_wait(CapacityWait::None(left.deadline));
-        self.core().wake(&mut left.next);
-        (left.has_ended, left.waker)
+        let mut wait = capacity.leave(ticket);
+        self.set_capacity_wait(CapacityWait::None(wait.deadline));
+        self.core().wake(&mut wait.next);
+        (wait.has_ended, wait.waker)
     }
 
     fn capacity_wait(&self) -> CapacityWait {
         if self.is_waiting() { CapacityWait::Waiting(self.ticket()) } else { CapacityWait::None(self.deadline) }
     }
 
-    /// Of one that is idle.
+    /// Sets the deadline, or the ticket of a wait, of an idle entry.
     fn set_capacity_wait(&mut self, wait: CapacityWait) {
         let (deadline, bits) = match wait {
             CapacityWait::None(deadline) => (deadline, 0),
@@ -781,10 +795,10 @@ impl Entry {
         self.target = Target(self.target.0.map_addr(|address| address & !WAITING | bits));
     }
 
-    /// Whether it waits for room.
+    /// Returns whether the entry waits for a slot.
     #[inline(always)]
     fn is_waiting(&self) -> bool {
-        self.target.0.addr() & (WAITING | PHASE) == WAITING | Phase::Idle as usize
+        self.target.0.addr() & (WAITING | PHASE) == WAITING | EntryPhase::Idle as usize
     }
 
     fn ticket(&self) -> WaitTicket {
@@ -792,43 +806,45 @@ impl Entry {
         WaitTicket(self.deadline.as_nanos())
     }
 
-    /// Whether it is due now.
+    /// Returns whether the effective deadline is past.
     pub(crate) fn is_past(&self) -> bool {
         self.due() <= self.core().clock.now()
     }
 
     #[inline(always)]
     fn node(&self) -> NodeRef {
-        debug_assert!(self.phase() == Phase::Armed);
-        // SAFETY: in this phase the target is a node, of a shard that the core keeps.
+        debug_assert!(self.phase() == EntryPhase::Armed);
+        // SAFETY: in the phase `Armed` the target is the address of a node with bits that are masked off here, so it is not null. The node is
+        // in a chunk of a shard, which the core keeps, and the entry has a reference to the core.
         unsafe { NodeRef::new(NonNull::new_unchecked(self.target.without(HELD | PHASE).cast::<Node>())) }
     }
 
-    /// Returns the right of an armed entry to its node. The caller lends it, or uses it up and replaces the target.
+    /// Returns the right of an armed entry to its node. The caller lends it to a call, or releases the node and replaces the target.
     #[inline(always)]
     fn handle(&self) -> NodeHandle {
-        // SAFETY: the entry has had this right since it was armed, and whichever thread has the entry has it. By a shared reference other
-        // threads read only the state word and the slack, which no thread writes while the entry is armed.
+        // SAFETY: the shard gave this right to the entry when it was armed, and the entry is in the phase `Armed` until it releases the node.
+        // A thread that has the entry by `&mut` is the only one to use the right. Threads that have it by `&` use the right only to read the
+        // slack, which no thread writes while the entry is armed.
         unsafe { NodeHandle::new(self.node()) }
     }
 
     #[inline(always)]
     fn core_ptr(&self) -> NonNull<Core> {
         match self.phase() {
-            Phase::Armed => Core::of_shard(self.shard()),
-            // SAFETY: a core's address is not null.
-            _ => unsafe { NonNull::new_unchecked(self.target.without(WAITING | MODE | HELD | PHASE).cast()) },
+            EntryPhase::Armed => Core::of_shard(self.shard()),
+            // SAFETY: in the other phases the target is the address of a core with bits that are masked off here, so it is not null.
+            _ => unsafe { NonNull::new_unchecked(self.target.without(WAITING | SLACK | HELD | PHASE).cast()) },
         }
     }
 
     #[inline(always)]
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> EntryPhase {
         self.target.phase()
     }
 
-    /// Between phases in which the target is the core.
-    fn set_phase(&mut self, phase: Phase) {
-        debug_assert!(self.phase() != Phase::Armed && phase != Phase::Armed);
+    /// Sets the phase, between phases in which the target is the core.
+    fn set_phase(&mut self, phase: EntryPhase) {
+        debug_assert!(self.phase() != EntryPhase::Armed && phase != EntryPhase::Armed);
         self.target = Target(self.target.0.map_addr(|address| address & !PHASE | phase as usize));
     }
 
@@ -840,8 +856,8 @@ impl Entry {
     #[inline(always)]
     fn slack(&self) -> SlackBits {
         match self.phase() {
-            Phase::Armed => self.handle().slack(),
-            _ => SlackBits::from_bits((self.target.0.addr() >> MODE_SHIFT) as u8),
+            EntryPhase::Armed => self.handle().slack(),
+            _ => SlackBits::from_bits((self.target.0.addr() >> SLACK_SHIFT) as u8),
         }
     }
 }
@@ -850,22 +866,22 @@ impl Drop for Entry {
     #[inline(always)]
     fn drop(&mut self) {
         let mut waker = None;
-        if self.phase() == Phase::Armed {
-            waker = Some(self.end_and_give_room_back());
+        if self.phase() == EntryPhase::Armed {
+            waker = Some(self.end_and_free_slot());
         } else if self.is_waiting() {
-            waker = self.leave_line().1.map(Ok);
+            waker = self.leave_wait_queue().1.map(Ok);
         }
-        // SAFETY: the entry's own reference, which it does not use again.
+        // SAFETY: the reference is the entry's, and the entry does not use the core after this.
         unsafe { thread_shard::put_ref(self.core_ptr()) };
-        // The waker's destructor is the user's and may panic: it comes last.
+        // The waker's destructor is the user's code and may panic: it runs last.
         drop(waker);
     }
 }
 
-/// Whether a deadline is past. Reads the clock only if it may be: not if the shard will be visited before it anyway. (Should
-/// that visit be overdue, a deadline that is past can be taken for one that is not; the visit then finds it.)
+/// Returns whether a deadline is known to be past. Reads the clock only if the shard has no visit planned before the deadline. (If that
+/// visit is overdue, this may return `false` for a deadline that is past; the visit then fires the timer.)
 #[inline(always)]
-fn is_past_at_first_sight(local: &ThreadShard, deadline: Time, slack: SlackBits) -> bool {
+fn is_known_past(local: &ThreadShard, deadline: Time, slack: SlackBits) -> bool {
     let may_be = deadline < local.shard().next_wake().get(slack.queue()) || local.core().clock.may_go_back();
     deadline <= local.seen() || (may_be && deadline <= local.now())
 }
@@ -888,7 +904,7 @@ mod tests {
         assert!(!entry.is_pending());
         assert!(poll(&mut entry).is_pending() && entry.is_pending());
         engine.advance(MILLI);
-        assert!(!entry.is_pending(), "whoever has it need not have seen that");
+        assert!(!entry.is_pending(), "it has ended, although no poll has seen that");
         assert_eq!(poll(&mut entry), Poll::Ready(Outcome::Fired));
         assert!(!entry.is_pending());
     }

@@ -1,7 +1,7 @@
-//! What an engine is made of, and how long that lives.
+//! The core of an engine: the state that its handles, threads and drivers share.
 //!
-//! A core is kept by references: one for each engine handle's owner, one for its driver, one for each thread that is at home
-//! in it, and one for each entry. An entry's would be an atomic addition on a line that all threads share, so threads
+//! A core is reference-counted. These have a reference each: the owner that the engine's handles share, the driver, each thread that has a
+//! shard of the engine, and each entry. To count an entry would be an atomic addition on a cache line that all threads share, so threads
 //! take references in bulk and hand them out themselves: see [`ThreadShard`](crate::core::thread_shard::ThreadShard).
 
 pub(crate) mod callbacks;
@@ -42,53 +42,55 @@ use crate::sync::catch_panic::{CallResult, catch_panic};
 use crate::sync::fork;
 use crate::sync::{AtomicBool, Ordering};
 
-/// Aligned so that an entry can keep some bits in its address.
+/// The shared state of one engine.
+///
+/// It is aligned so that an entry can keep flags in the low bits of its address.
 #[repr(align(4096))]
 pub(crate) struct Core {
     refs: AtomicUsize,
-    /// Itself, by the pointer that it is freed by in the end.
+    /// The pointer to the core itself that it is freed by.
     this: AtomicPtr<Core>,
     pub(crate) clock: Clock,
     /// The slack of timers that have none of their own.
     pub(crate) slack: SlackBits,
     pub(crate) capacity: Option<Capacity>,
-    /// Whether its time may move by itself to the next deadline. Then a cancelled timer makes the next wake-up exact at once.
+    /// Whether time is virtual: it may move by itself to the next wake-up, so a cancel makes the next wake-up exact at once.
     pub(crate) is_virtual: bool,
-    /// Whether a cancelled timer has to be told of: the engine has a capacity, or is exact.
-    pub(crate) minds_cancels: bool,
+    /// Whether an entry that cancels its timer has to report that: the engine has a capacity, or is virtual.
+    pub(crate) reports_cancels: bool,
     pub(crate) driver: DriverShared,
     pub(crate) callbacks: CallbackQueue,
-    /// What goes on on other threads, for which the time of an exact engine waits.
+    /// The work under way on other threads, for which virtual time waits.
     pub(crate) work: TimerWork,
-    /// Who wants to hear that the clock was set.
+    /// The listeners for jumps of the clock.
     pub(crate) jumps: ClockJumps,
-    /// What the handles share, for a thread that knows the core alone.
+    /// The owner that the handles share, for a thread that has only the core.
     pub(crate) owner: OnceLock<Weak<EngineOwner>>,
     kind: QueueKind,
-    /// Filled from the front.
+    /// The shards, created in the order of their indices.
     shards: Box<[OnceLock<Pin<Box<Shard>>>]>,
     ownership: Mutex<Ownership>,
     closed: AtomicBool,
-    /// Of the process that has made it.
+    /// The fork generation of the process that created the core: see [`fork`].
     generation: u32,
     waker_panics: AtomicU64,
     lag: trace::Lag,
-    /// The threads that have a home in it.
+    /// The threads that have a shard of this engine.
     #[cfg(feature = "test-util")]
     threads: Mutex<Vec<i32>>,
-    /// What the watcher of its virtual time does.
+    /// The state of the watcher of virtual time.
     #[cfg(feature = "test-util")]
     pub(crate) watch: watch::WatcherState,
 }
 
-/// Which shards are some thread's own.
+/// Which shards have an owner.
 struct Ownership {
     owned: Vec<bool>,
-    /// Counts those who found none free.
-    guests: usize,
+    /// How many threads found no shard without an owner.
+    remote_threads: usize,
 }
 
-/// What a core is built from.
+/// The parameters of a core.
 pub(crate) struct CoreConfig {
     pub(crate) clock: Clock,
     pub(crate) slack: SlackBits,
@@ -99,15 +101,16 @@ pub(crate) struct CoreConfig {
     pub(crate) is_virtual: bool,
 }
 
-/// A counted reference.
+/// A counted reference to a core.
 pub(crate) struct CoreRef(NonNull<Core>);
 
-// SAFETY: a core is shared between threads (all its fields are `Sync`), and freed by whichever lets go last.
+// SAFETY: a reference gives other threads `&Core`, and all fields of a core are `Sync`. Any thread may free the core with the last
+// reference: all its fields are `Send`.
 unsafe impl Send for CoreRef {}
-// SAFETY: as above.
+// SAFETY: a shared `CoreRef` gives `&Core` and new references: as above.
 unsafe impl Sync for CoreRef {}
 
-/// What a round over all shards did.
+/// The result of one round over all shards.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Round {
     pub(crate) fired: usize,
@@ -115,24 +118,24 @@ pub(crate) struct Round {
 }
 
 impl CoreRef {
-    pub(crate) fn new(plan: CoreConfig) -> CoreRef {
+    pub(crate) fn new(config: CoreConfig) -> CoreRef {
         fork::watch();
         let core = Core {
             refs: AtomicUsize::new(1),
             this: AtomicPtr::new(std::ptr::null_mut()),
-            clock: plan.clock,
-            slack: plan.slack,
-            is_virtual: plan.is_virtual,
-            minds_cancels: plan.is_virtual || plan.capacity.is_some(),
-            capacity: plan.capacity.map(Capacity::new),
-            driver: plan.driver,
+            clock: config.clock,
+            slack: config.slack,
+            is_virtual: config.is_virtual,
+            reports_cancels: config.is_virtual || config.capacity.is_some(),
+            capacity: config.capacity.map(Capacity::new),
+            driver: config.driver,
             callbacks: CallbackQueue::new(),
             work: TimerWork::default(),
             jumps: ClockJumps::default(),
             owner: OnceLock::new(),
-            kind: plan.kind,
-            shards: (0..plan.shards).map(|_| OnceLock::new()).collect(),
-            ownership: Mutex::new(Ownership { owned: vec![false; plan.shards], guests: 0 }),
+            kind: config.kind,
+            shards: (0..config.shards).map(|_| OnceLock::new()).collect(),
+            ownership: Mutex::new(Ownership { owned: vec![false; config.shards], remote_threads: 0 }),
             closed: AtomicBool::new(false),
             generation: fork::generation(),
             waker_panics: AtomicU64::new(0),
@@ -143,7 +146,7 @@ impl CoreRef {
             watch: watch::WatcherState::default(),
         };
         let core = NonNull::from(Box::leak(Box::new(core)));
-        // SAFETY: it is there, and nobody else knows of it.
+        // SAFETY: the box was leaked just now, so the core is allocated, and no other thread has its address yet.
         unsafe { core.as_ref() }.this.store(core.as_ptr(), Ordering::Relaxed);
         CoreRef(core)
     }
@@ -153,7 +156,7 @@ impl CoreRef {
     /// # Safety
     /// The caller holds a reference to the core.
     pub(crate) unsafe fn another(core: NonNull<Core>) -> CoreRef {
-        // SAFETY: the caller holds a reference, so the core is there.
+        // SAFETY: the caller holds a reference, so the core is not freed during this call.
         unsafe { core.as_ref() }.to_ref()
     }
 
@@ -170,7 +173,7 @@ impl Clone for CoreRef {
 
 impl Drop for CoreRef {
     fn drop(&mut self) {
-        // SAFETY: the reference is this one's to give.
+        // SAFETY: each `CoreRef` has one reference, and this one is not used after its drop.
         unsafe { Core::remove_refs(self.0, 1) };
     }
 }
@@ -179,7 +182,7 @@ impl Deref for CoreRef {
     type Target = Core;
 
     fn deref(&self) -> &Core {
-        // SAFETY: a reference is held.
+        // SAFETY: `self` has a reference, so the core is not freed while `self` is borrowed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -189,39 +192,39 @@ impl Core {
         self.refs.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Gives up references; with the last one the core goes.
+    /// Removes `count` references, and frees the core with the last one.
     ///
     /// # Safety
-    /// They are the caller's to give, and it does not use them afterwards.
+    /// The caller has these references, and does not use them afterwards.
     pub(crate) unsafe fn remove_refs(core: NonNull<Core>, count: usize) {
-        // SAFETY: the core is there until the caller's references are given up. After that it is there if these were the last: then no
-        // other thread frees it.
+        // SAFETY: until the subtraction the caller's references keep the core. After it this function uses `refs` only if they were the last
+        // ones, and then no other thread frees the core.
         let refs = unsafe { &core.as_ref().refs };
         if refs.fetch_sub(count, Ordering::Release) == count {
-            // Acquires what other threads did with their references. (A load, because ThreadSanitizer does not know fences.)
+            // Acquires the writes of the threads that removed the other references. (A load: ThreadSanitizer does not know fences.)
             let _none = refs.load(Ordering::Acquire);
-            // SAFETY: these were the last references, and the core came from a box, in `CoreRef::new`.
+            // SAFETY: `CoreRef::new` got the pointer from a box. These were the last references, so no other thread uses or frees the core.
             drop(unsafe { Box::from_raw(core.as_ptr()) });
         }
     }
 
-    /// The threads that have a home in it, by the kernel's numbers.
+    /// Returns the kernel's ids of the threads that have a shard of this engine.
     #[cfg(feature = "test-util")]
     pub(crate) fn threads(&self) -> Vec<i32> {
         aside::lock(&self.threads).clone()
     }
 
-    /// Notes that the calling thread has made its home in it.
+    /// Records that the calling thread has a shard of this engine.
     #[cfg(feature = "test-util")]
     pub(crate) fn add_thread(&self) {
         #[cfg(target_os = "linux")]
         aside::lock(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
     }
 
-    /// What becomes of a deadline that a timer is given.
+    /// Returns the deadline of a timer that is given `deadline`.
     ///
-    /// One that cannot be represented is never. But where time moves by itself, nobody would ever move it there, and a test that
-    /// waits for it would hang; there it is two and a half centuries from now. (With Tokio it is thirty years, everywhere.)
+    /// A deadline that cannot be represented is never. In a virtual engine time would never move to it, and a test that waits for it would
+    /// hang; there it is two and a half centuries from now. (With Tokio it is thirty years, everywhere.)
     #[inline(always)]
     pub(crate) fn deadline(&self, deadline: Time) -> Time {
         let deadline = representable(deadline);
@@ -233,7 +236,8 @@ impl Core {
         (self.clock.now() + Span::from_secs(250 * 365 * 24 * 60 * 60)).min(LAST)
     }
 
-    /// In an exact engine, after a timer of that shard was cancelled or put off: the driver waits for what is left.
+    /// Makes the next wake-up of a shard exact, and the driver plan again. For a virtual engine, after a timer of the shard was cancelled or
+    /// moved to a later deadline.
     #[cold]
     pub(crate) fn cancelled_in(&self, shard: NonNull<Shard>) {
         if let Some(shard) = self.shards().find(|known| NonNull::from(*known) == shard) {
@@ -247,51 +251,51 @@ impl Core {
         self.shards[index].get().expect("a thread has adopted the shard")
     }
 
-    /// The shards there are.
+    /// Returns the shards that were created.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().map_while(OnceLock::get).map(|shard| &**shard)
     }
 
-    /// Those that the engine's driver turns.
+    /// Returns the shards that the engine's driver visits.
     fn driven(&self) -> impl Iterator<Item = &Shard> {
         self.shards().filter(|shard| !shard.has_worker())
     }
 
-    /// A shard for a thread: one of its own, if there is one left, or one to share.
+    /// Returns a shard for the calling thread: one that the thread now owns, or a shared one if all have an owner.
     pub(crate) fn adopt(&self) -> (usize, &Shard, Access) {
         let mut ownership = aside::lock(&self.ownership);
         if let Some(index) = ownership.owned.iter().position(|owned| !owned) {
             ownership.owned[index] = true;
             return (index, self.shard(index), Access::Owner);
         }
-        ownership.guests += 1;
-        let index = ownership.guests % self.shards.len();
+        ownership.remote_threads += 1;
+        let index = ownership.remote_threads % self.shards.len();
         (index, self.shard(index), Access::Remote)
     }
 
-    /// Ends the ownership of a shard. If its thread has turned it, the driver does from now on.
-    pub(crate) fn abandon(&self, index: usize) {
-        // In this order: the next thread that has the shard may have a worker too, and that one is to stay.
+    /// Ends the ownership of a shard. If a worker drove it, the driver does from now on.
+    pub(crate) fn end_ownership(&self, index: usize) {
+        // In this order: otherwise the next owner could already have a worker, and this would end that one.
         if let Some(shard) = self.shards[index].get() {
             self.take_from_worker(shard, None);
         }
         aside::lock(&self.ownership).owned[index] = false;
     }
 
-    /// Gives a shard back to the driver, from this worker or from any.
+    /// Gives a shard back to the driver, from the worker `worker` or from any.
     pub(crate) fn take_from_worker(&self, shard: &Shard, worker: Option<&Notify>) {
         if !self.is_inherited() && shard.end_worker(worker) {
-            self.tell(shard, Access::Remote);
+            self.notify_driver(shard, Access::Remote);
         }
     }
 
-    /// The shard for those who have no home: any.
+    /// Returns a shard for a thread that cannot have one of its own.
     pub(crate) fn any_shard(&self) -> &Shard {
         let _ownership = aside::lock(&self.ownership);
         self.shard(0)
     }
 
-    /// With the ownership locked, so that shutdown does not miss one.
+    /// Returns the shard with this index, created if necessary. The caller holds the lock of `ownership`, so that shutdown misses no shard.
     fn shard(&self, index: usize) -> &Shard {
         let shard = self.shards[index].get_or_init(|| {
             let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
@@ -301,7 +305,7 @@ impl Core {
             }
             shard
         });
-        // Between making the shard and looking at the driver's plan: a driver that has planned without it is then told.
+        // Between the creation of the shard and a load of the driver's plan: a driver that has planned without the shard is then notified.
         fence(Ordering::SeqCst);
         shard
     }
@@ -312,7 +316,7 @@ impl Core {
         shard.core().cast()
     }
 
-    /// One more reference.
+    /// Returns one more reference.
     pub(crate) fn to_ref(&self) -> CoreRef {
         self.add_refs(1);
         CoreRef(self.as_ptr())
@@ -322,23 +326,23 @@ impl Core {
         NonNull::new(self.this.load(Ordering::Relaxed)).expect("stored when the core was made")
     }
 
-    /// Whether arming is refused. An engine of the parent process is closed, too.
+    /// Returns whether arming is refused: the engine was shut down, or is one of the parent process.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.is_inherited()
     }
 
-    /// Whether it is an engine of the parent process. Then its locks are not to be taken: see [`fork`].
+    /// Returns whether this is an engine of the parent process. A thread must not take the locks of such an engine: see [`fork`].
     #[inline(always)]
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != fork::generation()
     }
 
-    /// Its capacity, if it has one and is an engine of this process.
+    /// Returns the capacity, if the engine has one and is of this process.
     pub(crate) fn capacity_of_process(&self) -> Option<&Capacity> {
         self.capacity.as_ref().filter(|_| !self.is_inherited())
     }
 
-    /// A shard in which nothing can be armed, for a thread that is not to touch those that there are.
+    /// Returns a new shard that refuses all arming, for a thread that must not use the shards of the engine.
     pub(crate) fn closed_shard(&self) -> Pin<Box<Shard>> {
         let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
         let shard = shard.expect("the queue kind was tried when the engine was built");
@@ -346,8 +350,8 @@ impl Core {
         shard
     }
 
-    /// When the last handle is gone: gives back what is large. The timers have been stopped; the memory of those that somebody still has
-    /// is freed with the last of them. What is left is the core itself, for threads and timers that refer to it.
+    /// Frees the large memory of the engine, after its last handle is gone and its timers are stopped. The nodes of a shard are freed with
+    /// the last entry that has one, and the core itself with the last reference.
     pub(crate) fn release(&self) {
         if !self.is_inherited() {
             self.shards().for_each(Shard::release);
@@ -355,24 +359,25 @@ impl Core {
         }
     }
 
-    /// Tells whoever turns a shard that it wants a visit of which they may not know.
+    /// Notifies the driver, or the worker that drives the shard, that the shard has an earlier next wake-up. `by` is the access of the
+    /// calling thread.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell(&self, shard: &Shard, by: Access) {
+    pub(crate) fn notify_driver(&self, shard: &Shard, by: Access) {
         match (shard.has_worker(), by) {
             (false, _) => self.driver.set_earlier(|floor| shard.next_wake().next(floor)),
             (true, Access::Remote) => shard.notify_worker(),
-            // It looks before it waits.
+            // The calling thread is the worker: it reads the next wake-up before it sleeps.
             (true, Access::Owner) => {}
         }
     }
 
-    /// Visits each shard that has something due at `now`, once, and wakes its wakers.
+    /// Visits each shard that is due at `now`, once, and wakes the wakers of its timers.
     pub(crate) fn round(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         self.round_by(now, batch, |shard, batch| shard.visit_remote(now, batch))
     }
 
-    /// The same for a driver that says how it visits a shard.
+    /// Does a [round](Core::round) in which `visit` visits a shard.
     pub(crate) fn round_by(
         &self,
         now: Time,
@@ -399,7 +404,7 @@ impl Core {
         round
     }
 
-    /// Ends the sleeps that wait for room and whose deadline is past at `now`, up to a batch.
+    /// Ends the sleeps that wait for a slot and are due at `now`, up to a batch.
     fn end_waits(&self, now: Time, batch: &mut Vec<Waker>) -> Round {
         let Some(capacity) = &self.capacity else { return Round::default() };
         let ended = capacity.end_due(now, BATCH, batch);
@@ -407,8 +412,7 @@ impl Core {
         Round { fired: 0, more: ended == BATCH }
     }
 
-    /// Gives places within the capacity back, those of timers that have ended, and wakes `batch` together with the sleeps that get the
-    /// places.
+    /// Frees the slots of `ended` timers, and wakes `batch` together with the sleeps that get the slots.
     pub(crate) fn give_room_back(&self, ended: usize, batch: &mut Vec<Waker>) {
         if let Some(capacity) = self.capacity_of_process().filter(|_| ended > 0) {
             capacity.give_back(ended, batch);
@@ -416,30 +420,30 @@ impl Core {
         self.wake(batch);
     }
 
-    /// Tells the driver that the earliest deadline of sleeps that wait for room may be earlier than it planned.
+    /// Notifies the driver that the earliest deadline of the sleeps that wait for a slot may be earlier than it planned.
     pub(crate) fn tell_of_waits(&self) {
         if let Some(capacity) = &self.capacity {
             self.driver.set_earlier(|floor| capacity.next_end(floor));
         }
     }
 
-    /// When the next round is due: no relaxed timer moves it before `floor`.
+    /// Returns when the next round is due, where adaptive timers cause no round before `floor`.
     pub(crate) fn next_round(&self, floor: Time) -> Time {
         let waits = self.capacity.as_ref().map_or(Time::NEVER, |capacity| capacity.next_end(floor));
         self.driven().map(|shard| shard.next_wake().next(floor)).min().map_or(waits, |next| next.min(waits))
     }
 
-    /// RemoteFreeList whether a precise timer that the driver waits for is due within [`LEAD`](crate::slack::LEAD).
+    /// Returns whether a precise timer that the driver waits for is due within [`LEAD`](crate::slack::LEAD).
     pub(crate) fn is_lead_in(&self) -> bool {
         self.driven().any(|shard| shard.next_wake().is_lead_in())
     }
 
-    /// Wakes all of them, outside every lock. What a waker throws is counted and goes no further.
+    /// Wakes all wakers of `batch`. The caller holds no lock. A panic of a waker is caught and counted.
     pub(crate) fn wake(&self, batch: &mut Vec<Waker>) {
         batch.drain(..).for_each(|waker| self.wake_one(waker));
     }
 
-    /// The same for one.
+    /// Wakes one waker. The caller holds no lock. A panic of the waker is caught and counted.
     pub(crate) fn wake_one(&self, waker: Waker) {
         if catch_panic(|| waker.wake()) == CallResult::Panicked {
             self.waker_panics.fetch_add(1, Ordering::Relaxed);
@@ -447,13 +451,13 @@ impl Core {
         }
     }
 
-    /// Gives every armed entry the outcome `Stopped`. Arming is refused from now on.
+    /// Refuses all further arming, and stops every armed entry.
     pub(crate) fn shut_down(&self) {
         let was_closed = self.closed.swap(true, Ordering::AcqRel);
         if self.is_inherited() {
             return;
         }
-        // Whoever makes a shard after this finds the engine closed.
+        // A thread that creates a shard after this sees that the engine is closed.
         drop(aside::lock(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
         for shard in self.shards() {
@@ -483,7 +487,7 @@ impl Core {
         let callbacks_waiting = self.callbacks_waiting();
         let mut stats = Stats { waker_panics, callback_panics, callbacks_waiting, ..Stats::default() };
         self.shards().for_each(|shard| stats.add(&shard.counts()));
-        // While timers move from shard to shard, some may be seen in both or in none.
+        // A timer that migrates meanwhile may be counted in both shards or in none.
         stats.pending = stats.armed.saturating_sub(stats.fired + stats.cancelled + stats.stopped);
         stats
     }

@@ -1,17 +1,26 @@
-//! Where a thread is at home: its shard of an engine, and its stock of references to that engine's core.
+//! A thread shard is a thread's access to one engine: its shard, and its stock of references to the engine's core.
 //!
-//! A thread has a home in each engine that it has used, found by the address of the engine's core; the *current* one is that of the
-//! engine that it uses when none is named: the one [entered](crate::Engine::enter) last, or the global one. All of it goes when the
-//! thread ends; and a home in an engine that has been shut down goes when another is made. So nothing of the user's may run while a home
-//! is borrowed: no waker is cloned, woken or dropped inside the closures of this module.
+//! ```text
+//!     CURRENT ------------------------+
+//!                                     v
+//!     THREAD_SHARDS { core A: [ ThreadShard ], core B: [ ThreadShard ], ... }      one table for each thread
+//!                                     |
+//!                                     +--> core B (a reference), a shard of B, the stock
+//! ```
+//!
+//! A thread has a thread shard for each engine that it has used, found by the address of the engine's core. The *current* one is that of
+//! the engine that the thread uses when none is named: the one [entered](crate::Engine::enter) last, or the global one. The thread drops its
+//! thread shards when it ends; that of an engine that was shut down it drops when it makes another. The destructors may run code of the
+//! user, and code of the user may make thread shards. So no code of the user runs while a thread shard is borrowed: no waker is cloned,
+//! woken or dropped inside the closures of this module.
 //!
 //! # References in bulk
 //!
-//! Each entry keeps the core alive by a reference. A home takes [`STOCK`] at a time from the core and gives them to
-//! entries without anything shared; an entry that is dropped at home puts its reference back into the stock. Entries that are
-//! dropped elsewhere give it to that thread's stock, or to the core. At every moment the core's count is the number
-//! of references that are in stock or in use, so it cannot reach zero while any is. A stock keeps little: what is large in a core is
-//! given back when the last handle of its engine is dropped, see [`Core::release`](crate::core::Core::release).
+//! Each entry keeps the core alive by a reference. A thread shard takes [`STOCK`] references at a time from the core and gives them to
+//! entries, without an atomic operation. An entry that is dropped on a thread where its engine is current puts its reference into that
+//! thread's stock; elsewhere it returns it to the core. The core's count is always the number of references in stock or in use, so it
+//! cannot reach zero while there is one. A stock keeps little memory: the engine frees its large memory when its last handle is dropped,
+//! see [`Core::release`](crate::core::Core::release).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -30,63 +39,66 @@ use crate::sync::aside::thread_local;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
 
-/// A duration that may start some microseconds late: a four-hundredth of it, or less.
+/// The shortest duration that may start some microseconds late: a four-hundredth of it, or less.
 const LONG: Duration = Duration::from_millis(2);
 
-/// A duration that may start so many times as late: a three-thousandth of it, or less.
+/// The shortest duration that may start [`WINDOWS`] times as late: a three-thousandth of it, or less.
 const VERY_LONG: Duration = Duration::from_millis(256);
 const WINDOWS: u64 = 16;
 
-/// So many references are taken from the core at a time.
+/// How many references a thread shard takes from the core at a time.
 const STOCK: usize = if cfg!(shuttle) { 2 } else { 1024 };
 
+/// A thread's shard of one engine.
 pub(crate) struct ThreadShard {
     core: CoreRef,
     shard: NonNull<Shard>,
+    /// The index of the shard in the engine.
     index: usize,
     access: Access,
+    /// How many references to the core it has for entries.
     stock: Cell<usize>,
-    /// A time that has been, on the engine's clock. Saves reading it.
+    /// A past time on the engine's clock, which saves readings of the clock.
     seen: Cell<Time>,
-    /// For durations that are long, and for those that are very long.
+    /// Cheap readings of the clock, for long and for very long durations.
     ahead: [Ahead; 2],
-    /// How many guards have entered it.
+    /// How many guards have entered the engine on this thread.
     entered: Cell<usize>,
-    /// Whether the call that has made it will use it.
-    awaited: Cell<bool>,
-    /// The shard, where that is no engine's: of a [passing](ThreadShard::passing) home in an inherited engine.
+    /// Whether [`make`] is under way for it, which must find it again at the end.
+    is_being_made: Cell<bool>,
+    /// A closed shard that is in no engine: that of a [temporary](ThreadShard::temporary) thread shard of an inherited engine.
     _own_shard: Option<Pin<Box<Shard>>>,
 }
 
 thread_local! {
-    /// The current home. It points into `HOMES`, or is null: then it is to be looked for.
+    /// The current thread shard, in `THREAD_SHARDS`; null if the thread has to look for it.
     static CURRENT: Cell<*const ThreadShard> = const { Cell::new(null()) };
-    /// All homes of this thread.
-    static HOMES: ThreadShards = const { ThreadShards(RefCell::new(ThreadEngines::new())) };
+    /// All thread shards of this thread.
+    static THREAD_SHARDS: ThreadShards = const { ThreadShards(RefCell::new(ThreadEngines::new())) };
 }
 
+/// Clears `CURRENT` before the thread shards are dropped at the end of the thread.
 struct ThreadShards(RefCell<ThreadEngines>);
 
-/// What a thread knows of engines.
+/// The engines that a thread has used and entered.
 pub(crate) struct ThreadEngines {
     shards: HashMap<NonNull<Core>, ThreadShardBox, BuildHasherDefault<AddressHasher>>,
-    /// The engines that were entered and not left, the latest last.
+    /// The engines that the thread has entered and not left, the latest last.
     entered: Vec<(GuardId, NonNull<Core>)>,
     last_guard: u64,
 }
 
-/// Names a guard among those of its thread.
+/// Identifies a guard among those of its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GuardId(u64);
 
-/// For addresses of cores, whose low bits are zero.
+/// A hasher for addresses of cores, which have low bits of zero.
 #[derive(Default)]
 struct AddressHasher(u64);
 
-/// A home, which does not move when this does. (It is what a box is, but to move a box is to say that nobody else points into it.)
+/// A thread shard at an address that does not change. (A `Box` would do, but moving a box asserts that no other pointer to its content is
+/// used.)
 pub(crate) struct ThreadShardBox(NonNull<ThreadShard>);
-
-type Gone = Vec<ThreadShardBox>;
 
 impl ThreadShard {
     fn new(core: CoreRef) -> ThreadShard {
@@ -97,9 +109,9 @@ impl ThreadShard {
         ThreadShard::at(core, shard, index, access)
     }
 
-    /// For one call: on a thread that is ending and has no homes any more, or in an engine that was inherited from the parent process,
-    /// whose locks are not to be touched.
-    fn passing(core: CoreRef) -> ThreadShard {
+    /// Creates a thread shard for one call: on a thread that is ending and has dropped its thread shards, or for an engine that was
+    /// inherited from the parent process, of which no lock may be taken.
+    fn temporary(core: CoreRef) -> ThreadShard {
         let own_shard = core.is_inherited().then(|| core.closed_shard());
         let shard = NonNull::from(own_shard.as_deref().unwrap_or_else(|| core.any_shard()));
         let mut local = ThreadShard::at(core, shard, 0, Access::Remote);
@@ -110,8 +122,8 @@ impl ThreadShard {
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> ThreadShard {
         let has_driver = !core.driver.is_external();
         let (seen, ahead) = (Cell::new(Time::ZERO), [1, WINDOWS].map(|windows| Ahead::new(windows, has_driver)));
-        let (stock, entered, awaited) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        ThreadShard { core, shard, index, access, stock, seen, ahead, entered, awaited, _own_shard: None }
+        let (stock, entered, is_being_made) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        ThreadShard { core, shard, index, access, stock, seen, ahead, entered, is_being_made, _own_shard: None }
     }
 
     #[inline(always)]
@@ -121,8 +133,9 @@ impl ThreadShard {
 
     #[inline(always)]
     pub(crate) fn shard(&self) -> LocalShard<'_> {
-        // SAFETY: the core keeps its shards, and this value the shard of its own. The core has made this thread the owner if it is one
-        // (`Core::adopt`), and it is the owner until this value goes (`Core::abandon`), which does not leave the thread.
+        // SAFETY: (1) The shard lives as long as `self`: it is one of the core, to which `self` has a reference, or `_own_shard`. (2) With
+        // `Access::Owner` this thread is the owner: `Core::adopt` has made it so, under a mutex, and it stays so until the drop of `self`
+        // calls `Core::end_ownership`, under the same mutex. `self` never leaves the thread: it is not `Send`.
         unsafe { LocalShard::new(self.shard.as_ref(), self.access) }
     }
 
@@ -136,19 +149,19 @@ impl ThreadShard {
         self.access
     }
 
-    /// Whether it is current because the thread has made timers where time is virtual, rather than because it was entered.
+    /// Returns whether this is the thread shard of a virtual engine that the thread has found by itself, rather than entered.
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     pub(crate) fn is_found(&self) -> bool {
         self.core.is_virtual && self.entered.get() == 0
     }
 
-    /// Whether this thread is the owner of that shard.
+    /// Returns whether this thread is the owner of `shard`.
     #[inline(always)]
     pub(crate) fn owns(&self, shard: &Shard) -> bool {
         self.shard == NonNull::from(shard) && self.access == Access::Owner
     }
 
-    /// Reads the clock.
+    /// Returns the time on the engine's clock.
     #[inline(always)]
     pub(crate) fn now(&self) -> Time {
         let now = self.core.clock.now();
@@ -158,7 +171,7 @@ impl ThreadShard {
         now
     }
 
-    /// When a timer of this duration is due that starts now.
+    /// Returns when a timer is due that starts now and has this duration.
     #[inline(always)]
     pub(crate) fn deadline(&self, duration: Duration) -> Time {
         let now = if duration >= LONG && self.core.clock.is_steady() {
@@ -170,13 +183,13 @@ impl ThreadShard {
         now + Span::from(duration)
     }
 
-    /// A time that has been.
+    /// Returns a past time on the engine's clock.
     #[inline(always)]
     pub(crate) fn seen(&self) -> Time {
         self.seen.get()
     }
 
-    /// A reference to the core, for an entry.
+    /// Takes a reference to the core from the stock, for an entry.
     #[inline(always)]
     pub(crate) fn take_ref(&self) -> NonNull<Core> {
         if self.stock.get() == 0 {
@@ -186,7 +199,7 @@ impl ThreadShard {
         self.core.as_ptr()
     }
 
-    /// Takes back a reference from an entry.
+    /// Puts the reference of an entry into the stock.
     #[inline(always)]
     fn put_ref(&self) {
         self.stock.set(self.stock.get() + 1);
@@ -204,7 +217,8 @@ impl ThreadShard {
     #[cold]
     fn unload(&self, count: usize) {
         self.stock.set(self.stock.get() - count);
-        // SAFETY: they come from the stock, which is ours. Besides, `core` holds one more.
+        // SAFETY: the references were in the stock, so no entry has them, and the stock is reduced by them. (`self.core` has one more, so
+        // the core is not freed here.)
         unsafe { Core::remove_refs(self.core.as_ptr(), count) };
     }
 }
@@ -212,7 +226,7 @@ impl ThreadShard {
 impl Drop for ThreadShard {
     fn drop(&mut self) {
         if self.access == Access::Owner && !self.core.is_inherited() {
-            self.core.abandon(self.index);
+            self.core.end_ownership(self.index);
         }
         self.unload(self.stock.get());
     }
@@ -232,39 +246,42 @@ impl Deref for ThreadShardBox {
     type Target = ThreadShard;
 
     fn deref(&self) -> &ThreadShard {
-        // SAFETY: it is there until `drop`, and nobody has it by `&mut`.
+        // SAFETY: `new` allocated the value, `drop` frees it, and no code has it by `&mut`.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for ThreadShardBox {
     fn drop(&mut self) {
-        // SAFETY: it came from a box, in `new`, and goes once. Nobody points to it any more, or uses what points to it.
+        // SAFETY: `new` got the pointer from a box, and only this destructor frees it. No pointer to the value is used after this: `CURRENT`
+        // does not point to it (`ThreadShards::add` keeps the current one, and the end of the thread clears `CURRENT` first), and references
+        // from `current` and `find` are used only in calls during which the thread makes no thread shard and does not end.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 impl Drop for ThreadShards {
     fn drop(&mut self) {
-        // From here on the thread has no home; entries that go later find none.
+        // From here on the thread has no thread shards: entries that are dropped later return their references to the core.
         let _ = CURRENT.try_with(|current| current.set(null()));
     }
 }
 
-/// The current home, if it has been made and test time is not in play.
+/// Returns the current thread shard; `None` if the thread has to look for it first.
 #[inline(always)]
 pub(crate) fn current<'a>() -> Option<&'a ThreadShard> {
-    // What has no destructor stays until the thread has ended; but not with shuttle.
+    // A thread-local without a destructor exists until the thread has ended; but not with shuttle.
     #[cfg(not(shuttle))]
     let local = CURRENT.with(Cell::get);
     #[cfg(shuttle)]
     let local = CURRENT.try_with(Cell::get).unwrap_or(null());
-    // SAFETY: it points to a home in `HOMES` of this thread, and is changed before that goes. The reference does not
-    // leave the calls below, which do not end the thread and do not remove the current home.
+    // SAFETY: `CURRENT` is null or points to a value in `THREAD_SHARDS` of this thread. Such a value is dropped by `ThreadShards::add`, which
+    // keeps the current one, and at the end of the thread, which first clears `CURRENT`. The callers use the reference for one call of a
+    // closure, during which neither can happen: no code of the user runs, and no thread shard is made.
     unsafe { local.as_ref() }
 }
 
-/// With the home in the engine that has this core, to which the caller holds a reference.
+/// Calls `f` with the thread shard of the engine that has this core, made if necessary. The caller holds a reference to the core.
 #[inline(always)]
 pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) -> R {
     match current() {
@@ -273,7 +290,7 @@ pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) ->
     }
 }
 
-/// With the home that owns this shard, if it is this thread's.
+/// Calls `f` with the thread shard that has this shard, if the calling thread is the owner of the shard.
 #[inline(always)]
 pub(crate) fn with_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
     match current() {
@@ -282,23 +299,23 @@ pub(crate) fn with_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) 
     }
 }
 
-/// Takes back an entry's reference, wherever it is dropped.
+/// Returns the reference of an entry, to the stock of this thread or to the core.
 ///
 /// # Safety
-/// It is the caller's to give, and it does not use it afterwards.
+/// The caller has the reference, and does not use it afterwards.
 #[inline(always)]
 pub(crate) unsafe fn put_ref(core: NonNull<Core>) {
     match current() {
         Some(local) if local.core.as_ptr() == core => local.put_ref(),
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller has the reference, and does not use it afterwards: the contract of this function.
         _ => unsafe { Core::remove_refs(core, 1) },
     }
 }
 
-/// Makes the home in that engine the current one, until the guard [leaves](leave) it. The caller keeps the core until then.
+/// Makes the thread shard of that engine the current one, until the guard [leaves](leave) it. The caller keeps the core until then.
 pub(crate) fn enter(core: &CoreRef) -> GuardId {
     let local = find_or_make(core.as_ptr());
-    let guard = HOMES.try_with(|shards| {
+    let guard = THREAD_SHARDS.try_with(|shards| {
         let mut engines = shards.0.borrow_mut();
         engines.last_guard += 1;
         let guard = GuardId(engines.last_guard);
@@ -309,18 +326,18 @@ pub(crate) fn enter(core: &CoreRef) -> GuardId {
         local.entered.set(local.entered.get() + 1);
     }
     CURRENT.with(|current| current.set(local.map_or(null(), std::ptr::from_ref)));
-    // A thread that is ending has nothing to leave.
+    // The thread is ending, and has no table to record the guard in.
     guard.unwrap_or(GuardId(0))
 }
 
-/// Ends what [`enter`] has begun. Guards may leave in any order: the latest of those that are left has the current home.
+/// Leaves an engine that was [entered](enter). Guards may leave in any order: the current engine is the last one entered and not left.
 pub(crate) fn leave(guard: GuardId) {
-    let _ = HOMES.try_with(|shards| {
+    let _ = THREAD_SHARDS.try_with(|shards| {
         let mut engines = shards.0.borrow_mut();
         let Some(place) = engines.entered.iter().rposition(|(entered, _)| *entered == guard) else { return };
         let (_, core) = engines.entered.remove(place);
         if let Some(local) = engines.shards.get(&core) {
-            // In the child of a fork it may not have been counted: see `enter`.
+            // In the child of a fork, `enter` may have found no thread shard to count the guard in.
             local.entered.set(local.entered.get().saturating_sub(1));
         }
         if place == engines.entered.len() {
@@ -331,44 +348,45 @@ pub(crate) fn leave(guard: GuardId) {
     });
 }
 
-/// In the child of a fork: every shard of this thread is to be looked for anew.
+/// Forgets the current thread shard. In the child of a fork the thread has to look for it again.
 pub(crate) fn forget_current() {
     let _ = CURRENT.try_with(|current| current.set(null()));
 }
 
-/// Makes one of this thread's shards the current one.
+/// Makes one of this thread's thread shards the current one.
 pub(crate) fn set_current(local: &ThreadShard) {
     CURRENT.with(|current| current.set(local));
 }
 
-/// The core of the engine that this thread has entered last and not left, if there is one.
+/// Returns the core of the engine that this thread has entered last and not left, if there is one.
 pub(crate) fn entered_core() -> Option<NonNull<Core>> {
-    HOMES.try_with(|shards| shards.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten()
+    THREAD_SHARDS.try_with(|shards| shards.0.borrow().entered.last().map(|(_, core)| *core)).ok().flatten()
 }
 
-/// Whether the current shard is that of an engine that was entered.
+/// Calls `f` with the core of the current engine, if the thread has entered it.
 #[cfg(feature = "test-util")]
 pub(crate) fn with_entered<R>(f: impl FnOnce(&CoreRef) -> Option<R>) -> Option<R> {
     current().filter(|local| local.entered.get() > 0).and_then(|local| f(local.core()))
 }
 
-/// Exchanges all homes of this thread, and the current one, for those of a simulated thread.
+/// Exchanges all thread shards of this thread, and the current one, for those of a simulated thread.
 ///
 /// # Safety
-/// `current` is null or points into `homes`, and nothing is inside the closures of this module.
+/// `current` is null or points to a value in `shards`, and no closure of this module is under way on this thread.
 #[cfg(feature = "test-util")]
 pub(crate) unsafe fn exchange(shards: &mut ThreadEngines, current: &mut *const ThreadShard) {
-    HOMES.with(|engines| std::mem::swap(&mut *engines.0.borrow_mut(), shards));
+    THREAD_SHARDS.with(|engines| std::mem::swap(&mut *engines.0.borrow_mut(), shards));
     *current = CURRENT.replace(*current);
 }
 
-/// Whether the current home was entered, rather than being the default.
+/// Returns whether the current engine was entered, rather than being the default.
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 pub(crate) fn has_entered() -> bool {
     current().is_some_and(|local| local.entered.get() > 0)
 }
 
-/// Whether timers are pending that this thread has armed in its default engine. (Those in a shard that it shares are not looked at.)
+/// Returns whether timers are pending that this thread has armed in its current engine, unless that is a virtual one that was not entered.
+/// (A shard that the thread does not own is not looked at.)
 #[cfg(any(feature = "test-util", feature = "tokio"))]
 pub(crate) fn has_pending() -> bool {
     current().is_some_and(|local| !local.is_found() && local.access == Access::Owner && local.shard().has_pending())
@@ -380,9 +398,9 @@ pub(crate) fn with_other<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) ->
     match find_or_make(core) {
         Some(local) => f(local),
         None => {
-            // SAFETY: the caller holds a reference.
+            // SAFETY: the caller of `with` holds a reference to the core.
             let core = unsafe { CoreRef::another(core) };
-            f(&ThreadShard::passing(core))
+            f(&ThreadShard::temporary(core))
         }
     }
 }
@@ -394,25 +412,27 @@ fn with_other_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R)
     f(find(core).filter(|local| !local.core.is_inherited() && local.owns(shard)))
 }
 
-/// This thread's home in that engine, if it has one.
+/// Returns this thread's thread shard of that engine, if it has one.
 ///
-/// The reference does not leave the functions of this module and of [`current`](crate::current), which end no thread and run no code of
-/// the user while they have it.
+/// Only functions of this module and of [`current`](crate::current) use the reference, and while they have it they end no thread, make no
+/// other thread shard, and run no code of the user.
 pub(crate) fn find<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
-    let found =
-        HOMES.try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr)).ok().flatten()?;
-    // SAFETY: it was just found among this thread's shards. It is removed when the thread ends, or when another is made after its engine
-    // was shut down: not while the caller has the reference, see above.
+    let found = THREAD_SHARDS
+        .try_with(|shards| shards.0.borrow().shards.get(&core).map(ThreadShardBox::as_ptr))
+        .ok()
+        .flatten()?;
+    // SAFETY: the value was found in `THREAD_SHARDS` just now. It is dropped when the thread ends, or when the thread makes another after the
+    // engine was shut down: neither happens while the caller has the reference, see above.
     Some(unsafe { &*found })
 }
 
-/// This thread's home in that engine, made if need be; `None` if the thread is ending, or the engine is the parent process's.
-/// The caller holds a reference to the core. The reference that it gets is used as that of [`find`].
+/// Returns this thread's thread shard of that engine, made if necessary; `None` if the thread is ending, or the engine is one of the parent
+/// process. The caller holds a reference to the core, and uses the result as that of [`find`].
 pub(crate) fn find_or_make<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
     if let Some(local) = find(core) {
         return (!local.core.is_inherited()).then_some(local);
     }
-    // SAFETY: the caller holds a reference.
+    // SAFETY: the caller holds a reference to the core.
     let core = unsafe { CoreRef::another(core) };
     if core.is_inherited() {
         return None;
@@ -420,50 +440,49 @@ pub(crate) fn find_or_make<'a>(core: NonNull<Core>) -> Option<&'a ThreadShard> {
     make(core)
 }
 
-/// Makes this thread's shard in that engine; `None` if the thread is ending.
+/// Makes this thread's thread shard of that engine; `None` if the thread is ending.
 #[cold]
 fn make<'a>(core: CoreRef) -> Option<&'a ThreadShard> {
     let pointer = core.as_ptr();
-    HOMES
+    THREAD_SHARDS
         .try_with(|shards| {
             fork::forget_in_child(forget_current);
             let local = ThreadShardBox::new(ThreadShard::new(core));
-            // While others go it is awaited, by its maker: things of the user's that go with them may make shards as well.
-            local.awaited.set(true);
-            let gone = shards.add(local);
-            let _ignored = catch_panic(|| drop(gone));
+            // Dropping the removed ones may run code of the user, which may make thread shards too: those must not remove this one.
+            local.is_being_made.set(true);
+            let removed = shards.add(local);
+            let _ignored = catch_panic(|| drop(removed));
         })
         .ok()?;
     let made = find(pointer)?;
-    made.awaited.set(false);
+    made.is_being_made.set(false);
     Some(made)
 }
 
 impl ThreadShards {
-    /// Adds a home, and takes out those in engines that have been shut down and that no guard needs. They are the caller's to
-    /// drop: with the last of an engine go things of its user's.
+    /// Adds a thread shard, and removes those of engines that were shut down and that are not in use. The caller drops the removed ones,
+    /// outside of the borrow: with the last reference to an engine, values of the user are dropped.
     #[must_use]
-    fn add(&self, local: ThreadShardBox) -> Gone {
+    fn add(&self, local: ThreadShardBox) -> Vec<ThreadShardBox> {
         let current = CURRENT.with(Cell::get);
         let unused = |_: &NonNull<Core>, local: &mut ThreadShardBox| {
-            let kept = local.entered.get() > 0 || local.awaited.get() || local.as_ptr() == current;
-            local.core.is_closed() && !kept
+            let in_use = local.entered.get() > 0 || local.is_being_made.get() || local.as_ptr() == current;
+            local.core.is_closed() && !in_use
         };
         let shards = &mut self.0.borrow_mut().shards;
-        // There are as many as a thread uses engines, and few threads use many: those look at all of them only now and then.
-        let gone = if shards.len() < shards.capacity() && shards.len() > FEW {
-            Gone::new()
+        let removed = if shards.len() < shards.capacity() && shards.len() > SWEEP_LIMIT {
+            Vec::new()
         } else {
-            shards.extract_if(unused).map(|(_, gone)| gone).collect()
+            shards.extract_if(unused).map(|(_, removed)| removed).collect()
         };
         shards.insert(local.core.as_ptr(), local);
-        gone
+        removed
     }
 }
 
-/// A thread that has a home in no more engines than this looks at all of them whenever it makes another. One that has more does so when
-/// the table is full, so that a new home costs the same however many there are.
-const FEW: usize = 16;
+/// A thread that has used no more engines than this looks for closed ones whenever it makes a thread shard. A thread that has used more does
+/// so only when its table is full, so that a new thread shard costs the same however many there are.
+const SWEEP_LIMIT: usize = 16;
 
 impl ThreadEngines {
     pub(crate) const fn new() -> ThreadEngines {
@@ -481,7 +500,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_usize(&mut self, word: usize) {
-        // The table takes its place from the low bits and a tag from the high ones. An odd factor spreads an address over both.
+        // The hash table takes the place from the low bits and a tag from the high ones. An odd factor spreads an address over both.
         self.0 = (self.0.rotate_left(5) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
@@ -491,10 +510,10 @@ mod tests {
     use super::*;
     use crate::{Clock, Driver, Engine};
 
-    /// Uses an engine when it goes.
-    struct Parting(Engine);
+    /// Uses an engine when it is dropped.
+    struct UsesEngineOnDrop(Engine);
 
-    impl Drop for Parting {
+    impl Drop for UsesEngineOnDrop {
         fn drop(&mut self) {
             drop(self.0.sleep(Duration::ZERO));
         }
@@ -505,16 +524,17 @@ mod tests {
     }
 
     #[test]
-    fn d11_a_home_that_has_just_been_made_stays_whatever_those_do_that_go_for_it() {
-        let parting = Parting(manual(Driver::external()));
-        let gone = manual(Driver::external_with(move || _ = &parting));
-        drop(gone.sleep(Duration::ZERO));
-        // Now this thread's home is all that keeps it.
-        drop(gone);
+    fn d11_a_thread_shard_that_was_just_made_stays_while_code_of_the_user_drops_closed_ones() {
+        let user = UsesEngineOnDrop(manual(Driver::external()));
+        let dropped = manual(Driver::external_with(move || _ = &user));
+        drop(dropped.sleep(Duration::ZERO));
+        // Now this thread's thread shard has the only reference to the engine.
+        drop(dropped);
         let closed = manual(Driver::external());
         closed.shutdown();
         let made = find_or_make(closed.core().as_ptr()).unwrap();
-        let is_there = HOMES.with(|shards| shards.0.borrow().shards.values().any(|local| local.as_ptr() == made));
-        assert!(is_there, "it went with them");
+        let is_there =
+            THREAD_SHARDS.with(|shards| shards.0.borrow().shards.values().any(|local| local.as_ptr() == made));
+        assert!(is_there, "it was removed together with the closed ones");
     }
 }

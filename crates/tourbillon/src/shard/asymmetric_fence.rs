@@ -1,14 +1,14 @@
-//! A fence of which one side pays for both: a light one that is free, and a heavy one that acts on all cores.
+//! An asymmetric fence: [`light`] costs nothing, and [`heavy`] pays for both sides by a fence on all cores.
 //!
-//! If a thread stores A, passes [`light`] and loads B, and another stores B, passes [`heavy`] and loads A, then at least
-//! one of the two loads sees the other's store.
+//! If one thread stores A, calls [`light`] and loads B, and another thread stores B, calls [`heavy`] and loads A, then at least one of the
+//! two loads sees the other thread's store.
 
 #[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
 pub(crate) use self::ordinary::*;
 #[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
 pub(crate) use self::process_wide::*;
 
-/// The kernel interrupts every core that runs a thread of this process (`membarrier`).
+/// With `membarrier`: the kernel interrupts every core that runs a thread of this process.
 #[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
 mod process_wide {
     use std::sync::OnceLock;
@@ -21,37 +21,37 @@ mod process_wide {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Does its work only where it is [`available`].
+    /// Fences all threads of the process. Only to be called after [`available`] has returned `true`.
     pub(crate) fn heavy() {
         fence(Ordering::SeqCst);
-        // It cannot fail once the process has been registered, which is what `available` has seen to.
+        // It cannot fail: `available` has returned true, so the process is registered.
         let done = membarrier(MembarrierCommand::PrivateExpedited);
         assert!(done.is_ok(), "membarrier refused after it was granted: {done:?}");
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the process is registered for it; the kernel may refuse that.
+    /// Whether the kernel has registered the process for `membarrier`; empty until the kernel was asked.
     static REGISTERED: OnceLock<bool> = OnceLock::new();
 
-    /// Whether there is such a barrier, as far as is known. To find out takes the kernel some ten milliseconds in a process with
-    /// several threads: the first who asks has a thread do that, and it is not available until that one is done.
+    /// Returns whether [`heavy`] is known to work. The kernel takes some ten milliseconds to register a process with several threads, so the
+    /// first call starts a thread for that, and calls return `false` until that thread is done.
     pub(crate) fn available() -> bool {
-        REGISTERED.get().copied().unwrap_or_else(ask)
+        REGISTERED.get().copied().unwrap_or_else(start_registration)
     }
 
-    /// The same for who can wait: afterwards it is known.
-    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]
+    /// Registers the process, and waits for that: afterwards [`available`] returns the final answer.
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests wait for the registration"))]
     pub(crate) fn find_out() {
         REGISTERED.get_or_init(register);
     }
 
     #[cold]
-    fn ask() -> bool {
-        static ASKED: AtomicBool = AtomicBool::new(false);
-        if !ASKED.swap(true, Ordering::Relaxed) {
+    fn start_registration() -> bool {
+        static STARTED: AtomicBool = AtomicBool::new(false);
+        if !STARTED.swap(true, Ordering::Relaxed) {
             let thread = std::thread::Builder::new().name("tourbillon-setup".into());
             if thread.spawn(|| REGISTERED.get_or_init(register)).is_err() {
-                // Ordinary locks, then; a process without a thread to spare has other worries.
+                // No thread can be started: the locks of the shards stay ordinary ones.
                 let _first = REGISTERED.set(false);
             }
         }
@@ -64,7 +64,7 @@ mod process_wide {
     }
 }
 
-/// No such thing here; and in a check the two sides pay alike.
+/// Without `membarrier`, and in a check: both sides use an ordinary fence.
 #[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
 mod ordinary {
     use crate::sync::{IS_CHECK, Ordering, fence};
@@ -82,6 +82,6 @@ mod ordinary {
         IS_CHECK || cfg!(miri)
     }
 
-    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests want to know what is to come"))]
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "only tests wait for the registration"))]
     pub(crate) fn find_out() {}
 }

@@ -1,25 +1,26 @@
-//! A lock that costs its owner next to nothing.
+//! A biased lock: it costs its owner two plain stores and a load.
 //!
-//! One thread, the *owner*, comes millions of times a second; all others, the *guests*, come rarely. So the owner
-//! announces itself with a plain store and looks with a plain load, and the guests pay for both sides:
+//! One thread, the *owner*, takes the lock millions of times a second; all other threads are *remote* and take it rarely. So the owner
+//! announces itself with a plain store and checks with a plain load, and the remote threads pay for the fence of both sides:
 //!
 //! ```text
-//!     owner                                    guest
+//!     owner                                    remote thread
 //!     inside = true                            lock the mutex
 //!     (nothing: the compiler keeps the order)  revoked = true
-//!     revoked? -- no --> the data is mine      barrier on every core of the process (membarrier)
+//!     revoked? -- no --> has the lock          barrier on every core of the process (membarrier)
 //!       |                                      wait until not inside
-//!       yes: inside = false, lock the mutex    the data is mine
+//!       yes: inside = false, lock the mutex    has the lock
 //! ```
 //!
-//! It is Dekker's algorithm. It needs a full fence between the store and the load on both sides; the guest's
-//! `membarrier` runs one on the owner's core at a point between two of the owner's instructions. Before that point the owner's
-//! store is made visible, so the guest sees it and waits; after it the owner's load sees `revoked`. There
-//! is no third case.
+//! This is Dekker's algorithm, which needs a full fence between the store and the load on both sides. The remote thread's `membarrier` runs
+//! that fence on the owner's core too, between two instructions of the owner. There are two cases:
 //!
-//! The barrier takes some microseconds on a busy machine. It pays when the owner comes a thousand times between two guests,
-//! so a guest who finds that it did not leaves the lock *revoked*: from then on it is an ordinary mutex, until the
-//! owner has come so often alone that the bias pays again. Where the kernel has no `membarrier` it stays so.
+//! 1. The owner's store of `inside` is before that fence: the remote thread sees `inside`, and waits.
+//! 2. The owner's store is after it, and so is its load: the owner sees `revoked`, and takes the mutex.
+//!
+//! The barrier takes some microseconds on a busy machine. It pays if the owner takes the lock a thousand times between two remote threads.
+//! A remote thread that finds that it did not pay leaves the lock *revoked*: the lock is then an ordinary mutex until the owner has taken it
+//! so often alone that the bias pays again. Where the kernel has no `membarrier` it stays an ordinary mutex.
 
 #[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
 mod tests;
@@ -29,61 +30,62 @@ use std::time::Duration;
 use crate::shard::asymmetric_fence;
 use crate::sync::{AtomicBool, IS_CHECK, Mutex, Ordering, UnsafeCell, lock, spin_loop, yield_now};
 
-/// So often must the owner come between two guests for the bias to pay: some microseconds of barrier against some ten
-/// nanoseconds of mutex each time.
-const PAYS: u64 = if IS_CHECK { 2 } else { 1024 };
+/// How often the owner has to take the lock between two remote threads for the bias to pay: one barrier takes some microseconds, a mutex
+/// some ten nanoseconds each time.
+const BIAS_PAYS_AT: u64 = if IS_CHECK { 2 } else { 1024 };
 
 /// Data behind a lock that is biased to its owner.
 pub(crate) struct BiasedLock<T> {
-    /// The owner is inside, or about to find out that it may not be. Written by the owner only.
+    /// Whether the owner has the lock by the quick way, or is about to check `revoked`. Written by the owner only.
     inside: AtomicBool,
-    /// The owner must take the mutex. Written by whoever holds the mutex.
+    /// Whether the owner must take the mutex. Written by the thread that holds the mutex.
     revoked: AtomicBool,
     mutex: Mutex<()>,
     data: UnsafeCell<Counted<T>>,
 }
 
-/// What tells the lock how busy its owner is.
+/// Data that tells the lock how often its owner takes it.
 pub(crate) trait Busy {
-    /// A count that grows with each visit of the owner.
+    /// Returns a count that grows each time that the owner takes the lock.
     fn visits(&self) -> u64;
 }
 
 struct Counted<T> {
     value: T,
-    /// `value.visits()` when the last guest left.
-    at_last_guest: u64,
+    /// `value.visits()` when the last remote thread left the lock.
+    at_last_remote: u64,
 }
 
-// SAFETY: the data is reached only through `owner` and `guest`, and those exclude each other (see the module).
+// SAFETY: threads reach the data only through `OwnerGuard::with`, `lock_owner_slow` and `lock_remote`, which exclude each other (see the
+// proofs there). So the data passes from thread to thread, for which `T: Send` suffices.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
 impl<T: Busy> BiasedLock<T> {
-    /// An ordinary lock until its owner has come often enough.
+    /// Creates a lock that is an ordinary mutex until its owner has taken it often enough.
     pub(crate) fn new(value: T) -> BiasedLock<T> {
         BiasedLock {
             inside: AtomicBool::new(false),
             revoked: AtomicBool::new(true),
             mutex: Mutex::new(()),
-            data: UnsafeCell::new(Counted { value, at_last_guest: 0 }),
+            data: UnsafeCell::new(Counted { value, at_last_remote: 0 }),
         }
     }
 
-    /// The owner's quick way in; `None` if the lock is revoked, and then it must go [by the mutex](BiasedLock::lock_owner_slow).
+    /// Locks in the owner's quick way; `None` if the lock is revoked: then the owner has to [use the mutex](BiasedLock::lock_owner_slow).
     ///
     /// # Safety
-    /// At any time at most one thread is the owner, it is the calling one, and it is not inside already. A thread becomes
-    /// the owner after the one before it has ceased to be (in the sense of happens-before).
+    /// The calling thread is the owner, no other thread is at the same time, and the calling thread does not have this lock already. If
+    /// another thread was the owner before, the end of its ownership happens before the beginning of this one.
     #[inline(always)]
     pub(crate) unsafe fn lock_owner(&self) -> Option<OwnerGuard<'_, T>> {
         self.inside.store(true, Ordering::Relaxed);
         asymmetric_fence::light();
         let inside = OwnerGuard { lock: self };
-        // On the other way the guard withdraws the announcement.
+        // If the lock is revoked, the guard is dropped here and clears `inside`.
         (!self.revoked.load(Ordering::Acquire)).then_some(inside)
     }
 
-    /// Everybody else's way in.
+    /// Runs `f` with the lock, on any thread that is not the owner.
     pub(crate) fn lock_remote<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _locked = lock(&self.mutex);
         let biased = !self.revoked.load(Ordering::Relaxed);
@@ -93,13 +95,15 @@ impl<T: Busy> BiasedLock<T> {
             self.wait_for_owner();
         }
         self.data.with_mut(|data| {
-            // SAFETY: the mutex keeps out guests and an owner who found `revoked`; the barrier and the wait have
-            // made sure that the owner is not inside without having found it.
+            // SAFETY: no other thread has the data. (1) Other remote threads, and an owner that has seen `revoked`, wait for the mutex, which
+            // this thread holds. (2) If the lock was biased, this thread has waited until the owner left the quick way, and has acquired its
+            // writes; the owner's next check is after the barrier and sees `revoked`. (3) If the lock was revoked already, (2) holds since
+            // an earlier thread revoked it, or since it was created: `revoked` is cleared only under the mutex.
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
             let visits = data.value.visits();
-            let paid = visits.wrapping_sub(data.at_last_guest) >= PAYS;
-            data.at_last_guest = visits;
+            let paid = visits.wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
+            data.at_last_remote = visits;
             if biased && paid {
                 self.revoked.store(false, Ordering::Release);
             }
@@ -107,17 +111,18 @@ impl<T: Busy> BiasedLock<T> {
         })
     }
 
-    /// The owner's way in when the lock is revoked.
+    /// Runs `f` with the lock, on the owner, by the mutex. For an owner that has found the lock revoked.
     ///
     /// # Safety
-    /// As for [`owner`](BiasedLock::owner).
+    /// As for [`lock_owner`](BiasedLock::lock_owner).
     pub(crate) unsafe fn lock_owner_slow<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let _locked = lock(&self.mutex);
         self.data.with_mut(|data| {
-            // SAFETY: guests hold the mutex while they are inside, and the only owner is here.
+            // SAFETY: remote threads hold the mutex while they have the data, and this thread holds it now. The only owner is this thread,
+            // and it has no `OwnerGuard`: the contract of this function.
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
-            let alone = data.value.visits().wrapping_sub(data.at_last_guest) >= PAYS;
+            let alone = data.value.visits().wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
             if alone && asymmetric_fence::available() {
                 self.revoked.store(false, Ordering::Release);
             }
@@ -126,24 +131,24 @@ impl<T: Busy> BiasedLock<T> {
     }
 
     fn wait_for_owner(&self) {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while self.inside.load(Ordering::Acquire) {
-            patience.wait();
+            backoff.wait();
         }
     }
 }
 
-/// How a guest waits for an owner that is inside: for some tens of nanoseconds, unless the kernel has taken the owner's core away.
+/// How a remote thread waits for the owner to leave the lock: some tens of nanoseconds, unless the kernel has preempted the owner.
 ///
-/// After some spins and yields the guest sleeps. `sched_yield` does not let the owner run if the guest has a real-time priority, the owner
-/// has none, and both are on one core: then the guest would wait until the kernel takes the core from it, about a second later (D71).
-/// The owner leaves by a plain store and wakes nobody, so the guest sleeps for a time, which grows.
+/// After some spins and yields the remote thread sleeps. `sched_yield` does not let the owner run if the remote thread has a real-time
+/// priority, the owner has none, and both are on one core: the remote thread would spin until the kernel throttles it, about a second later
+/// (D71). The owner leaves by a plain store and wakes no thread, so the remote thread sleeps for a time, which grows.
 #[derive(Default)]
-struct Patience {
+struct Backoff {
     waits: u32,
 }
 
-impl Patience {
+impl Backoff {
     const SPINS: u32 = 64;
     const YIELDS: u32 = 16;
     const FIRST_SLEEP: Duration = Duration::from_micros(50);
@@ -164,14 +169,14 @@ impl Patience {
         }
     }
 
-    /// How long the guest sleeps now.
+    /// Returns how long the remote thread sleeps next.
     fn sleep(&self) -> Duration {
         let doubled = self.waits.saturating_sub(Self::SPINS + Self::YIELDS + 1).min(8);
         (Self::FIRST_SLEEP * (1 << doubled)).min(Self::LONGEST_SLEEP)
     }
 }
 
-/// The owner is inside. It leaves when this goes, also when it panics.
+/// The lock, held by the owner in the quick way. Dropping it unlocks, also in a panic.
 pub(crate) struct OwnerGuard<'a, T> {
     lock: &'a BiasedLock<T>,
 }
@@ -179,8 +184,10 @@ pub(crate) struct OwnerGuard<'a, T> {
 impl<T> OwnerGuard<'_, T> {
     #[inline(always)]
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: `inside` was set and then `revoked` was found clear, so no guest is in, and none comes in before `inside`
-        // is cleared, which is when this goes. There is no other owner, says the contract.
+        // SAFETY: no other thread has the data. (1) The owner has set `inside` and then found `revoked` clear, so by the two cases of the
+        // module every remote thread that revokes the lock waits until `inside` is cleared, which the drop of this guard does. (2) A remote
+        // thread that had the lock before has cleared `revoked` with a release store, which the owner's load acquires. (3) There is no other
+        // owner, and this one has one guard: the contract of `lock_owner`.
         self.lock.data.with_mut(|data| f(unsafe { &mut (*data).value }))
     }
 }

@@ -1,4 +1,4 @@
-//! What a shard has behind its lock: the queues, the nodes and the counts.
+//! The part of a shard that is behind its lock: the queues, the nodes and the counts.
 
 use std::ptr::NonNull;
 use std::task::Waker;
@@ -13,8 +13,8 @@ use crate::shard::leads::Leads;
 use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, ahead};
 use crate::shard::node::{FireNode, Locked, NodeHandle, NodeRef};
 use crate::shard::queue::{Queue, QueueKind};
-use crate::shard::slab::{NONE, Slab};
-use crate::shard::state::{Ended, Seen};
+use crate::shard::slab::{NONE, NodeSlab};
+use crate::shard::state::{CountAs, NodeState};
 use crate::slack::{SlackBits, SlackClass};
 use crate::stats::ShardCounts;
 use crate::sync::IS_CHECK;
@@ -22,32 +22,33 @@ use crate::sync::IS_CHECK;
 /// How many nodes come out of the queue before the first of them is fired.
 const AHEAD: usize = if IS_CHECK { 2 } else { 16 };
 
-/// How many entries one visit may move within a queue.
+/// How many nodes one visit may move within a queue.
 pub(super) const STEPS: usize = 4096;
 
 pub(crate) struct ShardInner {
-    /// The proof that this is reached under the lock only.
+    /// The proof that the thread that reaches this value holds the lock.
     locked: Locked,
     /// Timers with adaptive slack that are not in their queue yet.
     insert_buffer: InsertBuffer,
     queues: [Queue; 2],
-    pub(super) slab: Slab,
+    pub(super) slab: NodeSlab,
     pub(super) counts: ShardCounts,
     /// How many timers are in the queue for exact slack.
     exact: usize,
-    /// When the precise timers among those are due there.
+    /// When the precise timers among those are due.
     pub(super) leads: Leads,
     pub(super) closed: bool,
-    /// How many nodes are in use, once the engine is gone: the shard frees their memory with the last of them.
-    left: Option<usize>,
+    /// How many nodes are still in use after the engine is gone; `None` before. With the last of them the slab frees its memory.
+    remaining: Option<usize>,
 }
 
 impl ShardInner {
     pub(super) fn new(kind: QueueKind, now: Time) -> Result<ShardInner, RoundsError> {
-        // SAFETY: it is kept in the shard, behind the lock, and used for nodes that come from the slab beside it.
+        // SAFETY: `Shard::new` puts this value behind the lock of the shard, and never moves it out. It is used for nodes that come from the
+        // slab beside it, which are those of the same shard.
         let mut locked = unsafe { Locked::new() };
         let mut queues = [Queue::new(kind)?, Queue::new(kind)?];
-        // A queue begins at time zero and is told here where time stands.
+        // A queue starts at time zero; this pop advances it to `now`.
         for queue in &mut queues {
             assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
         }
@@ -55,12 +56,12 @@ impl ShardInner {
             locked,
             insert_buffer: InsertBuffer::new(),
             queues,
-            slab: Slab::new(),
+            slab: NodeSlab::new(),
             counts: ShardCounts::default(),
             exact: 0,
             leads: Leads::default(),
             closed: false,
-            left: None,
+            remaining: None,
         })
     }
 
@@ -78,8 +79,9 @@ impl ShardInner {
     #[inline(never)]
     fn find_node(&mut self, shard: &Shard) -> Option<NodeRef> {
         self.drain_remote_free(shard);
-        // SAFETY: the slab is that shard's. Each handle keeps the core alive, and the core its shards.
-        self.slab.reuse().or_else(|| unsafe { self.slab.touch(NonNull::from(shard)) })
+        // SAFETY: this value is inside `shard`, so the slab is that shard's. A handle that has the node keeps the core alive, and the core
+        // keeps its shards; all other uses of the node are inside the shard.
+        self.slab.reuse().or_else(|| unsafe { self.slab.take_fresh(NonNull::from(shard)) })
     }
 
     /// Arms a timer with a free node.
@@ -103,7 +105,7 @@ impl ShardInner {
     pub(super) fn release_node(&mut self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
         let node = handle.node();
         let Some(waker) = handle.take_armed_waker(&mut self.locked) else {
-            let outcome = node.state().see().outcome();
+            let outcome = node.state().load().outcome();
             self.put(node);
             return Err(outcome);
         };
@@ -121,7 +123,7 @@ impl ShardInner {
         deadline: Time,
     ) -> Option<NotifyDriver> {
         let node = handle.node();
-        let Seen::Armed(_) = node.state().see() else { return None };
+        let NodeState::Armed(_) = node.state().load() else { return None };
         self.unlink(node);
         node.state().arm(deadline);
         Some(self.link(next_wake, node, deadline, handle.slack()))
@@ -154,8 +156,8 @@ impl ShardInner {
     pub(super) fn drain_insert_buffer(&mut self) {
         while let Some(node) = self.insert_buffer.pop() {
             node.set_buffered(&mut self.locked, None);
-            // A node that is not armed any more is in the remote free list, or will be, and needs no place.
-            if let Seen::Armed(deadline) = node.state().see()
+            // A node that is no longer armed is in the remote free list, or its handle is about to push it there: it needs no place.
+            if let NodeState::Armed(deadline) = node.state().load()
                 && !deadline.is_never()
             {
                 self.insert(SlackQueue::Adaptive, node, deadline);
@@ -163,6 +165,7 @@ impl ShardInner {
         }
     }
 
+    /// Places an armed node in the queue for exact slack.
     #[inline(never)]
     fn link_exact(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
         let due = slack.round_up(deadline);
@@ -224,10 +227,10 @@ impl ShardInner {
         let mut index = shard.remote_free.0.take_all();
         while index != NONE {
             let node = self.slab.get(index);
-            let Seen::Returned(next, ended) = node.state().see() else {
+            let NodeState::Returned(next, count) = node.state().load() else {
                 unreachable!("a node in the remote free list that was not released")
             };
-            if ended == Ended::Cancelled {
+            if count == CountAs::Cancelled {
                 self.counts.cancelled += 1;
             }
             self.unlink(node);
@@ -236,32 +239,32 @@ impl ShardInner {
         }
     }
 
-    /// Frees a node whose timer has ended.
+    /// Frees the node of an ended timer.
     #[inline(never)]
     fn put(&mut self, node: NodeRef) {
         self.slab.put(node);
-        if let Some(left) = &mut self.left {
-            *left -= 1;
-            if *left == 0 {
+        if let Some(remaining) = &mut self.remaining {
+            *remaining -= 1;
+            if *remaining == 0 {
                 self.slab.free_all();
             }
         }
     }
 
-    /// Frees the queues, after taking out what is left in them, and the nodes if none is in use.
+    /// Frees the queues, after taking out the nodes that are left in them, and the slab if no node is in use.
     pub(super) fn release(&mut self) {
         debug_assert!(self.closed);
-        if self.left.is_some() {
+        if self.remaining.is_some() {
             return;
         }
-        // A node that its handle has cancelled and has yet to push onto the remote free list is still in its queue.
+        // A node that its handle has cancelled, but not yet pushed onto the remote free list, is still in its queue.
         for index in self.slab.indices(0) {
             self.unlink(self.slab.get(index));
         }
         self.queues.iter_mut().for_each(Queue::free);
-        let left = self.slab.in_use();
-        self.left = Some(left);
-        if left == 0 {
+        let remaining = self.slab.in_use();
+        self.remaining = Some(remaining);
+        if remaining == 0 {
             self.slab.free_all();
         }
     }
@@ -290,7 +293,7 @@ impl ShardInner {
             let Some(first) = self.queues[queue as usize].pop(&mut self.locked, now) else { return Settled::Done };
             let mut ready = [first; AHEAD];
             let mut count = 1;
-            // Nodes lie anywhere in memory: the processor fetches those that come next while others come out of the queue.
+            // Nodes lie anywhere in memory: the processor prefetches them while others come out of the queue.
             while alone && count < AHEAD.min(BATCH - handled) {
                 let Some(next) = self.queues[queue as usize].pop_ready(&mut self.locked, now) else { break };
                 next.0.prefetch();
@@ -319,8 +322,8 @@ impl ShardInner {
         }
     }
 
-    /// Fires nodes that have come out of their queue, each with the time when it was due there. A node whose deadline was pushed later
-    /// takes its new place: among the others if it is due before the last of them (P3), else in the queue.
+    /// Fires nodes that have come out of their queue, each with the time when it was due there. A node whose deadline was pushed later is
+    /// placed again: among the others if it is due before the last of them (P3), else in the queue.
     #[inline(always)]
     fn fire_in_order(
         &mut self,
@@ -384,7 +387,8 @@ impl ShardInner {
     }
 
     /// Returns when the queue for exact slack has to be visited after a visit at `now`, and whether the driver stays awake until then
-    /// because a precise timer is due within [`LEAD`]. The driver does not stay awake for the other timers of that queue (D73).
+    /// because a precise timer is due within [`LEAD`](crate::slack::LEAD). The driver does not stay awake for the other timers of that
+    /// queue (D73).
     fn next_exact(&self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::Exact);
         match self.leads.first().map(ahead) {

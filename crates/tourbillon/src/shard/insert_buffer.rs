@@ -1,45 +1,44 @@
-//! The timers armed last, before they are placed in the queue.
+//! The insert buffer of a shard: the timers armed last, before they are placed in the queue.
 //!
-//! Most timers are cancelled, and most of those soon: the answer comes, the lock is taken, the stream has data. So a newly armed
-//! timer first waits in a line. If it is cancelled there, the queue never hears of it. When the line is full, or the
-//! shard is visited, those that are left in it are placed, in the order in which they were armed.
+//! Most timers are cancelled, and most of those soon: the answer comes, the lock is taken, the stream has data. So the shard first puts a
+//! newly armed timer into this buffer. A timer that is cancelled there never enters the queue. When the buffer is full, or the shard is
+//! visited, the shard places the timers that are left in the queue, in the order in which they were armed.
 //!
 //! ```text
 //!     the queue  <--- full, or a visit ---  [ a | - | c | d ]  <--- arm
 //!                                                 |
-//!                                              cancelled: a hole; holes at either end are taken back at once
+//!                                              cancelled: a hole; holes at either end are removed at once
 //! ```
 //!
-//! The line is a ring. So who cancels in the order of arming, a server whose clients take turns, gets along without the queue, and so
-//! does who cancels in the reverse order.
+//! The buffer is a ring. So timers that are cancelled in the order of arming, or in the reverse order, never fill it.
 
 use crate::shard::node::NodeRef;
 use crate::sync::IS_CHECK;
 
-/// How many can wait: as many as a busy thread has requests under way, and no more than its cache has room for.
-pub(crate) const YOUNG: usize = if IS_CHECK { 2 } else { 256 };
+/// How many timers the buffer holds: as many as a busy thread has requests under way, and no more than its cache has room for.
+pub(crate) const CAPACITY: usize = if IS_CHECK { 2 } else { 256 };
 
 pub(crate) struct InsertBuffer {
-    ring: [Option<NodeRef>; YOUNG],
-    /// Where the line begins and where it ends, counted from the first timer ever. The places in between are taken, holes
-    /// included; its first and its last are not holes.
+    ring: [Option<NodeRef>; CAPACITY],
+    /// Where the buffered timers begin and end, counted from the first timer ever. The places between are in use, holes included; the first
+    /// and the last of them are not holes.
     begin: u32,
     end: u32,
 }
 
-const _: () = assert!(YOUNG.is_power_of_two(), "counts wrap around, and their places in the ring with them");
+const _: () = assert!(CAPACITY.is_power_of_two(), "counts wrap around, and their places in the ring with them");
 
 impl InsertBuffer {
     pub(crate) const fn new() -> InsertBuffer {
-        InsertBuffer { ring: [None; YOUNG], begin: 0, end: 0 }
+        InsertBuffer { ring: [None; CAPACITY], begin: 0, end: 0 }
     }
 
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.end.wrapping_sub(self.begin) == YOUNG as u32
+        self.end.wrapping_sub(self.begin) == CAPACITY as u32
     }
 
-    /// Lines up a node. There must be room. RemoteFreeList its place, for [`remove`](InsertBuffer::remove).
+    /// Appends a node to a buffer that is not full. Returns its place, for [`remove`](InsertBuffer::remove).
     #[inline(always)]
     pub(crate) fn push(&mut self, node: NodeRef) -> u16 {
         debug_assert!(!self.is_full());
@@ -51,7 +50,7 @@ impl InsertBuffer {
 
     #[inline(always)]
     pub(crate) fn remove(&mut self, at: u16) {
-        self.ring[usize::from(at) % YOUNG] = None;
+        self.ring[usize::from(at) % CAPACITY] = None;
         while self.begin != self.end && self.ring[place(self.end.wrapping_sub(1))].is_none() {
             self.end = self.end.wrapping_sub(1);
         }
@@ -60,7 +59,7 @@ impl InsertBuffer {
         }
     }
 
-    /// Takes out the one that has waited longest.
+    /// Removes and returns the node that was pushed first.
     pub(crate) fn pop(&mut self) -> Option<NodeRef> {
         let oldest = self.ring[place(self.begin)]?;
         self.remove(place(self.begin) as u16);
@@ -70,7 +69,7 @@ impl InsertBuffer {
 
 #[inline(always)]
 fn place(count: u32) -> usize {
-    count as usize % YOUNG
+    count as usize % CAPACITY
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -82,9 +81,9 @@ mod tests {
     use crate::shard::node::Node;
 
     #[test]
-    fn p3_in_whatever_order_some_are_cancelled_the_others_come_out_in_the_order_of_arming() {
-        let nodes: Vec<Node> = (0..8 * YOUNG).map(|_| Node::new()).collect();
-        // SAFETY: nobody looks into them here.
+    fn p3_whichever_timers_are_cancelled_the_others_come_out_in_the_order_of_arming() {
+        let nodes: Vec<Node> = (0..8 * CAPACITY).map(|_| Node::new()).collect();
+        // SAFETY: `nodes` outlives the references, and this test uses their addresses alone.
         let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index % nodes.len()])) };
         let (mut insert_buffer, mut model) = (InsertBuffer::new(), VecDeque::new());
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -96,7 +95,7 @@ mod tests {
         for count in 0..if cfg!(miri) { 5000 } else { 200_000 } {
             if insert_buffer.is_full() {
                 full += 1;
-                (0..1 + below(YOUNG)).for_each(|_| {
+                (0..1 + below(CAPACITY)).for_each(|_| {
                     assert_eq!(
                         insert_buffer.pop().map(NodeRef::as_ptr),
                         model.pop_front().map(|(node, _)| NodeRef::as_ptr(node))
@@ -112,7 +111,7 @@ mod tests {
                 _ => assert_eq!(insert_buffer.pop().is_some(), model.pop_front().is_some()),
             }
         }
-        assert!(full > 10, "it was never full");
+        assert!(full > 10, "the buffer was never full");
         while let Some(oldest) = insert_buffer.pop() {
             assert_eq!(Some(oldest.as_ptr()), model.pop_front().map(|(node, _)| node.as_ptr()));
         }
@@ -120,17 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_it_holds_can_be_cancelled_in_turn_or_the_last_first_for_ever() {
-        let nodes: Vec<Node> = (0..YOUNG).map(|_| Node::new()).collect();
-        // SAFETY: nobody looks into them here.
+    fn a_full_buffer_cancelled_from_either_end_always_has_a_place_for_the_next() {
+        let nodes: Vec<Node> = (0..CAPACITY).map(|_| Node::new()).collect();
+        // SAFETY: `nodes` outlives the references, and this test uses their addresses alone.
         let node = |index: usize| unsafe { NodeRef::new(NonNull::from(&nodes[index])) };
         for cancelled in [VecDeque::pop_front, VecDeque::pop_back] {
             let mut insert_buffer = InsertBuffer::new();
-            let mut places: VecDeque<_> = (0..YOUNG).map(|index| insert_buffer.push(node(index))).collect();
-            for count in 0..10 * YOUNG {
+            let mut places: VecDeque<_> = (0..CAPACITY).map(|index| insert_buffer.push(node(index))).collect();
+            for count in 0..10 * CAPACITY {
                 insert_buffer.remove(cancelled(&mut places).unwrap());
                 assert!(!insert_buffer.is_full());
-                places.push_back(insert_buffer.push(node(count % YOUNG)));
+                places.push_back(insert_buffer.push(node(count % CAPACITY)));
             }
         }
     }

@@ -1,17 +1,17 @@
-//! When the precise timers of a shard are due: the earliest of them, for which the driver wakes up early.
+//! The times at which the precise timers of a shard are due: the driver wakes up early for the earliest of them.
 //!
-//! Precise timers are in the same queue as other strict ones, so that all of them fire in the order in which they were armed (P3).
-//! The queue cannot tell when the first precise one is due. So those times are kept here, too: a heap of the times that were put in, and
-//! a heap of those that were taken out. A time that is first in both is removed from both. A time that was taken out and is
-//! not first stays until it is, or until more were taken out than are left; then all of them are removed at once. An operation
-//! takes O(log n) on average, and allocates nothing once the heaps have grown.
+//! Precise timers are in the same queue as the others that are not adaptive, so that timers with the same due time fire in the order in
+//! which they were armed (P3). The queue cannot say when its first precise timer is due, so the shard keeps those times here as well: a
+//! heap of the times that were put in, and a heap of those that were taken out. A time that is first in both heaps is removed from both. A
+//! time that was taken out and is not first stays until it is first, or until more times were taken out than half of those put in; then
+//! all of them are removed at once. An operation takes O(log n) on average, and allocates nothing once the heaps have grown.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use tourbillon_queue::Time;
 
-/// A collection of times, of which the earliest is known.
+/// A multiset of times that knows the earliest.
 #[derive(Default)]
 pub(crate) struct Leads {
     put_in: BinaryHeap<Reverse<Time>>,
@@ -19,8 +19,8 @@ pub(crate) struct Leads {
     taken_out: BinaryHeap<Reverse<Time>>,
 }
 
-/// So many times may have been taken out before they are removed, however few are left.
-const KEPT: usize = 64;
+/// Up to this many times that were taken out are kept, however few are left.
+const MAX_TAKEN: usize = 64;
 
 impl Leads {
     pub(crate) fn put(&mut self, time: Time) {
@@ -34,24 +34,24 @@ impl Leads {
             self.taken_out.pop();
             self.put_in.pop();
         }
-        if self.taken_out.len() > KEPT.max(self.put_in.len() / 2) {
+        if self.taken_out.len() > MAX_TAKEN.max(self.put_in.len() / 2) {
             self.remove_taken();
         }
     }
 
-    /// The earliest time.
+    /// Returns the earliest time.
     pub(crate) fn first(&self) -> Option<Time> {
         self.put_in.peek().map(|first| first.0)
     }
 
     #[cold]
     fn remove_taken(&mut self) {
-        let mut left = std::mem::take(&mut self.put_in).into_sorted_vec();
+        let mut remaining = std::mem::take(&mut self.put_in).into_sorted_vec();
         let mut taken = std::mem::take(&mut self.taken_out).into_sorted_vec();
-        let mut gone = taken.drain(..).peekable();
-        left.retain(|time| gone.next_if_eq(time).is_none());
-        drop(gone);
-        self.put_in = left.into();
+        let mut to_remove = taken.drain(..).peekable();
+        remaining.retain(|time| to_remove.next_if_eq(time).is_none());
+        drop(to_remove);
+        self.put_in = remaining.into();
         self.taken_out = taken.into();
     }
 }
@@ -73,7 +73,7 @@ mod tests {
         };
         let (mut leads, mut times) = (Leads::default(), Vec::new());
         for step in 0..if cfg!(miri) { 2_000 } else { 20_000 } {
-            // First it grows, then it shrinks, and again.
+            // The collection grows for 1000 steps, shrinks for 1000, and so on.
             if below(10) < if step / 1000 % 2 == 0 { 6 } else { 4 } || times.is_empty() {
                 let time = Time::from_nanos(below(1000) as u64);
                 leads.put(time);
@@ -82,13 +82,13 @@ mod tests {
                 leads.take(times.swap_remove(below(times.len())));
             }
             assert_eq!(leads.first(), times.iter().min().copied());
-            assert!(leads.put_in.len() <= 2 * times.len() + 2 * KEPT, "what was taken out is kept");
+            assert!(leads.put_in.len() <= 2 * times.len() + 2 * MAX_TAKEN, "times that were taken out are still there");
         }
         times.drain(..).for_each(|time| leads.take(time));
         assert_eq!((leads.first(), leads.put_in.len(), leads.taken_out.len()), (None, 0, 0));
     }
 
-    /// A far time in front does not keep what comes and goes behind it.
+    /// The times behind the first one are removed although the first one stays.
     #[test]
     fn d73_p7_times_that_come_and_go_take_no_more_room() {
         let mut leads = Leads::default();
@@ -96,7 +96,7 @@ mod tests {
         for n in 2..10_000 {
             leads.put(Time::from_nanos(n));
             leads.take(Time::from_nanos(n));
-            assert!(leads.put_in.len() <= 2 * KEPT);
+            assert!(leads.put_in.len() <= 2 * MAX_TAKEN);
         }
         assert_eq!(leads.first(), Some(Time::from_nanos(1)));
     }

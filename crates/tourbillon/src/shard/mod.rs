@@ -43,7 +43,7 @@ use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
 use crate::shard::node::NodeHandle;
 use crate::shard::queue::QueueKind;
 use crate::shard::remote_free::{DRAIN_AT, RemoteFreeList};
-use crate::shard::state::Ended;
+use crate::shard::state::CountAs;
 use crate::slack::SlackBits;
 use crate::stats::ShardCounts;
 use crate::sync::catch_panic::catch_panic;
@@ -53,41 +53,41 @@ use crate::sync::{IS_CHECK, Ordering, aside};
 /// How many timers one visit fires at most.
 pub(crate) const BATCH: usize = if IS_CHECK { 2 } else { 256 };
 
-/// A worker need not visit its own shard as long as nothing is due for so long.
+/// A worker skips the visit to its own shard while nothing is due within this time.
 ///
-/// A visit also makes the next wake-up exact again after cancels. So a visit that is left out may cost a wake-up for nothing: at most one
-/// in this time.
+/// A visit also makes the next wake-up exact again after cancels, so a skipped visit may cost one needless wake-up in this time.
 const QUIET: Span = Span::from_nanos(if IS_CHECK { 300_000 } else { 1_000_000_000 });
 
+/// The pending timers of one thread, and what other threads need to reach them.
 #[repr(align(128))]
 pub(crate) struct Shard {
     inner: BiasedLock<ShardInner>,
     next_wake: NextWake,
     /// The address of the core that owns the shard, for entries and threads that have only the shard.
     core: NonNull<()>,
-    /// The process that made it: see [`fork`].
+    /// The fork generation of the process that created the shard: see [`fork`].
     generation: u32,
-    /// Whether a worker drives it: its own thread, instead of the driver.
+    /// Whether a worker, which is the owning thread, drives the shard instead of the driver.
     has_worker: aside::AtomicBool,
     /// Tells the worker that another thread has armed a timer here.
     notify: aside::Mutex<Option<Notify>>,
     /// Whether a thread that releases a node frees it at once: the engine is gone, and no thread visits the shard any more.
     is_released: aside::AtomicBool,
-    remote_free: Apart<RemoteFreeList>,
-    /// The chunks of the slab have its address.
+    remote_free: CachePadded<RemoteFreeList>,
+    /// The chunks of the slab hold the shard's address.
     _pinned: PhantomPinned,
 }
 
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-// SAFETY: `core` is an address that the shard only returns; the rest is `Sync` by itself.
+// SAFETY: of the fields only `core` is not `Sync` by itself, and that is an address that the shard returns and never follows.
 unsafe impl Sync for Shard {}
-// SAFETY: as above; nothing in it belongs to a thread.
+// SAFETY: of the fields only `core` is not `Send` by itself, and that is an address that the shard returns and never follows.
 unsafe impl Send for Shard {}
 
 /// Keeps a value that other threads write in a cache line of its own.
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
 /// Why a handle releases its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ArmKind {
     New,
-    /// It was armed in another shard before, which has counted it.
+    /// The timer was armed in another shard before, which has counted it.
     Migrated,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Arm {
     pub(crate) notify_driver: NotifyDriver,
 }
 
-/// What a visit did.
+/// The result of a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Visit {
     pub(crate) fired: usize,
@@ -141,7 +141,7 @@ pub(crate) struct Visit {
 }
 
 impl Shard {
-    /// `core` is the address that [`core`](Shard::core) returns.
+    /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns.
     pub(crate) fn new(core: NonNull<()>, kind: QueueKind, now: Time) -> Result<Pin<Box<Shard>>, RoundsError> {
         Ok(Box::pin(Shard {
             inner: BiasedLock::new(ShardInner::new(kind, now)?),
@@ -151,7 +151,7 @@ impl Shard {
             has_worker: aside::AtomicBool::new(false),
             notify: aside::Mutex::new(None),
             is_released: aside::AtomicBool::new(false),
-            remote_free: Apart(RemoteFreeList::new()),
+            remote_free: CachePadded(RemoteFreeList::new()),
             _pinned: PhantomPinned,
         }))
     }
@@ -169,12 +169,12 @@ impl Shard {
         self.next_wake.next(now) > now + QUIET && self.remote_free.0.is_empty()
     }
 
-    /// Returns whether a worker drives it, rather than the engine's driver.
+    /// Returns whether a worker drives the shard, rather than the engine's driver.
     pub(crate) fn has_worker(&self) -> bool {
         self.has_worker.load(Ordering::SeqCst)
     }
 
-    /// Gives it to a worker, unless it has one. Returns whether it did.
+    /// Gives the shard to a worker, unless it has one. Returns whether it did.
     pub(crate) fn set_worker(&self, notify: Notify) -> bool {
         let mut current = aside::lock(&self.notify);
         if current.is_some() {
@@ -185,7 +185,7 @@ impl Shard {
         true
     }
 
-    /// Takes it from this worker, or from any. Returns `false` if another worker has it.
+    /// Takes the shard from the worker of `notify`, or from any worker. Returns `false` if another worker, or none, has it.
     pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
         let mut current = aside::lock(&self.notify);
         let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
@@ -194,12 +194,12 @@ impl Shard {
             self.has_worker.store(false, Ordering::SeqCst);
         }
         drop(current);
-        // The destructors in it are the user's, and run outside the lock.
+        // Its destructor is the user's code, and runs outside the lock.
         drop(ended);
         is_its
     }
 
-    /// Tells its worker that it has a timer that the worker may not know of.
+    /// Notifies the worker of the shard of a timer that the worker may not know of.
     pub(crate) fn notify_worker(&self) {
         let notify = aside::lock(&self.notify).clone();
         if let Some(notify) = notify {
@@ -212,10 +212,10 @@ impl Shard {
     pub(crate) fn release_remote(&self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
         let waker = handle.cancel_remote();
         let cancelled = waker.is_ok() && release == Release::Cancelled;
-        let ended = if cancelled { Ended::Cancelled } else { Ended::Before };
-        // The thread that makes the list full drains it; the others go on.
-        let is_full = self.remote_free.0.push(handle.node(), ended) == DRAIN_AT;
-        // If this thread does not see yet that the shard was released, the core frees the memory when it goes.
+        let count = if cancelled { CountAs::Cancelled } else { CountAs::Nothing };
+        // Only the thread whose push makes the list full drains it.
+        let is_full = self.remote_free.0.push(handle.node(), count) == DRAIN_AT;
+        // If this thread does not see yet that the shard was released, the memory is freed with the core.
         if is_full || self.is_released.load(Ordering::SeqCst) {
             self.drain_remote_free();
         }
@@ -229,7 +229,7 @@ impl Shard {
         }
     }
 
-    /// Frees the queues when the engine is gone and its timers are stopped, and the nodes with the last handle.
+    /// Frees the queues, after the engine is gone and its timers are stopped. The nodes are freed with the last handle.
     pub(crate) fn release(&self) {
         self.is_released.store(true, Ordering::SeqCst);
         self.inner.lock_remote(|inner| {
@@ -243,7 +243,7 @@ impl Shard {
         self.inner.lock_remote(|inner| inner.visit(self, now, batch))
     }
 
-    /// Makes the next wake-up exact after a cancel: it is no longer that of a timer that is gone.
+    /// Makes the next wake-up exact after a cancel: it may have been that of the cancelled timer.
     pub(crate) fn refresh(&self) {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
@@ -277,7 +277,7 @@ impl Shard {
         })
     }
 
-    /// Returns whether timers are pending in it.
+    /// Returns whether the shard has pending timers.
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     pub(crate) fn has_pending(&self) -> bool {
         self.inner.lock_remote(|inner| {
@@ -287,7 +287,7 @@ impl Shard {
         })
     }
 
-    /// Returns what has been counted, with the nodes in the remote free list.
+    /// Returns the counts, after those for the nodes in the remote free list were added.
     pub(crate) fn counts(&self) -> ShardCounts {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
@@ -299,27 +299,27 @@ impl Shard {
 impl<'a> LocalShard<'a> {
     /// # Safety
     /// With [`Access::Owner`]: as long as the value lives, the calling thread is the owner of the shard's lock, as
-    /// [`BiasedLock::lock_owner`] demands. (It is never inside the lock when it calls a method of this type: those run no code but that
-    /// of [`ShardInner`], which knows nothing of the lock.)
+    /// [`BiasedLock::lock_owner`] demands. (The thread never has the lock already when it calls a method of this type: under the lock the
+    /// methods run only code of [`ShardInner`], which cannot reach the lock.)
     #[inline(always)]
     pub(crate) unsafe fn new(shard: &'a Shard, access: Access) -> LocalShard<'a> {
         LocalShard { shard, access, thread: PhantomData }
     }
 
-    /// Locks the shard in the owner's quick way, if the thread is the owner and no other thread has revoked that.
+    /// Locks the shard in the owner's quick way, if the thread is the owner and the lock is not revoked.
     #[inline(always)]
     fn lock(self) -> Option<OwnerGuard<'a, ShardInner>> {
         if self.access != Access::Owner {
             return None;
         }
-        // SAFETY: the thread is the owner, and not inside: the contract of `new`.
+        // SAFETY: `access` is `Owner`, so the thread is the owner and does not have the lock already: the contract of `new`.
         unsafe { self.shard.inner.lock_owner() }
     }
 
-    /// Runs `f` under the lock, in the slow way.
+    /// Runs `f` under the lock, by the mutex.
     fn with_slowly<R>(self, f: impl FnOnce(&mut ShardInner) -> R) -> R {
         match self.access {
-            // SAFETY: the thread is the owner, and not inside: the contract of `new`.
+            // SAFETY: the thread is the owner and does not have the lock already: the contract of `new`.
             Access::Owner => unsafe { self.shard.inner.lock_owner_slow(f) },
             Access::Remote => self.shard.inner.lock_remote(f),
         }
@@ -344,7 +344,7 @@ impl<'a> LocalShard<'a> {
         waker: Waker,
         refused: &mut Option<Waker>,
     ) -> Arm {
-        // This is `with`, written out so that everything stays in registers in the quick way.
+        // This is `with`, written out so that the quick way keeps all values in registers.
         if let Some(mut guard) = self.lock()
             && let Some(node) = guard.with(|inner| inner.take_node(self.shard))
         {
@@ -370,7 +370,7 @@ impl<'a> LocalShard<'a> {
             {
                 return inner.arm(&self.shard.next_wake, node, kind, deadline, slack, waker);
             }
-            // A timer that was migrating here when the engine was shut down: it counts as stopped.
+            // A timer that was migrating when the engine was shut down counts as stopped.
             inner.counts.stopped += u64::from(inner.closed && kind == ArmKind::Migrated);
             Arm { handle: None, notify_driver: NotifyDriver::No }
         })

@@ -1,4 +1,4 @@
-//! When a shard has to be visited next: what its threads tell the driver.
+//! The next wake-up of a shard: when the driver has to visit it next.
 
 use tourbillon_queue::{Span, Time};
 
@@ -7,10 +7,10 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// When the driver has to visit a shard next, for each of its queues; `NEVER` for an empty one.
 ///
-/// A thread writes it under the shard's lock, and the driver reads it without.
+/// Threads write it under the shard's lock, and the driver reads it without.
 pub(crate) struct NextWake {
     times: [AtomicU64; 2],
-    /// Whether the last visit has found a precise timer that is due within [`LEAD`]: the driver stays awake until then.
+    /// Whether the last visit has found a precise timer that is due within [`LEAD`], so that the driver stays awake until then.
     lead_in: AtomicBool,
 }
 
@@ -22,11 +22,11 @@ pub(crate) enum SlackQueue {
     Exact,
 }
 
-/// Whether a change has made a next visit earlier than the driver may know.
+/// Whether a change has made the next wake-up earlier, so that the driver may have planned too late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum NotifyDriver {
-    /// The driver has to be [told](crate::core::Core::tell).
+    /// The caller has to [notify the driver](crate::core::Core::notify_driver).
     Yes,
     No,
 }
@@ -42,12 +42,12 @@ impl NextWake {
         Time::from_nanos(self.times[queue as usize].load(Ordering::SeqCst))
     }
 
-    /// Returns when the shard has to be visited next; no timer with adaptive slack is worth a visit before `floor`.
+    /// Returns when the shard has to be visited next, where timers with adaptive slack cause no visit before `floor`.
     pub(crate) fn next(&self, floor: Time) -> Time {
         self.get(SlackQueue::Adaptive).max(floor).min(self.get(SlackQueue::Exact))
     }
 
-    /// Moves the next visit of a queue forward to `at`, if it is later. The caller holds the lock of the shard.
+    /// Moves the next visit of a queue forward to `at`, if it was later than that. The caller holds the lock of the shard.
     #[inline(always)]
     pub(super) fn set_earlier(&self, queue: SlackQueue, at: Time) -> NotifyDriver {
         let wake = &self.times[queue as usize];

@@ -1,4 +1,4 @@
-//! What the engine keeps of one armed timer: 32 bytes, in a chunk of its shard.
+//! A node is the engine's record of one armed timer: 32 bytes, in a chunk of its shard's slab.
 //!
 //! ```text
 //!     chunk, aligned to its size          node
@@ -12,12 +12,12 @@
 //! ```
 //!
 //! A node's address does not change and its chunk lives as long as its shard, so a handle on any thread can reach the state
-//! word and, through the chunk, the shard. Which thread may touch which field:
+//! word and, through the chunk, the shard. Which thread may use which field:
 //!
 //! - `state`: any, see [`StateWord`].
-//! - `waker`: the handle writes it, under the shard's lock. The shard takes it when it fires or stops the timer, by a copy,
-//!   without writing; a handle that has cancelled takes it likewise. So as long as the handle does not write, any thread may
-//!   read the bits of it: the handle uses that to see whether a waker is still the same.
+//! - `waker`: the handle writes it, under the shard's lock. The shard takes it when it fires or stops the timer, by a copy, without
+//!   writing; a handle that has cancelled the timer takes it likewise. So as long as the handle does not write, any thread may read its
+//!   bits: the handle does so to compare it with the waker of a poll.
 //! - `place`, `buffered`: a thread that holds the shard's lock ([`Locked`]).
 //! - `slack`: the handle writes it, under the shard's lock; the handle ([`NodeHandle`]) and the shard read it.
 
@@ -28,13 +28,13 @@ use std::task::{RawWakerVTable, Waker};
 use tourbillon_queue::{Entries, Place, Time};
 
 use crate::outcome::Outcome;
-use crate::shard::state::{Cancel, Fire, Seen, StateWord, Stop};
+use crate::shard::state::{Cancel, Fire, NodeState, StateWord, Stop};
 use crate::slack::SlackBits;
 use crate::sync::{Cell, UnsafeCell};
 
 pub(crate) struct Node {
     pub(crate) state: StateWord,
-    waker: UnsafeCell<Parts>,
+    waker: UnsafeCell<WakerParts>,
     place: Cell<Place>,
     slack: Cell<SlackBits>,
     /// One more than its place in the insert buffer; zero if it is not there.
@@ -44,23 +44,24 @@ pub(crate) struct Node {
 #[cfg(all(not(any(loom, shuttle)), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Node>() == 32);
 
-/// A waker taken apart. (Its two words are written and read one by one: a load of both that follows two stores has to wait
-/// until those have left the core, and that is most of what arming would cost.)
+/// The two words of a waker. (They are written and read one by one: a load of both at once, after two stores, has to wait until the stores
+/// have left the core, which would be most of the cost of arming.)
 #[derive(Clone, Copy)]
-struct Parts {
+struct WakerParts {
     data: *const (),
-    /// Null only before there was any waker.
+    /// Null only before the node was first armed.
     vtable: *const RawWakerVTable,
 }
 
 /// A node of a shard, as its queues have it.
 ///
-/// It can be copied, and any thread may read and change `state` through it. The other fields need the [`Locked`] of the node's shard.
+/// It can be copied, and any thread may read and change the state word through it. The other fields need the [`Locked`] of the node's
+/// shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeRef(NonNull<Node>);
 
-// SAFETY: any thread may use the state word of a node. The other fields are reached with `Locked`, which is behind the shard's lock, or
-// with `NodeHandle`, of which there is one for each node.
+// SAFETY: any thread may use the state word, which is atomic. A thread reaches the other fields with `Locked`, so that it holds the
+// shard's lock, or with the node's only `NodeHandle`, by the rules of the module.
 unsafe impl Send for NodeRef {}
 
 /// The right of a timer's handle to its node: [`ShardInner::arm`](crate::shard) creates it, and the release of the node consumes it, so
@@ -70,7 +71,7 @@ pub(crate) struct NodeHandle(NodeRef);
 
 /// The proof that the calling thread holds the lock of a shard, for the nodes of that shard.
 ///
-/// A shard has one, behind its lock, next to its queues: whoever can name it has locked the shard.
+/// A shard has one, behind its lock, next to its queues: a thread that can name it has locked the shard.
 pub(crate) struct Locked(());
 
 /// The outcome of an attempt to fire a timer.
@@ -88,7 +89,7 @@ impl Node {
     pub(crate) fn new() -> Node {
         Node {
             state: StateWord::free(),
-            waker: UnsafeCell::new(Parts { data: null(), vtable: null() }),
+            waker: UnsafeCell::new(WakerParts { data: null(), vtable: null() }),
             place: Cell::new(Place::NOWHERE),
             slack: Cell::new(SlackBits::default()),
             buffered: Cell::new(0),
@@ -115,11 +116,11 @@ impl NodeRef {
         unsafe { self.0.as_ref() }
     }
 
-    /// Tells the processor that the node will be needed.
+    /// Lets the processor load the node into its cache.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which does nothing to memory.
+        // SAFETY: a prefetch is a hint: it neither reads nor writes memory in the sense of the language.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.0.as_ptr().cast());
         }
@@ -130,7 +131,7 @@ impl NodeRef {
         &self.node().state
     }
 
-    /// Arms a free node and returns the right to it. The caller forgets what else it has of the node.
+    /// Arms a free node and returns the right to it.
     #[inline(always)]
     pub(crate) fn arm(self, locked: &mut Locked, deadline: Time, slack: SlackBits, waker: Waker) -> NodeHandle {
         let handle = NodeHandle(self);
@@ -144,7 +145,7 @@ impl NodeRef {
     #[inline(always)]
     pub(crate) fn fire(self, _: &mut Locked, due: Time) -> FireNode {
         match self.state().fire(due) {
-            // SAFETY: the shard has won, so the waker is its own, and it takes it here.
+            // SAFETY: the shard has won the swap out of `Armed`, so the waker is the shard's, and it takes it here, once.
             Fire::Won(deadline) => FireNode::Won(deadline, unsafe { self.take_waker() }),
             Fire::NotYet(deadline) => FireNode::NotYet(deadline),
             Fire::Lost => FireNode::Lost,
@@ -153,16 +154,16 @@ impl NodeRef {
 
     /// Stops the timer and returns its waker, if it had not ended.
     pub(crate) fn stop(self, _: &mut Locked) -> Option<Waker> {
-        // SAFETY: the shard has won, so the waker is its own, and it takes it here.
+        // SAFETY: the shard has won the swap out of `Armed`, so the waker is the shard's, and it takes it here, once.
         (self.state().stop() == Stop::Won).then(|| unsafe { self.take_waker() })
     }
 
     /// # Safety
-    /// The caller owns the waker by the rules of the module, and this is the only time that it takes it.
+    /// The waker is the caller's by the table of [`state`](crate::shard::state), and the caller takes it only once.
     #[inline(always)]
     unsafe fn take_waker(self) -> Waker {
-        // SAFETY: no thread writes the waker while another owns it. These are the parts of a waker that was put, and that no thread has
-        // taken: the caller's contract.
+        // SAFETY: (1) Only the handle writes the waker, under the lock. The caller holds the lock or is the handle, so no thread writes it
+        // now. (2) The words are those of a waker that `put_waker` has forgotten, and no thread has taken it since: the caller's contract.
         self.node().waker.with(|parts| unsafe { Waker::new((*parts).data, &*(*parts).vtable) })
     }
 
@@ -196,8 +197,8 @@ impl NodeRef {
 
 impl NodeHandle {
     /// # Safety
-    /// The node is in use, and the caller has the right to it that was created when the node was armed: it is not used on two threads at
-    /// once, and not after it was given up.
+    /// The node is in use, and the caller has the right that [`NodeRef::arm`] created: no other thread uses it at the same time, and no
+    /// thread uses it after the node was released.
     #[inline(always)]
     pub(crate) unsafe fn new(node: NodeRef) -> NodeHandle {
         NodeHandle(node)
@@ -210,7 +211,7 @@ impl NodeHandle {
 
     #[inline(always)]
     pub(crate) fn slack(&self) -> SlackBits {
-        // Written when the node was armed, by the handle.
+        // No race: only `NodeRef::arm` writes it, before it returns this handle.
         self.0.node().slack.get()
     }
 
@@ -218,36 +219,38 @@ impl NodeHandle {
     fn put_waker(&self, _: &mut Locked, waker: Waker) {
         let waker = ManuallyDrop::new(waker);
         let (data, vtable) = (waker.data(), std::ptr::from_ref(waker.vtable()));
-        // SAFETY: other threads read or take the waker under the lock, which is held, or as the handle, which is here.
+        // SAFETY: other threads reach the waker under the lock, which this thread holds (`Locked`), or by the node's only handle, which is
+        // this one.
         self.0.node().waker.with_mut(|parts| unsafe {
             (*parts).data = data;
             (*parts).vtable = vtable;
         });
     }
 
-    /// Returns the waker of a node that is armed, for the caller to own; `None` if the timer has ended. The node then has no waker: the
-    /// caller frees it or [puts](NodeHandle::change_waker) another.
+    /// Takes the waker of an armed node; `None` if the timer has ended. The node then has no waker: the caller frees the node, or
+    /// [puts](NodeHandle::put_waker) another.
     #[inline(always)]
     pub(crate) fn take_armed_waker(&self, _: &mut Locked) -> Option<Waker> {
-        let Seen::Armed(_) = self.0.state().see() else { return None };
-        // SAFETY: it is armed, so the shard has not taken the waker, and cannot as long as this thread has the lock.
+        let NodeState::Armed(_) = self.0.state().load() else { return None };
+        // SAFETY: the node is armed, so no thread has taken the waker. The shard takes it only under the lock, which this thread holds, and a
+        // cancelling handle would be this one. The caller frees the node or puts another waker, so the waker is not taken again.
         Some(unsafe { self.0.take_waker() })
     }
 
     /// Exchanges the waker of a node that is armed, and returns the old one; `None` if the timer has ended, or there is no new one.
     pub(crate) fn change_waker(&self, locked: &mut Locked, new: &mut Option<Waker>) -> Option<Waker> {
-        let Seen::Armed(_) = self.0.state().see() else { return None };
+        let NodeState::Armed(_) = self.0.state().load() else { return None };
         let new = new.take()?;
         let old = self.take_armed_waker(locked);
         self.put_waker(locked, new);
         old
     }
 
-    /// Whether the waker is this one, or was.
+    /// Returns whether the waker that was put last is `waker`.
     #[inline(always)]
     pub(crate) fn has_waker(&self, waker: &Waker) -> bool {
-        // SAFETY: only the handle writes the waker, and it is here. If the shard has taken the waker meanwhile, these are two addresses
-        // that are compared and not followed.
+        // SAFETY: only the handle writes the waker, and that is this thread. If the shard has taken the waker meanwhile, the words are still
+        // there: they are compared, and the pointers are not followed.
         self.0
             .node()
             .waker
@@ -257,7 +260,7 @@ impl NodeHandle {
     /// Cancels the timer without the lock of its shard. Returns the waker, or how the timer had ended before.
     pub(crate) fn cancel_remote(&self) -> Result<Waker, Outcome> {
         match self.0.state().cancel() {
-            // SAFETY: the handle has won, so the waker is its own, and it takes it here.
+            // SAFETY: the handle has won the swap out of `Armed`, so the waker is the handle's, and it takes it here, once.
             Cancel::Won => Ok(unsafe { self.0.take_waker() }),
             Cancel::Lost(outcome) => Err(outcome),
         }

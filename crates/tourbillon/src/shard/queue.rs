@@ -1,4 +1,4 @@
-//! The queues of a shard: any of the four kinds, chosen when the engine is built.
+//! A queue of a shard: one of four kinds, chosen when the engine is built.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tourbillon_queue::{Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWhee
 
 use crate::shard::node::{Locked, NodeRef};
 
-/// Which structure keeps an engine's timers in order. They answer alike and differ in cost.
+/// The data structure that keeps an engine's timers in order. All kinds give the same results and differ in cost.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::shard::node::{Locked, NodeRef};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QueueKind {
-    /// A hierarchical wheel: arm and cancel in constant time. Nearly always the one to take.
+    /// A hierarchical wheel: arms and cancels in constant time. The right choice nearly always.
     #[default]
     Wheel,
-    /// An indexed heap: everything in O(log n). For up to some thousands of timers a shard.
+    /// An indexed heap: every operation takes O(log n). For up to some thousands of timers in a shard.
     Heap,
     /// Sorted runs beside a tree. For a few fixed timeouts.
     ListTree,
@@ -45,7 +45,7 @@ pub(crate) enum Queue {
     Rounds(RawRounds<NodeRef>),
 }
 
-/// The same call on whichever queue it is.
+/// Makes the same call on a queue of any kind.
 macro_rules! on {
     ($queue:expr, $it:ident => $call:expr) => {
         match $queue {
@@ -67,7 +67,7 @@ impl Queue {
         })
     }
 
-    /// Gives its memory back. It is empty, and nothing will be inserted any more.
+    /// Frees the memory of an empty queue into which nothing will be inserted any more.
     pub(crate) fn free(&mut self) {
         *self = Queue::Heap(RawHeap::new());
     }
@@ -77,7 +77,7 @@ impl Queue {
         on!(self, queue => queue.insert(locked, node, due))
     }
 
-    /// RemoteFreeList when it was due in the queue.
+    /// Removes a node and returns when it was due in the queue.
     #[inline(always)]
     pub(crate) fn remove(&mut self, locked: &mut Locked, place: Place) -> Time {
         on!(self, queue => queue.remove(locked, place).1)

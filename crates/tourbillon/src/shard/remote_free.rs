@@ -1,21 +1,27 @@
-//! Nodes on their way home: a stack without a lock, which any thread pushes to and the shard empties at once.
+//! The remote free list of a shard: a lock-free stack of nodes that threads other than the owner have released.
 //!
-//! A timer that is dropped on another thread than its shard's is cancelled there by its state word. Its node, and its place in
-//! the queue, are the shard's to reuse, so the node is sent home here. The shard empties the stack before it asks for
-//! fresh memory and whenever it is turned, and whoever makes the stack a [`DRAIN_AT`] high does it for the shard.
+//! ```text
+//!     remote thread --- push: state word = Returned(old top) --->  [ top ] -> node -> node -> NONE
+//!                                                                     |
+//!     under the shard's lock <--- take_all, then recycle each --------+
+//! ```
 //!
-//! Nodes are linked through their state words. Nothing is ever taken from the middle or the top alone, so there is no ABA.
+//! A remote thread that drops a timer cancels it by its state word. Only the shard may reuse the node and its place in the queue, so the
+//! remote thread pushes the node here. The shard drains the list before it takes fresh memory and at each visit; the thread whose push
+//! makes the list [`DRAIN_AT`] long locks the shard and drains it.
+//!
+//! Nodes are linked through their state words. No thread pops a single node, only the whole list, so there is no ABA problem.
 
 use crate::shard::node::NodeRef;
 use crate::shard::slab::{NONE, index_of};
-use crate::shard::state::Ended;
+use crate::shard::state::CountAs;
 use crate::sync::{AtomicU64, IS_CHECK, Ordering};
 
-/// So many nodes on their way are worth a visit to the shard.
+/// The length at which the pushing thread drains the list.
 pub(crate) const DRAIN_AT: u32 = if IS_CHECK { 2 } else { 1024 };
 
 pub(crate) struct RemoteFreeList {
-    /// The height in the upper half; the index of the top, or [`NONE`], in the lower.
+    /// The length in the upper half; the index of the top node, or [`NONE`], in the lower.
     top: AtomicU64,
 }
 
@@ -26,15 +32,15 @@ impl RemoteFreeList {
         RemoteFreeList { top: AtomicU64::new(EMPTY) }
     }
 
-    /// Sends an ended node home. RemoteFreeList how many are on their way now.
-    pub(crate) fn push(&self, node: NodeRef, ended: Ended) -> u32 {
+    /// Pushes the node of an ended timer, and returns the length of the list.
+    pub(crate) fn push(&self, node: NodeRef, count: CountAs) -> u32 {
         let index = u64::from(index_of(node));
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
-            node.state().set_returned(top as u32, ended);
-            let height = (top >> 32) + 1;
-            match self.top.compare_exchange_weak(top, height << 32 | index, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return height as u32,
+            node.state().set_returned(top as u32, count);
+            let length = (top >> 32) + 1;
+            match self.top.compare_exchange_weak(top, length << 32 | index, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return length as u32,
                 Err(changed) => top = changed,
             }
         }
@@ -45,7 +51,7 @@ impl RemoteFreeList {
         self.top.load(Ordering::Relaxed) == EMPTY
     }
 
-    /// Takes all of them: the index of the first, or [`NONE`]. The state word of each has the next.
+    /// Empties the list and returns the index of its first node, or [`NONE`]. The state word of each node has the next index.
     pub(crate) fn take_all(&self) -> u32 {
         self.top.swap(EMPTY, Ordering::Acquire) as u32
     }

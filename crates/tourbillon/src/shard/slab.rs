@@ -1,28 +1,37 @@
-//! Where a shard's nodes live: chunks that do not move, and a list of the free ones.
+//! The memory of a shard's nodes: chunks that never move, and a list of the free nodes.
+//!
+//! ```text
+//!     chunks --> [ header | node | node | ... ]   [ header | node | (fresh) ... ]
+//!                            ^                                ^
+//!     last_freed ------------+          free -----------------+--> next free node, by its state word
+//! ```
+//!
+//! A chunk is aligned to its size, so the address of a node, masked, is the address of its chunk's header (see [`header_of`]). Chunks are
+//! freed with the slab, or when the engine is gone and no node is in use.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use crate::shard::Shard;
 use crate::shard::node::{Node, NodeRef};
-use crate::shard::state::Seen;
+use crate::shard::state::NodeState;
 use crate::sync::IS_CHECK;
 
 /// The nodes of one shard.
-pub(crate) struct Slab {
-    /// The node that was put back last: what is armed next, most often.
-    hot: Option<NodeRef>,
+pub(crate) struct NodeSlab {
+    /// The node that was freed last: most often it is armed next, and is still in the processor's cache.
+    last_freed: Option<NodeRef>,
     /// The first of the list of the other free nodes, or [`NONE`].
     free: u32,
-    /// Rooms below this index have been in use. Those beyond are memory that has not been touched.
-    touched: u32,
+    /// The index of the first slot that has never been in use. The memory from there on is not initialised.
+    first_fresh: u32,
     chunks: Vec<NonNull<Node>>,
 }
 
-/// No node.
+/// The index of no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// As many as a queue can find places for.
+/// The most slots that a slab can have: as many as a queue has places for.
 pub(crate) const MOST: u32 = 1 << 30;
 
 const CHUNK_BITS: u32 = if cfg!(loom) {
@@ -33,14 +42,14 @@ const CHUNK_BITS: u32 = if cfg!(loom) {
     16
 };
 const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
-/// A chunk is so many times the room of a node. The first is taken by its header, so that an index is a chunk and a
-/// position in it by shifts alone.
+/// The slots of a chunk, each the size of a node. It is a power of two and counts the slot of the header, so that an index gives the chunk
+/// and the position in it by shifts alone.
 const PER_CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<Node>()).ilog2();
 
-/// What is at the start of a chunk, in the room of one node.
+/// The start of a chunk, in the slot of one node.
 struct Header {
     shard: NonNull<Shard>,
-    /// The index of this room.
+    /// The index of the header's slot.
     index: u32,
 }
 
@@ -51,128 +60,132 @@ const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK * size_of::<Node>(
 const _: () = assert!(size_of::<Header>() <= size_of::<Node>() && CHUNK.size() <= CHUNK_BYTES);
 const _: () = assert!((MOST as usize).is_multiple_of(PER_CHUNK));
 
-// SAFETY: the chunks belong to the slab alone; what threads share of a node is its own matter.
-unsafe impl Send for Slab {}
+// SAFETY: only the slab allocates and frees its chunks, and nothing in it is bound to a thread. Threads that share a node follow the rules
+// of `node`, whichever thread has the slab.
+unsafe impl Send for NodeSlab {}
 
-impl Slab {
-    pub(crate) const fn new() -> Slab {
-        Slab { hot: None, free: NONE, touched: 0, chunks: Vec::new() }
+impl NodeSlab {
+    pub(crate) const fn new() -> NodeSlab {
+        NodeSlab { last_freed: None, free: NONE, first_fresh: 0, chunks: Vec::new() }
     }
 
-    /// A node that has been in use and is free, if there is one. It stays in the state `Free`.
+    /// Takes a free node that has been in use, if there is one. It stays in the state `Free`.
     #[inline(always)]
     pub(crate) fn reuse(&mut self) -> Option<NodeRef> {
-        if let Some(node) = self.hot.take() {
+        if let Some(node) = self.last_freed.take() {
             return Some(node);
         }
         if self.free == NONE {
             return None;
         }
         let node = self.get(self.free);
-        let Seen::Free(next) = node.state().see() else { unreachable!("a node in the free list that is not free") };
+        let NodeState::Free(next) = node.state().load() else {
+            unreachable!("a node in the free list that is not free")
+        };
         self.free = next;
         Some(node)
     }
 
-    /// Puts a node back. Its place is nowhere and its waker gone.
+    /// Frees a node that is in no queue and has no waker.
     #[inline(always)]
     pub(crate) fn put(&mut self, node: NodeRef) {
         node.state().set_free(NONE);
-        if let Some(before) = self.hot.replace(node) {
+        if let Some(before) = self.last_freed.replace(node) {
             before.state().set_free(self.free);
             self.free = index_of(before);
         }
     }
 
-    /// The node with this index, which has been in use.
+    /// Returns the node with this index, which has been in use.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> NodeRef {
         let chunk = self.chunks[index as usize / PER_CHUNK];
-        // SAFETY: within the chunk, which lives as long as the slab. The node was written when it was first taken.
+        // SAFETY: the position is below `PER_CHUNK`, so the address is inside the chunk. The slab keeps the chunk, and the shard the slab.
         unsafe { NodeRef::new(chunk.add(index as usize % PER_CHUNK)) }
     }
 
-    /// The indices of all nodes from `first` on that have ever been in use.
+    /// Returns the indices, from `first` on, of all nodes that have ever been in use.
     pub(crate) fn indices(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
-        (first..self.touched).filter(|index| !(*index as usize).is_multiple_of(PER_CHUNK))
+        (first..self.first_fresh).filter(|index| !(*index as usize).is_multiple_of(PER_CHUNK))
     }
 
-    /// A node that has never been in use; `None` if there are as many as a queue can hold.
+    /// Takes a node that has never been in use; `None` if there are as many as a queue can hold.
     ///
     /// # Safety
-    /// `shard` is the shard that owns this slab. The references do not outlive it.
+    /// `shard` is the shard that owns this slab, and no thread uses the returned reference after that shard is gone.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn touch(&mut self, shard: NonNull<Shard>) -> Option<NodeRef> {
-        if (self.touched as usize).is_multiple_of(PER_CHUNK) {
-            if self.touched == MOST {
+    pub(crate) unsafe fn take_fresh(&mut self, shard: NonNull<Shard>) -> Option<NodeRef> {
+        if (self.first_fresh as usize).is_multiple_of(PER_CHUNK) {
+            if self.first_fresh == MOST {
                 return None;
             }
-            self.chunks.push(allocate(Header { shard, index: self.touched }));
-            self.touched += 1;
+            self.chunks.push(allocate(Header { shard, index: self.first_fresh }));
+            self.first_fresh += 1;
         }
-        let index = self.touched;
-        self.touched += 1;
+        let index = self.first_fresh;
+        self.first_fresh += 1;
         let node = self.get(index);
-        // SAFETY: nobody has a reference to a node that has never been taken.
+        // SAFETY: the memory is inside a chunk. The node has never been taken, so no other thread has a reference to it.
         unsafe { node.as_ptr().write(Node::new()) };
         Some(node)
     }
 }
 
-impl Slab {
-    /// How many nodes are neither free nor untouched. Looks at all of them.
+impl NodeSlab {
+    /// Returns how many nodes are in use. Looks at each node.
     pub(crate) fn in_use(&self) -> usize {
-        self.indices(0).filter(|index| !matches!(self.get(*index).state().see(), Seen::Free(_))).count()
+        self.indices(0).filter(|index| !matches!(self.get(*index).state().load(), NodeState::Free(_))).count()
     }
 
-    /// Gives all memory back. No node is in use.
+    /// Frees all memory. No node is in use.
     pub(crate) fn free_all(&mut self) {
         debug_assert_eq!(self.in_use(), 0);
-        *self = Slab::new();
+        *self = NodeSlab::new();
     }
 }
 
-impl Drop for Slab {
+impl Drop for NodeSlab {
     fn drop(&mut self) {
-        for index in self.indices(if IS_CHECK { 0 } else { self.touched }) {
-            // SAFETY: nobody has a reference any more. (Outside a check a node has nothing to drop.)
+        for index in self.indices(if IS_CHECK { 0 } else { self.first_fresh }) {
+            // SAFETY: `take_fresh` has initialised the node. The shard is gone, or no node of it is in use: no thread uses a reference
+            // to it. (Outside a check a node has nothing to drop.)
             unsafe { self.get(index).as_ptr().drop_in_place() };
         }
         for chunk in &self.chunks {
-            // SAFETY: allocated with this layout in `allocate`, and freed once.
+            // SAFETY: `allocate` has allocated the chunk with this layout. Only this destructor frees it. No thread uses its nodes, as above.
             unsafe { dealloc(chunk.as_ptr().cast(), CHUNK) };
         }
     }
 }
 
-/// A chunk whose nodes are yet to be written.
+/// Allocates a chunk and writes its header, not its nodes.
 fn allocate(header: Header) -> NonNull<Node> {
-    // SAFETY: the layout is not empty.
+    // SAFETY: the layout has a size above zero.
     let Some(chunk) = NonNull::new(unsafe { alloc(CHUNK) }.cast::<Node>()) else { handle_alloc_error(CHUNK) };
-    // SAFETY: freshly allocated, and a header fits into the room of a node.
+    // SAFETY: the memory was just allocated, and a header fits into the slot of a node (asserted above).
     unsafe { chunk.cast().write(header) };
     chunk
 }
 
-/// The shard whose node this is.
+/// Returns the shard that a node belongs to.
 #[inline(always)]
 pub(crate) fn shard_of(node: NodeRef) -> NonNull<Shard> {
     header_of(node).shard
 }
 
-/// The index of a node in its slab.
+/// Returns the index of a node in its slab.
 #[inline(always)]
 pub(crate) fn index_of(node: NodeRef) -> u32 {
-    let rooms = (node.as_ptr().addr().get() % CHUNK_BYTES) / size_of::<Node>();
-    header_of(node).index + rooms as u32
+    let position = (node.as_ptr().addr().get() % CHUNK_BYTES) / size_of::<Node>();
+    header_of(node).index + position as u32
 }
 
-/// The header of a node's chunk: chunks are aligned to their size.
+/// Returns the header of a node's chunk, which is at the masked address because chunks are aligned to their size.
 #[inline(always)]
 fn header_of<'a>(node: NodeRef) -> &'a Header {
     let header = node.as_ptr().as_ptr().map_addr(|address| address & !(CHUNK_BYTES - 1)).cast::<Header>();
-    // SAFETY: it was written before the first node of the chunk was given out, does not change, and lives as long as the
-    // chunk does. The callers copy what they want from it.
+    // SAFETY: `allocate` wrote the header before the slab handed out a node of the chunk, and no thread writes it again. It lives as long as
+    // the chunk, which lives as long as the node. The callers copy a field and keep no reference.
     unsafe { &*header }
 }

@@ -1,35 +1,35 @@
-//! The life of an entry, in one word.
+//! The state word: the state of one timer in one atomic word of its node.
 //!
 //! ```text
 //!                 later
 //!                 +--+
 //!                 |  v       fire
 //!     Free ----> Armed(d) ---------> Fired  -----+
-//!       ^  arm    |   |      stop                |  release (the handle sends the node home)
-//!       |         |   +-----------> Stopped -----+----------+
+//!       ^  arm    |   |      stop                |  release: the handle pushes the node
+//!       |         |   +-----------> Stopped -----+----------+  onto the remote free list
 //!       |         | cancel                                  v
 //!       |         +---------------> Cancelled -------> Returned(next)
 //!       |                                                   |
 //!       +---------------------------------------------------+  recycle
 //! ```
 //!
-//! Two parties act on the word, and each is one at a time: the *handle* (whoever has the `Entry` by `&mut`, on any thread)
-//! and the *shard* (whoever holds the shard's lock). Release `Armed` is the only race between them, and it is decided by one
-//! compare-and-swap: one of `fire`, `stop` and `cancel` wins, and is told so. (P2)
+//! Two parties change the word, and each of them is one thread at a time: the *handle* (the thread that has the `Entry` by `&mut`) and
+//! the *shard* (the thread that holds the shard's lock). They race for one thing, to leave `Armed`, and one compare-and-swap decides
+//! that: of `fire`, `stop` and `cancel` only one returns `Won` (P2).
 //!
-//! | state | in the queue | who owns the waker | who may leave the state |
+//! | state | in the queue | owner of the waker | transitions out of the state |
 //! |---|---|---|---|
-//! | `Free` | no | there is none | shard: `arm` |
-//! | `Armed(d)` | yes, due at `d` or before; no if `d` is never | shard, to take it when it fires | shard: `fire`, `stop`; handle: `later`, `cancel` |
-//! | `Fired`, `Stopped` | no | shard: it took it in the same visit | handle: release |
-//! | `Cancelled` | perhaps still | handle: it drops it | handle: release |
-//! | `Returned(next)` | perhaps still | nobody | shard: recycle |
+//! | `Free` | no | there is no waker | shard: `arm` |
+//! | `Armed(d)` | yes, due at `d` or before; no if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `cancel` |
+//! | `Fired`, `Stopped` | no | shard: took it in the same visit | handle: release |
+//! | `Cancelled` | possibly still | handle: drops it | handle: release |
+//! | `Returned(next)` | possibly still | there is no waker | shard: recycle |
 //!
-//! A handle that holds the shard's lock itself is both parties at once and goes from any state to `Free` by a plain store.
+//! A handle that holds the shard's lock is both parties at once, and goes from any state to `Free` by a plain store.
 //!
-//! In `Armed` the word is the deadline, so pushing the deadline later needs no lock (T4): the shard, coming for the old
-//! deadline, finds the new one in the word. The last 2^36 values name the other states; a deadline that would fall among them,
-//! five centuries from now, is never.
+//! In `Armed` the word is the deadline, so the handle pushes the deadline later without a lock (T4): when the shard comes to fire the
+//! timer at the old deadline, it finds the new one in the word. The last 2^36 values encode the other states; a deadline that would fall
+//! among them, five centuries from now, is never.
 
 use tourbillon_queue::Time;
 
@@ -37,68 +37,72 @@ use crate::Outcome;
 use crate::clock::{LAST, representable};
 use crate::sync::{AtomicU64, Ordering};
 
-/// The state of one entry.
+/// The state of one node, and so of the entry that has armed it.
 pub(crate) struct StateWord(AtomicU64);
 
-/// What the word says.
+/// The state that a word encodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum NodeState {
+    /// Pending, with this deadline.
     Armed(Time),
+    /// Ended by a visit: the deadline had passed.
     Fired,
+    /// Ended by the shutdown of the engine.
     Stopped,
+    /// Ended by its handle, which has yet to release the node.
     Cancelled,
-    /// On its way home, the next one of those on their way, and how it had ended.
-    Returned(u32, Ended),
-    /// In the list of free nodes. The next one in that list.
+    /// In the remote free list: the index of the next node there, and what the shard counts when it recycles this one.
+    Returned(u32, CountAs),
+    /// In the list of free nodes: the index of the next node there.
     Free(u32),
 }
 
-/// How the handle found its entry when it sent the node home.
+/// What the shard counts when it recycles a node that a remote thread has released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ended {
-    /// By its own cancel.
+pub(crate) enum CountAs {
+    /// A cancelled timer.
     Cancelled,
-    /// Fired or stopped: the shard has counted it.
-    Before,
+    /// Nothing: the shard counted the timer when it fired or stopped it, or the timer has migrated.
+    Nothing,
 }
 
-/// What came of an attempt to fire.
+/// The outcome of an attempt to fire.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fire {
-    /// It is fired; its deadline had been this.
+    /// The timer is fired; this was its deadline.
     Won(Time),
-    /// Its deadline has been pushed later, to this.
+    /// The handle has pushed the deadline later, to this.
     NotYet(Time),
-    /// The handle has cancelled it.
+    /// The timer had ended already: the handle has cancelled it, or it was fired or stopped.
     Lost,
 }
 
-/// What came of an attempt to stop.
+/// The outcome of an attempt to stop.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     Won,
-    /// It had ended already.
+    /// The timer had ended already.
     Lost,
 }
 
-/// What came of an attempt to cancel.
+/// The outcome of an attempt to cancel.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cancel {
-    /// Nobody will see it fire. The waker is the handle's.
+    /// The timer will not fire, and the waker is the handle's.
     Won,
-    /// It had ended already.
+    /// The timer had ended already.
     Lost(Outcome),
 }
 
-/// What came of an attempt to push the deadline later.
+/// The outcome of an attempt to push the deadline later.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Later {
     Won,
-    /// It had ended already.
+    /// The timer had ended already.
     Lost,
 }
 
@@ -112,7 +116,7 @@ const RETURNED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
 const FREE: u64 = FIRST_SPECIAL | 5 << 32;
 const NEVER: u64 = u64::MAX;
 
-// No deadline can be mistaken for a state: the clocks end before the first state.
+// No deadline can be mistaken for a state: the last time of every clock is below the first state.
 const _: () = assert!(LAST.as_nanos() == FIRST_SPECIAL - 1);
 const _: () = assert!(NEVER == Time::NEVER.as_nanos() && NEVER & KIND == 0xf << 32);
 
@@ -121,24 +125,24 @@ impl StateWord {
         StateWord(AtomicU64::new(FREE))
     }
 
-    /// What it is now. What was written before the state was reached can be read after this.
+    /// Returns the state. The load acquires: the caller sees the writes that were made before the state was reached.
     #[inline(always)]
-    pub(crate) fn see(&self) -> Seen {
-        Seen::from_word(self.0.load(Ordering::Acquire))
+    pub(crate) fn load(&self) -> NodeState {
+        NodeState::from_word(self.0.load(Ordering::Acquire))
     }
 
-    /// Shard, or a handle with the lock: from `Free` to `Armed`, or to another deadline.
+    /// Sets the state from `Free` to `Armed`, or sets another deadline. For the shard, or a handle that holds its lock.
     #[inline(always)]
     pub(crate) fn arm(&self, deadline: Time) {
         debug_assert!(deadline == representable(deadline));
         self.0.store(deadline.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Shard: fires it, if it is due by `then`.
+    /// Fires the timer if its deadline is `then` or earlier. For the shard.
     pub(crate) fn fire(&self, then: Time) -> Fire {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let Seen::Armed(deadline) = Seen::from_word(word) else { return Fire::Lost };
+            let NodeState::Armed(deadline) = NodeState::from_word(word) else { return Fire::Lost };
             if deadline > then {
                 return Fire::NotYet(deadline);
             }
@@ -149,10 +153,10 @@ impl StateWord {
         }
     }
 
-    /// Shard: ends it, because the engine ends.
+    /// Stops the timer, because the engine shuts down. For the shard.
     pub(crate) fn stop(&self) -> Stop {
         let mut word = self.0.load(Ordering::Relaxed);
-        while let Seen::Armed(_) = Seen::from_word(word) {
+        while let NodeState::Armed(_) = NodeState::from_word(word) {
             match self.swap(word, STOPPED) {
                 Ok(()) => return Stop::Won,
                 Err(changed) => word = changed,
@@ -161,17 +165,17 @@ impl StateWord {
         Stop::Lost
     }
 
-    /// Handle: ends it.
+    /// Cancels the timer. For the handle.
     pub(crate) fn cancel(&self) -> Cancel {
         let word = self.0.load(Ordering::Acquire);
-        // Only the handle changes the deadline, so a failure means that the shard was first.
+        // Only the handle changes the deadline, so if the swap fails, the shard has fired or stopped the timer.
         match self.swap_if_armed(word, CANCELLED) {
             Ok(()) => Cancel::Won,
-            Err(ended) => Cancel::Lost(Seen::from_word(ended).outcome()),
+            Err(ended) => Cancel::Lost(NodeState::from_word(ended).outcome()),
         }
     }
 
-    /// Handle: from the deadline `from`, which it has set itself, to `to`, which is not before it.
+    /// Pushes the deadline from `from`, which the handle has set itself, to `to`, which is not before it. For the handle.
     pub(crate) fn later(&self, from: Time, to: Time) -> Later {
         debug_assert!(from <= to && to == representable(to));
         match self.swap(from.as_nanos(), to.as_nanos()) {
@@ -180,54 +184,54 @@ impl StateWord {
         }
     }
 
-    /// Handle, on sending an ended node home: leaves with it which one is sent home before it. The caller publishes
-    /// the node after that.
-    pub(crate) fn set_returned(&self, next: u32, ended: Ended) {
-        let kind = match ended {
-            Ended::Cancelled => RETURNED_CANCELLED,
-            Ended::Before => RETURNED,
+    /// Links the node of an ended timer to `next`, the node below it in the remote free list. The caller publishes the node after that. For
+    /// the handle.
+    pub(crate) fn set_returned(&self, next: u32, count: CountAs) {
+        let kind = match count {
+            CountAs::Cancelled => RETURNED_CANCELLED,
+            CountAs::Nothing => RETURNED,
         };
         self.0.store(kind | u64::from(next), Ordering::Relaxed);
     }
 
-    /// Shard, or a handle with the lock.
+    /// Links a free node to `next`, the one after it in the list of free nodes. For the shard, or a handle that holds its lock.
     #[inline(always)]
     pub(crate) fn set_free(&self, next: u32) {
         self.0.store(FREE | u64::from(next), Ordering::Relaxed);
     }
 
     fn swap_if_armed(&self, from: u64, to: u64) -> Result<(), u64> {
-        match Seen::from_word(from) {
-            Seen::Armed(_) => self.swap(from, to),
+        match NodeState::from_word(from) {
+            NodeState::Armed(_) => self.swap(from, to),
             _ => Err(from),
         }
     }
 
-    /// Acquires what the other party did before, and releases what this one did.
+    /// Acquires the writes that the other party made before, and releases those of this one.
     fn swap(&self, from: u64, to: u64) -> Result<(), u64> {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }
 
-impl Seen {
-    /// How an entry has ended that the handle finds not armed.
+impl NodeState {
+    /// Returns how the timer has ended, for a handle that finds it not armed.
     pub(crate) fn outcome(self) -> Outcome {
-        if self == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired }
+        if self == NodeState::Stopped { Outcome::Stopped } else { Outcome::Fired }
     }
 
     #[inline(always)]
-    fn from_word(word: u64) -> Seen {
+    fn from_word(word: u64) -> NodeState {
         if word < FIRST_SPECIAL || word == NEVER {
-            return Seen::Armed(Time::from_nanos(word));
+            return NodeState::Armed(Time::from_nanos(word));
         }
         let next = word as u32;
         match word & !u64::from(u32::MAX) {
-            FIRED => Seen::Fired,
-            STOPPED => Seen::Stopped,
-            CANCELLED => Seen::Cancelled,
-            RETURNED => Seen::Returned(next, Ended::Before),
-            RETURNED_CANCELLED => Seen::Returned(next, Ended::Cancelled),
-            _ => Seen::Free(next),
+            FIRED => NodeState::Fired,
+            STOPPED => NodeState::Stopped,
+            CANCELLED => NodeState::Cancelled,
+            RETURNED => NodeState::Returned(next, CountAs::Nothing),
+            RETURNED_CANCELLED => NodeState::Returned(next, CountAs::Cancelled),
+            _ => NodeState::Free(next),
         }
     }
 }
@@ -237,7 +241,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// The least and the greatest deadline that a word can be, one between, and never.
+    /// The least and the greatest deadline that a word can encode, one between, and never.
     const DEADLINES: [Time; 4] =
         [Time::ZERO, Time::from_nanos(1 << 40), Time::from_nanos(FIRST_SPECIAL - 1), Time::NEVER];
 
@@ -248,17 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_word_says_is_what_was_written_into_it() {
+    fn a_state_word_loads_what_was_stored() {
         for deadline in DEADLINES {
-            assert_eq!(armed(deadline).see(), Seen::Armed(deadline));
+            assert_eq!(armed(deadline).load(), NodeState::Armed(deadline));
         }
         let state = StateWord::free();
         for next in [0, 1, u32::MAX] {
             state.set_free(next);
-            assert_eq!(state.see(), Seen::Free(next));
-            for ended in [Ended::Cancelled, Ended::Before] {
-                state.set_returned(next, ended);
-                assert_eq!(state.see(), Seen::Returned(next, ended));
+            assert_eq!(state.load(), NodeState::Free(next));
+            for count in [CountAs::Cancelled, CountAs::Nothing] {
+                state.set_returned(next, count);
+                assert_eq!(state.load(), NodeState::Returned(next, count));
             }
         }
     }
@@ -274,22 +278,22 @@ mod tests {
     }
 
     #[test]
-    fn p2_who_ends_an_entry_first_has_ended_it_and_the_others_are_told() {
+    fn p2_the_first_to_end_an_entry_wins_and_the_others_lose() {
         let now = Time::from_nanos(1 << 40);
         let fired = armed(now);
-        assert_eq!((fired.fire(now), fired.see()), (Fire::Won(now), Seen::Fired));
+        assert_eq!((fired.fire(now), fired.load()), (Fire::Won(now), NodeState::Fired));
         let stopped = armed(Time::NEVER);
-        assert_eq!((stopped.stop(), stopped.see()), (Stop::Won, Seen::Stopped));
+        assert_eq!((stopped.stop(), stopped.load()), (Stop::Won, NodeState::Stopped));
         let cancelled = armed(now);
-        assert_eq!((cancelled.cancel(), cancelled.see()), (Cancel::Won, Seen::Cancelled));
+        assert_eq!((cancelled.cancel(), cancelled.load()), (Cancel::Won, NodeState::Cancelled));
 
         for ended in [fired, stopped, cancelled] {
-            let seen = ended.see();
+            let seen = ended.load();
             assert_eq!((ended.fire(Time::NEVER), ended.stop()), (Fire::Lost, Stop::Lost));
             assert_eq!(ended.later(now, Time::NEVER), Later::Lost);
-            let outcome = if seen == Seen::Stopped { Outcome::Stopped } else { Outcome::Fired };
+            let outcome = if seen == NodeState::Stopped { Outcome::Stopped } else { Outcome::Fired };
             assert_eq!(ended.cancel(), Cancel::Lost(outcome));
-            assert_eq!(ended.see(), seen, "and it stays as it has ended");
+            assert_eq!(ended.load(), seen, "a lost attempt has changed the state");
         }
     }
 
@@ -298,8 +302,8 @@ mod tests {
         let [before, now, after] = [1000, 1001, 1002].map(Time::from_nanos);
         let state = armed(before);
         assert_eq!(state.later(before, after), Later::Won);
-        assert_eq!(state.later(before, Time::NEVER), Later::Lost, "that is not its deadline any more");
-        assert_eq!((state.fire(now), state.see()), (Fire::NotYet(after), Seen::Armed(after)));
+        assert_eq!(state.later(before, Time::NEVER), Later::Lost, "this is no longer its deadline");
+        assert_eq!((state.fire(now), state.load()), (Fire::NotYet(after), NodeState::Armed(after)));
         assert_eq!(state.fire(after), Fire::Won(after));
     }
 }

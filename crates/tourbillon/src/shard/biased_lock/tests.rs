@@ -1,4 +1,4 @@
-//! A guest that has to wait for an owner for a long time.
+//! A remote thread that has to wait for the owner for a long time.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ impl Busy for Visits {
     }
 }
 
-/// An owner on a thread of its own that goes inside, says whether it is, and stays until `leaves` returns.
+/// Starts an owner thread that locks in the quick way, sends whether it could, and keeps the lock until `stay` returns.
 fn owner_inside(
     lock: &Arc<BiasedLock<Visits>>,
-    leaves: impl FnOnce() + Send + 'static,
+    stay: impl FnOnce() + Send + 'static,
 ) -> (JoinHandle<()>, Receiver<bool>) {
     let (lock, (say, said)) = (Arc::clone(lock), mpsc::channel());
     let owner = thread::spawn(move || {
         asymmetric_fence::find_out();
-        for _ in 0..PAYS {
-            // SAFETY: this thread is the only owner, and it is not inside.
+        for _ in 0..BIAS_PAYS_AT {
+            // SAFETY: this thread is the only owner, and it does not have the lock.
             unsafe { lock.lock_owner_slow(|visits| visits.0 += 1) };
         }
-        // SAFETY: likewise.
+        // SAFETY: this thread is the only owner, and it does not have the lock.
         let inside = unsafe { lock.lock_owner() };
         say.send(inside.is_some()).unwrap();
-        leaves();
+        stay();
     });
     (owner, said)
 }
@@ -43,7 +43,7 @@ fn new_lock() -> Arc<BiasedLock<Visits>> {
     Arc::new(BiasedLock::new(Visits(0)))
 }
 
-/// How often a thread of this process has gone to sleep by itself. (To yield is not that.)
+/// Returns how often a thread of this process has gone to sleep by itself. (A yield does not count.)
 fn sleeps_of(thread: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -51,7 +51,7 @@ fn sleeps_of(thread: i32) -> u64 {
 }
 
 #[test]
-fn d71_a_guest_sleeps_while_an_owner_is_held_up_inside() {
+fn d71_a_remote_thread_sleeps_while_the_owner_keeps_the_lock() {
     let lock = new_lock();
     let (leave, left): (Sender<()>, _) = mpsc::channel();
     let (owner, inside) = owner_inside(&lock, move || _ = left.recv());
@@ -60,7 +60,7 @@ fn d71_a_guest_sleeps_while_an_owner_is_held_up_inside() {
         return;
     }
     let (say, said) = mpsc::channel();
-    let guest = thread::spawn(move || {
+    let remote = thread::spawn(move || {
         say.send(gettid().as_raw_nonzero().get()).unwrap();
         lock.lock_remote(|visits| visits.0)
     });
@@ -75,31 +75,31 @@ fn d71_a_guest_sleeps_while_an_owner_is_held_up_inside() {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    assert!(!guest.is_finished(), "a guest beside an owner");
+    assert!(!remote.is_finished(), "the remote thread has the lock beside the owner");
     drop(leave);
     owner.join().unwrap();
-    assert_eq!(guest.join().unwrap(), PAYS);
-    assert!(has_slept, "the guest has not slept");
+    assert_eq!(remote.join().unwrap(), BIAS_PAYS_AT);
+    assert!(has_slept, "the remote thread has not slept");
 }
 
-/// A guest of a real-time priority takes the core from an owner of none, which needs it to leave.
+/// A remote thread with a real-time priority takes the core from an owner without one, which needs the core to unlock.
 #[test]
-fn d71_a_guest_of_a_real_time_priority_lets_an_owner_on_the_same_core_leave() {
+fn d71_a_remote_thread_of_a_real_time_priority_lets_the_owner_on_the_same_core_unlock() {
     let mut all = sched_getaffinity(None).unwrap();
     let core = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).unwrap();
     all.clear();
     all.set(core);
     let lock = new_lock();
-    let guests = Arc::clone(&lock);
+    let remote_lock = Arc::clone(&lock);
     let (call, called) = mpsc::channel();
-    let guest = thread::spawn(move || {
+    let remote = thread::spawn(move || {
         sched_setaffinity(None, &all).unwrap();
         let is_real_time = become_real_time();
         if called.recv().is_err() {
             return (is_real_time, Duration::ZERO);
         }
         let before = time_on_core();
-        guests.lock_remote(|visits| visits.0);
+        remote_lock.lock_remote(|visits| visits.0);
         (is_real_time, time_on_core() - before)
     });
     let (owner, inside) = owner_inside(&lock, move || {
@@ -110,15 +110,15 @@ fn d71_a_guest_of_a_real_time_priority_lets_an_owner_on_the_same_core_leave() {
     });
     let is_biased = inside.recv().unwrap();
     owner.join().unwrap();
-    let (is_real_time, spent) = guest.join().unwrap();
+    let (is_real_time, spent) = remote.join().unwrap();
     if !is_biased {
         println!("NOT TESTED: the kernel has no membarrier, and the lock is an ordinary one");
     }
     if !is_real_time {
         println!("NOT TESTED with real-time priorities, which are refused; tested without");
     }
-    // With nothing but yields it is most of a second, the time after which the kernel takes the core away.
-    assert!(spent < Duration::from_millis(300), "the guest has spun for {spent:?}");
+    // With yields alone it would be most of a second: then the kernel throttles real-time threads.
+    assert!(spent < Duration::from_millis(300), "the remote thread has spun for {spent:?}");
 }
 
 fn time_on_core() -> Duration {
@@ -128,17 +128,17 @@ fn time_on_core() -> Duration {
 
 /// Gives the calling thread a real-time priority, if the system lets it.
 fn become_real_time() -> bool {
-    // SAFETY: a structure of integers.
+    // SAFETY: `sched_param` is a structure of integers, for which zero is valid.
     let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
     priority.sched_priority = 1;
-    // SAFETY: it reads the structure, which is there.
+    // SAFETY: the call reads `priority`, which lives until it returns.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 }
 }
 
 #[test]
 fn d71_sleeps_grow_from_fifty_microseconds_to_a_millisecond() {
-    let slept = |waits| Patience { waits }.sleep();
-    let first = Patience::SPINS + Patience::YIELDS + 1;
+    let slept = |waits| Backoff { waits }.sleep();
+    let first = Backoff::SPINS + Backoff::YIELDS + 1;
     assert_eq!([0, 1, 2].map(|more| slept(first + more).as_micros()), [50, 100, 200]);
     assert_eq!([6, 100, u32::MAX - first].map(|more| slept(first + more).as_micros()), [1000; 3]);
 }

@@ -1,19 +1,19 @@
-//! One entry: what its handle does, against what the shard's side does at the same time.
+//! One entry: an action of its handle against an action of the shard at the same time.
 
 use std::task::Waker;
 
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_home, change_waker, explore, handle, move_to, release_owned,
+    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_free, change_waker, explore, handle, move_to, release_owned,
     release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::outcome::Outcome;
 use crate::shard::node::NodeRef;
-use crate::shard::state::{Later, Seen};
+use crate::shard::state::{Later, NodeState};
 use crate::shard::{Access, Shard};
 
-/// The shard's side.
+/// An action of the shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     /// A visit at the deadline.
@@ -32,20 +32,20 @@ impl Side {
         }
     }
 
-    fn end(self) -> Seen {
+    fn end(self) -> NodeState {
         match self {
-            Side::Fire => Seen::Fired,
-            Side::Stop => Seen::Stopped,
+            Side::Fire => NodeState::Fired,
+            Side::Stop => NodeState::Stopped,
         }
     }
 }
 
-/// An entry that is armed, due at `DUE`; one thread is its handle and the shard's owner, another is the shard's side.
-/// `deed` is what the handle does. What it returns is given to `judge`, with how many wakers the shard's side has taken.
-fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
+/// Races `action` of the handle of an armed entry, due at `DUE`, on the thread that owns the shard, against `side` on another thread.
+/// `judge` gets the result of `action`, and how many wakers the shard has taken.
+fn race<T: 'static>(side: Side, action: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
     for (lock, first) in [
-        (Lock::BiasedLock, First::Handle),
-        (Lock::BiasedLock, First::Shard),
+        (Lock::Biased, First::Handle),
+        (Lock::Biased, First::Shard),
         (Lock::Revoked, First::Handle),
         (Lock::Revoked, First::Shard),
     ] {
@@ -57,16 +57,16 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             let (did, batch) = match first {
                 First::Handle => {
                     let other = thread::spawn(move || side.act(&theirs));
-                    (deed(&shard, node, waker), other.join().unwrap())
+                    (action(&shard, node, waker), other.join().unwrap())
                 }
                 First::Shard => {
-                    let other = thread::spawn(move || deed(&theirs, node, waker));
+                    let other = thread::spawn(move || action(&theirs, node, waker));
                     let batch = side.act(&shard);
                     (other.join().unwrap(), batch)
                 }
             };
             let taken = batch.len();
-            assert!(taken <= 1, "a waker that was taken twice");
+            assert!(taken <= 1, "a waker was taken twice");
             batch.into_iter().for_each(Waker::wake);
             assert_eq!(old.woken() + new.woken(), taken);
             let handle = judge(Race { did, side, taken, new_woken: new.woken(), node, shard: &shard });
@@ -77,89 +77,94 @@ fn race<T: 'static>(side: Side, deed: fn(&Shard, NodeRef, Waker) -> T, judge: fn
             new.assert_none_lost_or_doubled();
             let stats = stats(&shard);
             let ended_by_shard = if side == Side::Fire { stats.fired } else { stats.stopped };
-            assert_eq!(ended_by_shard, taken as u64, "who has its waker and what is counted differ");
+            assert_eq!(ended_by_shard, taken as u64, "the count and the wakers that the shard took differ");
             assert_eq!(stats.pending, 0);
             if side == Side::Fire {
-                assert_all_home(&shard, 1);
+                assert_all_free(&shard, 1);
             }
         });
     }
 }
 
-/// Who runs first in the order that loom begins with. From there it works its way through the others, and takes two steps for
-/// independent if the same thread has looked at the word between them: one beginning does not lead to all.
+/// Which party runs first in the order that loom begins with. From there loom derives the other orders, and takes two steps for independent
+/// if the same thread has loaded the word between them: one beginning does not lead to all orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
     Handle,
     Shard,
 }
 
-/// What a race came to.
+/// The result of a race.
 struct Race<'a, T> {
+    /// The result of the handle's action.
     did: T,
     side: Side,
-    /// How many wakers the shard's side has taken.
+    /// How many wakers the shard has taken.
     taken: usize,
-    /// How many of those were of the new kind.
+    /// How many of them were of the new kind.
     new_woken: usize,
     node: NodeRef,
     shard: &'a Shard,
 }
 
 impl<T> Race<'_, T> {
-    fn seen(&self) -> Seen {
-        self.node.state().see()
+    fn seen(&self) -> NodeState {
+        self.node.state().load()
     }
 
-    /// The shard's side had it, and the handle sees so.
+    /// Asserts that the shard has ended the timer, and that the handle sees that.
     #[track_caller]
     fn assert_ended(&self) {
         assert_eq!((self.taken, self.seen()), (1, self.side.end()));
     }
 }
 
-/// Whether a handle has its node after its deed.
+/// Whether the handle still has its node after its action.
 #[derive(PartialEq, Eq)]
 enum Handle {
     HasNode,
-    Gone,
+    Released,
 }
 
-/// `did`: what a cancel that lost says of how it ended.
+/// Checks a cancel. `did` is the outcome if the cancel has lost.
 fn judge_cancel(race: Race<'_, Option<Outcome>>) -> Handle {
     let expected = if race.side == Side::Fire { Outcome::Fired } else { Outcome::Stopped };
-    assert_eq!(race.did, (race.taken == 1).then_some(expected), "cancelled and ended, or neither");
-    Handle::Gone
+    assert_eq!(
+        race.did,
+        (race.taken == 1).then_some(expected),
+        "the timer was cancelled and ended by the shard, or neither"
+    );
+    Handle::Released
 }
 
 #[test]
-fn d39_p2_a_release_owned_against_a_fire_has_one_winner() {
+fn d39_p2_a_cancel_by_the_owner_against_a_fire_has_one_winner() {
     race(Side::Fire, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
-fn d39_p2_a_release_owned_against_shutdown_has_one_winner() {
+fn d39_p2_a_cancel_by_the_owner_against_shutdown_has_one_winner() {
     race(Side::Stop, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
-fn d39_p2_a_cancel_from_afar_against_a_fire_has_one_winner() {
+fn d39_p2_a_remote_cancel_against_a_fire_has_one_winner() {
     race(Side::Fire, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
 }
 
 #[test]
-fn d39_p2_a_cancel_from_afar_against_shutdown_has_one_winner() {
+fn d39_p2_a_remote_cancel_against_shutdown_has_one_winner() {
     race(Side::Stop, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
-    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Fire, deed, |race| {
+    let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Fire, action, |race| {
         match race.did {
             Later::Won => {
-                assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
-                assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
+                assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
+                assert!(race.shard.next_wake().next(EARLIER) <= LATER, "no visit is planned for it");
             }
             Later::Lost => race.assert_ended(),
         }
@@ -169,8 +174,8 @@ fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
 
 #[test]
 fn d39_p2_a_deadline_that_was_pushed_later_is_stopped_all_the_same() {
-    let deed = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Stop, deed, |race| {
+    let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
+    race(Side::Stop, action, |race| {
         race.assert_ended();
         Handle::HasNode
     });
@@ -186,30 +191,30 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
         },
         |race| {
             let (later, cancelled) = race.did;
-            assert_eq!(later == Later::Won, cancelled, "what is not due is there to be cancelled");
+            assert_eq!(later == Later::Won, cancelled, "a timer that is not due can be cancelled");
             assert_eq!(race.taken, usize::from(!cancelled));
-            Handle::Gone
+            Handle::Released
         },
     );
 }
 
 #[test]
 fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Fire, deed, |race| {
-        // Moved first or not: it was due.
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
+    race(Side::Fire, action, |race| {
+        // Whether it was moved first or not, it was due.
         race.assert_ended();
         Handle::HasNode
     });
 }
 
 #[test]
-fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
-    race(Side::Fire, deed, |race| {
+fn d39_p1_a_move_to_a_later_deadline_by_the_owner_does_not_fire_at_the_old_one() {
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
+    race(Side::Fire, action, |race| {
         if race.did {
-            assert_eq!((race.taken, race.seen()), (0, Seen::Armed(LATER)));
-            assert!(race.shard.next_wake().next(EARLIER) <= LATER, "nobody would come for it");
+            assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
+            assert!(race.shard.next_wake().next(EARLIER) <= LATER, "no visit is planned for it");
         } else {
             race.assert_ended();
         }
@@ -219,15 +224,15 @@ fn d39_p1_a_move_to_a_later_deadline_at_home_does_not_fire_at_the_old_one() {
 
 #[test]
 fn d39_p2_a_move_against_shutdown_is_stopped_once() {
-    let deed = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Stop, deed, |race| {
+    let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
+    race(Side::Stop, action, |race| {
         race.assert_ended();
         Handle::HasNode
     });
 }
 
 #[test]
-fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_one_that_is_in_force() {
+fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_waker_set_last() {
     for side in Side::BOTH {
         race(
             side,
@@ -237,7 +242,7 @@ fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_one_that_is_in_
                 assert_eq!(
                     new.is_none(),
                     changed,
-                    "a waker that is not used is given back, not dropped under the lock (P10)"
+                    "a waker that is not used is returned, not dropped under the lock (P10)"
                 );
                 changed
             },
@@ -257,11 +262,11 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
             side,
             |_, node, other| {
                 let same = handle(node).has_waker(&other);
-                assert!(!same, "it is the old one's");
-                matches!(node.state().see(), Seen::Armed(_))
+                assert!(!same, "the node has the old waker");
+                matches!(node.state().load(), NodeState::Armed(_))
             },
             |race| {
-                // What was found armed was ended afterwards, and then the waker was woken: no wake-up is lost.
+                // An entry that the handle found armed was ended afterwards, and its waker woken: no wake-up is lost.
                 race.assert_ended();
                 Handle::HasNode
             },
@@ -270,36 +275,36 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
 }
 
 #[test]
-fn d39_p1_a_visit_before_the_deadline_fires_what_was_moved_before_it_and_nothing_else() {
+fn d39_p1_an_early_visit_fires_a_timer_only_if_it_was_moved_before() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
             let shard = shard.clone();
             thread::spawn(move || visit(&shard, EARLIER).len())
         };
-        assert!(matches!(move_to(&shard, node, EARLIER), Some(_)), "nothing has ended it");
+        assert!(matches!(move_to(&shard, node, EARLIER), Some(_)), "no thread has ended it");
         let fired = driver.join().unwrap();
-        let notify_driver = shard.next_wake().next(EARLIER);
-        match node.state().see() {
-            Seen::Fired => assert_eq!(fired, 1),
+        let next_wake = shard.next_wake().next(EARLIER);
+        match node.state().load() {
+            NodeState::Fired => assert_eq!(fired, 1),
             seen => assert!(
-                fired == 0 && seen == Seen::Armed(EARLIER) && notify_driver <= EARLIER,
-                "nobody would come for it"
+                fired == 0 && seen == NodeState::Armed(EARLIER) && next_wake <= EARLIER,
+                "no visit is planned for it"
             ),
         }
         assert_eq!(fired + visit(&shard, EARLIER).len(), 1);
         assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
-        assert_all_home(&shard, 1);
+        assert_all_free(&shard, 1);
     });
 }
 
 #[test]
-fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
+fn d39_an_arm_against_a_visit_is_fired_or_sets_the_next_wake_up() {
     for (access, lock) in
-        [(Access::Owner, Lock::BiasedLock), (Access::Owner, Lock::Revoked), (Access::Remote, Lock::Revoked)]
+        [(Access::Owner, Lock::Biased), (Access::Owner, Lock::Revoked), (Access::Remote, Lock::Revoked)]
     {
         explore(move || {
             let shard = shard(lock);
@@ -310,20 +315,20 @@ fn d39_an_arm_against_a_fire_is_seen_by_it_or_leaves_a_wish() {
             };
             let node = try_arm(&shard, access, DUE, tally.waker()).handle.expect("an open shard arms").node();
             let fired = driver.join().unwrap();
-            match node.state().see() {
-                Seen::Fired => assert_eq!(fired, 1),
-                seen => assert!(fired == 0 && seen == Seen::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
+            match node.state().load() {
+                NodeState::Fired => assert_eq!(fired, 1),
+                seen => assert!(fired == 0 && seen == NodeState::Armed(DUE) && shard.next_wake().next(EARLIER) <= DUE),
             }
             assert_eq!(release_owned(&shard, node).is_ok(), fired == 0);
             tally.assert_none_lost_or_doubled();
-            assert_all_home(&shard, 1);
+            assert_all_free(&shard, 1);
         });
     }
 }
 
 #[test]
 fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
-    for lock in [Lock::BiasedLock, Lock::Revoked] {
+    for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
             let tally = Tally::new();
@@ -335,7 +340,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
             let stopped = shutdown.join().unwrap();
             assert_eq!(stopped, usize::from(node.is_some()));
             if let Some(node) = node {
-                assert_eq!(node.state().see(), Seen::Stopped);
+                assert_eq!(node.state().load(), NodeState::Stopped);
                 assert!(release_owned(&shard, node).is_err());
             }
             tally.assert_none_lost_or_doubled();
@@ -348,7 +353,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
 #[test]
 fn d39_p2_a_fire_against_shutdown_has_one_winner() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
@@ -358,7 +363,7 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
         let stopped = stop(&shard).len();
         let fired = driver.join().unwrap();
         assert_eq!(fired + stopped, 1);
-        assert_eq!(node.state().see(), if fired == 1 { Seen::Fired } else { Seen::Stopped });
+        assert_eq!(node.state().load(), if fired == 1 { NodeState::Fired } else { NodeState::Stopped });
         assert!(release_remote(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
         let stats = stats(&shard);
@@ -367,9 +372,9 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
 }
 
 #[test]
-fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
+fn d39_p2_two_visits_at_once_fire_an_entry_once() {
     explore(|| {
-        let shard = shard(Lock::BiasedLock);
+        let shard = shard(Lock::Biased);
         let tally = Tally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
@@ -380,6 +385,6 @@ fn d39_p2_two_who_visit_at_once_fire_an_entry_once() {
         assert_eq!(fired + driver.join().unwrap(), 1);
         assert!(release_owned(&shard, node).is_err());
         tally.assert_none_lost_or_doubled();
-        assert_all_home(&shard, 1);
+        assert_all_free(&shard, 1);
     });
 }

@@ -1,4 +1,4 @@
-//! The biased lock alone. Loom reports an owner and a guest who are inside together.
+//! The biased lock alone. Loom reports an owner and a remote thread that have the data at the same time.
 
 use std::sync::Arc;
 
@@ -7,124 +7,124 @@ use loom::thread;
 use super::explore;
 use crate::shard::biased_lock::{BiasedLock, Busy};
 
-/// Counts who has come.
+/// How often the lock was taken, by the owner and by remote threads.
 #[derive(Default)]
-struct Comings {
+struct LockCounts {
     owner: u64,
-    guests: u64,
+    remote: u64,
 }
 
-impl Busy for Comings {
+impl Busy for LockCounts {
     fn visits(&self) -> u64 {
         self.owner
     }
 }
 
-/// A lock whose owner has come so often.
-fn lock_after(comings: usize) -> Arc<BiasedLock<Comings>> {
-    let lock = Arc::new(BiasedLock::new(Comings::default()));
-    for _ in 0..comings {
-        come_as_owner(&lock);
+/// Returns a lock that its owner has taken `times` times.
+fn lock_after(times: usize) -> Arc<BiasedLock<LockCounts>> {
+    let lock = Arc::new(BiasedLock::new(LockCounts::default()));
+    for _ in 0..times {
+        enter_as_owner(&lock);
     }
     lock
 }
 
-/// Whether the quick way was open.
-fn come_as_owner(lock: &BiasedLock<Comings>) -> bool {
-    // SAFETY: in each model one thread at a time is the owner, and it is not inside.
+/// Takes the lock as the owner. Returns whether that was in the quick way.
+fn enter_as_owner(lock: &BiasedLock<LockCounts>) -> bool {
+    // SAFETY: in each model one thread at a time is the owner, and it does not have the lock.
     if let Some(mut inside) = unsafe { lock.lock_owner() } {
-        inside.with(|comings| comings.owner += 1);
+        inside.with(|counts| counts.owner += 1);
         return true;
     }
-    // SAFETY: likewise.
-    unsafe { lock.lock_owner_slow(|comings| comings.owner += 1) };
+    // SAFETY: as above.
+    unsafe { lock.lock_owner_slow(|counts| counts.owner += 1) };
     false
 }
 
-fn come_as_guest(lock: &BiasedLock<Comings>) {
-    lock.lock_remote(|comings| comings.guests += 1);
+fn enter_as_remote(lock: &BiasedLock<LockCounts>) {
+    lock.lock_remote(|counts| counts.remote += 1);
 }
 
-fn send_guest(lock: &Arc<BiasedLock<Comings>>) -> thread::JoinHandle<()> {
+fn spawn_remote(lock: &Arc<BiasedLock<LockCounts>>) -> thread::JoinHandle<()> {
     let lock = lock.clone();
-    thread::spawn(move || come_as_guest(&lock))
+    thread::spawn(move || enter_as_remote(&lock))
 }
 
 #[track_caller]
-fn assert_none_is_lost(lock: &BiasedLock<Comings>, owner: u64, guests: u64) {
-    assert_eq!(lock.lock_remote(|comings| (comings.owner, comings.guests)), (owner, guests));
+fn assert_counts(lock: &BiasedLock<LockCounts>, owner: u64, remote: u64) {
+    assert_eq!(lock.lock_remote(|counts| (counts.owner, counts.remote)), (owner, remote));
 }
 
 #[test]
-fn d39_an_owner_on_the_quick_way_and_a_guest_are_not_inside_together() {
+fn d39_the_owner_in_the_quick_way_excludes_a_remote_thread() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = send_guest(&lock);
-        come_as_owner(&lock);
-        come_as_owner(&lock);
-        guest.join().unwrap();
-        assert_none_is_lost(&lock, 4, 1);
+        let remote = spawn_remote(&lock);
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
+        remote.join().unwrap();
+        assert_counts(&lock, 4, 1);
     });
 }
 
 #[test]
-fn d39_a_lock_that_is_revoked_by_a_guest_is_biased_again_and_stays_sound() {
+fn d39_a_lock_that_a_remote_thread_revoked_is_biased_again_and_stays_sound() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = {
+        let remote = {
             let lock = lock.clone();
-            // The second finds that the bias did not pay, unless the owner has come often between the two.
-            thread::spawn(move || [(); 2].map(|()| come_as_guest(&lock)))
+            // The second one finds that the bias did not pay, unless the owner has taken the lock often between the two.
+            thread::spawn(move || [(); 2].map(|()| enter_as_remote(&lock)))
         };
         for _ in 0..3 {
-            come_as_owner(&lock);
+            enter_as_owner(&lock);
         }
-        guest.join().unwrap();
-        assert_none_is_lost(&lock, 5, 2);
+        remote.join().unwrap();
+        assert_counts(&lock, 5, 2);
         for _ in 0..2 {
-            come_as_owner(&lock);
+            enter_as_owner(&lock);
         }
-        assert!(come_as_owner(&lock), "it has come often enough alone");
+        assert!(enter_as_owner(&lock), "the owner has taken it often enough alone");
     });
 }
 
 #[test]
-fn d39_an_owner_makes_the_lock_its_own_while_a_guest_comes() {
+fn d39_the_owner_makes_the_lock_biased_while_a_remote_thread_locks() {
     explore(|| {
-        // With its next coming it has come often enough.
+        // The next time that the owner takes it, it has taken it often enough.
         let lock = lock_after(1);
-        let guest = send_guest(&lock);
-        come_as_owner(&lock);
-        come_as_owner(&lock);
-        guest.join().unwrap();
-        assert_none_is_lost(&lock, 3, 1);
+        let remote = spawn_remote(&lock);
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
+        remote.join().unwrap();
+        assert_counts(&lock, 3, 1);
     });
 }
 
 #[test]
-fn d39_two_guests_and_an_owner_are_inside_one_at_a_time() {
+fn d39_two_remote_threads_and_the_owner_exclude_each_other() {
     explore(|| {
         let lock = lock_after(2);
-        let guests = [(); 2].map(|()| send_guest(&lock));
-        come_as_owner(&lock);
-        come_as_owner(&lock);
-        guests.into_iter().for_each(|guest| guest.join().unwrap());
-        assert_none_is_lost(&lock, 4, 2);
+        let remotes = [(); 2].map(|()| spawn_remote(&lock));
+        enter_as_owner(&lock);
+        enter_as_owner(&lock);
+        remotes.into_iter().for_each(|remote| remote.join().unwrap());
+        assert_counts(&lock, 4, 2);
     });
 }
 
 #[test]
-fn d39_a_thread_that_becomes_the_owner_after_another_finds_what_that_one_left() {
+fn d39_a_new_owner_sees_the_writes_of_the_owner_before_it() {
     explore(|| {
         let lock = lock_after(2);
-        let guest = send_guest(&lock);
+        let remote = spawn_remote(&lock);
         let first = {
             let lock = lock.clone();
-            thread::spawn(move || come_as_owner(&lock))
+            thread::spawn(move || enter_as_owner(&lock))
         };
         first.join().unwrap();
-        come_as_owner(&lock);
-        guest.join().unwrap();
-        assert_none_is_lost(&lock, 4, 1);
+        enter_as_owner(&lock);
+        remote.join().unwrap();
+        assert_counts(&lock, 4, 1);
     });
 }

@@ -81,7 +81,7 @@ impl World {
 
     fn notify_driver(&self, shard: &Shard, notify_driver: NotifyDriver) {
         if notify_driver == NotifyDriver::Yes {
-            self.core.tell(shard, Access::Owner);
+            self.core.notify_driver(shard, Access::Owner);
         }
     }
 

@@ -1,21 +1,24 @@
-//! Model checks: each runs a handful of steps of two or three threads in every order, with every value that the memory
-//! model lets a load see (loom).
+//! Loom models: each runs a handful of steps of two or three threads in every order, with every value that the memory model lets a load
+//! return.
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p tourbillon --release --lib models
+//!     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p tourbillon --no-default-features --release --lib loom
 //! ```
 //!
-//! In pairs (D39): each thing that a handle does against each thing that the shard's side does to the same entry
-//! (`against`), and beside what other handles do in the same shard (`beside`). Below those, each part alone: the state word,
-//! the biased lock, the stack of nodes on their way home. Above them, what a driver and those who arm owe to each other
-//! (`driving`), the capacity, and the surfaces: calls and the bell; `Timer`, `NamedTimers` and `Scheduler` over an engine that
-//! is made up for them. (`scheduler.rs` is a module of the scheduler's, whose parts it uses.)
+//! | models | check |
+//! |---|---|
+//! | `against` | each action of a handle against each action of the shard on the same entry (D39) |
+//! | `beside` | each action of a handle beside the actions of other handles in the same shard (D39) |
+//! | `state`, `biased_lock`, `remote_free` | one part of the shard alone |
+//! | `driver` | arming threads and the driver: no next wake-up is missed |
+//! | `capacity`, `callbacks`, `wakeup_timer` | one part of the core or of the surfaces alone |
+//! | `timer`, `named`, `scheduler` | a surface, on a mock of the engine (`scheduler.rs` is a module of `scheduler`, and uses its parts) |
 //!
-//! What is checked everywhere: an entry ends once (P2); its waker goes to one place, and neither is lost nor doubled;
-//! a node comes home once and can be used again; the shard's wish is no later than its earliest timer. Loom itself reports two
-//! threads that are in the same cell at once, the shard's data and the fields of a node included.
+//! The models check, wherever it applies, that an entry ends once (P2), that each waker is woken or dropped once, that a node is freed once
+//! and can be used again, and that the next wake-up of a shard is no later than its earliest timer. Loom itself reports two threads that use
+//! the same cell at once: the data of a shard and the fields of a node are such cells.
 //!
-//! Some models bound how often a thread is interrupted where it could go on, since their number grows exponentially.
+//! The number of orders grows exponentially, so some models bound how often a running thread is preempted.
 
 mod against;
 mod beside;
@@ -49,27 +52,28 @@ const EARLIER: Time = Time::from_nanos(50);
 pub(crate) const DUE: Time = Time::from_nanos(100);
 pub(crate) const LATER: Time = Time::from_nanos(200);
 
-/// How the lock of a shard stands to its owner when a model begins.
+/// The state of a shard's biased lock when a model begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lock {
-    /// The owner's way is the quick one.
-    BiasedLock,
+    /// The owner locks in the quick way.
+    Biased,
+    /// The owner locks by the mutex.
     Revoked,
 }
 
-/// Tries everything.
+/// Runs a model in every order.
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_up_to(None, model);
 }
 
-/// Tries everything in which threads are interrupted no more often than that, where they could go on.
-pub(crate) fn explore_up_to(interruptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync + 'static) {
+/// Runs a model in every order in which running threads are preempted at most `preemptions` times.
+pub(crate) fn explore_up_to(preemptions: impl Into<Option<usize>>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = interruptions.into();
+    builder.preemption_bound = preemptions.into();
     builder.check(model);
 }
 
-/// What became of the wakers of one kind. (Counted by what loom does not see: it would only make for more orders to try.)
+/// Counts the wakers of one kind that were made, woken and dropped. (With atomics that loom does not see, which would only add orders.)
 #[derive(Default)]
 pub(crate) struct Tally {
     made: AtomicUsize,
@@ -78,13 +82,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Leaked, so that a waker too many is counted and does not follow a stale address.
+    /// Creates a tally and leaks it, so that a waker that is used once too often is counted and does not use freed memory.
     pub(crate) fn new() -> &'static Tally {
         Box::leak(Box::default())
     }
 
     pub(crate) fn waker(&'static self) -> Waker {
-        // SAFETY: the functions of the table take what is given here, and only count.
+        // SAFETY: the functions of the table take the pointer that `raw` stores, to a leaked tally, and only add to atomic counts.
         unsafe { Waker::from_raw(self.raw()) }
     }
 
@@ -103,7 +107,7 @@ impl Tally {
     }
 
     fn of(data: *const ()) -> &'static Tally {
-        // SAFETY: `raw` made it of a reference that lives for ever.
+        // SAFETY: `raw` made the pointer from a `&'static Tally`.
         unsafe { &*data.cast() }
     }
 
@@ -114,27 +118,27 @@ impl Tally {
     #[track_caller]
     pub(crate) fn assert_none_lost_or_doubled(&self) {
         let (made, gone) = (self.made.load(Ordering::Relaxed), self.gone.load(Ordering::Relaxed));
-        assert_eq!(made, gone, "wakers made, and wakers that are gone");
+        assert_eq!(made, gone, "wakers made, and wakers dropped or woken");
     }
 }
 
 /// A shard that the threads of a model share.
 pub(super) type SharedShard = Arc<Pin<Box<Shard>>>;
 
-/// A shard that has had one node in use.
+/// Returns a shard with a biased or a revoked lock.
 fn shard(lock: Lock) -> SharedShard {
-    // In these models no thread asks the shard for its core.
+    // In these models no thread uses the address of the core.
     let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO);
     let shard = Arc::new(shard.expect("a wheel takes no parameters"));
-    let comings = if lock == Lock::BiasedLock { 2 } else { 0 };
-    for _ in 0..comings {
+    let arms = if lock == Lock::Biased { 2 } else { 0 };
+    for _ in 0..arms {
         let node = arm(&shard, Time::NEVER, Waker::noop().clone()).0;
         assert!(release_owned(&shard, node).is_ok());
     }
     shard
 }
 
-/// Arms, as the owner, in a shard that is open.
+/// Arms an entry as the owner of a shard that is open.
 #[track_caller]
 fn arm(shard: &Shard, deadline: Time, waker: Waker) -> (NodeRef, NotifyDriver) {
     let Arm { handle, notify_driver } = try_arm(shard, Access::Owner, deadline, waker);
@@ -146,12 +150,12 @@ fn try_arm(shard: &Shard, access: Access, deadline: Time, waker: Waker) -> Arm {
 }
 
 fn local(shard: &Shard, access: Access) -> LocalShard<'_> {
-    // SAFETY: in each model one thread at a time is the owner.
+    // SAFETY: in each model one thread at a time uses the shard as its owner, and it never has the lock during such a call.
     unsafe { LocalShard::new(shard, access) }
 }
 
 fn handle(node: NodeRef) -> NodeHandle {
-    // SAFETY: in each model one thread at a time has the right to a node, and forgets the node when it releases it.
+    // SAFETY: in each model one thread at a time is the handle of a node, and does not use the node after its release.
     unsafe { NodeHandle::new(node) }
 }
 
@@ -171,14 +175,14 @@ fn change_waker(shard: &Shard, node: NodeRef, waker: &mut Option<Waker>) -> Opti
     local(shard, Access::Owner).change_waker(&handle(node), waker)
 }
 
-/// As the driver does.
+/// Fires all due timers, as the driver does.
 fn visit(shard: &Shard, now: Time) -> Vec<Waker> {
     let mut batch = Vec::new();
     while shard.visit_remote(now, &mut batch).more {}
     batch
 }
 
-/// As shutdown does.
+/// Stops all timers, as shutdown does.
 fn stop(shard: &Shard) -> Vec<Waker> {
     shard.close();
     let (mut stopped, mut batch, mut cursor) = (Vec::new(), Vec::new(), 0);
@@ -195,19 +199,18 @@ fn stats(shard: &Shard) -> Stats {
     stats
 }
 
-/// When all handles are gone: everything armed has ended, and the nodes, of which there were at most so many, are all home
-/// and each of them once.
+/// Asserts, when all handles are gone, that all timers have ended, and that each of the nodes, at most `nodes`, was freed once.
 #[track_caller]
-fn assert_all_home(shard: &Shard, nodes: usize) {
-    assert_eq!(stats(shard).pending, 0, "an entry that has not ended");
+fn assert_all_free(shard: &Shard, nodes: usize) {
+    assert_eq!(stats(shard).pending, 0, "an entry has not ended");
     assert!(visit(shard, Time::ZERO).is_empty());
-    assert_eq!(shard.next_wake().next(Time::ZERO), Time::NEVER, "something is left in a queue");
+    assert_eq!(shard.next_wake().next(Time::ZERO), Time::NEVER, "a node is left in a queue");
     let again: Vec<_> = (0..nodes).map(|_| arm(shard, DUE, Waker::noop().clone()).0).collect();
     let mut indices: Vec<_> = again.iter().map(|node| index_of(*node)).collect();
     indices.sort_unstable();
     indices.dedup();
-    assert_eq!(indices.len(), nodes, "a node that has come home twice");
-    assert!(indices.iter().all(|index| *index as usize <= nodes), "a node that has not come home: {indices:?}");
+    assert_eq!(indices.len(), nodes, "a node was freed twice");
+    assert!(indices.iter().all(|index| *index as usize <= nodes), "a node was not freed: {indices:?}");
     assert_eq!(visit(shard, DUE).len(), nodes, "a node that was used again did not fire");
     for node in again {
         assert!(release_owned(shard, node).is_err());

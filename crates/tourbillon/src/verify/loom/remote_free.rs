@@ -1,4 +1,4 @@
-//! The stack of nodes on their way home, alone.
+//! The remote free list alone.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,39 +9,42 @@ use tourbillon_queue::Time;
 use super::explore;
 use crate::shard::node::{Locked, NodeRef};
 use crate::shard::remote_free::RemoteFreeList;
-use crate::shard::slab::{NONE, Slab, index_of};
-use crate::shard::state::{Cancel, Ended, Seen};
+use crate::shard::slab::{NONE, NodeSlab, index_of};
+use crate::shard::state::{Cancel, CountAs, NodeState};
 
-fn nodes<const N: usize>(slab: &mut Slab) -> [NodeRef; N] {
+fn nodes<const N: usize>(slab: &mut NodeSlab) -> [NodeRef; N] {
     [(); N].map(|()| {
-        // SAFETY: nobody asks these nodes for their shard.
-        let node = unsafe { slab.touch(NonNull::dangling()) }.expect("room for a few");
+        // SAFETY: no thread asks these nodes for their shard, and each model keeps the slab until its threads have ended.
+        let node = unsafe { slab.take_fresh(NonNull::dangling()) }.expect("room for a few");
         node.state().arm(Time::NEVER);
         node
     })
 }
 
 fn locked() -> Locked {
-    // SAFETY: no shard has these nodes: their fields are the handle's until it pushes them, and then the thread's that drains the list.
+    // SAFETY: these nodes have no shard. One thread at a time uses the fields of a node: the handle until it pushes the node, then the
+    // thread that drains the list.
     unsafe { Locked::new() }
 }
 
-/// What a handle does before and when it releases a node.
-fn send(returns: &RemoteFreeList, node: NodeRef) -> u32 {
+/// Cancels and pushes a node, as a remote handle does. Returns the length of the list.
+fn release(list: &RemoteFreeList, node: NodeRef) -> u32 {
     assert_eq!(node.state().cancel(), Cancel::Won);
-    // The thread that drains the list has to see this.
+    // The thread that drains the list has to see this write.
     node.set_buffered(&mut locked(), Some(1));
-    returns.push(node, Ended::Cancelled)
+    list.push(node, CountAs::Cancelled)
 }
 
-/// The nodes that have come, last ones first.
-fn take(returns: &RemoteFreeList, slab: &Slab) -> Vec<u32> {
+/// Drains the list, and returns the indices of its nodes, the last pushed first.
+fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
     let mut taken = Vec::new();
-    let mut index = returns.take_all();
+    let mut index = list.take_all();
     while index != NONE {
         taken.push(index);
         let node = slab.get(index);
-        let Seen::Returned(next, Ended::Cancelled) = node.state().see() else { panic!("a node that was not sent") };
+        let NodeState::Returned(next, CountAs::Cancelled) = node.state().load() else {
+            panic!("a node in the list that was not released")
+        };
         assert_eq!(node.buffered(&locked()), Some(1));
         node.set_buffered(&mut locked(), None);
         node.state().set_free(NONE);
@@ -51,65 +54,65 @@ fn take(returns: &RemoteFreeList, slab: &Slab) -> Vec<u32> {
 }
 
 #[test]
-fn d39_p7_nodes_pushed_by_two_threads_come_home_once_each() {
+fn d39_p7_nodes_pushed_by_two_threads_are_drained_once_each() {
     explore(|| {
-        let mut slab = Slab::new();
+        let mut slab = NodeSlab::new();
         let nodes: [_; 2] = nodes(&mut slab);
-        let returns = Arc::new(RemoteFreeList::new());
+        let list = Arc::new(RemoteFreeList::new());
         let pushers = nodes.map(|node| {
-            let returns = returns.clone();
-            thread::spawn(move || send(&returns, node))
+            let list = list.clone();
+            thread::spawn(move || release(&list, node))
         });
-        let mut taken = take(&returns, &slab);
+        let mut taken = drain(&list, &slab);
         for pusher in pushers {
             pusher.join().unwrap();
         }
-        taken.append(&mut take(&returns, &slab));
+        taken.append(&mut drain(&list, &slab));
         taken.sort_unstable();
         assert_eq!(taken, nodes.map(index_of));
-        assert!(returns.is_empty());
+        assert!(list.is_empty());
     });
 }
 
 #[test]
-fn d39_p7_of_those_who_push_one_is_told_that_the_heap_is_full() {
+fn d39_p7_one_pushing_thread_learns_that_the_list_is_full() {
     explore(|| {
-        let mut slab = Slab::new();
+        let mut slab = NodeSlab::new();
         let [one, two] = nodes(&mut slab);
-        let returns = Arc::new(RemoteFreeList::new());
+        let list = Arc::new(RemoteFreeList::new());
         let pusher = {
-            let returns = returns.clone();
-            thread::spawn(move || send(&returns, one))
+            let list = list.clone();
+            thread::spawn(move || release(&list, one))
         };
-        let mut heights = [send(&returns, two), pusher.join().unwrap()];
-        heights.sort_unstable();
-        assert_eq!(heights, [1, 2]);
-        assert_eq!(take(&returns, &slab).len(), 2);
+        let mut lengths = [release(&list, two), pusher.join().unwrap()];
+        lengths.sort_unstable();
+        assert_eq!(lengths, [1, 2]);
+        assert_eq!(drain(&list, &slab).len(), 2);
     });
 }
 
 #[test]
-fn d39_p7_a_node_that_has_come_home_can_be_sent_again() {
+fn d39_p7_a_node_that_was_drained_can_be_pushed_again() {
     explore(|| {
-        let mut slab = Slab::new();
+        let mut slab = NodeSlab::new();
         let [one, two] = nodes(&mut slab);
-        let returns = Arc::new(RemoteFreeList::new());
+        let list = Arc::new(RemoteFreeList::new());
         let pusher = {
-            let returns = returns.clone();
-            thread::spawn(move || send(&returns, one))
+            let list = list.clone();
+            thread::spawn(move || release(&list, one))
         };
-        send(&returns, two);
+        release(&list, two);
         let mut count = 0;
-        for index in take(&returns, &slab) {
+        for index in drain(&list, &slab) {
             count += 1;
             slab.get(index).state().arm(Time::NEVER);
             if index == index_of(two) {
-                // While the other may be about to push itself on top of where this one was.
-                send(&returns, two);
+                // Meanwhile the other thread may be about to push its node on top of this one's old place.
+                release(&list, two);
                 count -= 1;
             }
         }
         pusher.join().unwrap();
-        assert_eq!(count + take(&returns, &slab).len(), 2);
+        assert_eq!(count + drain(&list, &slab).len(), 2);
     });
 }

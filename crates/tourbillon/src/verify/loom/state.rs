@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{DUE, EARLIER, LATER, explore};
-use crate::shard::state::{Cancel, Fire, Later, Seen, StateWord, Stop};
+use crate::shard::state::{Cancel, Fire, Later, NodeState, StateWord, Stop};
 use crate::sync::UnsafeCell;
 
 #[test]
@@ -12,7 +12,7 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(DUE);
-        // Loom: who ends it, and it alone, may touch what comes with it.
+        // Only the winner may use the waker: loom reports two threads in this cell.
         let waker = Arc::new(UnsafeCell::new(0));
         let shard = {
             let (state, waker) = (state.clone(), waker.clone());
@@ -20,7 +20,7 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
                 let fired = matches!(state.fire(DUE), Fire::Won(_));
                 let stopped = state.stop() == Stop::Won;
                 if fired || stopped {
-                    // SAFETY: the winner's.
+                    // SAFETY: the shard has ended the timer, so the waker is the shard's.
                     waker.with_mut(|waker| unsafe { *waker += 1 });
                 }
                 (fired, stopped)
@@ -28,18 +28,18 @@ fn d39_p2_of_fire_stop_and_cancel_one_wins() {
         };
         let cancelled = state.cancel() == Cancel::Won;
         if cancelled {
-            // SAFETY: the winner's.
+            // SAFETY: the handle has ended the timer, so the waker is the handle's.
             waker.with_mut(|waker| unsafe { *waker += 1 });
         }
         let (fired, stopped) = shard.join().unwrap();
         assert_eq!(usize::from(cancelled) + usize::from(fired) + usize::from(stopped), 1);
-        let expected = if cancelled { Seen::Cancelled } else { Seen::Fired };
-        assert!(!stopped && state.see() == expected, "stopped although it was due");
+        let expected = if cancelled { NodeState::Cancelled } else { NodeState::Fired };
+        assert!(!stopped && state.load() == expected, "the timer was stopped although it was due");
     });
 }
 
 #[test]
-fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
+fn d39_p1_a_timer_fires_with_the_deadline_that_the_handle_set_last() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(EARLIER);
@@ -54,13 +54,13 @@ fn d39_p1_what_fires_has_the_deadline_that_the_handle_set_last() {
         match (first, second) {
             (Later::Lost, _) => assert_eq!(won, [Fire::Won(EARLIER)]),
             (Later::Won, Later::Lost) => assert_eq!(won, [Fire::Won(DUE)]),
-            (Later::Won, Later::Won) => assert_eq!((won, state.see()), (vec![], Seen::Armed(LATER))),
+            (Later::Won, Later::Won) => assert_eq!((won, state.load()), (vec![], NodeState::Armed(LATER))),
         }
     });
 }
 
 #[test]
-fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
+fn d39_a_handle_that_sees_the_end_sees_the_writes_before_it() {
     explore(|| {
         let state = Arc::new(StateWord::free());
         state.arm(DUE);
@@ -68,13 +68,13 @@ fn d39_a_handle_that_sees_the_end_sees_what_was_done_before_it() {
         let handle = {
             let (state, data) = (state.clone(), data.clone());
             thread::spawn(move || {
-                if state.see() == Seen::Fired {
-                    // SAFETY: nobody writes after it is fired.
+                if state.load() == NodeState::Fired {
+                    // SAFETY: the timer is fired, and the shard does not write the data after that.
                     assert!(data.with(|data| unsafe { *data }));
                 }
             })
         };
-        // SAFETY: until it is fired the data is the shard's.
+        // SAFETY: the handle does not read the data before the timer is fired.
         data.with_mut(|data| unsafe { *data = true });
         assert_eq!(state.fire(DUE), Fire::Won(DUE));
         handle.join().unwrap();
