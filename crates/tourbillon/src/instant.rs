@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{Duration, Instant as StdInstant};
 
-use crate::sync::racy::RacyOnce;
+use crate::sync::published::Published;
 
 /// A point in time on the clock of the current engine.
 ///
@@ -103,7 +103,7 @@ impl Instant {
 /// end of the standard library's type that a user can add to it. On a platform that cannot represent it, it is the longest of
 /// some shorter terms.
 pub(crate) fn far_future() -> Instant {
-    static FAR_FUTURE: RacyOnce<StdInstant> = RacyOnce::new();
+    static FAR_FUTURE: Published<StdInstant> = Published::new();
     Instant::from_std(*FAR_FUTURE.get_or_init(|| {
         let start = StdInstant::now();
         let terms = FAR_YEARS.iter().map(|years| Duration::from_secs(years * SECONDS_A_YEAR));

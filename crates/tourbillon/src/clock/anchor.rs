@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as StdInstant};
 use tourbillon_queue::{Span, Time};
 
 use super::sys::monotonic;
-use crate::sync::racy::RacyOnce;
+use crate::sync::published::Published;
 
 /// One moment, as the standard library and as a clock show it.
 ///
@@ -37,7 +37,7 @@ const READINGS: usize = 8;
 impl ClockAnchor {
     /// Returns the anchor of the monotonic clock, which all conversions of this process use.
     pub(super) fn of_process() -> &'static ClockAnchor {
-        static ANCHOR: RacyOnce<ClockAnchor> = RacyOnce::new();
+        static ANCHOR: Published<ClockAnchor> = Published::new();
         ANCHOR.get_or_init(|| PairedReading::closest(monotonic, Span::ZERO).later())
     }
 

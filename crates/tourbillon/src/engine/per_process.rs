@@ -6,17 +6,15 @@
 //! install its engine wins, and the others shut theirs down before it is used. So code that runs meanwhile, a `tracing` subscriber for
 //! instance, may use timers (D81), and a fork in the middle leaves nothing locked in the child (D69).
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
-
 use crate::Engine;
 use crate::engine::builder::UntracedEngine;
 use crate::sync::fork;
+use crate::sync::published::Published;
 
 /// A slot for the engine of a process.
 pub(crate) struct PerProcess {
-    /// Null, or the engine that was installed last; never freed.
-    installed: AtomicPtr<InstalledEngine>,
+    /// The engine that was installed last, by this process or by an ancestor.
+    installed: Published<InstalledEngine>,
 }
 
 struct InstalledEngine {
@@ -27,13 +25,12 @@ struct InstalledEngine {
 
 impl PerProcess {
     pub(crate) const fn new() -> PerProcess {
-        PerProcess { installed: AtomicPtr::new(null_mut()) }
+        PerProcess { installed: Published::new() }
     }
 
     /// Returns the engine of this process, if there is one yet.
     pub(crate) fn get(&self) -> Option<&'static Engine> {
-        // SAFETY: the pointer is null, or `install` leaked its box and stored it with release ordering, and it is never freed.
-        let installed = unsafe { self.installed.load(Ordering::Acquire).as_ref() }?;
+        let installed = self.installed.get()?;
         (installed.generation == fork::generation()).then_some(&installed.engine)
     }
 
@@ -57,18 +54,15 @@ impl PerProcess {
     /// # Errors
     /// Returns the engine that was installed before, if there is one.
     pub(crate) fn install(&self, engine: Engine) -> Result<&'static Engine, &'static Engine> {
-        let installed = Box::into_raw(Box::new(InstalledEngine { engine, generation: fork::generation() }));
-        let mut before = self.installed.load(Ordering::Acquire);
+        let mut installed = InstalledEngine { engine, generation: fork::generation() };
         loop {
+            let before = self.installed.get();
             if let Some(engine) = self.get() {
-                // SAFETY: it came from a box above, and was not stored, so no other thread has it.
-                drop(unsafe { Box::from_raw(installed) });
                 return Err(engine);
             }
-            match self.installed.compare_exchange(before, installed, Ordering::AcqRel, Ordering::Acquire) {
-                // SAFETY: it is installed now, and installed engines are never freed.
-                Ok(_) => return Ok(unsafe { &(*installed).engine }),
-                Err(changed) => before = changed,
+            match self.installed.replace(before, installed) {
+                Ok(installed) => return Ok(&installed.engine),
+                Err(refused) => installed = refused,
             }
         }
     }

@@ -5,7 +5,7 @@
 
 pub(crate) mod catch_panic;
 pub(crate) mod fork;
-pub(crate) mod racy;
+pub(crate) mod published;
 #[cfg(loom)]
 pub mod under_loom;
 #[cfg(shuttle)]
