@@ -74,7 +74,7 @@ pub(crate) fn duration(duration: Duration) -> String {
 
 /// Formats bytes in mebibytes.
 pub(crate) fn bytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Formats a number with its noun: `1 timer`, `2 timers`.

@@ -247,9 +247,9 @@ fn memory_of_cancelled_timers_is_used_again() {
             survivors.drain(..).for_each(|key| assert!(queue.remove(key).is_some()));
             let live = LIVE_BYTES.get() - before;
             if round < ROUNDS / 10 {
-                warm = live.max(warm)
+                warm = live.max(warm);
             } else {
-                most = live.max(most)
+                most = live.max(most);
             }
             for (key, number) in keys.drain(..).zip(0..) {
                 if number % 64 == 0 {

@@ -81,7 +81,7 @@ fn log() -> (Log, impl Fn(&str) -> Box<dyn FnOnce() + Send>) {
     let log = Log::default();
     let its = Arc::clone(&log);
     let handler = move |what: &str| {
-        let (log, what) = (Arc::clone(&its), what.to_string());
+        let (log, what) = (Arc::clone(&its), what.to_owned());
         Box::new(move || log.lock().unwrap().push(what)) as Box<dyn FnOnce() + Send>
     };
     (log, handler)
@@ -103,7 +103,7 @@ fn d78_the_handler_of_a_cancelled_wait_is_ready_when_cancel_returns() {
             });
             assert!(waits[1].cancel());
             assert!(!waits[1].is_pending() && waits[0].is_pending());
-            assert_eq!((events.poll(), &**log.lock().unwrap()), (1, &["second".to_string()][..]));
+            assert_eq!((events.poll(), &**log.lock().unwrap()), (1, &["second".to_owned()][..]));
             assert!(timer.cancel_one());
             assert_eq!(events.poll_one(), 1);
             assert_eq!(timer.cancel(), 1);
@@ -370,7 +370,7 @@ fn a9_a_handler_that_blocks_its_thread_delays_no_timer_and_no_socket_of_the_othe
         events.post(move || _ = until.recv());
         thread::sleep(ms(2));
         let second = run();
-        eventually("all others end", || tasks.iter().all(|task| task.is_finished()));
+        eventually("all others end", || tasks.iter().all(tourbillon_rt::JoinHandle::is_finished));
         drop((release, guard));
         [first, second].into_iter().for_each(|thread| _ = thread.join().unwrap());
     });

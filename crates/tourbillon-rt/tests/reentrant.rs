@@ -106,7 +106,7 @@ fn attack(random: &mut Random, mut ours: [Sized; 2], depth: u32) {
         // A task that does something random as well; it may be cancelled when its runtime is dropped.
         2 if depth > 0 => _ = runtime.block_on(runtime.spawn(async move { attack(&mut its, inner, depth - 1) })),
         3 if depth > 0 && has_workers => {
-            _ = other.block_on(runtime.spawn(async move { attack(&mut its, inner, depth - 1) }))
+            _ = other.block_on(runtime.spawn(async move { attack(&mut its, inner, depth - 1) }));
         }
         4 if depth > 0 => runtime.block_on(async move {
             let _ = spawn_local(async move { attack(&mut its, inner, depth - 1) }).await;

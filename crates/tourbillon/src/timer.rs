@@ -379,7 +379,7 @@ impl TimerShared {
                 }
                 SettleStep::Drop(armed) => drop(armed),
                 SettleStep::Arm { due, settings } => {
-                    self.poll(ArmedEntry { entry: Entry::on(&self.core, due), settings })
+                    self.poll(ArmedEntry { entry: Entry::on(&self.core, due), settings });
                 }
                 SettleStep::Poll(armed) => self.poll(armed),
                 SettleStep::Done => return,

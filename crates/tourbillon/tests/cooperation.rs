@@ -28,21 +28,21 @@ fn endless() -> Vec<Named> {
         ("sleep of some nanoseconds", || {
             Box::pin(async {
                 loop {
-                    sleep(7 * NANO).await
+                    sleep(7 * NANO).await;
                 }
             })
         }),
         ("sleep of zero", || {
             Box::pin(async {
                 loop {
-                    sleep(Duration::ZERO).await
+                    sleep(Duration::ZERO).await;
                 }
             })
         }),
         ("sleep until now", || {
             Box::pin(async {
                 loop {
-                    sleep_until(Instant::now()).await
+                    sleep_until(Instant::now()).await;
                 }
             })
         }),
@@ -57,7 +57,7 @@ fn endless() -> Vec<Named> {
         ("timeout of zero", || {
             Box::pin(async {
                 loop {
-                    assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err())
+                    assert!(timeout(Duration::ZERO, pending::<()>()).await.is_err());
                 }
             })
         }),
@@ -65,7 +65,7 @@ fn endless() -> Vec<Named> {
             Box::pin(async {
                 let past = Instant::now();
                 loop {
-                    assert!(timeout_at(past, pending::<()>()).await.is_err())
+                    assert!(timeout_at(past, pending::<()>()).await.is_err());
                 }
             })
         }),
@@ -123,7 +123,7 @@ fn endless() -> Vec<Named> {
         ("scope that is over", || {
             Box::pin(async {
                 loop {
-                    assert!(Deadline::after(Duration::ZERO).scope(pending::<()>()).await.is_err())
+                    assert!(Deadline::after(Duration::ZERO).scope(pending::<()>()).await.is_err());
                 }
             })
         }),
@@ -132,7 +132,7 @@ fn endless() -> Vec<Named> {
                 let _never = Deadline::never()
                     .scope(async {
                         loop {
-                            sleep(Duration::ZERO).await
+                            sleep(Duration::ZERO).await;
                         }
                     })
                     .await;

@@ -231,7 +231,7 @@ fn d79_an_unknown_zone_and_a_zone_alone_are_refused() {
     let line = "TZ=UTC * 25 * * *";
     match Cron::utc(line) {
         Err(CronError::Field { line: reported, field: CronField::Hour, at }) => {
-            assert_eq!((&*reported, &line[at]), (line, "25"))
+            assert_eq!((&*reported, &line[at]), (line, "25"));
         }
         other => panic!("{other:?}"),
     }

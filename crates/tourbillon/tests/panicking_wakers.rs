@@ -17,7 +17,7 @@ use tourbillon::{Clock, Driver, Engine, Outcome};
 /// Runs the closure without the standard hook's output about panics that are part of the test.
 fn quietly(f: impl FnOnce()) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let hook = Arc::new(std::panic::take_hook());
     let again = Arc::clone(&hook);
     std::panic::set_hook(Box::new(move |info| {

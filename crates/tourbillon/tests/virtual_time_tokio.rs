@@ -43,17 +43,17 @@ async fn d61_a_runtime_that_was_built_paused_is_followed_without_a_call() {
 async fn e2_either_pause_stops_both_clocks_and_either_resume_starts_both() {
     for is_ours in [true, false, true] {
         if is_ours {
-            time::pause()
+            time::pause();
         } else {
-            tokio::time::pause()
+            tokio::time::pause();
         }
         let (start, start_theirs) = (Instant::now(), tokio::time::Instant::now());
         tokio::join!(time::sleep(HOUR), tokio::time::sleep(2 * HOUR));
         assert!(start.elapsed() >= 2 * HOUR && start_theirs.elapsed() == start.elapsed());
         if is_ours {
-            tokio::time::resume()
+            tokio::time::resume();
         } else {
-            time::resume()
+            time::resume();
         }
         let real = RealInstant::now();
         time::sleep(ms(3)).await;
@@ -75,7 +75,7 @@ async fn e2_either_advance_moves_both_clocks() {
     // Tokio's `advance` does not wait for the tasks whose timers are due.
     assert_eq!(sleepers[0].is_finished(), sleepers[1].is_finished());
     tokio::task::yield_now().await;
-    assert!(sleepers.iter().all(|sleeper| sleeper.is_finished()));
+    assert!(sleepers.iter().all(tokio::task::JoinHandle::is_finished));
     let sleeper = tokio::spawn(tokio::time::sleep(HOUR - ms(1)));
     tokio::task::yield_now().await;
     time::advance(HOUR).await;

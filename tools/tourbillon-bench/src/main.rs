@@ -115,7 +115,7 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
         S::Churn(options) => report("churn", &options.pending.choice.common, |report| churn::run(&options, report)),
         S::Contend(options) => {
-            report("contend", &options.pending.choice.common, |report| contend::run(&options, report))
+            report("contend", &options.pending.choice.common, |report| contend::run(&options, report));
         }
         S::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
         S::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
@@ -125,7 +125,7 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
         S::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
         S::VirtualTime(options) => {
-            report("virtual", &options.choice.common, |report| virtual_time::run(&options, report))
+            report("virtual", &options.choice.common, |report| virtual_time::run(&options, report));
         }
         S::IoOf(of) => io::run_one(&of),
         S::JobsMemoryOf(of) => jobs::run_one(&of),

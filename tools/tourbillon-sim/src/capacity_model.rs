@@ -267,7 +267,7 @@ impl CapacityModel {
             match (waiter.status, due(*id)) {
                 (PlaceStatus::Reserved, DeadlineStatus::NotYet) => (least, most) = (least + 1, most + 1),
                 (PlaceStatus::Reserved | PlaceStatus::Woken, DeadlineStatus::NotYet | DeadlineStatus::Reached) => {
-                    most += 1
+                    most += 1;
                 }
                 _ => {}
             }

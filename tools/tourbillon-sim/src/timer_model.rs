@@ -271,10 +271,10 @@ impl TimerModel {
         let name = format!("{} {id}", item.surface);
         match item.state {
             ModelState::Ended(outcome) => {
-                self.violate("P2", format!("{name} is pending, and had ended as {outcome:?}"))
+                self.violate("P2", format!("{name} is pending, and had ended as {outcome:?}"));
             }
             _ if item.must_have_ended && self.closed => {
-                self.violate("P6", format!("{name} is pending after the shutdown"))
+                self.violate("P6", format!("{name} is pending after the shutdown"));
             }
             _ if item.must_have_ended => {
                 self.violate("P4", format!("{name} was due at {}, and is pending after a turn", item.due));
@@ -385,7 +385,7 @@ impl TimerModel {
         match item.state {
             ModelState::Ended(before) if before == outcome => {}
             ModelState::Ended(before) => {
-                self.violate("P2", format!("{name} was called with {outcome:?}, and had ended as {before:?}"))
+                self.violate("P2", format!("{name} was called with {outcome:?}, and had ended as {before:?}"));
             }
             _ => {
                 if outcome == Outcome::Fired && clock < item.deadline {

@@ -20,7 +20,7 @@ fn a_sink_that_panics_leaves_the_timers_it_was_not_given_in_the_queue() {
             queue.check().unwrap();
             assert_refused(&mut queue, keys[300]);
             assert_eq!(queue.remove(keys[301]), Some(301));
-            assert_eq!(fired(&mut queue, MINUTE), Vec::from_iter(302..1000));
+            assert_eq!(fired(&mut queue, MINUTE), (302..1000).collect::<Vec<_>>());
         }
     }
     on_every_queue!(panicking_sink);

@@ -60,7 +60,7 @@ impl SocketSlots {
         for (token, polled) in tokens.into_iter().zip(&polled) {
             let flags = if has_polled { polled.revents() } else { flags };
             if !flags.is_empty() {
-                events.push(SocketEvent { token, ready: ReadyFlags::from_poll(flags.bits() as u32), ended: false });
+                events.push(SocketEvent { token, ready: ReadyFlags::from_poll(u32::from(flags.bits())), ended: false });
             }
         }
     }

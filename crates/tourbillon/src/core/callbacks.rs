@@ -253,7 +253,7 @@ impl CallbackQueue {
                 return None;
             }
             pending.thread = CallbackThreadState::Asleep;
-            pending = self.posted.wait(pending).unwrap_or_else(|poisoned| poisoned.into_inner());
+            pending = self.posted.wait(pending).unwrap_or_else(std::sync::PoisonError::into_inner);
             pending.thread = CallbackThreadState::Awake;
         }
     }

@@ -179,7 +179,7 @@ impl TimerWork {
     fn wait(&self) {
         let mut state = lock(&self.state);
         while (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst) {
-            state = self.ended.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.ended.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use crate::Engine;
-use crate::core::thread_shard;
+use crate::core::thread_shard::{self, ThreadShard};
 use crate::driver::{Turn, WAKEUP_SPACING, WakeupBudget, too_short_to_sleep};
 use crate::engine::Entered;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
@@ -128,7 +128,7 @@ impl Worker {
     /// arms counts at once.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let now = thread_shard::with(self.entered.engine().core().as_ptr(), |local| local.now());
+        let now = thread_shard::with(self.entered.engine().core().as_ptr(), ThreadShard::now);
         self.next_turn_after(now).map(|next| Duration::from(next - now))
     }
 

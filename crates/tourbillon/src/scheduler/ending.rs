@@ -70,7 +70,7 @@ impl<K> Ending<K> {
                 return false;
             }
             let waited = self.shared.over.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
         state.phase == SchedulerPhase::Over
     }

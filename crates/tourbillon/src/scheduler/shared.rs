@@ -365,7 +365,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         if state.alerts == alerts {
             state.idle += 1;
-            state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = self.work.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
             state.idle -= 1;
             state.notified = state.notified.saturating_sub(1);
         }

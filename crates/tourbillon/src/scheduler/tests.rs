@@ -395,7 +395,7 @@ fn g5_a_past_first_time_that_was_asked_for_after_the_start_is_not_passed_over() 
         (Skip, Overlap::Skip, vec![95]),
         (Delay, Overlap::Skip, vec![95]),
     ] {
-        let mut fixture = Fixture::new(SchedulerRules { missed, overlap, ..rules() });
+        let mut fixture = Fixture::new(SchedulerRules { overlap, missed, ..rules() });
         fixture.state.stop();
         fixture.now = 110;
         fixture.state.start(fixture.now());

@@ -60,7 +60,7 @@ pub(crate) mod aside {
 
     /// Locks, also if a thread has panicked inside: see [`lock`](super::lock).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -92,5 +92,5 @@ impl<T> UnsafeCell<T> {
 /// panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -12,6 +12,8 @@ use tourbillon_queue::Span;
 #[cfg(feature = "tokio")]
 use super::runtimes;
 use super::{IN_USE, threads, watcher};
+#[cfg(feature = "tokio")]
+use crate::clock::RuntimeClock;
 use crate::core::Core;
 use crate::core::thread_shard;
 use crate::driver::ClockAdvance;
@@ -71,7 +73,7 @@ impl TimeScope {
         match self {
             TimeScope::Manual(engine) => engine.clock().is_paused(),
             #[cfg(feature = "tokio")]
-            TimeScope::Runtime(engine) => engine.clock().runtime().is_some_and(|clock| clock.is_paused()),
+            TimeScope::Runtime(engine) => engine.clock().runtime().is_some_and(RuntimeClock::is_paused),
         }
     }
 

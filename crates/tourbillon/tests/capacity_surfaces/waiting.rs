@@ -56,14 +56,14 @@ fn d64_a_turn_ends_the_sleeps_that_wait_for_room_and_returns_when_the_next_of_th
     let far = Sleeper::new(&engine, ms(30));
     let start = engine.clock().now().as_nanos();
     let next = |passed: u64| Some(start + passed * 1_000_000);
-    assert_eq!(engine.turn().next.map(|time| time.as_nanos()), next(20));
+    assert_eq!(engine.turn().next.map(tourbillon::Time::as_nanos), next(20));
     engine.clock().advance(ms(20));
     assert_eq!(near.sleep.outcome(), None, "the driver has not passed its deadline");
-    assert_eq!(engine.turn().next.map(|time| time.as_nanos()), next(30));
+    assert_eq!(engine.turn().next.map(tourbillon::Time::as_nanos), next(30));
     assert_eq!((near.sleep.outcome(), far.sleep.outcome()), (Some(Outcome::Fired), None));
     assert_eq!(wakes([&near, &far]), [1, 0]);
     drop(far);
-    assert_ne!(engine.turn().next.map(|time| time.as_nanos()), next(30), "it waits no longer");
+    assert_ne!(engine.turn().next.map(tourbillon::Time::as_nanos), next(30), "it waits no longer");
 }
 
 #[test]

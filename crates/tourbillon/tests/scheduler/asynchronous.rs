@@ -104,7 +104,7 @@ fn g7_a_panic_in_the_closure_or_before_or_after_an_await_is_reported() {
     let writes = Arc::clone(&log);
     let story = Story::with(|builder| {
         builder.on_failure(move |failure| {
-            writes.lock().unwrap().push((*failure.key, failure.run, failure.cause.to_string()))
+            writes.lock().unwrap().push((*failure.key, failure.run, failure.cause.to_string()));
         })
     });
     let plan = || Plan::every(ms(10)).times(2);

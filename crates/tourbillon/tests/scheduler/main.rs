@@ -174,7 +174,7 @@ impl Gate {
     }
 
     fn wait(&self) {
-        let _opened = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+        let _opened = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
     }
 
     /// Returns a job that counts the runs that it begins, and then waits at the gate.

@@ -52,5 +52,5 @@ pub(super) fn serve(system: &str) {
 async fn wait<F: Future>(sleep: impl Fn(Duration) -> F) {
     let _sleeps = arm(&sleep, &far_durations(PENDING, &mut Random::new(1))).await;
     println!("0");
-    pending().await
+    pending::<()>().await;
 }

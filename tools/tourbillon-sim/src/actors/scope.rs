@@ -83,7 +83,7 @@ impl TaskActor for ScopeActor {
                 if before == Some(ModelState::Idle) {
                     sim.model.set_pending(id, None);
                     let deadline = sim.model.get(id).map_or(NEVER, |item| item.deadline);
-                    let seen = *current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    let seen = *current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     let seen =
                         seen.and_then(Deadline::instant).map_or(NEVER, |instant| engine_time(sim.time_of(instant)));
                     sim.model.expect_eq("P1", "the deadline in force within a scope", seen, deadline);
@@ -143,7 +143,7 @@ fn create(sim: &mut SimContext, thread: usize, outer: Duration, inner: Duration)
     let scope = sim.threads.on(thread, || {
         let inner_scope = async move {
             let body = async move {
-                *seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Deadline::current();
+                *seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Deadline::current();
                 inside.await;
             };
             Deadline::after(inner).scope(body).await

@@ -163,7 +163,7 @@ pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
                 sim.model.expect_eq("P2", "the outcome of a sleep", outcome, before);
             }
             (Some(_), Some((ModelState::Idle, _))) => {
-                sim.model.violate("P2", format!("sleep {} ended without being armed", actor.id))
+                sim.model.violate("P2", format!("sleep {} ended without being armed", actor.id));
             }
             // The sleep waited for a place, and the shutdown woke it.
             (None, Some((_, 1..))) if sim.model.closed && !sim.has_exact_wakes() => {}

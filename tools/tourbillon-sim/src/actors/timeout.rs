@@ -93,7 +93,7 @@ impl TaskActor for TimeoutActor {
                 );
                 match before {
                     Some(ModelState::Ended(before)) => {
-                        sim.model.expect_eq("P2", "the outcome of a timeout", outcome, before)
+                        sim.model.expect_eq("P2", "the outcome of a timeout", outcome, before);
                     }
                     _ => sim.model.ended(id, outcome),
                 }

@@ -223,7 +223,7 @@ impl World {
 
     /// Turns the engine once, which fires a bounded batch (D26). Returns whether there is more to do.
     fn turn_once(&mut self) -> bool {
-        let turn = self.sim.threads.drive(|engine| engine.turn());
+        let turn = self.sim.threads.drive(tourbillon::Engine::turn);
         let most = BATCH * self.sim.setup.shards;
         self.sim.model.expect_eq("P4", "whether a turn fired too many timers", turn.fired > most, false);
         turn.more
@@ -299,7 +299,7 @@ impl World {
         self.sim.totals.fault("shutdowns", 1);
         scheduler::before_shutdown(&mut self.schedulers, &self.sim);
         self.sim.recorder.closing.store(true, Ordering::SeqCst);
-        self.sim.threads.drive(|engine| engine.shutdown());
+        self.sim.threads.drive(tourbillon::Engine::shutdown);
         self.sim.model.close();
         match self.sim.threads.drive(|engine| CallbackThread::hold(engine, PATIENCE)) {
             Ok(thread) => self.sim.callbacks = Some(thread),

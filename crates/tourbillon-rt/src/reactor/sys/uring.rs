@@ -313,7 +313,7 @@ impl Ring {
 
 /// Returns the entry that watches a descriptor.
 fn watch(token: Token, fd: BorrowedFd<'_>, flags: PollFlags) -> squeue::Entry {
-    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), flags.bits() as u32).multi(true).build().user_data(token.0)
+    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), u32::from(flags.bits())).multi(true).build().user_data(token.0)
 }
 
 /// Returns the entry that ends a poll. `POLL_REMOVE` would not do: it gives up on a poll of which the kernel is just preparing an event.

@@ -49,7 +49,7 @@ impl QueueSystem for Delay {
 
     #[inline(always)]
     fn remove(&mut self, key: Key) -> Option<u64> {
-        self.queue.try_remove(&key).map(|expired| expired.into_inner())
+        self.queue.try_remove(&key).map(tokio_util::time::delay_queue::Expired::into_inner)
     }
 
     #[inline(always)]

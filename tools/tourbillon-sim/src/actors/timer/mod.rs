@@ -188,7 +188,7 @@ fn look(actor: &TimerActor, sim: &mut SimContext) {
             // It has ended, and its callback is queued. After a shutdown the callback reports how it ended.
             ModelState::Pending if !sim.model.closed => sim.model.ended(*id, Outcome::Fired),
             ModelState::Ended(_) => {
-                sim.model.expect_eq("P2", "whether a wait that has ended is pending", is_pending, false)
+                sim.model.expect_eq("P2", "whether a wait that has ended is pending", is_pending, false);
             }
             _ => {}
         }
