@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{Duration, Instant as StdInstant};
 
+use crate::clock::earliest;
 use crate::sync::published::Published;
 
 /// A point in time on the clock of the current engine.
@@ -83,18 +84,6 @@ impl Instant {
     pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
         self.std.checked_sub(duration).map(Instant::from_std)
     }
-
-    /// Returns the earliest instant that the platform can represent. Subtracting `duration` has failed.
-    #[cold]
-    fn earliest(mut self, mut duration: Duration) -> Instant {
-        while !duration.is_zero() {
-            match self.checked_sub(duration) {
-                Some(earlier) => self = earlier,
-                None => duration /= 2,
-            }
-        }
-        self
-    }
 }
 
 /// Returns the instant that stands for "never": a thousand years after the first call.
@@ -139,7 +128,7 @@ impl Sub<Duration> for Instant {
     type Output = Instant;
 
     fn sub(self, duration: Duration) -> Instant {
-        self.checked_sub(duration).unwrap_or_else(|| self.earliest(duration))
+        self.checked_sub(duration).unwrap_or_else(|| Instant::from_std(earliest(self.std)))
     }
 }
 

@@ -9,15 +9,12 @@ use crate::sync::published::Published;
 
 /// One moment, as the standard library and as a clock show it.
 ///
-/// The standard library does not tell the number behind an `Instant`, so the two clocks are read one after the other, and the moment is
-/// known up to the nanoseconds between the two readings. The anchor takes the *later* reading of the clock. Hence, with one anchor for
-/// both ways:
+/// One anchor serves both ways, so there and back again gives the same `Instant`, and the same [`Time`].
 ///
-/// - An `Instant` becomes a [`Time`] that is late by at most those nanoseconds, never early. A timer that is set to an `Instant` does not
-///   fire before it (P1).
-/// - A `Time` becomes an `Instant` that is early by at most as much, never late. A timer that has fired does so no earlier than the
-///   `Instant` that it gives as its deadline.
-/// - There and back again gives the same `Instant`, and the same `Time`.
+/// For the monotonic clock the anchor is exact. The standard library reads the same clock; it does not tell the number behind an `Instant`,
+/// but [the earliest `Instant`](PairedReading::exact) gives it away. On a platform where that is not so, the two clocks are read one after
+/// the other and the anchor takes the later reading of the clock: an `Instant` then becomes a time that is late by the nanoseconds between
+/// the readings, never early (P1), and a time becomes an `Instant` that is early by as much.
 #[derive(Clone, Copy)]
 pub(super) struct ClockAnchor {
     std: StdInstant,
@@ -38,7 +35,10 @@ impl ClockAnchor {
     /// Returns the anchor of the monotonic clock, which all conversions of this process use.
     pub(super) fn of_process() -> &'static ClockAnchor {
         static ANCHOR: Published<ClockAnchor> = Published::new();
-        ANCHOR.get_or_init(|| PairedReading::closest(monotonic, Span::ZERO).later())
+        ANCHOR.get_or_init(|| {
+            let reading = PairedReading::closest(monotonic, Span::ZERO);
+            reading.exact().unwrap_or_else(|| reading.later())
+        })
     }
 
     pub(super) fn to_std(self, time: Time) -> StdInstant {
@@ -76,6 +76,15 @@ impl PairedReading {
         closest
     }
 
+    /// Returns the exact anchor, if the standard library counts the seconds of the same clock in an `i64`: its earliest `Instant` is then
+    /// `i64::MIN` seconds. A number that does not lie between the two readings of the clock is not the clock's.
+    fn exact(&self) -> Option<ClockAnchor> {
+        let since_earliest = self.std.duration_since(earliest(self.std));
+        let nanos = since_earliest.checked_sub(Duration::from_secs(i64::MIN.unsigned_abs()))?.as_nanos();
+        let time = Time::from_nanos(u64::try_from(nanos).ok()?);
+        (self.before..=self.after).contains(&time).then_some(ClockAnchor { std: self.std, time })
+    }
+
     /// Returns the anchor that makes an `Instant` come out as a late time.
     pub(super) fn later(&self) -> ClockAnchor {
         ClockAnchor { std: self.std, time: self.after }
@@ -90,6 +99,18 @@ impl PairedReading {
     fn width(&self) -> Span {
         self.after - self.before
     }
+}
+
+/// Returns the earliest instant that the platform can represent, from any other.
+pub(crate) fn earliest(mut instant: StdInstant) -> StdInstant {
+    let mut step = Duration::MAX;
+    while !step.is_zero() {
+        match instant.checked_sub(step) {
+            Some(earlier) => instant = earlier,
+            None => step /= 2,
+        }
+    }
+    instant
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -107,6 +128,14 @@ mod tests {
             assert!(anchor.to_std(before) <= std, "a timer that was due before seems to be due later");
             assert_eq!(anchor.to_time(anchor.to_std(after)), after);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn p1_the_anchor_of_the_monotonic_clock_is_exact() {
+        let reading = PairedReading::closest(monotonic, Span::ZERO);
+        let exact = reading.exact().expect("the standard library counts seconds in an i64");
+        assert_eq!(exact.to_std(ClockAnchor::of_process().time), ClockAnchor::of_process().std);
     }
 
     #[test]

@@ -29,6 +29,7 @@ use tourbillon_queue::{Span, Time};
 use self::anchor::ClockAnchor;
 #[cfg(target_os = "linux")]
 use self::anchor::PairedReading;
+pub(crate) use self::anchor::earliest;
 use self::manual::ManualClock;
 #[cfg(feature = "tokio")]
 pub(crate) use self::runtime::RuntimeClock;
