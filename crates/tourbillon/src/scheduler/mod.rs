@@ -265,6 +265,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
+        self.owner.shared.tag_address.prefetch(hash);
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove_under(hash, key);
         drop(state);
@@ -425,6 +426,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         };
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
+        shared.tag_address.prefetch(hash);
         let body = Arc::new(B::of(key, job));
         let mut state = shared.lock();
         if let Err(kind) = state.check_new(hash, body.key()) {
@@ -437,6 +439,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         }
         let job = ScheduledJob::new(body, hash, plan, due, &state.rules);
         let id = JobId(state.insert(job));
+        shared.tag_address.set(&state.keys);
         shared.unlock_changed(state);
         Ok(id)
     }

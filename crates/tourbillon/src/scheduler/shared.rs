@@ -25,6 +25,7 @@ use super::ending::Shutdown;
 use super::error::{Cause, Failure};
 use super::job::ScheduledJob;
 use super::job_body::{Begun, BoxedRun, Run};
+use super::key_index::TagAddress;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
 use super::{JobId, SchedulerOwner};
 use crate::clock::WallShift;
@@ -46,6 +47,7 @@ pub(super) struct SchedulerShared<K> {
     /// How many threads the scheduler has. Without any, its work is done in callbacks of the engine.
     threads: usize,
     state: Mutex<SchedulerState<K>>,
+    pub(super) tag_address: TagAddress,
     /// Idle threads wait here for work.
     work: Condvar,
     /// Threads that wait for the scheduler's end wait here.
@@ -178,6 +180,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
             SchedulerShared {
                 threads,
                 state: Mutex::new(SchedulerState::new(rules, threads)),
+                tag_address: TagAddress::default(),
                 work: Condvar::new(),
                 over: Condvar::new(),
                 engine: JobClock::new(core, wakeup, None),
