@@ -1,4 +1,4 @@
-//! Sleeps of an engine that is named.
+//! `sleep` and its relatives as methods of `Engine`.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,27 +10,27 @@ use crate::instant::Instant;
 use crate::time::Sleep;
 
 impl Engine {
-    /// A [`Sleep`] on this engine: see [`time::sleep`](crate::time::sleep).
+    /// Returns a [`Sleep`] on this engine: see [`time::sleep`](crate::time::sleep).
     ///
     /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
+    /// Dropping the sleep on any thread cancels it at once.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::from_entry(thread_shard::with(self.core().as_ptr(), |local| {
             Entry::idle(local, local.deadline(duration))
         }))
     }
 
-    /// A [`Sleep`] on this engine: see [`time::sleep_until`](crate::time::sleep_until).
+    /// Returns a [`Sleep`] on this engine: see [`time::sleep_until`](crate::time::sleep_until).
     ///
     /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
+    /// Dropping the sleep on any thread cancels it at once.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::from_entry(thread_shard::with(self.core().as_ptr(), |local| {
             Entry::idle(local, local.core().clock.time_of(deadline.into_std()))
         }))
     }
 
-    /// A [`Sleep`] that is armed at once, so that the caller learns if it cannot be.
+    /// Returns a [`Sleep`] that is armed already, or an error if the engine refuses it.
     ///
     /// # Errors
     /// [`ArmError::Full`] at the engine's capacity, [`ArmError::Stopped`] after its shutdown.
@@ -39,8 +39,8 @@ impl Engine {
         entry.armed().map(Sleep::from_entry)
     }
 
-    /// A [`Sleep`] on this engine until the wall clock shows `when`. With [`Clock::wall`] it follows the clock when that is
-    /// set; with any other it ends when the time that is left now has passed.
+    /// Returns a [`Sleep`] on this engine until the wall clock shows `when`. On an engine with [`Clock::wall`](crate::Clock::wall) the sleep
+    /// follows the wall clock when that is set; on any other engine it ends when the time that is left now has passed.
     ///
     /// ```
     /// # #[cfg(target_os = "linux")] {
@@ -54,7 +54,7 @@ impl Engine {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropping it cancels it, at once, from any thread.
+    /// Dropping the sleep on any thread cancels it at once.
     pub fn sleep_until_wall(&self, when: SystemTime) -> Sleep {
         Sleep::from_entry(thread_shard::with(self.core().as_ptr(), |local| {
             Entry::idle(local, local.core().clock.time_of_wall(when))
