@@ -91,7 +91,7 @@ impl Slack {
         Slack(SlackBits::new(SlackClass::Precise, 0))
     }
 
-    pub(crate) const fn slack(self) -> SlackBits {
+    pub(crate) const fn bits(self) -> SlackBits {
         self.0
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn p1_slack_rounds_up_and_by_no_more_than_was_allowed() {
         for most in [0, 1, 2, 3, 999, 1 << 20, u64::MAX] {
-            let slack = Slack::upto(Duration::from_nanos(most)).slack();
+            let slack = Slack::upto(Duration::from_nanos(most)).bits();
             for deadline in [0, 1, 2, 1023, 1024, 1025, 123_456_789, u64::MAX / 2, u64::MAX - 1] {
                 let rounded = slack.round_up(Time::from_nanos(deadline)).as_nanos();
                 assert!(rounded >= deadline, "early");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn b3_close_deadlines_share_a_point_of_the_grid() {
-        let slack = Slack::upto(Duration::from_millis(1)).slack();
+        let slack = Slack::upto(Duration::from_millis(1)).bits();
         let grid = 1 << 19;
         assert_eq!(slack.round_up(Time::from_nanos(grid + 1)), slack.round_up(Time::from_nanos(2 * grid)));
         assert_ne!(slack.round_up(Time::from_nanos(grid)), slack.round_up(Time::from_nanos(grid + 1)));

@@ -23,7 +23,7 @@ use self::condvar::CondvarAlarm;
 #[cfg(target_os = "linux")]
 use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
-pub(crate) use self::tokio_sleep::RuntimeAlarm;
+pub(crate) use self::tokio_sleep::TokioSleepAlarm;
 use crate::clock::Clock;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Mutex, lock};
@@ -58,7 +58,7 @@ enum AlarmBackend {
     Call(Box<dyn Fn() + Send + Sync>),
     /// No thread waits: Tokio's time driver turns the engine.
     #[cfg(feature = "tokio")]
-    Runtime(Arc<RuntimeAlarm>),
+    TokioSleep(Arc<TokioSleepAlarm>),
 }
 
 impl Alarm {
@@ -79,8 +79,8 @@ impl Alarm {
 
     /// Returns an alarm for an engine that is on the clock of a Tokio runtime and is turned by that runtime.
     #[cfg(feature = "tokio")]
-    pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Alarm {
-        Alarm::with(AlarmBackend::Runtime(alarm))
+    pub(crate) fn tokio_sleep(alarm: Arc<TokioSleepAlarm>) -> Alarm {
+        Alarm::with(AlarmBackend::TokioSleep(alarm))
     }
 
     fn with(backend: AlarmBackend) -> Alarm {
@@ -164,7 +164,7 @@ impl Alarm {
             AlarmBackend::Condvar(condvar) => condvar.wait(lock(&self.state), clock),
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
-            AlarmBackend::Runtime(_) => {}
+            AlarmBackend::TokioSleep(_) => {}
         }
     }
 
@@ -185,7 +185,7 @@ impl Alarm {
             drop(timer);
         }
         #[cfg(feature = "tokio")]
-        if let AlarmBackend::Runtime(alarm) = &self.backend {
+        if let AlarmBackend::TokioSleep(alarm) = &self.backend {
             alarm.close();
         }
     }
@@ -206,7 +206,7 @@ impl AlarmBackend {
             }
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
-            AlarmBackend::Runtime(alarm) => alarm.set(at, now),
+            AlarmBackend::TokioSleep(alarm) => alarm.set(at, now),
         }
         SetOutcome::Done
     }

@@ -8,15 +8,15 @@
 //! | `sys` | the clocks of the operating system, a file for each platform |
 //! | `tsc` | the monotonic clock at half the price, for timers that may count from a time slightly ahead |
 //! | `manual` | the clock that a test moves |
-//! | `runtime` | the clock of a Tokio runtime, which Tokio's `pause` and `advance` move |
+//! | `tokio` | the clock of a Tokio runtime, which Tokio's `pause` and `advance` move |
 //! | `anchor` | conversion to and from the standard library's `Instant` |
 //! | `wall` | conversion to and from the time of day |
 
 mod anchor;
 mod manual;
-#[cfg(feature = "tokio")]
-mod runtime;
 mod sys;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod tsc;
 mod wall;
 
@@ -31,9 +31,9 @@ use self::anchor::ClockAnchor;
 use self::anchor::PairedReading;
 pub(crate) use self::anchor::earliest;
 use self::manual::ManualClock;
-#[cfg(feature = "tokio")]
-pub(crate) use self::runtime::RuntimeClock;
 use self::sys::monotonic;
+#[cfg(feature = "tokio")]
+pub(crate) use self::tokio::TokioClock;
 pub(crate) use self::tsc::Ahead;
 pub(crate) use self::wall::WallShift;
 
@@ -75,7 +75,7 @@ enum ClockKind {
     Wall,
     Manual(Arc<ManualClock>),
     #[cfg(feature = "tokio")]
-    Runtime(Arc<RuntimeClock>),
+    Tokio(Arc<TokioClock>),
 }
 
 /// A clock of the kernel that a timer of the kernel can follow.
@@ -140,15 +140,15 @@ impl Clock {
 
     /// Returns the clock of a Tokio runtime.
     #[cfg(feature = "tokio")]
-    pub(crate) fn of_runtime(clock: RuntimeClock) -> Clock {
-        Clock(ClockKind::Runtime(Arc::new(clock)))
+    pub(crate) fn of_tokio(clock: TokioClock) -> Clock {
+        Clock(ClockKind::Tokio(Arc::new(clock)))
     }
 
     /// Returns the clock of the Tokio runtime, if it is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn runtime(&self) -> Option<&RuntimeClock> {
+    pub(crate) fn as_tokio(&self) -> Option<&TokioClock> {
         match &self.0 {
-            ClockKind::Runtime(clock) => Some(clock),
+            ClockKind::Tokio(clock) => Some(clock),
             _ => None,
         }
     }
@@ -260,7 +260,7 @@ impl Clock {
         match self.0 {
             ClockKind::Monotonic => false,
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => false,
+            ClockKind::Tokio(_) => false,
             _ => true,
         }
     }
@@ -275,7 +275,7 @@ impl Clock {
             ClockKind::Wall => Some(KernelClock::Wall),
             ClockKind::Manual(_) => None,
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => None,
+            ClockKind::Tokio(_) => None,
         }
     }
 
@@ -287,7 +287,7 @@ impl Clock {
             ClockKind::Monotonic if !cfg!(shuttle) => StdInstant::now(),
             ClockKind::Monotonic | ClockKind::Manual(_) => self.std_of(self.now()),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => clock.now(),
+            ClockKind::Tokio(clock) => clock.now(),
             #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => StdInstant::now(),
         }
@@ -317,7 +317,7 @@ impl Clock {
         match &self.0 {
             ClockKind::Manual(manual) => Some(manual.wall),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => Some(clock.wall_shift()),
+            ClockKind::Tokio(clock) => Some(clock.wall_shift()),
             _ => None,
         }
     }
@@ -328,7 +328,7 @@ impl Clock {
             ClockKind::Monotonic => same(*ClockAnchor::of_process()),
             ClockKind::Manual(manual) => same(manual.anchor),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => same(*ClockAnchor::of_process()),
+            ClockKind::Tokio(_) => same(*ClockAnchor::of_process()),
             // These two drift against the standard library's clock, so each conversion reads both anew. A time comes out late both ways.
             #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => {
@@ -350,7 +350,7 @@ impl ClockKind {
             ClockKind::Wall => sys::wall(),
             ClockKind::Manual(manual) => manual.now(),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => clock.time(),
+            ClockKind::Tokio(clock) => clock.time(),
         }
     }
 }
@@ -365,7 +365,7 @@ impl fmt::Debug for Clock {
             ClockKind::Wall => "Clock::wall",
             ClockKind::Manual(_) => "Clock::manual",
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => "the clock of a Tokio runtime",
+            ClockKind::Tokio(_) => "the clock of a Tokio runtime",
         })
     }
 }

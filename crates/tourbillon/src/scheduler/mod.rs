@@ -160,7 +160,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// scheduled and removed meanwhile.
     pub fn stop(&self) {
         self.owner.shared.lock().stop();
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
     }
 
     /// Returns whether the scheduler runs jobs: it has been neither stopped nor shut down.
@@ -192,7 +192,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove(job.0);
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         drop_removed(removed)
     }
 
@@ -269,7 +269,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove_under(hash, key);
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         drop_removed(removed)
     }
 
@@ -380,7 +380,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let is_there = state.find(hash, key).is_some_and(|job| state.pause(job));
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         is_there
     }
 

@@ -222,7 +222,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let wakeups = state.take_new_wakeups();
         drop(state);
         self.set_wakeups(wakeups);
-        self.postpone_wakeups();
+        self.postpone_virtual_wakeups();
     }
 
     /// Unlocks after a change that gives a thread something to do, and makes sure that a thread does it.
@@ -272,8 +272,9 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
     }
 
-    /// Postpones the wake-ups to the deadlines that are left, in virtual time, after a job was removed or postponed.
-    pub(super) fn postpone_wakeups(&self) {
+    /// Postpones the wake-ups of a virtual engine to the deadlines that are left after a job was removed or postponed. Other engines keep
+    /// theirs, and find nothing due then.
+    pub(super) fn postpone_virtual_wakeups(&self) {
         if !self.engine.core.is_virtual {
             return;
         }

@@ -18,9 +18,9 @@ pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
 mod inner;
 pub(crate) mod insert_buffer;
-mod leads;
 mod next_wake;
 pub(crate) mod node;
+mod precise_due_times;
 pub(crate) mod queue;
 pub(crate) mod remote_free;
 pub(crate) mod slab;
@@ -36,7 +36,7 @@ use std::task::Waker;
 use tourbillon_queue::{RoundsError, Span, Time};
 
 use self::inner::{STEPS, ShardInner};
-use self::next_wake::ahead;
+use self::next_wake::lead_start;
 pub(crate) use self::next_wake::{NextWake, NotifyDriver, SlackQueue};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
@@ -249,7 +249,7 @@ impl Shard {
             inner.drain_remote_free(self);
             inner.drain_insert_buffer();
             let exact = inner.next(SlackQueue::Exact);
-            let early = inner.leads.first().map_or(exact, |first| exact.min(ahead(first)));
+            let early = inner.precise_due_times.first().map_or(exact, |first| exact.min(lead_start(first)));
             self.next_wake.set([inner.next(SlackQueue::Adaptive), early], self.next_wake.is_lead_in());
         });
     }
