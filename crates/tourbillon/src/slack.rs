@@ -44,6 +44,11 @@ pub(crate) enum SlackClass {
     Precise = 2,
 }
 
+// A new class does not compile here, so that its author gives it an arm in `SlackBits::class` as well.
+const _: () = match SlackClass::Precise {
+    SlackClass::Adaptive | SlackClass::Exact | SlackClass::Precise => assert!(SlackClass::Precise as u8 == 2),
+};
+
 const GRID_BITS: u32 = 6;
 const GRID: u8 = (1 << GRID_BITS) - 1;
 
@@ -124,7 +129,8 @@ impl SlackBits {
         match self.0 >> GRID_BITS {
             0 => SlackClass::Adaptive,
             1 => SlackClass::Exact,
-            _ => SlackClass::Precise,
+            // There is no class above 2; a new class needs an arm here.
+            2.. => SlackClass::Precise,
         }
     }
 

@@ -137,7 +137,7 @@ impl ShardInner {
     /// Places an armed node in the insert buffer, or in its queue.
     #[inline(always)]
     fn link(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             return self.link_exact(next_wake, node, deadline, slack);
         }
         if deadline.is_never() {
@@ -199,10 +199,10 @@ impl ShardInner {
         if place == Place::NOWHERE {
             return;
         }
-        let due = if slack == SlackBits::ADAPTIVE {
-            self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place)
-        } else {
-            self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place)
+        // One branch for each queue, so that the address of the queue is a constant.
+        let due = match slack.queue() {
+            SlackQueue::Adaptive => self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place),
+            SlackQueue::Exact => self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place),
         };
         self.left_queue(node, due, slack);
     }
@@ -211,7 +211,7 @@ impl ShardInner {
     #[inline(always)]
     fn left_queue(&mut self, node: NodeRef, due: Time, slack: SlackBits) {
         node.set_place(&mut self.locked, Place::NOWHERE);
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             self.exact -= 1;
             if slack.class() == SlackClass::Precise {
                 self.precise_due_times.take(due);
@@ -365,7 +365,7 @@ impl ShardInner {
 
     /// Puts a node back into its queue, not into the insert buffer: the end of the visit computes the next wake-up from the queues.
     fn link_again(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) {
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             let _stored_after_the_visit = self.link_exact(next_wake, node, deadline, slack);
         } else if !deadline.is_never() {
             self.insert(SlackQueue::Adaptive, node, deadline);
