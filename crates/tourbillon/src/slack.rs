@@ -108,7 +108,7 @@ impl fmt::Debug for SlackBits {
 }
 
 impl SlackBits {
-    /// The only slack of its class.
+    /// Adaptive slack has no grid, so this is its only encoding.
     pub(crate) const ADAPTIVE: SlackBits = SlackBits::new(SlackClass::Adaptive, 0);
 
     const fn new(class: SlackClass, grid: u8) -> SlackBits {

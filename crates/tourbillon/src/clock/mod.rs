@@ -1,7 +1,9 @@
-//! The clocks of engines. All readings of time are made in this folder.
+//! The clocks of engines. Only this folder reads the clock of an engine. (Bounded waits in real time, in `scheduler/ending.rs` and
+//! `virtual_time/watcher.rs`, read the standard library's `Instant`. So does `current::now_std`, if the engine's clock is that clock.)
 //!
-//! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock,
-//! which is the machine's boot for the monotonic and the boot-time clock and the year 1970 for the wall clock.
+//! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock.
+//! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere the
+//! monotonic clock counts from the first reading in the process (`sys/portable.rs`), so no timer of the kernel can follow it.
 //!
 //! | file | what it has |
 //! |---|---|

@@ -97,7 +97,7 @@ enum DriverKind {
 pub struct Turn {
     /// How many timers it fired.
     pub fired: usize,
-    /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work gets its turn.)
+    /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work can run.)
     pub more: bool,
     /// When the next turn is due, on the engine's clock; `None` if nothing is pending.
     pub next: Option<Time>,

@@ -1,4 +1,4 @@
-//! Jobs under keys that run at intervals, on a bounded pool of threads.
+//! Jobs under keys that run at intervals or by cron lines, on a bounded pool of threads.
 //!
 //! See [`Scheduler`].
 
@@ -350,7 +350,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// ```
     ///
     /// # Errors
-    /// There is no such job, or the plan has an interval or a number of runs of zero.
+    /// There is no such job, the plan has an interval or a number of runs of zero, or the scheduler, or the engine of the wall clock, was
+    /// shut down. (The engine of the wall clock matters only for a plan that follows the wall clock.)
     pub fn reschedule<Q>(&self, key: &Q, plan: impl Into<Plan>) -> Result<(), ScheduleErrorKind>
     where
         K: Borrow<Q>,

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! The owning thread arms and cancels under the shard's biased lock, which costs it two plain stores. Other threads do not
-//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list, from
-//! where the owner recycles it. When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch
-//! (D26), unlocks, and only then wakes the wakers: no code of the user runs under the lock (P10).
+//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list. The next
+//! thread that holds the lock recycles it; the remote thread whose push makes the list 1,024 long takes the lock for that.
+//! When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch (D26), unlocks, and only then
+//! wakes the wakers: no code of the user runs under the lock (P10).
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
@@ -406,7 +407,7 @@ impl<'a> LocalShard<'a> {
         self.with(|inner| inner.visit(self.shard, now, batch))
     }
 
-    /// ShardCounts a timer that was found due while it migrated.
+    /// Counts as fired a timer that was found due while it migrated.
     pub(crate) fn count_fired(self, late: Span) {
         self.with(|inner| inner.counts.fired(late));
     }

@@ -2,7 +2,7 @@
 //! (shuttle).
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --lib shuttle -- --nocapture
+//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --no-default-features --lib shuttle -- --nocapture
 //! ```
 //!
 //! Loom models (`verify::loom`) try every order of a few steps, and every value that the memory model allows. Schedules try some orders of
