@@ -36,7 +36,7 @@ struct CapacityTimer {
     wakes: u32,
 }
 
-/// What a timer has of the engine's places.
+/// Whether a timer holds a slot of the engine, or waits for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceStatus {
     /// It holds a place.
@@ -49,7 +49,7 @@ pub enum PlaceStatus {
     Woken,
 }
 
-/// What is known of a timer's deadline.
+/// The progress of the clock and the driver towards a timer's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineStatus {
     /// The clock has not shown it.
@@ -60,7 +60,7 @@ pub enum DeadlineStatus {
     Passed,
 }
 
-/// What a poll that left a timer pending did, by the engine's counts.
+/// The effect of a poll that left a timer pending, by the engine's counts.
 #[derive(Clone, Copy, Debug)]
 pub struct PollEffect {
     /// Whether it armed the timer.

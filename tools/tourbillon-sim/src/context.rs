@@ -1,4 +1,4 @@
-//! What all actors of a world share: the engine, its threads, the clock, the recorder and the model.
+//! The state that all actors of a world share: the engine, its threads, the clock, the recorder and the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::sim_threads::SimThreads;
 use crate::timer_model::{LAST, NEVER, QueuePosition, TimerModel};
 use crate::totals::Totals;
 
-/// What the actors of a world share.
+/// The state that all actors of a world share.
 pub struct SimContext {
-    /// What the world consists of.
+    /// The parameters of the world.
     pub setup: SimSetup,
     /// Records what the engine does.
     pub recorder: Arc<Recorder>,
@@ -31,11 +31,11 @@ pub struct SimContext {
     pub callbacks: Option<CallbackThread>,
     /// The simulated threads.
     pub threads: SimThreads,
-    /// What the promises allow to be observed.
+    /// The model of all observations that the promises allow.
     pub model: TimerModel,
     /// Tasks that were woken and have not been polled since.
     pub ready: BTreeSet<Id>,
-    /// What has happened so far.
+    /// Counts of all events so far.
     pub totals: Totals,
     /// The planted fault, if any.
     pub planted: Option<PlantedFault>,

@@ -22,7 +22,7 @@ pub const NEVER: u64 = u64::MAX;
 /// The known state of all timers.
 #[derive(Debug)]
 pub struct TimerModel {
-    /// What the clock shows.
+    /// The time that the clock shows.
     pub clock: u64,
     /// Whether the engine was shut down.
     pub closed: bool,
@@ -41,7 +41,7 @@ pub struct TimerModel {
     pub stops: u64,
 }
 
-/// What is known of one timer.
+/// The known state of one timer.
 #[derive(Clone, Debug)]
 pub struct ModelTimer {
     /// The surface that it belongs to.

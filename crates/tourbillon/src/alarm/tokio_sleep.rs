@@ -73,7 +73,7 @@ struct OnRuntimeEnd<F: FnOnce()> {
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// What Tokio's rounding may add: the longest time that is shorter than a millisecond.
+/// The most that Tokio's rounding adds: one nanosecond less than a millisecond.
 const ROUNDED_UP: Span = Span::from_nanos(MILLISECOND - 1);
 
 thread_local! {

@@ -61,7 +61,7 @@ pub(super) struct SchedulerState<K> {
     started_at: ClockPair,
     /// Whether any job may have [`starts_in_past`](ScheduledJob::starts_in_past) set.
     may_start_in_past: bool,
-    /// What the clocks showed in the last call of [`observe_clocks`](SchedulerState::observe_clocks).
+    /// The times that the clocks showed in the last call of [`observe_clocks`](SchedulerState::observe_clocks).
     last_seen: ClockPair,
     /// While the scheduler drains: jobs that were due by this time are still to be queued.
     drain_until: Option<ClockPair>,
