@@ -147,7 +147,7 @@ impl SimPlan {
     fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
         let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
-        // Where only sleeps, timeouts and intervals take places, the model tracks every place.
+        // Where only sleeps, timeouts and intervals take slots, the model tracks every slot.
         let is_counted = setup.capacity.is_some() && random.one_in(2);
         let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
         // Few worlds are shut down early: what happens after a shutdown shows soon.
