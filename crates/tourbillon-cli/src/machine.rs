@@ -1,4 +1,4 @@
-//! What this process uses, and what the machine has.
+//! The CPU time and memory that this process uses, and the cores and memory of the machine.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ impl Place {
     /// The number of indices of each [kind](PlaceKind).
     pub(crate) const INDICES: u32 = 1 << 30;
 
-    /// The smallest word that is no place in a queue.
+    /// The smallest word that is not a position in a queue: this word and all greater ones are [`PlaceKind::Nowhere`].
     pub(crate) const FIRST_NOWHERE: u32 = 3 * Self::INDICES;
 
     pub(crate) const fn to_bits(self) -> u32 {

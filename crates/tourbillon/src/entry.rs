@@ -7,7 +7,8 @@
 //! ```
 //!
 //! An idle entry has no node, and uses nothing that threads share (T5). An armed entry has a node in one shard. The owning thread of that
-//! shard arms, moves and cancels under the shard's biased lock. A remote thread does not take the lock:
+//! shard arms, moves and cancels under the shard's biased lock. A remote thread does not take the lock, except to drain a remote free list
+//! that its push has made 1,024 long:
 //!
 //! - a later deadline is a compare-and-swap of the state word, as on the owning thread (T4);
 //! - a cancel is a compare-and-swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;
@@ -345,7 +346,7 @@ impl Entry {
         {
             return Err(ArmError::Full { capacity: capacity.most });
         }
-        self.arm_with_room(waker)
+        self.arm_with_slot(waker)
     }
 
     /// Arms the entry before it is polled, so that its creator learns whether that is possible.
@@ -374,7 +375,7 @@ impl Entry {
         match capacity.poll(self.ticket(), kept) {
             WaitProgress::Granted(deadline) => {
                 self.set_capacity_wait(CapacityWait::None(deadline));
-                self.arm_in_place(mine, waker)
+                self.arm_in_slot(mine, waker)
             }
             WaitProgress::Ended(deadline) => {
                 self.set_capacity_wait(CapacityWait::None(deadline));
@@ -398,8 +399,8 @@ impl Entry {
             return self.ended(Outcome::Stopped);
         }
         let end = self.wait_end(self.deadline);
-        let claim = self.core().capacity.as_ref().map_or(Claim::Place, |capacity| capacity.take_or_wait(end, kept));
-        let Claim::Wait(ticket) = claim else { return self.arm_in_place(mine, waker) };
+        let claim = self.core().capacity.as_ref().map_or(Claim::Slot, |capacity| capacity.take_or_wait(end, kept));
+        let Claim::Wait(ticket) = claim else { return self.arm_in_slot(mine, waker) };
         self.set_capacity_wait(CapacityWait::Waiting(ticket));
         // A shutdown may have collected the wakers before this one was stored.
         if self.core().is_closed() {
@@ -410,8 +411,8 @@ impl Entry {
     }
 
     /// Arms the entry in the slot that is reserved for it, with `mine`, a clone of `waker`.
-    fn arm_in_place(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
-        self.arm_with_room(mine).unwrap_or_else(|_| {
+    fn arm_in_slot(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
+        self.arm_with_slot(mine).unwrap_or_else(|_| {
             // The shard has a billion timers. No thread would wake the task when it has fewer, so the task polls again.
             waker.wake_by_ref();
             Poll::Pending
@@ -427,7 +428,7 @@ impl Entry {
     }
 
     /// Arms an idle entry that has a slot within the capacity.
-    fn arm_with_room(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
+    fn arm_with_slot(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
         let mut refused = None;
         if self.try_arm(ArmKind::New, waker, &mut refused) {
             return Ok(Poll::Pending);
@@ -465,7 +466,7 @@ impl Entry {
     /// The shard is full.
     #[cold]
     fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
-        self.give_room_back();
+        self.free_slot();
         match self.core().is_closed() {
             true => Ok(self.ended(Outcome::Stopped)),
             false => Err(ArmError::Full { capacity: crate::shard::slab::MOST as usize }),
@@ -514,7 +515,7 @@ impl Entry {
     /// The entry keeps its slot within the capacity. While it is between the two shards no code of the user runs: if that panicked, the
     /// timer would be lost.
     fn migrate(&mut self, new: Option<Waker>) -> Poll<Outcome> {
-        let old = match self.end(Release::Migrating) {
+        let old = match self.release_node(Release::Migrating) {
             Ok(old) => old,
             Err(outcome) => return self.ended(outcome),
         };
@@ -545,7 +546,7 @@ impl Entry {
         thread_shard::with(self.core_ptr(), |local| {
             local.shard().count_fired(local.now() - due);
         });
-        self.give_room_back();
+        self.free_slot();
         let ready = self.ended(Outcome::Fired);
         self.core().wake_one(waker);
         ready
@@ -654,7 +655,7 @@ impl Entry {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
         self.set_earlier(due);
-        core.cancelled_in(shard);
+        core.refresh_and_replan(shard);
     }
 
     /// Moves the timer to `due` within its shard, or migrates it.
@@ -684,10 +685,10 @@ impl Entry {
         self.set_phase(EntryPhase::Idle);
     }
 
-    /// Releases the node of an armed entry, which is idle afterwards. Returns the waker if that cancelled the timer, or how the timer had
-    /// ended before.
+    /// Gives the node of an armed entry back to its shard, and makes the entry idle. Returns the waker if that cancelled the timer, or how
+    /// the timer had ended before.
     #[inline(always)]
-    fn end(&mut self, release: Release) -> Result<Waker, Outcome> {
+    fn release_node(&mut self, release: Release) -> Result<Waker, Outcome> {
         // The release consumes the right to the node, and the target is replaced below.
         let (handle, slack) = (self.handle(), self.slack());
         let shard = self.shard();
@@ -713,14 +714,14 @@ impl Entry {
         Poll::Ready(outcome)
     }
 
-    /// [Releases](Entry::end) the node of an armed entry, and frees its slot within the capacity if that cancelled the timer. (If the timer
+    /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that cancelled the timer. (If the timer
     /// had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
     fn end_and_free_slot(&mut self) -> Result<Waker, Outcome> {
         if self.core().reports_cancels {
             return self.cancel_and_report();
         }
-        self.end(Release::Cancelled)
+        self.release_node(Release::Cancelled)
     }
 
     /// Does the same for an engine with a capacity, or a virtual engine, which has to make its next wake-up exact.
@@ -728,12 +729,12 @@ impl Entry {
     #[inline(never)]
     fn cancel_and_report(&mut self) -> Result<Waker, Outcome> {
         let shard = NonNull::from(self.shard());
-        let waker = self.end(Release::Cancelled);
+        let waker = self.release_node(Release::Cancelled);
         if waker.is_ok() {
             if self.core().is_virtual {
-                self.core().cancelled_in(shard);
+                self.core().refresh_and_replan(shard);
             }
-            self.give_room_back();
+            self.free_slot();
         }
         waker
     }
@@ -741,8 +742,8 @@ impl Entry {
     /// Frees the slot of the entry, if the engine has a capacity.
     #[cold]
     #[inline(never)]
-    fn give_room_back(&self) {
-        self.core().give_room_back(1, &mut Vec::new());
+    fn free_slot(&self) {
+        self.core().free_slots(1, &mut Vec::new());
     }
 
     /// Returns the effective deadline: `NEVER` while the entry is held.

@@ -101,7 +101,8 @@
 //! [`Engine::turn`], for instance the loop of a game or a simulator. A thread of a runtime can drive its own shard: [`Worker`].
 //!
 //! # Features
-//! `tokio` is on by default. No feature changes the behaviour of another.
+//! `tokio` is on by default. Features only add items and events, except `test-util` and `tokio`: these also change which clock timers follow, and
+//! which thread fires them, in a current-thread Tokio runtime (see below).
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone. It computes when it is due next, through the gaps and overlaps of summer time.
 //! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). On Linux a

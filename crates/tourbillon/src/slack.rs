@@ -44,6 +44,11 @@ pub(crate) enum SlackClass {
     Precise = 2,
 }
 
+// A new class does not compile here, so that its author gives it an arm in `SlackBits::class` as well.
+const _: () = match SlackClass::Precise {
+    SlackClass::Adaptive | SlackClass::Exact | SlackClass::Precise => assert!(SlackClass::Precise as u8 == 2),
+};
+
 const GRID_BITS: u32 = 6;
 const GRID: u8 = (1 << GRID_BITS) - 1;
 
@@ -91,7 +96,7 @@ impl Slack {
         Slack(SlackBits::new(SlackClass::Precise, 0))
     }
 
-    pub(crate) const fn slack(self) -> SlackBits {
+    pub(crate) const fn bits(self) -> SlackBits {
         self.0
     }
 }
@@ -103,7 +108,7 @@ impl fmt::Debug for SlackBits {
 }
 
 impl SlackBits {
-    /// The only slack of its class.
+    /// Adaptive slack has no grid, so this is its only encoding.
     pub(crate) const ADAPTIVE: SlackBits = SlackBits::new(SlackClass::Adaptive, 0);
 
     const fn new(class: SlackClass, grid: u8) -> SlackBits {
@@ -124,7 +129,8 @@ impl SlackBits {
         match self.0 >> GRID_BITS {
             0 => SlackClass::Adaptive,
             1 => SlackClass::Exact,
-            _ => SlackClass::Precise,
+            // There is no class above 2; a new class needs an arm here.
+            2.. => SlackClass::Precise,
         }
     }
 
@@ -144,7 +150,7 @@ mod tests {
     #[test]
     fn p1_slack_rounds_up_and_by_no_more_than_was_allowed() {
         for most in [0, 1, 2, 3, 999, 1 << 20, u64::MAX] {
-            let slack = Slack::upto(Duration::from_nanos(most)).slack();
+            let slack = Slack::upto(Duration::from_nanos(most)).bits();
             for deadline in [0, 1, 2, 1023, 1024, 1025, 123_456_789, u64::MAX / 2, u64::MAX - 1] {
                 let rounded = slack.round_up(Time::from_nanos(deadline)).as_nanos();
                 assert!(rounded >= deadline, "early");
@@ -155,7 +161,7 @@ mod tests {
 
     #[test]
     fn b3_close_deadlines_share_a_point_of_the_grid() {
-        let slack = Slack::upto(Duration::from_millis(1)).slack();
+        let slack = Slack::upto(Duration::from_millis(1)).bits();
         let grid = 1 << 19;
         assert_eq!(slack.round_up(Time::from_nanos(grid + 1)), slack.round_up(Time::from_nanos(2 * grid)));
         assert_ne!(slack.round_up(Time::from_nanos(grid)), slack.round_up(Time::from_nanos(grid + 1)));

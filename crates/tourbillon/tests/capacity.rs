@@ -1,4 +1,4 @@
-//! The capacity of an engine: timers beyond it are refused, or wait in line for room.
+//! The capacity of an engine: timers beyond it are refused, or wait in line for a slot.
 
 mod support;
 
@@ -14,8 +14,8 @@ use tourbillon::{ArmError, Clock, Engine, Outcome, Slack};
 /// Returns an engine that is full, and the sleep that takes its only slot.
 fn full() -> (Engine, Sleep) {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let takes_all_room = engine.try_sleep(years(1)).unwrap();
-    (engine, takes_all_room)
+    let takes_all_slots = engine.try_sleep(years(1)).unwrap();
+    (engine, takes_all_slots)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn d43_p7_at_capacity_try_sleep_gives_an_error_that_says_the_limit() {
 fn b7_the_try_forms_say_at_once_that_an_engine_is_full_or_stopped() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let _entered = engine.enter();
-    let first = tourbillon::time::try_sleep(ms(10)).expect("there is room for one");
+    let first = tourbillon::time::try_sleep(ms(10)).expect("one slot is free");
     assert_eq!(tourbillon::time::try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 });
     let (error, future) = tourbillon::time::try_timeout(ms(10), std::future::ready(7)).expect_err("it is full");
     assert_eq!((error, future.into_inner()), (ArmError::Full { capacity: 1 }, 7));
@@ -61,7 +61,7 @@ fn d43_p1_at_capacity_a_plain_sleep_waits_for_room_and_is_never_early() {
     assert_eq!(engine.stats().armed, 1);
     engine.advance(ms(10));
     assert!(first_task.poll(first.as_mut()).is_ready());
-    assert!(task.wakes() >= 1, "there is room");
+    assert!(task.wakes() >= 1, "a slot is free");
     assert!(task.poll(soon.as_mut()).is_ready(), "its time has passed meanwhile");
     assert!(task.poll(late.as_mut()).is_pending());
     assert_eq!(engine.advance(ms(40) - NANO), 0);
@@ -110,7 +110,7 @@ fn d43_a_sleep_dropped_while_it_waits_for_room_drops_its_waker_and_harms_no_othe
         }
     }
     drop(held);
-    assert!(waits.wakes() > 0, "there is room");
+    assert!(waits.wakes() > 0, "a slot is free");
     assert!(waits.poll(waiting.as_mut()).is_pending());
     assert_eq!(engine.advance(ms(10)), 1);
     assert!(waits.poll(waiting.as_mut()).is_ready());
@@ -138,7 +138,7 @@ fn d43_many_threads_share_a_small_capacity_and_all_get_through() {
 #[test]
 fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_which_they_came() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    let takes_all_slots = engine.try_sleep(ms(10)).unwrap();
     let log = Log::default();
     let wakers: Vec<_> = (0..20).map(|name| log.waker(name)).collect();
     let mut sleeps: Vec<_> = wakers.iter().map(|_| Box::pin(engine.sleep(ms(10)))).collect();
@@ -148,7 +148,7 @@ fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_
             assert!(poll_with(sleep.as_mut(), waker).is_pending());
         }
     }
-    drop(takes_all_room);
+    drop(takes_all_slots);
     for name in 0..20 {
         assert_eq!(log.take(), [name], "one slot, one wake-up");
         drop(sleeps.remove(0));
@@ -157,7 +157,7 @@ fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_
 
 #[test]
 fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_other_overtakes_it() {
-    let (engine, takes_all_room) = full();
+    let (engine, takes_all_slots) = full();
     let log = Log::default();
     let mut sleeps: Vec<_> = (0..20).map(|_| Box::pin(engine.sleep(ms(10)))).collect();
     for (name, sleep) in sleeps.iter_mut().enumerate() {
@@ -166,7 +166,7 @@ fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_o
     for (name, sleep) in sleeps.iter_mut().enumerate().rev() {
         assert!(poll_with(sleep.as_mut(), &log.waker(100 + name as u64)).is_pending());
     }
-    drop(takes_all_room);
+    drop(takes_all_slots);
     for name in 0..20 {
         assert_eq!(log.take(), [100 + name]);
         assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 }, "the slot is reserved");
@@ -179,7 +179,7 @@ fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_o
 
 #[test]
 fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() {
-    let (engine, takes_all_room) = full();
+    let (engine, takes_all_slots) = full();
     let mut sleep = pin!(engine.sleep(ms(10)));
     let tasks: Vec<_> = (0..1000).map(|_| Task::new()).collect();
     for task in &tasks {
@@ -187,7 +187,7 @@ fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() 
         assert_eq!(tasks.iter().map(Task::wakers_held).sum::<usize>(), 1);
         assert_eq!(task.wakers_held(), 1);
     }
-    drop(takes_all_room);
+    drop(takes_all_slots);
     let woken: Vec<_> = tasks.iter().map(Task::wakes).collect();
     assert_eq!((woken[999], woken.iter().sum()), (1, 1));
     assert!(tasks[0].poll(sleep.as_mut()).is_pending());
@@ -197,7 +197,7 @@ fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() 
 
 #[test]
 fn p7_a_sleep_that_gives_up_waiting_for_room_disturbs_no_other_in_line() {
-    let (engine, takes_all_room) = full();
+    let (engine, takes_all_slots) = full();
     let (patient, impatient) = (Task::new(), Task::new());
     let mut sleep = pin!(engine.sleep(ms(10)));
     assert!(patient.poll(sleep.as_mut()).is_pending());
@@ -209,13 +209,13 @@ fn p7_a_sleep_that_gives_up_waiting_for_room_disturbs_no_other_in_line() {
         assert_eq!((impatient.wakers_held(), patient.wakers_held()), (0, 1));
     }
     assert_eq!((impatient.wakes(), patient.wakes()), (0, 0));
-    drop(takes_all_room);
+    drop(takes_all_slots);
     assert_eq!((impatient.wakes(), patient.wakes()), (0, 1));
 }
 
 #[test]
 fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
-    let (engine, takes_all_room) = full();
+    let (engine, takes_all_slots) = full();
     let start = now(&engine);
     let task = Task::new();
     let mut sleep = pin!(engine.sleep(ms(10)).slack(Slack::exact()));
@@ -224,11 +224,11 @@ fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
     sleep.as_mut().reset(start + ms(30));
     assert_eq!((sleep.deadline(), sleep.outcome()), (start + ms(30), None));
     assert!(task.poll(sleep.as_mut()).is_pending());
-    // Disarmed, the sleep keeps waiting and has no deadline when it gets room; armed again, it is due as before.
+    // Disarmed, the sleep keeps waiting and has no deadline when it gets a slot; armed again, it is due as before.
     sleep.as_mut().disarm();
     assert_eq!((sleep.deadline(), task.wakers_held()), (start + ms(30), 1));
     assert_eq!(engine.advance(ms(20)), 0);
-    drop(takes_all_room);
+    drop(takes_all_slots);
     assert_eq!(task.wakes(), 1);
     assert!(task.poll(sleep.as_mut()).is_pending());
     assert_eq!((engine.stats().pending, sleep.deadline()), (1, start + ms(30)));
@@ -239,7 +239,7 @@ fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
 
 #[test]
 fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() {
-    let (engine, _takes_all_room) = full();
+    let (engine, _takes_all_slots) = full();
     let start = now(&engine);
     let task = Task::new();
     let mut sleep = pin!(engine.sleep(ms(10)));
@@ -262,7 +262,7 @@ fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() 
 #[test]
 fn p7_a_sleep_that_finds_neither_room_nor_an_engine_leaves_no_waker_behind() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-    let _takes_all_room = engine.try_sleep(ms(10)).unwrap();
+    let _takes_all_slots = engine.try_sleep(ms(10)).unwrap();
     engine.shutdown();
     let (task, mut late) = (Task::new(), Box::pin(engine.sleep(ms(10))));
     assert!(task.poll(late.as_mut()).is_ready());

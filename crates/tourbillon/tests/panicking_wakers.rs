@@ -193,9 +193,9 @@ fn p6_p7_a_waker_that_panics_when_it_is_cloned_loses_no_slot() {
     let mut sleep = pin!(engine.sleep(ms(10)));
     let mut poll = || catch_unwind(AssertUnwindSafe(|| poll_with(sleep.as_mut(), &waker)));
     quietly(|| assert!(poll().is_err()));
-    let takes_all_room = engine.try_sleep(ms(10)).expect("the slot is free");
+    let takes_all_slots = engine.try_sleep(ms(10)).expect("the slot is free");
     quietly(|| assert!(poll().is_err()));
-    drop(takes_all_room);
+    drop(takes_all_slots);
     assert!(engine.try_sleep(ms(10)).is_ok());
 }
 

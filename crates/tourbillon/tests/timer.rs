@@ -399,7 +399,7 @@ fn p7_d64_at_the_engines_capacity_a_wait_ends_at_its_time() {
     drop(held);
     engine.advance(ms(20));
     assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
-    // A timer that waits for room can be cancelled, set again and dropped.
+    // A timer that waits for a slot can be cancelled, set again and dropped.
     let _held = engine.try_sleep(ms(20)).unwrap();
     timer.expires_after(ms(1));
     timer.on_expiry(outcomes.callback(2));

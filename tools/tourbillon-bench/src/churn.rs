@@ -121,7 +121,7 @@ struct ChurnWork {
     durations: Arc<[Duration]>,
 }
 
-/// What the driver has done before a round is timed.
+/// The state of the driver before a round is timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DriverState {
     /// It is new, and has only armed the pending sleeps.

@@ -1,11 +1,11 @@
-//! The model of an engine at its capacity: which timers wait for a place, for which of them a place is reserved, and how often
+//! The model of an engine at its capacity: which timers wait for a slot, for which of them a slot is reserved, and how often
 //! each is woken.
 //!
 //! ```text
-//!     idle --- poll, a place is free ------------------------------> Armed
-//!       \----- poll, no place is free ---> Waiting --- woken ---> Reserved --- poll ---> Armed
+//!     idle --- poll, a slot is free -------------------------------> Armed
+//!       \----- poll, no slot is free ----> Waiting --- woken ---> Reserved --- poll ---> Armed
 //!                                             |                      |
-//!                                             +-- deadline, dropped -+--> gone; a reserved place passes on
+//!                                             +-- deadline, dropped -+--> gone; a reserved slot passes on
 //! ```
 //!
 //! The simulation reports after each poll whether it armed the timer, by the engine's own count, and reports wake-ups in the
@@ -23,7 +23,7 @@ pub struct CapacityModel {
     capacity: u64,
     all: BTreeMap<Id, CapacityTimer>,
     arrivals: u64,
-    /// Of the timers that were given places since the last comparison: the one that began to wait last, with its number.
+    /// Of the timers that were given slots since the last comparison: the one that began to wait last, with its number.
     last_given: Option<(u64, Id)>,
     /// Whether the engine is shut down; then no timer waits.
     is_closed: bool,
@@ -31,25 +31,25 @@ pub struct CapacityModel {
 
 #[derive(Clone, Copy, Debug)]
 struct CapacityTimer {
-    status: PlaceStatus,
+    status: SlotStatus,
     /// Wake-ups since it took this status, or since its last poll.
     wakes: u32,
 }
 
-/// What a timer has of the engine's places.
+/// Whether a timer holds a slot of the engine, or waits for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PlaceStatus {
-    /// It holds a place.
+pub enum SlotStatus {
+    /// It holds a slot.
     Armed,
-    /// It waits for a place. The number is its rank in the order of arrival.
+    /// It waits for a slot. The number is its rank in the order of arrival.
     Waiting(u64),
-    /// It was woken, and a place is reserved for it until it is polled.
+    /// It was woken, and a slot is reserved for it until it is polled.
     Reserved,
-    /// It was woken after its deadline: for its end, or for a place before the driver had passed the deadline.
+    /// It was woken after its deadline: for its end, or for a slot before the driver had passed the deadline.
     Woken,
 }
 
-/// What is known of a timer's deadline.
+/// The progress of the clock and the driver towards a timer's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineStatus {
     /// The clock has not shown it.
@@ -60,14 +60,14 @@ pub enum DeadlineStatus {
     Passed,
 }
 
-/// What a poll that left a timer pending did, by the engine's counts.
+/// The effect of a poll that left a timer pending, by the engine's counts.
 #[derive(Clone, Copy, Debug)]
 pub struct PollEffect {
     /// Whether it armed the timer.
     pub is_armed: bool,
     /// Number of pending timers before the poll.
     pub pending: u64,
-    /// Number of timers of other surfaces that may hold a reserved place.
+    /// Number of timers of other surfaces that may hold a reserved slot.
     pub others: u64,
 }
 
@@ -86,7 +86,7 @@ impl CapacityModel {
 
     /// Returns the status of a timer; `None` if it is idle or has ended.
     #[must_use]
-    pub fn status(&self, id: Id) -> Option<PlaceStatus> {
+    pub fn status(&self, id: Id) -> Option<SlotStatus> {
         self.all.get(&id).map(|waiter| waiter.status)
     }
 
@@ -96,7 +96,7 @@ impl CapacityModel {
         self.all.get(&id).is_some_and(|waiter| waiter.wakes > 0)
     }
 
-    /// Returns whether any timer waits without a reserved place.
+    /// Returns whether any timer waits without a reserved slot.
     #[must_use]
     pub fn has_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> bool {
         self.first(due).is_some()
@@ -119,10 +119,10 @@ impl CapacityModel {
     /// Returns a mismatch if the timer overtook one that waits.
     pub fn arm(&mut self, id: Id, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         let first = self.first(due);
-        self.set_status(id, PlaceStatus::Armed);
+        self.set_status(id, SlotStatus::Armed);
         match first {
             Some(first) if !self.is_closed => {
-                Err(("P7", format!("{id} was armed, and {first} had waited for a place before it")))
+                Err(("P7", format!("{id} was armed, and {first} had waited for a slot before it")))
             }
             _ => Ok(()),
         }
@@ -131,9 +131,9 @@ impl CapacityModel {
     /// Compares the refusal to arm a timer.
     ///
     /// # Errors
-    /// Returns a mismatch if a place was free and no timer waited for one.
+    /// Returns a mismatch if a slot was free and no timer waited for one.
     pub fn refuse(&self, pending: u64, others: u64) -> Result<(), Mismatch> {
-        let is_free = pending + others < self.capacity && self.all.values().all(|it| it.status == PlaceStatus::Armed);
+        let is_free = pending + others < self.capacity && self.all.values().all(|it| it.status == SlotStatus::Armed);
         let what = || ("P7", format!("a timer was refused with {pending} pending and a capacity of {}", self.capacity));
         if is_free && !self.is_closed { Err(what()) } else { Ok(()) }
     }
@@ -141,7 +141,7 @@ impl CapacityModel {
     /// Notes a poll that left a timer pending.
     ///
     /// # Errors
-    /// Returns a mismatch if the timer got a place that was not its own, or got none and should have.
+    /// Returns a mismatch if the timer got a slot that was not its own, or got none and should have.
     pub fn polled(&mut self, id: Id, polled: PollEffect, due: impl Fn(Id) -> DeadlineStatus) -> Result<(), Mismatch> {
         if self.is_closed {
             return Ok(());
@@ -154,27 +154,27 @@ impl CapacityModel {
                 let taken = pending + others + self.reserved(&due).1;
                 let is_free = taken < self.capacity && !self.has_waiting(due);
                 self.arrivals += 1;
-                self.set_status(id, PlaceStatus::Waiting(self.arrivals));
-                let what = || ("P7", format!("{id} waits for a place, and {pending} of {} are taken", self.capacity));
+                self.set_status(id, SlotStatus::Waiting(self.arrivals));
+                let what = || ("P7", format!("{id} waits for a slot, and {pending} of {} are taken", self.capacity));
                 if is_free { Err(what()) } else { Ok(()) }
             }
-            Some((PlaceStatus::Armed, 0)) => Ok(()),
-            Some((PlaceStatus::Armed, wakes)) => Err(("P2", format!("{id} was woken {wakes} times without a reason"))),
-            Some((PlaceStatus::Waiting(_), _)) if is_armed => {
-                Err(("P7", format!("{id} was armed, and no place had been reserved for it")))
+            Some((SlotStatus::Armed, 0)) => Ok(()),
+            Some((SlotStatus::Armed, wakes)) => Err(("P2", format!("{id} was woken {wakes} times without a reason"))),
+            Some((SlotStatus::Waiting(_), _)) if is_armed => {
+                Err(("P7", format!("{id} was armed, and no slot had been reserved for it")))
             }
-            Some((PlaceStatus::Waiting(_), _)) => Ok(()),
-            Some((PlaceStatus::Reserved | PlaceStatus::Woken, _)) if is_armed => {
-                self.set_status(id, PlaceStatus::Armed);
+            Some((SlotStatus::Waiting(_), _)) => Ok(()),
+            Some((SlotStatus::Reserved | SlotStatus::Woken, _)) if is_armed => {
+                self.set_status(id, SlotStatus::Armed);
                 Ok(())
             }
-            Some((PlaceStatus::Reserved | PlaceStatus::Woken, _)) => {
-                Err(("P7", format!("{id} was woken, and has neither a place nor ended")))
+            Some((SlotStatus::Reserved | SlotStatus::Woken, _)) => {
+                Err(("P7", format!("{id} was woken, and has neither a slot nor ended")))
             }
         }
     }
 
-    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved places.
+    /// Notes that a timer was woken. With `is_ordered`, the wake-ups come in the order in which the engine reserved slots.
     /// Otherwise their order is compared when all wake-ups of a call have been noted: see [`CapacityModel::all_woken`].
     ///
     /// # Errors
@@ -191,39 +191,35 @@ impl CapacityModel {
         waiter.wakes += 1;
         let (is_due, before) = (at != DeadlineStatus::NotYet, *waiter);
         match waiter.status {
-            PlaceStatus::Armed if !is_due => {
-                Err(("P1", format!("{id} holds a place and was woken before its deadline")))
-            }
-            PlaceStatus::Armed if before.wakes > 1 => Err(("P2", format!("{id} was woken {} times", before.wakes))),
-            PlaceStatus::Armed => Ok(()),
-            PlaceStatus::Waiting(_) if is_due => {
-                waiter.status = PlaceStatus::Woken;
+            SlotStatus::Armed if !is_due => Err(("P1", format!("{id} holds a slot and was woken before its deadline"))),
+            SlotStatus::Armed if before.wakes > 1 => Err(("P2", format!("{id} was woken {} times", before.wakes))),
+            SlotStatus::Armed => Ok(()),
+            SlotStatus::Waiting(_) if is_due => {
+                waiter.status = SlotStatus::Woken;
                 Ok(())
             }
-            PlaceStatus::Waiting(number) => {
-                waiter.status = PlaceStatus::Reserved;
+            SlotStatus::Waiting(number) => {
+                waiter.status = SlotStatus::Reserved;
                 self.last_given = self.last_given.max(Some((number, id)));
                 match first.filter(|(before, _)| is_ordered && *before < number) {
-                    Some((_, first)) => {
-                        Err(("P7", format!("{id} was given a place, and {first} had waited before it")))
-                    }
+                    Some((_, first)) => Err(("P7", format!("{id} was given a slot, and {first} had waited before it"))),
                     None => Ok(()),
                 }
             }
-            PlaceStatus::Reserved if !is_due => Err(("P7", format!("{id} was woken twice for one place"))),
-            PlaceStatus::Reserved | PlaceStatus::Woken if before.wakes > 2 => {
+            SlotStatus::Reserved if !is_due => Err(("P7", format!("{id} was woken twice for one slot"))),
+            SlotStatus::Reserved | SlotStatus::Woken if before.wakes > 2 => {
                 Err(("P7", format!("{id} was woken {} times while it waited", before.wakes)))
             }
-            PlaceStatus::Reserved | PlaceStatus::Woken => {
-                waiter.status = PlaceStatus::Woken;
+            SlotStatus::Reserved | SlotStatus::Woken => {
+                waiter.status = SlotStatus::Woken;
                 Ok(())
             }
         }
     }
 
-    /// Compares the order of places when all wake-ups of a call into the engine have been noted. The engine reserves places in
-    /// the order in which timers began to wait, and wakes each timer that it gave a place to before that call returns. So
-    /// whatever the order of the wake-ups was, no timer may still wait that began before one that has a place.
+    /// Compares the order of slots when all wake-ups of a call into the engine have been noted. The engine reserves slots in
+    /// the order in which timers began to wait, and wakes each timer that it gave a slot to before that call returns. So
+    /// whatever the order of the wake-ups was, no timer may still wait that began before one that has a slot.
     ///
     /// # Errors
     /// Returns a mismatch if such a timer still waits.
@@ -231,13 +227,13 @@ impl CapacityModel {
         let Some((number, given)) = self.last_given.take() else { return Ok(()) };
         match self.first_waiting(due).filter(|(before, _)| *before < number) {
             Some((_, first)) if !self.is_closed => {
-                Err(("P7", format!("{given} was given a place, and {first}, which had waited before it, was not")))
+                Err(("P7", format!("{given} was given a slot, and {first}, which had waited before it, was not")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Compares with the engine's count of pending timers: pending timers and reserved places together never exceed the capacity,
+    /// Compares with the engine's count of pending timers: pending timers and reserved slots together never exceed the capacity,
     /// and reach it while a timer waits.
     ///
     /// # Errors
@@ -248,25 +244,25 @@ impl CapacityModel {
         }
         let (least, most) = self.reserved(&due);
         if pending + least > self.capacity {
-            let what = format!("{pending} timers are pending and {least} places reserved, of {}", self.capacity);
+            let what = format!("{pending} timers are pending and {least} slots reserved, of {}", self.capacity);
             return Err(("P7", what));
         }
         match self.first(due) {
             Some(first) if pending + most + others < self.capacity => {
-                let what = format!("{first} waits for a place: {pending} timers are pending, {most} places reserved");
+                let what = format!("{first} waits for a slot: {pending} timers are pending, {most} slots reserved");
                 Err(("P7", format!("{what}, of {}", self.capacity)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns the least and the most places that may be reserved for timers of this list.
+    /// Returns the least and the most slots that may be reserved for timers of this list.
     fn reserved(&self, due: &impl Fn(Id) -> DeadlineStatus) -> (u64, u64) {
         let (mut least, mut most) = (0, 0);
         for (id, waiter) in &self.all {
             match (waiter.status, due(*id)) {
-                (PlaceStatus::Reserved, DeadlineStatus::NotYet) => (least, most) = (least + 1, most + 1),
-                (PlaceStatus::Reserved | PlaceStatus::Woken, DeadlineStatus::NotYet | DeadlineStatus::Reached) => {
+                (SlotStatus::Reserved, DeadlineStatus::NotYet) => (least, most) = (least + 1, most + 1),
+                (SlotStatus::Reserved | SlotStatus::Woken, DeadlineStatus::NotYet | DeadlineStatus::Reached) => {
                     most += 1;
                 }
                 _ => {}
@@ -283,13 +279,13 @@ impl CapacityModel {
     /// Returns the same timer with its rank.
     fn first_waiting(&self, due: impl Fn(Id) -> DeadlineStatus) -> Option<(u64, Id)> {
         let number = |(id, waiter): (&Id, &CapacityTimer)| match waiter.status {
-            PlaceStatus::Waiting(number) if due(*id) == DeadlineStatus::NotYet => Some((number, *id)),
+            SlotStatus::Waiting(number) if due(*id) == DeadlineStatus::NotYet => Some((number, *id)),
             _ => None,
         };
         self.all.iter().filter_map(number).min()
     }
 
-    fn set_status(&mut self, id: Id, status: PlaceStatus) {
+    fn set_status(&mut self, id: Id, status: SlotStatus) {
         self.all.insert(id, CapacityTimer { status, wakes: 0 });
     }
 }
@@ -305,7 +301,7 @@ mod tests {
         DeadlineStatus::NotYet
     }
 
-    /// Returns a model with one place, which timer 1 holds, and timers 2 and 3 waiting for it.
+    /// Returns a model with one slot, which timer 1 holds, and timers 2 and 3 waiting for it.
     fn full() -> CapacityModel {
         let mut model = CapacityModel::new(1);
         model.polled(1, ARMS, not_yet).unwrap();
@@ -347,13 +343,13 @@ mod tests {
 
     #[test]
     fn d65_wake_ups_in_another_order_than_places_are_no_fault_and_a_timer_that_is_passed_over_is() {
-        // Two places become free. The first goes to timer 2, the second to timer 3, which is woken first.
+        // Two slots become free. The first goes to timer 2, the second to timer 3, which is woken first.
         let mut model = full();
         model.leave(1);
         model.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
         model.woken(2, DeadlineStatus::NotYet, false, not_yet).unwrap();
         model.all_woken(not_yet).unwrap();
-        // One place becomes free, and goes to timer 3.
+        // One slot becomes free, and goes to timer 3.
         let mut model = full();
         model.leave(1);
         model.woken(3, DeadlineStatus::NotYet, false, not_yet).unwrap();
@@ -372,7 +368,7 @@ mod tests {
         model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
         // The driver has passed the deadline of timer 2.
         let due = |id| if id == 2 { DeadlineStatus::Passed } else { DeadlineStatus::NotYet };
-        assert!(model.check(0, 0, due).is_err(), "the place is lost");
+        assert!(model.check(0, 0, due).is_err(), "the slot is lost");
         model.woken(3, DeadlineStatus::NotYet, true, due).unwrap();
         model.check(0, 0, due).unwrap();
         model.polled(3, ARMS, due).unwrap();

@@ -1,4 +1,4 @@
-//! What all actors of a world share: the engine, its threads, the clock, the recorder and the model.
+//! The state that all actors of a world share: the engine, its threads, the clock, the recorder and the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tourbillon::time::Instant;
 use tourbillon::{Clock, Driver, Engine, Slack, Time};
 
 use crate::callback_thread::CallbackThread;
-use crate::capacity_model::{PlaceStatus, PollEffect};
+use crate::capacity_model::{PollEffect, SlotStatus};
 use crate::plan::{SimSetup, SimWallClock};
 use crate::planted_fault::PlantedFault;
 use crate::recorder::{Behavior, Id, Recorder};
@@ -19,9 +19,9 @@ use crate::sim_threads::SimThreads;
 use crate::timer_model::{LAST, NEVER, QueuePosition, TimerModel};
 use crate::totals::Totals;
 
-/// What the actors of a world share.
+/// The state that all actors of a world share.
 pub struct SimContext {
-    /// What the world consists of.
+    /// The parameters of the world.
     pub setup: SimSetup,
     /// Records what the engine does.
     pub recorder: Arc<Recorder>,
@@ -31,11 +31,11 @@ pub struct SimContext {
     pub callbacks: Option<CallbackThread>,
     /// The simulated threads.
     pub threads: SimThreads,
-    /// What the promises allow to be observed.
+    /// The model of all observations that the promises allow.
     pub model: TimerModel,
     /// Tasks that were woken and have not been polled since.
     pub ready: BTreeSet<Id>,
-    /// What has happened so far.
+    /// Counts of all events so far.
     pub totals: Totals,
     /// The planted fault, if any.
     pub planted: Option<PlantedFault>,
@@ -43,10 +43,10 @@ pub struct SimContext {
     pub base: (Instant, u64),
     /// The engine that drives the wall clock: `engine`, or a separate one.
     pub wall: Engine,
-    /// How many timers of surfaces that the model does not track one by one may hold a reserved place.
+    /// How many timers of surfaces that the model does not track one by one may hold a reserved slot.
     pub others: u64,
     /// Whether there is a timer object or a group of named timers. The engine calls those within its own wake-up, and they pass
-    /// on a place that they do not need.
+    /// on a slot that they do not need.
     pub has_place_forwarders: bool,
     numbers: u64,
     reentries: u64,
@@ -204,14 +204,14 @@ impl SimContext {
     #[must_use]
     pub fn is_armed(&self, id: Id) -> bool {
         let status = self.model.capacity.as_ref().map(|capacity| capacity.status(id));
-        self.model.is_pending(id) && status.is_none_or(|status| status == Some(PlaceStatus::Armed))
+        self.model.is_pending(id) && status.is_none_or(|status| status == Some(SlotStatus::Armed))
     }
 
     /// Tells the model which timers were woken. Must run before any change to what the model compares wake-ups with.
     pub fn note_wakes(&mut self) {
         let reentries = self.recorder.reentries.load(Ordering::SeqCst);
         // A waker that turns the engine or arms a timer does so between two wake-ups of one turn. So does a surface that passes a
-        // place on: the timer that gets it is woken before those that were given places earlier in that turn.
+        // slot on: the timer that gets it is woken before those that were given slots earlier in that turn.
         let is_reentered = std::mem::replace(&mut self.reentries, reentries) != reentries;
         let is_ordered = !is_reentered && !self.has_place_forwarders;
         for (id, clock) in self.recorder.take_wakes() {
@@ -220,7 +220,7 @@ impl SimContext {
         self.model.all_woken();
     }
 
-    /// Returns whether a timer is woken only for its end. In an engine with a capacity, it may also be woken for a place.
+    /// Returns whether a timer is woken only for its end. In an engine with a capacity, it may also be woken for a slot.
     #[must_use]
     pub fn has_exact_wakes(&self) -> bool {
         self.setup.capacity.is_none()

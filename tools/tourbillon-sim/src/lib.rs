@@ -17,7 +17,7 @@
 //! - [`callback_thread`]: the thread on which an engine runs callbacks after its shutdown; it takes turns with the steps
 //! - [`recorder`]: records what the engine does to wakers, callbacks and jobs, some of which misbehave
 //! - [`timer_model`]: what the promises allow to be observed of each timer; deliberately naive
-//! - [`capacity_model`]: which timers wait for a place in an engine at its capacity, and in which order they get one
+//! - [`capacity_model`]: which timers wait for a slot in an engine at its capacity, and in which order they get one
 //! - [`scheduler_model`]: what a scheduler and its jobs do, run by run
 //! - [`cron_reference`]: when a cron line is due, found minute by minute
 //! - [`planted_fault`]: faults between the engine and the models, which show that the models find them

@@ -18,13 +18,13 @@ use crate::timer_model::{LAST, grid_of};
 pub struct SimPlan {
     /// The seed of the plan; 0 if it was drawn from bytes.
     pub seed: u64,
-    /// What the world consists of.
+    /// The parameters of the world.
     pub setup: SimSetup,
     /// The steps, each with the number that it had before others were taken out.
     pub steps: Vec<(usize, SimStep)>,
 }
 
-/// What a world consists of.
+/// The parameters of a world: its threads, engine, clocks and schedulers.
 #[derive(Clone, Copy, Debug)]
 pub struct SimSetup {
     /// Number of threads.
@@ -39,7 +39,7 @@ pub struct SimSetup {
     pub slack: SlackChoice,
     /// Capacity of the engine.
     pub capacity: Option<usize>,
-    /// What the clock shows at the start.
+    /// The time that the clock shows at the start.
     pub start: u64,
     /// Most durations are shorter than this, in nanoseconds.
     pub scale: u64,
@@ -48,7 +48,7 @@ pub struct SimSetup {
     /// Whether some callbacks use their own timer. In some worlds with a capacity they do not, and wakers turn the engine
     /// instead.
     pub has_callback_actions: bool,
-    /// What a scheduler does when its queue of runs is full.
+    /// The rule of schedulers for a run that finds the queue of runs full.
     pub overflow: Overflow,
     /// Capacity of a scheduler's queue of runs.
     pub queue_capacity: usize,
@@ -147,7 +147,7 @@ impl SimPlan {
     fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
         let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
-        // Where only sleeps, timeouts and intervals take places, the model tracks every place.
+        // Where only sleeps, timeouts and intervals take slots, the model tracks every slot.
         let is_counted = setup.capacity.is_some() && random.one_in(2);
         let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
         // Few worlds are shut down early: what happens after a shutdown shows soon.

@@ -20,13 +20,13 @@ pub type Id = u32;
 pub struct RecordedEvent {
     /// The timer, task or job that it was done to.
     pub id: Id,
-    /// What the clock showed.
+    /// The time that the clock showed.
     pub clock: u64,
-    /// What was done.
+    /// The kind of the event.
     pub what: EventKind,
 }
 
-/// What the engine did.
+/// An action of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
     /// It woke a waker.

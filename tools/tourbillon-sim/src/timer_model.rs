@@ -22,11 +22,11 @@ pub const NEVER: u64 = u64::MAX;
 /// The known state of all timers.
 #[derive(Debug)]
 pub struct TimerModel {
-    /// What the clock shows.
+    /// The time that the clock shows.
     pub clock: u64,
     /// Whether the engine was shut down.
     pub closed: bool,
-    /// Which timers wait for a place; `None` in an engine without a capacity.
+    /// Which timers wait for a slot; `None` in an engine without a capacity.
     pub capacity: Option<CapacityModel>,
     items: BTreeMap<Id, ModelTimer>,
     next: Id,
@@ -41,7 +41,7 @@ pub struct TimerModel {
     pub stops: u64,
 }
 
-/// What is known of one timer.
+/// The known state of one timer.
 #[derive(Clone, Debug)]
 pub struct ModelTimer {
     /// The surface that it belongs to.
@@ -172,7 +172,7 @@ impl TimerModel {
         }
     }
 
-    /// Notes that a timer is armed or waits for a place.
+    /// Notes that a timer is armed or waits for a slot.
     pub fn set_pending(&mut self, id: Id, position: Option<QueuePosition>) {
         let closed = self.closed;
         if let Some(item) = self.items.get_mut(&id) {
@@ -321,24 +321,24 @@ impl TimerModel {
     }
 
     /// Compares the refusal to arm a timer while `pending` timers are pending and up to `others` of other surfaces hold a
-    /// reserved place.
+    /// reserved slot.
     pub fn refused(&mut self, pending: u64, others: u64) {
         self.compare(|capacity, _| capacity.refuse(pending, others));
     }
 
-    /// Compares a wake-up at this time, which is for the timer's end or for a place that is reserved for it.
+    /// Compares a wake-up at this time, which is for the timer's end or for a slot that is reserved for it.
     pub fn woken_at(&mut self, id: Id, clock: u64, is_ordered: bool) {
         let is_due = self.items.get(&id).is_some_and(|item| item.deadline <= clock);
         let at = if is_due { DeadlineStatus::Reached } else { DeadlineStatus::NotYet };
         self.compare(|capacity, due| capacity.woken(id, at, is_ordered, due));
     }
 
-    /// Compares the order of places when all wake-ups of a call into the engine have been noted.
+    /// Compares the order of slots when all wake-ups of a call into the engine have been noted.
     pub fn all_woken(&mut self) {
         self.compare(|capacity, due| capacity.all_woken(due));
     }
 
-    /// Compares the places in use, when `pending` timers are pending and up to `others` of other surfaces hold a reserved place.
+    /// Compares the slots in use, when `pending` timers are pending and up to `others` of other surfaces hold a reserved slot.
     pub fn check_places(&mut self, pending: u64, others: u64) {
         self.compare(|capacity, due| capacity.check(pending, others, due));
     }

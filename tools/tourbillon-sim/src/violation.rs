@@ -10,7 +10,7 @@ pub type Mismatch = (&'static str, String);
 pub struct PromiseViolation {
     /// Id of the promise, such as `"P2"`.
     pub promise: &'static str,
-    /// What was observed.
+    /// The observation, in words.
     pub what: String,
 }
 

@@ -31,9 +31,9 @@ fn p1_to_p7_hold_in_the_worlds_of_fixed_seeds() {
 
 /// Worlds in which a model once reported a fault that was none, each with the relevant steps.
 const RARE: [(u64, &[usize]); 4] = [
-    // A callback drops a group of timers. A scheduler gets the group's place, and takes it in the next turn.
+    // A callback drops a group of timers. A scheduler gets the group's slot, and takes it in the next turn.
     (13107250077256932474, &[27, 30, 63, 96, 98, 104]),
-    // A stopped group gets the first of two places and passes it on, before the timeout that has the second is woken.
+    // A stopped group gets the first of two slots and passes it on, before the timeout that has the second is woken.
     (10513356813289271531, &[21, 33, 50, 80, 223, 229, 231, 236, 237, 240, 245, 248]),
     // The same with intervals.
     (12404106180313026757, &[31, 148, 157, 161, 162, 163, 164, 167, 169, 170, 173, 178, 183, 184]),

@@ -13,7 +13,7 @@ pub(crate) struct Audit {
     pub(crate) surfaces: Vec<Tally>,
     /// Lateness of exact timers without load.
     pub(crate) quiet: Histogram<u64>,
-    /// What could not be checked on this machine, and why.
+    /// The checks that this machine does not allow, each with the reason.
     pub(crate) skipped: Vec<String>,
     /// The back ends and clocks that were used.
     pub(crate) backends: Vec<String>,

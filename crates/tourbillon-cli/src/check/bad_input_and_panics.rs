@@ -17,7 +17,7 @@ use super::engines::{LoopStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
-/// What happened to the timers, with and without panics.
+/// Counts of the wake-ups and callbacks that returned, and of those that panicked.
 #[derive(Default)]
 struct PanicLog {
     reported_ok: AtomicU64,

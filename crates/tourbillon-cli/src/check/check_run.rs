@@ -1,4 +1,4 @@
-//! What all parts of a run share: the plan, the duration, and the planted fault.
+//! The state that all parts of a run share: the plan, the duration, and the planted fault.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

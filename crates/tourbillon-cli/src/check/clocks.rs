@@ -1,6 +1,6 @@
 //! P8: each engine follows the clock that it was built with.
 //!
-//! What an engine's clock shows must lie between two readings of the same kernel clock, and a timer on it completes no earlier
+//! The time that an engine's clock shows must lie between two readings of the same kernel clock, and a timer on it completes no earlier
 //! than that clock shows its deadline. If the wall clock is set meanwhile, the fires in question are not judged.
 
 use std::cell::RefCell;

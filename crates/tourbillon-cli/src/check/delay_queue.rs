@@ -41,7 +41,7 @@ struct QueueUser {
     tally: Tally,
 }
 
-/// Runs as long as the load does.
+/// Uses a delay queue on `engine` until the part of the run under load ends, and returns what it found.
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
     let (sender, receiver) = channel();

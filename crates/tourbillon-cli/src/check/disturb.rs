@@ -1,4 +1,4 @@
-//! What a thread does to other timers while its own fire: it cancels, moves, and hands over sleeps, and arms some only to cancel
+//! Disturbance: a thread whose own timers fire also cancels, moves, and hands over other sleeps, and arms some only to cancel
 //! them.
 
 use std::pin::{Pin, pin};

@@ -10,12 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::check_run::CheckRun;
 use crate::clock::{monotonic, nanos};
 
-/// Removes the bar when it is dropped. The run must be over by then.
+/// The thread that moves the bar. Dropping this waits for the thread, which removes the bar and ends when the run is over.
 pub(crate) struct ProgressGuard(Option<JoinHandle<()>>);
 
 const STEPS: u64 = 1_000;
 
-/// Shows a bar that moves with time until the run is over. It stops just before its end if the check takes longer.
+/// Starts a thread that moves a bar with time until the run is over. If the run takes longer than planned, the bar stops just before its
+/// end.
 pub(crate) fn show(check: &Arc<CheckRun>, wanted: bool) -> ProgressGuard {
     if !wanted || !std::io::stderr().is_terminal() {
         return ProgressGuard(None);

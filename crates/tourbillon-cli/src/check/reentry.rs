@@ -1,4 +1,4 @@
-//! P10: callbacks, wakers and destructors may call the engine, and none is called inside a call that arms.
+//! P10: callbacks, wakers and destructors may call the engine, and the engine calls no callback or waker inside a call that arms.
 //!
 //! All of them arm, cancel, count and set timers of the same engine. If the engine called one of them under a lock, that would
 //! deadlock, and the watchdog of this part would report it.
@@ -17,12 +17,12 @@ use super::engines::{LoopStep, build, driven, turn_all};
 use super::promise::Promise;
 use crate::text::count;
 
-/// What the callbacks, wakers and destructors do.
+/// The engine and the timers that the callbacks, wakers and destructors use, and counts of their calls.
 struct ReentrantUser {
     engine: Engine,
     timer: Timer,
     named: NamedTimers,
-    /// The planted fault: a lock that is held during callbacks, and taken to arm.
+    /// The planted fault: the thread that turns the engine holds this lock while it calls callbacks, and each arming takes it.
     gate: Option<Arc<Mutex<()>>>,
     called: AtomicU64,
     dropped: AtomicU64,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use super::reference::{Reference, STALL};
 
-/// What has fired so far of the timers of one thread, which all belong to one shard.
+/// Detects stalls: tracks which timers of one thread have fired. They all belong to one shard.
 #[derive(Default)]
 pub(crate) struct StallDetector {
     /// When the last waker was called.

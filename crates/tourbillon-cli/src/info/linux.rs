@@ -1,4 +1,4 @@
-//! What Linux reports about itself.
+//! Properties of the system that Linux reports.
 
 use std::fs::read_to_string;
 

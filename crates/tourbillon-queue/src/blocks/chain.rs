@@ -30,7 +30,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
         number * BLOCK
     }
 
-    /// Takes a block out of its list.
+    /// Removes a block from its list and frees it.
     #[inline(always)]
     pub(super) fn drop_block(&mut self, list: &mut List, number: u32) {
         if list.blocks == 1 {
@@ -41,7 +41,8 @@ impl<K: Copy, Id> Blocks<K, Id> {
         }
     }
 
-    /// Takes a block out of a list that has other blocks.
+    /// Removes a block from a list that has other blocks, and frees it. If the block was the first or the last of the list, this sets
+    /// where the list now begins or ends.
     #[inline(never)]
     fn unlink(&mut self, list: &mut List, number: u32) {
         let Block { prev, next, .. } = self.blocks[number as usize];

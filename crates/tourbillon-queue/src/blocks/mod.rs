@@ -21,8 +21,8 @@
 //!   block. (Removal at the ends of a list leaves no hole: the first block only shrinks until it is freed, and the last
 //!   is refilled before it gets a successor.)
 //!
-//! Invariants, verified by [`Blocks::check`]: the first and the last item of a list are not holes; no block of a
-//! list is without items; every block stores how many items it has, and the owner of its list.
+//! [`Blocks::check`] verifies these invariants: the first and the last item of a list are not holes; each block of a
+//! list has at least one item that is not a hole, and stores how many it has and the owner of its list.
 
 mod chain;
 mod check;
@@ -35,7 +35,8 @@ use alloc::vec::Vec;
 use crate::place::Place;
 use crate::raw::Entries;
 
-/// Whether blocks and crowds are tiny (`--cfg tourbillon_small`), so that tests with few timers reach the code for many.
+/// Whether the build has small blocks, and small limits in the wheel (`--cfg tourbillon_small`). Tests with few timers then run the code
+/// for many.
 pub(crate) const SMALL: bool = cfg!(tourbillon_small);
 
 /// Items in a block.

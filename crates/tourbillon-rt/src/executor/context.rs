@@ -23,7 +23,7 @@ enum Inside {
 }
 
 thread_local! {
-    /// What the thread has entered and not left, the latest last, each with the number of its guard.
+    /// The contexts that the thread has entered and not left, the latest last, each with the number of its guard.
     static ENTERED: RefCell<Vec<(u64, Inside)>> = const { RefCell::new(Vec::new()) };
     static LAST_GUARD: Cell<u64> = const { Cell::new(0) };
 }

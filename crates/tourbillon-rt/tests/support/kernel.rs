@@ -1,4 +1,4 @@
-//! What the kernel reports about this process, and system calls that it can be made to refuse.
+//! Numbers that the kernel reports about this process, and a filter that makes it refuse system calls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

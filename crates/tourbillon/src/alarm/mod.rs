@@ -2,8 +2,8 @@
 //!
 //! | file | back end |
 //! |---|---|
-//! | `timerfd` | Linux: a timer of the kernel on the engine's own clock. A thread that arms an earlier timer sets it earlier with one system call, and the driver sleeps on until then: it is not woken just to go to sleep again |
-//! | `condvar` | other systems, or no file descriptor left: a condition variable |
+//! | `timerfd` | Linux: a timer of the kernel on the engine's own clock. A thread that arms an earlier timer sets the kernel's timer earlier with one system call. The call does not wake the driver, which sleeps until the new time |
+//! | `condvar` | a condition variable: on other systems, and on Linux if the kernel refuses the timer |
 //! | `tokio_sleep` | an engine on the clock of a Tokio runtime: a sleep of Tokio's |
 //!
 //! An engine that its user turns has none of these: the alarm calls the function that the user gave.
@@ -23,7 +23,7 @@ use self::condvar::CondvarAlarm;
 #[cfg(target_os = "linux")]
 use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
-pub(crate) use self::tokio_sleep::RuntimeAlarm;
+pub(crate) use self::tokio_sleep::TokioSleepAlarm;
 use crate::clock::Clock;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::{Mutex, lock};
@@ -45,7 +45,8 @@ struct AlarmState {
 #[must_use]
 pub(crate) enum SetOutcome {
     Done,
-    /// The wall clock was set since the last time. The kernel has reported this to the caller, and does not report it to the driver.
+    /// The wall clock was set since the alarm was last set. The kernel reports this once, here to the caller, so the driver does not learn it
+    /// from the kernel.
     ClockWasSet,
 }
 
@@ -58,7 +59,7 @@ enum AlarmBackend {
     Call(Box<dyn Fn() + Send + Sync>),
     /// No thread waits: Tokio's time driver turns the engine.
     #[cfg(feature = "tokio")]
-    Runtime(Arc<RuntimeAlarm>),
+    TokioSleep(Arc<TokioSleepAlarm>),
 }
 
 impl Alarm {
@@ -79,8 +80,8 @@ impl Alarm {
 
     /// Returns an alarm for an engine that is on the clock of a Tokio runtime and is turned by that runtime.
     #[cfg(feature = "tokio")]
-    pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Alarm {
-        Alarm::with(AlarmBackend::Runtime(alarm))
+    pub(crate) fn tokio_sleep(alarm: Arc<TokioSleepAlarm>) -> Alarm {
+        Alarm::with(AlarmBackend::TokioSleep(alarm))
     }
 
     fn with(backend: AlarmBackend) -> Alarm {
@@ -133,7 +134,7 @@ impl Alarm {
         lock(&self.state).at
     }
 
-    /// Makes the alarm go off if its time has come. For schedules, which have no kernel to do it.
+    /// Makes the alarm go off if its time has come. A shuttle schedule calls this after it has moved its time, in place of the kernel.
     #[cfg(all(test, shuttle))]
     pub(crate) fn time_has_moved(&self, clock: &Clock) {
         let state = lock(&self.state);
@@ -153,7 +154,8 @@ impl Alarm {
         matches!(self.backend, AlarmBackend::Call(_))
     }
 
-    /// Waits until the alarm goes off, sometimes for less. For the driver.
+    /// Blocks the driver's thread until the alarm goes off. May return before that, so the driver reads the clock afterwards. Returns at once
+    /// if no thread waits on this back end.
     pub(crate) fn wait(&self, clock: &Clock) {
         match &self.backend {
             #[cfg(target_os = "linux")]
@@ -164,7 +166,7 @@ impl Alarm {
             AlarmBackend::Condvar(condvar) => condvar.wait(lock(&self.state), clock),
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
-            AlarmBackend::Runtime(_) => {}
+            AlarmBackend::TokioSleep(_) => {}
         }
     }
 
@@ -185,7 +187,7 @@ impl Alarm {
             drop(timer);
         }
         #[cfg(feature = "tokio")]
-        if let AlarmBackend::Runtime(alarm) = &self.backend {
+        if let AlarmBackend::TokioSleep(alarm) = &self.backend {
             alarm.close();
         }
     }
@@ -206,7 +208,7 @@ impl AlarmBackend {
             }
             AlarmBackend::Call(_) => {}
             #[cfg(feature = "tokio")]
-            AlarmBackend::Runtime(alarm) => alarm.set(at, now),
+            AlarmBackend::TokioSleep(alarm) => alarm.set(at, now),
         }
         SetOutcome::Done
     }

@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::sync::{Mutex, lock};
 
 /// An alarm that the engine sets, and that turns the engine when it goes off.
-pub(crate) struct RuntimeAlarm {
+pub(crate) struct TokioSleepAlarm {
     runtime: Handle,
     /// For the conversion of times.
     clock: Clock,
@@ -67,27 +67,27 @@ struct TurnTask {
 
 /// Closes the alarm and calls `end` when the runtime drops the turn task.
 struct OnRuntimeEnd<F: FnOnce()> {
-    alarm: Arc<RuntimeAlarm>,
+    alarm: Arc<TokioSleepAlarm>,
     end: Option<F>,
 }
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// What Tokio's rounding may add: the longest time that is shorter than a millisecond.
+/// The most that Tokio's rounding adds: one nanosecond less than a millisecond.
 const ROUNDED_UP: Span = Span::from_nanos(MILLISECOND - 1);
 
 thread_local! {
-    /// Whether this thread is inside [`RuntimeAlarm::set`].
+    /// Whether this thread is inside [`TokioSleepAlarm::set`].
     static IS_SETTING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl RuntimeAlarm {
+impl TokioSleepAlarm {
     /// Returns an alarm for an engine on the clock of `runtime`. `None` if the runtime was built without `enable_time`.
-    pub(crate) fn new(runtime: &Handle, clock: Clock) -> Option<Arc<RuntimeAlarm>> {
+    pub(crate) fn new(runtime: &Handle, clock: Clock) -> Option<Arc<TokioSleepAlarm>> {
         let _context = runtime.enter();
         // Tokio panics if the runtime was built without a time driver, and offers no way to ask before.
         std::panic::catch_unwind(|| drop(tokio::time::sleep_until(Instant::now()))).ok()?;
-        let alarm = Arc::new(RuntimeAlarm {
+        let alarm = Arc::new(TokioSleepAlarm {
             runtime: runtime.clone(),
             clock,
             sleeps: Mutex::new(SleepPair { waker: None, sleep: None, next: None }),
@@ -218,7 +218,7 @@ impl Drop for IsSetting {
 }
 
 /// The waker of the sleep, which Tokio's driver wakes.
-impl Wake for RuntimeAlarm {
+impl Wake for TokioSleepAlarm {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

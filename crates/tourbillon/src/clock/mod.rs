@@ -1,22 +1,24 @@
-//! The clocks of engines. All readings of time are made in this folder.
+//! The clocks of engines. Only this folder reads the clock of an engine. (Bounded waits in real time, in `scheduler/ending.rs` and
+//! `virtual_time/watcher.rs`, read the standard library's `Instant`. So does `current::now_std`, if the engine's clock is that clock.)
 //!
-//! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock,
-//! which is the machine's boot for the monotonic and the boot-time clock and the year 1970 for the wall clock.
+//! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock.
+//! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere the
+//! monotonic clock counts from the first reading in the process (`sys/portable.rs`), so no timer of the kernel can follow it.
 //!
 //! | file | what it has |
 //! |---|---|
 //! | `sys` | the clocks of the operating system, a file for each platform |
 //! | `tsc` | the monotonic clock at half the price, for timers that may count from a time slightly ahead |
 //! | `manual` | the clock that a test moves |
-//! | `runtime` | the clock of a Tokio runtime, which Tokio's `pause` and `advance` move |
+//! | `tokio` | the clock of a Tokio runtime, which Tokio's `pause` and `advance` move |
 //! | `anchor` | conversion to and from the standard library's `Instant` |
 //! | `wall` | conversion to and from the time of day |
 
 mod anchor;
 mod manual;
-#[cfg(feature = "tokio")]
-mod runtime;
 mod sys;
+#[cfg(feature = "tokio")]
+mod tokio;
 mod tsc;
 mod wall;
 
@@ -31,9 +33,9 @@ use self::anchor::ClockAnchor;
 use self::anchor::PairedReading;
 pub(crate) use self::anchor::earliest;
 use self::manual::ManualClock;
-#[cfg(feature = "tokio")]
-pub(crate) use self::runtime::RuntimeClock;
 use self::sys::monotonic;
+#[cfg(feature = "tokio")]
+pub(crate) use self::tokio::TokioClock;
 pub(crate) use self::tsc::Ahead;
 pub(crate) use self::wall::WallShift;
 
@@ -75,7 +77,7 @@ enum ClockKind {
     Wall,
     Manual(Arc<ManualClock>),
     #[cfg(feature = "tokio")]
-    Runtime(Arc<RuntimeClock>),
+    Tokio(Arc<TokioClock>),
 }
 
 /// A clock of the kernel that a timer of the kernel can follow.
@@ -140,15 +142,15 @@ impl Clock {
 
     /// Returns the clock of a Tokio runtime.
     #[cfg(feature = "tokio")]
-    pub(crate) fn of_runtime(clock: RuntimeClock) -> Clock {
-        Clock(ClockKind::Runtime(Arc::new(clock)))
+    pub(crate) fn of_tokio(clock: TokioClock) -> Clock {
+        Clock(ClockKind::Tokio(Arc::new(clock)))
     }
 
     /// Returns the clock of the Tokio runtime, if it is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn runtime(&self) -> Option<&RuntimeClock> {
+    pub(crate) fn as_tokio(&self) -> Option<&TokioClock> {
         match &self.0 {
-            ClockKind::Runtime(clock) => Some(clock),
+            ClockKind::Tokio(clock) => Some(clock),
             _ => None,
         }
     }
@@ -260,7 +262,7 @@ impl Clock {
         match self.0 {
             ClockKind::Monotonic => false,
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => false,
+            ClockKind::Tokio(_) => false,
             _ => true,
         }
     }
@@ -275,7 +277,7 @@ impl Clock {
             ClockKind::Wall => Some(KernelClock::Wall),
             ClockKind::Manual(_) => None,
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => None,
+            ClockKind::Tokio(_) => None,
         }
     }
 
@@ -287,7 +289,7 @@ impl Clock {
             ClockKind::Monotonic if !cfg!(shuttle) => StdInstant::now(),
             ClockKind::Monotonic | ClockKind::Manual(_) => self.std_of(self.now()),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => clock.now(),
+            ClockKind::Tokio(clock) => clock.now(),
             #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => StdInstant::now(),
         }
@@ -317,7 +319,7 @@ impl Clock {
         match &self.0 {
             ClockKind::Manual(manual) => Some(manual.wall),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => Some(clock.wall_shift()),
+            ClockKind::Tokio(clock) => Some(clock.wall_shift()),
             _ => None,
         }
     }
@@ -328,7 +330,7 @@ impl Clock {
             ClockKind::Monotonic => same(*ClockAnchor::of_process()),
             ClockKind::Manual(manual) => same(manual.anchor),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => same(*ClockAnchor::of_process()),
+            ClockKind::Tokio(_) => same(*ClockAnchor::of_process()),
             // These two drift against the standard library's clock, so each conversion reads both anew. A time comes out late both ways.
             #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => {
@@ -350,7 +352,7 @@ impl ClockKind {
             ClockKind::Wall => sys::wall(),
             ClockKind::Manual(manual) => manual.now(),
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(clock) => clock.time(),
+            ClockKind::Tokio(clock) => clock.time(),
         }
     }
 }
@@ -365,7 +367,7 @@ impl fmt::Debug for Clock {
             ClockKind::Wall => "Clock::wall",
             ClockKind::Manual(_) => "Clock::manual",
             #[cfg(feature = "tokio")]
-            ClockKind::Runtime(_) => "the clock of a Tokio runtime",
+            ClockKind::Tokio(_) => "the clock of a Tokio runtime",
         })
     }
 }

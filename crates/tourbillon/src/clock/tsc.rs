@@ -53,7 +53,7 @@
 //! need not be checked: a suspend of less than the resolution of the machine's battery clock would not show there, and does show in
 //! the rates.
 //!
-//! What remains is a coincidence, which only the clock itself could rule out: after a restore under another kernel, or after a suspend
+//! One exception is a coincidence, which only the clock itself could rule out: after a restore under another kernel, or after a suspend
 //! that set the counter to zero, the counter stands by chance inside the very window that was open, or so near to where it would have
 //! been that the rates agree. Windows last 16 or 256 us; among the counter values of machines that have been up for up to a
 //! hundred days, that is one case in 3 * 10^10 for each restore and each thread that was inside a window. The other exception is made by the

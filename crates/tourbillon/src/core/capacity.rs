@@ -1,32 +1,32 @@
-//! A limit on how many timers an engine holds, and the queue of sleeps that wait for room.
+//! A limit on how many timers an engine holds, and the queue of sleeps that wait for a slot.
 //!
 //! Engines without a limit pay nothing for it. With one, each arming and each end counts on a shared word.
 //!
-//! A place is taken from the arming of a timer to its end: the thread that fires, cancels or stops the timer gives the place back at
-//! once, whether or not the timer is polled afterwards. A sleep that finds no place waits:
+//! A slot is the right to hold one timer. It is taken from the arming of a timer to its end: the thread that fires, cancels or stops the timer gives the slot back at
+//! once, whether or not the timer is polled afterwards. A sleep that finds no slot waits:
 //!
 //! ```text
-//!     Queued --- it is first, and a place is free ---> Granted --- poll ---> armed, in that place
+//!     Queued --- it is first, and a slot is free ----> Granted --- poll ---> armed, in that slot
 //!        |                                               |
 //!        +------- the driver reaches its deadline -------+---------------> Ended --- poll ---> fired
 //! ```
 //!
-//! - One place wakes one sleep, in the order in which sleeps began to wait. The place is reserved for it from then on, so no newcomer
-//!   overtakes it, and each wait costs at most two wake-ups: one for its place, one for its deadline.
-//! - The order is that of the places. A thread wakes the sleeps of a batch one after another, after it has reserved their places. A
-//!   surface that is woken there and has no use for its place passes it on at once, so the next sleep in the queue may be woken before
-//!   sleeps of that batch, which have their places already.
-//! - A sleep that is dropped, disarmed or past its deadline leaves, and a place that was reserved for it passes to the next.
+//! - One slot wakes one sleep, in the order in which sleeps began to wait. The slot is reserved for it from then on, so no newcomer
+//!   overtakes it, and each wait costs at most two wake-ups: one for its slot, one for its deadline.
+//! - The order is that of the slots. A thread wakes the sleeps of a batch one after another, after it has reserved their slots. A
+//!   surface that is woken there and has no use for its slot passes it on at once, so the next sleep in the queue may be woken before
+//!   sleeps of that batch, which have their slots already.
+//! - A sleep that is dropped, disarmed or past its deadline leaves, and a slot that was reserved for it passes to the next.
 //! - The driver takes the deadlines of waiting sleeps into account as it does those of shards ([`Capacity::next_end`]).
 //!
-//! An entry finds its wait again by a ticket, because an entry may be moved in memory between two polls. An entry has no room for a
+//! An entry finds its wait again by a ticket, because an entry may be moved in memory between two polls. An entry has no space for a
 //! ticket beside its deadline, so the wait keeps the deadline meanwhile.
 //!
-//! # No place is lost
+//! # No slot is lost
 //!
-//! A sleep that queues first stores `awaited` and then tries to take a place. A thread that gives a place back first counts it as
+//! A sleep that queues first stores `awaited` and then tries to take a slot. A thread that gives a slot back first counts it as
 //! free and then loads `awaited`. All four accesses are sequentially consistent, so at least one of the two sees the other: either
-//! the sleep takes the place, or that thread locks the queue and grants it.
+//! the sleep takes the slot, or that thread locks the queue and grants it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::task::Waker;
@@ -37,10 +37,10 @@ use crate::shard::SlackQueue;
 use crate::slack::SlackBits;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 
-/// The limit of an engine, and the sleeps that wait for room.
+/// The limit of an engine, and the sleeps that wait for a slot.
 pub(crate) struct Capacity {
     pub(crate) most: usize,
-    /// Places that are taken: by armed timers, and by sleeps to which one was granted.
+    /// Slots that are taken: by armed timers, and by sleeps to which one was granted.
     taken: AtomicUsize,
     /// Whether a sleep is queued.
     awaited: AtomicBool,
@@ -49,7 +49,7 @@ pub(crate) struct Capacity {
     waits: Mutex<WaitTable>,
 }
 
-/// Whether an entry that is not armed waits for a place.
+/// Whether an entry that is not armed waits for a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CapacityWait {
     /// The entry does not wait, and keeps its deadline itself.
@@ -72,10 +72,10 @@ pub(crate) struct WaitEnd {
     pub(crate) slack: SlackBits,
 }
 
-/// The result of asking for a place.
+/// The result of asking for a slot.
 #[must_use]
 pub(crate) enum Claim {
-    Place,
+    Slot,
     /// The wait has begun. The caller notifies the driver of its deadline.
     Wait(WaitTicket),
 }
@@ -83,7 +83,7 @@ pub(crate) enum Claim {
 /// The result of polling a wait. With the first two the wait is over, and its ticket is used up.
 #[must_use]
 pub(crate) enum WaitProgress {
-    /// The caller has the place. The deadline of the wait.
+    /// The caller has the slot. The deadline of the wait.
     Granted(Time),
     /// The driver has reached this deadline.
     Ended(Time),
@@ -108,7 +108,7 @@ pub(crate) struct AbandonedWait {
     pub(crate) has_ended: bool,
     /// Its waker, if that has not been woken, for the caller to drop.
     pub(crate) waker: Option<Waker>,
-    /// The waker of the sleep to which its place has passed, for the caller to wake.
+    /// The waker of the sleep to which its slot has passed, for the caller to wake.
     pub(crate) next: Vec<Waker>,
 }
 
@@ -135,7 +135,7 @@ struct WaitRecord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WaitState {
     Queued,
-    /// A place is reserved for it.
+    /// A slot is reserved for it.
     Granted,
     /// The driver has reached its deadline.
     Ended,
@@ -152,7 +152,7 @@ impl Capacity {
         }
     }
 
-    /// Takes a place, if one is free that no sleep waits for.
+    /// Takes a slot, if one is free that no sleep waits for.
     pub(crate) fn take(&self) -> bool {
         !self.awaited.load(Ordering::SeqCst) && self.take_free()
     }
@@ -162,7 +162,7 @@ impl Capacity {
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
     }
 
-    /// Gives places back. The wakers of the sleeps that get them are added to `batch`, for the caller to wake.
+    /// Gives slots back. The wakers of the sleeps that get them are added to `batch`, for the caller to wake.
     pub(crate) fn give_back(&self, count: usize, batch: &mut Vec<Waker>) {
         let mut free = count;
         if self.awaited.load(Ordering::SeqCst) {
@@ -184,7 +184,7 @@ impl Capacity {
         }
     }
 
-    /// Passes a place that the caller has to the first wait of the queue; `false` if no wait is queued.
+    /// Passes a slot that the caller has to the first wait of the queue; `false` if no wait is queued.
     fn grant_first(&self, waits: &mut WaitTable, batch: &mut Vec<Waker>) -> bool {
         let Some(ticket) = waits.queued.pop_first() else { return false };
         self.awaited.store(!waits.queued.is_empty(), Ordering::SeqCst);
@@ -195,7 +195,7 @@ impl Capacity {
         true
     }
 
-    /// Takes a place, or queues for one: `waker` is woken when a place is granted or the deadline is reached.
+    /// Takes a slot, or queues for one: `waker` is woken when a slot is granted or the deadline is reached.
     pub(crate) fn take_or_wait(&self, end: WaitEnd, waker: Waker) -> Claim {
         let mut waits = lock(&self.waits);
         if waits.queued.is_empty() {
@@ -204,7 +204,7 @@ impl Capacity {
             if self.take_free() {
                 self.awaited.store(false, Ordering::SeqCst);
                 drop(waits);
-                return Claim::Place;
+                return Claim::Slot;
             }
         }
         let ticket = waits.begin(end, waker);
@@ -230,7 +230,7 @@ impl Capacity {
         }
     }
 
-    /// Ends a wait that is given up. A place that was reserved for it passes on.
+    /// Ends a wait that is given up. A slot that was reserved for it passes on.
     pub(crate) fn leave(&self, ticket: WaitTicket) -> AbandonedWait {
         let wait = {
             let mut waits = lock(&self.waits);
@@ -257,7 +257,7 @@ impl Capacity {
         lock(&self.waits).all.get(&ticket).map_or(Time::NEVER, |wait| wait.deadline)
     }
 
-    /// Gives a wait another deadline. It keeps its place in the queue, or the place that is reserved for it.
+    /// Gives a wait another deadline. It keeps its position in the queue, or the slot that is reserved for it.
     pub(crate) fn set_end(&self, ticket: WaitTicket, end: WaitEnd) -> Moved {
         let mut waits = lock(&self.waits);
         let moved = waits.set_end(ticket, end);
@@ -273,7 +273,7 @@ impl Capacity {
     }
 
     /// Ends waits whose deadline is past at `now`, `most` at the most, and returns how many. Their wakers, and those of sleeps that thereby
-    /// get a place, are added to `batch`. For the driver.
+    /// get a slot, are added to `batch`. For the driver.
     pub(crate) fn end_due(&self, now: Time, most: usize, batch: &mut Vec<Waker>) -> usize {
         if self.next_end(Time::ZERO) > now {
             return 0;
@@ -348,9 +348,9 @@ impl WaitTable {
         if wait.state == WaitState::Ended {
             return Moved::Ended;
         }
-        let before = std::mem::replace(&mut wait.end, end.place());
+        let before = std::mem::replace(&mut wait.end, end.position());
         self.by_end[before.0 as usize].remove(&(before.1, ticket));
-        let (queue, at) = end.place();
+        let (queue, at) = end.position();
         if !at.is_never() {
             self.by_end[queue as usize].insert((at, ticket));
         }
@@ -387,8 +387,8 @@ impl WaitRecord {
 }
 
 impl WaitEnd {
-    /// Returns its place in `WaitTable::by_end`.
-    fn place(self) -> (SlackQueue, Time) {
+    /// Returns its position in `WaitTable::by_end`.
+    fn position(self) -> (SlackQueue, Time) {
         (self.slack.queue(), self.slack.round_up(self.due))
     }
 }

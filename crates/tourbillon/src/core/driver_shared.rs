@@ -25,7 +25,7 @@ impl DriverShared {
     }
 
     /// Sets the alarm earlier, if the driver plans to wake up too late. For a thread that has stored an earlier wake-up for a shard, or for
-    /// the sleeps that wait for room. `next` returns that wake-up; its argument is the time before which adaptive timers do not count.
+    /// the sleeps that wait for a slot. `next` returns that wake-up; its argument is the time before which adaptive timers do not count.
     pub(crate) fn set_earlier(&self, next: impl FnOnce(Time) -> Time) {
         let at = next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
         if at.as_nanos() < self.planned.load(Ordering::SeqCst) {

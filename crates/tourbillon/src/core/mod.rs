@@ -239,7 +239,7 @@ impl Core {
     /// Makes the next wake-up of a shard exact, and the driver plan again. For a virtual engine, after a timer of the shard was cancelled or
     /// moved to a later deadline.
     #[cold]
-    pub(crate) fn cancelled_in(&self, shard: NonNull<Shard>) {
+    pub(crate) fn refresh_and_replan(&self, shard: NonNull<Shard>) {
         if let Some(shard) = self.shards().find(|known| NonNull::from(*known) == shard) {
             shard.refresh();
         }
@@ -398,7 +398,7 @@ impl Core {
             if visit.fired > 0 {
                 wanted = wanted.min(next_wake);
             }
-            self.give_room_back(visit.fired, batch);
+            self.free_slots(visit.fired, batch);
         }
         self.lag.turned(self, now, now - wanted, round.fired);
         round
@@ -413,7 +413,7 @@ impl Core {
     }
 
     /// Frees the slots of `ended` timers, and wakes `batch` together with the sleeps that get the slots.
-    pub(crate) fn give_room_back(&self, ended: usize, batch: &mut Vec<Waker>) {
+    pub(crate) fn free_slots(&self, ended: usize, batch: &mut Vec<Waker>) {
         if let Some(capacity) = self.capacity_of_process().filter(|_| ended > 0) {
             capacity.give_back(ended, batch);
         }
@@ -464,9 +464,9 @@ impl Core {
             shard.close();
             let mut cursor = 0;
             while shard.stop_some(&mut cursor, &mut batch) {
-                self.give_room_back(batch.len(), &mut batch);
+                self.free_slots(batch.len(), &mut batch);
             }
-            self.give_room_back(batch.len(), &mut batch);
+            self.free_slots(batch.len(), &mut batch);
         }
         if let Some(capacity) = &self.capacity {
             self.wake(&mut capacity.take_wakers());

@@ -85,7 +85,7 @@ impl Core {
     /// Does nothing to a clock that runs. If that clock is paused while work is under way, the next turn holds it.
     pub(crate) fn hold_clock(&self) {
         #[cfg(feature = "tokio")]
-        if let Some(clock) = self.clock.runtime()
+        if let Some(clock) = self.clock.as_tokio()
             && self.work.needs_hold()
             && clock.is_paused()
             && self.work.begin_hold()

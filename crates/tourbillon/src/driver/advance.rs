@@ -52,7 +52,7 @@ impl Core {
     pub(crate) fn step_to(&self, next: Time) -> usize {
         self.move_clock(next);
         #[cfg(feature = "tokio")]
-        if self.clock.runtime().is_some() {
+        if self.clock.as_tokio().is_some() {
             return self.drive();
         }
         self.turn(self.clock.now()).fired
@@ -62,7 +62,7 @@ impl Core {
     fn move_clock(&self, to: Time) {
         let now = self.clock.now();
         #[cfg(feature = "test-util")]
-        if let Some(clock) = self.clock.runtime() {
+        if let Some(clock) = self.clock.as_tokio() {
             let _context = clock.runtime().enter();
             return move_tokio(Duration::from(to - now));
         }

@@ -37,7 +37,6 @@ use std::cell::Cell;
 #[cfg(feature = "tokio")]
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
@@ -45,10 +44,10 @@ use tourbillon_queue::{Span, Time};
 pub(crate) use self::advance::ClockAdvance;
 #[cfg(feature = "tokio")]
 pub(crate) use self::advance::MAX_TURNS_AT_ONCE;
-pub(crate) use self::wakeup_budget::WakeupBudget;
+pub(crate) use self::wakeup_budget::{WAKEUP_SPACING, WakeupBudget};
 use crate::alarm::Alarm;
 #[cfg(feature = "tokio")]
-use crate::alarm::RuntimeAlarm;
+use crate::alarm::TokioSleepAlarm;
 use crate::clock::Clock;
 use crate::core::driver_shared::DriverShared;
 use crate::core::error::BuildError;
@@ -89,7 +88,7 @@ enum DriverKind {
     Tokio,
     External(Box<dyn Fn() + Send + Sync>),
     #[cfg(feature = "tokio")]
-    Runtime(Arc<RuntimeAlarm>),
+    TokioTimeDriver(Arc<TokioSleepAlarm>),
 }
 
 /// The result of one turn of an engine: what it did, and when the next turn is due.
@@ -98,7 +97,7 @@ enum DriverKind {
 pub struct Turn {
     /// How many timers it fired.
     pub fired: usize,
-    /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work gets its turn.)
+    /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work can run.)
     pub more: bool,
     /// When the next turn is due, on the engine's clock; `None` if nothing is pending.
     pub next: Option<Time>,
@@ -153,8 +152,8 @@ impl Driver {
 
     /// Returns the time driver of the Tokio runtime whose clock the engine is on.
     #[cfg(feature = "tokio")]
-    pub(crate) fn on_runtime(alarm: Arc<RuntimeAlarm>) -> Driver {
-        Driver(DriverKind::Runtime(alarm))
+    pub(crate) fn tokio_time_driver(alarm: Arc<TokioSleepAlarm>) -> Driver {
+        Driver(DriverKind::TokioTimeDriver(alarm))
     }
 
     /// Returns the shared state of the driver, and the start of the driver for when the core exists.
@@ -166,7 +165,7 @@ impl Driver {
             DriverKind::Tokio => (Alarm::new(clock), manual(DriverStart::Tokio(tokio_task::runtime()?))?),
             DriverKind::External(notify) => (Alarm::call(notify), DriverStart::Nothing),
             #[cfg(feature = "tokio")]
-            DriverKind::Runtime(alarm) => (Alarm::on_runtime(alarm), DriverStart::Nothing),
+            DriverKind::TokioTimeDriver(alarm) => (Alarm::tokio_sleep(alarm), DriverStart::Nothing),
         };
         Ok((DriverShared::new(alarm), start))
     }
@@ -343,13 +342,10 @@ impl std::fmt::Debug for Driver {
             DriverKind::Tokio => "Driver::tokio",
             DriverKind::External(_) => "Driver::external",
             #[cfg(feature = "tokio")]
-            DriverKind::Runtime(_) => "Tokio's time driver",
+            DriverKind::TokioTimeDriver(_) => "Tokio's time driver",
         })
     }
 }
-
-/// The time between two wake-ups for adaptive timers when there are many.
-pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1750);
 
 /// Returns the longest time for which a driver does not sleep. To sleep costs more than to stay awake; and in the lead-in of a precise timer
 /// (the last [`LEAD`] before it is due) a sleep would make that timer late.

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use super::*;
 use crate::time::Sleep;

@@ -1,11 +1,16 @@
 //! How often adaptive timers may wake the driver.
 //!
-//! A budget grows by one wake-up every [`WAKEUP_SPACING`](super::WAKEUP_SPACING), up to [`MAX_SAVED`] of them. While some is left, an adaptive
+//! A budget grows by one wake-up every [`WAKEUP_SPACING`], up to [`MAX_SAVED`] of them. While some is left, an adaptive
 //! timer wakes the driver at its own deadline, to the nanosecond. When the budget is used up, the next wake-up waits until it has grown by
 //! one, and all adaptive timers that come due meanwhile share that wake-up. Wake-ups for other timers are counted too, but are not delayed;
 //! however many there are, adaptive timers wait no longer than one spacing.
 
+use std::time::Duration;
+
 use tourbillon_queue::{Span, Time};
+
+/// The time between two wake-ups for adaptive timers when there are many.
+pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1750);
 
 /// How many wake-ups can be saved up in quiet times.
 const MAX_SAVED: u64 = 32;
@@ -20,7 +25,7 @@ pub(crate) struct WakeupBudget {
 impl WakeupBudget {
     /// Spends one wake-up.
     pub(crate) fn spend(&mut self, now: Time) {
-        let spacing = Span::from(super::WAKEUP_SPACING);
+        let spacing = Span::from(WAKEUP_SPACING);
         self.full_at = (self.full_at.max(now) + spacing).min(now + time_to_fill() + spacing);
     }
 
@@ -32,7 +37,7 @@ impl WakeupBudget {
 
 /// Returns how long it takes to save up a full budget.
 fn time_to_fill() -> Span {
-    Span::from_nanos(Span::from(super::WAKEUP_SPACING).as_nanos() * MAX_SAVED)
+    Span::from_nanos(Span::from(WAKEUP_SPACING).as_nanos() * MAX_SAVED)
 }
 
 #[cfg(test)]
@@ -46,7 +51,7 @@ mod tests {
         for _ in 0..1000 {
             budget.spend(now);
             assert!(budget.next_wakeup() < now);
-            now = now + Span::from(super::super::WAKEUP_SPACING) + Span::from_nanos(1);
+            now = now + Span::from(WAKEUP_SPACING) + Span::from_nanos(1);
         }
     }
 
@@ -55,7 +60,7 @@ mod tests {
         let mut budget = WakeupBudget::default();
         let now = Time::from_nanos(1 << 40);
         (0..if cfg!(miri) { 1000 } else { 100_000 }).for_each(|_| budget.spend(now));
-        assert_eq!(budget.next_wakeup(), now + Span::from(super::super::WAKEUP_SPACING));
+        assert_eq!(budget.next_wakeup(), now + Span::from(WAKEUP_SPACING));
     }
 
     #[test]
@@ -67,6 +72,6 @@ mod tests {
             now = now.max(budget.next_wakeup());
         }
         let spent = (now - start).as_nanos();
-        assert_eq!(spent, (1000 - MAX_SAVED) * Span::from(super::super::WAKEUP_SPACING).as_nanos());
+        assert_eq!(spent, (1000 - MAX_SAVED) * Span::from(WAKEUP_SPACING).as_nanos());
     }
 }

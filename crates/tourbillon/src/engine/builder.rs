@@ -66,11 +66,11 @@ impl Builder {
 
     /// Limits the number of timers that the engine holds. No limit by default.
     ///
-    /// A timer takes a place from its first poll, which arms it, until it fires, is cancelled or is stopped. At the limit
+    /// A timer takes a slot from its first poll, which arms it, until it fires, is cancelled or is stopped. At the limit
     /// [`Engine::try_sleep`] and the other `try_` functions return [`ArmError::Full`](crate::ArmError::Full). A plain sleep waits for a
-    /// place; if none becomes free it still ends at its own deadline. Places are given in the order in which sleeps began to wait, and each
-    /// place wakes one of them. A [`DelayQueue`](crate::DelayQueue), [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or
-    /// [`Scheduler`](crate::Scheduler) takes one place for its nearest deadline, and at the limit is as exact as a sleep that waits.
+    /// slot; if none becomes free it still ends at its own deadline. Slots are given in the order in which sleeps began to wait, and each
+    /// slot wakes one of them. A [`DelayQueue`](crate::DelayQueue), [`Timer`](crate::Timer), [`NamedTimers`](crate::NamedTimers) or
+    /// [`Scheduler`](crate::Scheduler) takes one slot for its nearest deadline, and at the limit is as exact as a sleep that waits.
     pub fn capacity(mut self, capacity: usize) -> Builder {
         self.capacity = Some(capacity);
         self
@@ -116,7 +116,7 @@ impl Builder {
         drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
         let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
         let (driver, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
-        let (slack, capacity, kind) = (self.slack.slack(), self.capacity, self.queue);
+        let (slack, capacity, kind) = (self.slack.bits(), self.capacity, self.queue);
         let core =
             CoreRef::new(CoreConfig { clock, slack, capacity, kind, shards, driver, is_virtual: self.is_virtual });
         let engine = Engine { owner: Arc::new(EngineOwner { core }) };

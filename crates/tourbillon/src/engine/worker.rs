@@ -110,7 +110,7 @@ impl Worker {
             self.budget.spend(now);
         }
         self.in_batches = visit.more;
-        core.give_room_back(visit.fired, &mut self.batch);
+        core.free_slots(visit.fired, &mut self.batch);
         // After the wakers have run: they may have armed timers here, of which no other thread is notified.
         Turn { fired: visit.fired, more: visit.more, next: self.next_turn_after(now), now }
     }

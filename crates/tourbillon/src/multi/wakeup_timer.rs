@@ -107,7 +107,7 @@ impl WakeupTimer {
     /// Returns how the entry ended, after which the timer is no longer set. The caller is about to look for due deadlines.
     ///
     /// Returns `None` if the entry has not ended: the timer is still set; or another thread is arming the entry, and will wake the
-    /// surface again if necessary; or the entry was woken because the engine has room for it, and is no longer set.
+    /// surface again if necessary; or the entry was woken because the engine has a slot for it, and is no longer set.
     pub(crate) fn take_outcome(&self) -> Option<Outcome> {
         let mut state = lock(&self.state);
         let Some(entry) = &state.entry else {
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn d39_p7_news_of_room_that_comes_while_somebody_arms_it_is_told_again() {
         let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
-        let _takes_all_room = engine.try_sleep(Duration::from_secs(1)).unwrap();
+        let _takes_all_slots = engine.try_sleep(Duration::from_secs(1)).unwrap();
         let wakes = Arc::new(WakeCount::default());
         let timer = WakeupTimer::on(engine.core(), Waker::from(wakes.clone()));
         timer.set(Time::NEVER);
-        // Another thread is about to arm the entry, and there is room for a moment.
+        // Another thread is about to arm the entry, and a slot is free for a moment.
         let (entry, at) = (lock(&timer.state).entry.take(), Time::NEVER);
         assert_eq!(timer.take_outcome(), None);
         timer.arm(entry, at);

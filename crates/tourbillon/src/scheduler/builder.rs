@@ -36,7 +36,7 @@ pub struct Builder<K> {
     spawn: Option<Box<SpawnWith>>,
 }
 
-/// What happens when a run is due while all threads are busy and the [queue](Builder::queue) is full.
+/// The rule for a run that is due while all threads are busy and the [queue](Builder::queue) is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Overflow {

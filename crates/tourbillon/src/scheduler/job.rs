@@ -73,7 +73,7 @@ pub(super) struct FailureStats {
     pub(super) last_failure: Option<String>,
 }
 
-/// What to do with a job that is due.
+/// The occurrences of a due job, sorted by their treatment: run, overlapped or missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(super) struct DueAction {

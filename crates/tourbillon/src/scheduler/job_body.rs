@@ -1,4 +1,4 @@
-//! What a job does, together with its key; and one run of it.
+//! The body of a job: its closure together with its key. And one run of it.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::shared::SchedulerShared;
 use super::{JobId, Scheduler};
 use crate::instant::Instant;
 
-/// What a run returned.
+/// The return value of a run.
 pub(super) type RunResult = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// The future of one run of an async job.

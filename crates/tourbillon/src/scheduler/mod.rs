@@ -1,4 +1,4 @@
-//! Jobs under keys that run at intervals, on a bounded pool of threads.
+//! Jobs under keys that run at intervals or by cron lines, on a bounded pool of threads.
 //!
 //! See [`Scheduler`].
 
@@ -160,7 +160,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// scheduled and removed meanwhile.
     pub fn stop(&self) {
         self.owner.shared.lock().stop();
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
     }
 
     /// Returns whether the scheduler runs jobs: it has been neither stopped nor shut down.
@@ -192,7 +192,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove(job.0);
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         drop_removed(removed)
     }
 
@@ -269,7 +269,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let removed = state.remove_under(hash, key);
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         drop_removed(removed)
     }
 
@@ -350,7 +350,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// ```
     ///
     /// # Errors
-    /// There is no such job, or the plan has an interval or a number of runs of zero.
+    /// There is no such job, the plan has an interval or a number of runs of zero, or the scheduler, or the engine of the wall clock, was
+    /// shut down. (The engine of the wall clock matters only for a plan that follows the wall clock.)
     pub fn reschedule<Q>(&self, key: &Q, plan: impl Into<Plan>) -> Result<(), ScheduleErrorKind>
     where
         K: Borrow<Q>,
@@ -380,7 +381,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let Some(mut state) = self.open() else { return false };
         let is_there = state.find(hash, key).is_some_and(|job| state.pause(job));
         drop(state);
-        self.owner.shared.postpone_wakeups();
+        self.owner.shared.postpone_virtual_wakeups();
         is_there
     }
 

@@ -32,7 +32,7 @@ pub struct Plan {
     pub(super) missed: Option<MissedTickBehavior>,
 }
 
-/// What happens when a job is due while its previous run has not ended.
+/// The rule for a job that is due while its previous run has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Overlap {

@@ -217,15 +217,17 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         wall.unwrap_or(&self.engine).instant_of(due.time)
     }
 
-    /// Unlocks after a change of the state, and makes sure that a thread looks for due jobs in time.
+    /// Unlocks after a change of when jobs are due, and sets the wake-ups to the new times. Wakes no thread: for a change that gives a thread
+    /// something to do at once, use [`unlock_alerted`](SchedulerShared::unlock_alerted).
     pub(super) fn unlock_changed(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         let wakeups = state.take_new_wakeups();
         drop(state);
         self.set_wakeups(wakeups);
-        self.postpone_wakeups();
+        self.postpone_virtual_wakeups();
     }
 
-    /// Unlocks after a change that gives a thread something to do, and makes sure that a thread does it.
+    /// Unlocks after a change that gives a thread something to do at once, and wakes an idle thread for it (or posts a turn, if the scheduler
+    /// has no threads). Sets no wake-up: after a change of when jobs are due, use [`unlock_changed`](SchedulerShared::unlock_changed).
     pub(super) fn unlock_alerted(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         state.alerts += 1;
         self.report_busy(&mut state);
@@ -272,8 +274,9 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
     }
 
-    /// Postpones the wake-ups to the deadlines that are left, in virtual time, after a job was removed or postponed.
-    pub(super) fn postpone_wakeups(&self) {
+    /// Postpones the wake-ups of a virtual engine to the deadlines that are left after a job was removed or postponed. Other engines keep
+    /// theirs, and find nothing due then.
+    pub(super) fn postpone_virtual_wakeups(&self) {
         if !self.engine.core.is_virtual {
             return;
         }

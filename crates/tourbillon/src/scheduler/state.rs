@@ -1,4 +1,5 @@
-//! Everything that a scheduler knows, behind its lock. This module reads no clock, starts no thread and calls no user code.
+//! Everything that a scheduler knows, behind its lock. This module reads no clock, starts no thread, and calls no code of the user except
+//! the `Eq` and `Borrow` of keys.
 //!
 //! ```text
 //!     keys: key -> job           jobs: by due time on the engine's clock    wall: those that follow the wall clock
@@ -11,8 +12,7 @@
 //!
 //! This file changes jobs, and holds the phases of the scheduler's life; [`runs`] turns a due job into a run.
 //!
-//! Keys are compared under the lock; no other code of the user's runs there. Values to be dropped are returned to the caller, which
-//! drops them outside the lock.
+//! Values to be dropped are returned to the caller, which drops them outside the lock.
 
 mod runs;
 mod wall_deadlines;
@@ -61,7 +61,7 @@ pub(super) struct SchedulerState<K> {
     started_at: ClockPair,
     /// Whether any job may have [`starts_in_past`](ScheduledJob::starts_in_past) set.
     may_start_in_past: bool,
-    /// What the clocks showed in the last call of [`observe_clocks`](SchedulerState::observe_clocks).
+    /// The times that the clocks showed in the last call of [`observe_clocks`](SchedulerState::observe_clocks).
     last_seen: ClockPair,
     /// While the scheduler drains: jobs that were due by this time are still to be queued.
     drain_until: Option<ClockPair>,

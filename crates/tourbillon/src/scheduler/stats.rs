@@ -1,4 +1,4 @@
-//! What a scheduler counts, for all jobs and for each.
+//! Counts of a scheduler, for all jobs and for each.
 
 /// How many runs a job has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +10,7 @@ pub enum Remaining {
     ForEver,
 }
 
-/// What a scheduler has done so far, and what it is doing.
+/// Counts of all that a scheduler has done so far, and of all that it has now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SchedulerStats {
@@ -38,7 +38,7 @@ pub struct SchedulerStats {
     pub aborted: u64,
 }
 
-/// What one job has done so far.
+/// Counts of all that one job has done so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct JobReport {

@@ -9,9 +9,9 @@ use super::{Arm, ArmKind, BATCH, Release, Shard, Visit};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::Busy;
 use crate::shard::insert_buffer::InsertBuffer;
-use crate::shard::leads::Leads;
-use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, ahead};
+use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, lead_start};
 use crate::shard::node::{FireNode, Locked, NodeHandle, NodeRef};
+use crate::shard::precise_due_times::PreciseDueTimes;
 use crate::shard::queue::{Queue, QueueKind};
 use crate::shard::slab::{NONE, NodeSlab};
 use crate::shard::state::{CountAs, NodeState};
@@ -19,8 +19,8 @@ use crate::slack::{SlackBits, SlackClass};
 use crate::stats::ShardCounts;
 use crate::sync::IS_CHECK;
 
-/// How many nodes come out of the queue before the first of them is fired.
-const AHEAD: usize = if IS_CHECK { 2 } else { 16 };
+/// The most nodes that come out of the queue, and are prefetched, before the first of them is fired.
+const PREFETCHED: usize = if IS_CHECK { 2 } else { 16 };
 
 /// How many nodes one visit may move within a queue.
 pub(super) const STEPS: usize = 4096;
@@ -36,7 +36,7 @@ pub(crate) struct ShardInner {
     /// How many timers are in the queue for exact slack.
     exact: usize,
     /// When the precise timers among those are due.
-    pub(super) leads: Leads,
+    pub(super) precise_due_times: PreciseDueTimes,
     pub(super) closed: bool,
     /// How many nodes are still in use after the engine is gone; `None` before. With the last of them the slab frees its memory.
     remaining: Option<usize>,
@@ -59,7 +59,7 @@ impl ShardInner {
             slab: NodeSlab::new(),
             counts: ShardCounts::default(),
             exact: 0,
-            leads: Leads::default(),
+            precise_due_times: PreciseDueTimes::default(),
             closed: false,
             remaining: None,
         })
@@ -137,7 +137,7 @@ impl ShardInner {
     /// Places an armed node in the insert buffer, or in its queue.
     #[inline(always)]
     fn link(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             return self.link_exact(next_wake, node, deadline, slack);
         }
         if deadline.is_never() {
@@ -177,8 +177,8 @@ impl ShardInner {
         if slack.class() != SlackClass::Precise {
             return next_wake.set_earlier(SlackQueue::Exact, due);
         }
-        self.leads.put(due);
-        next_wake.set_earlier(SlackQueue::Exact, ahead(due))
+        self.precise_due_times.put(due);
+        next_wake.set_earlier(SlackQueue::Exact, lead_start(due))
     }
 
     #[inline(always)]
@@ -199,10 +199,10 @@ impl ShardInner {
         if place == Place::NOWHERE {
             return;
         }
-        let due = if slack == SlackBits::ADAPTIVE {
-            self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place)
-        } else {
-            self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place)
+        // One branch for each queue, so that the address of the queue is a constant.
+        let due = match slack.queue() {
+            SlackQueue::Adaptive => self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place),
+            SlackQueue::Exact => self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place),
         };
         self.left_queue(node, due, slack);
     }
@@ -211,10 +211,10 @@ impl ShardInner {
     #[inline(always)]
     fn left_queue(&mut self, node: NodeRef, due: Time, slack: SlackBits) {
         node.set_place(&mut self.locked, Place::NOWHERE);
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             self.exact -= 1;
             if slack.class() == SlackClass::Precise {
-                self.leads.take(due);
+                self.precise_due_times.take(due);
             }
         }
     }
@@ -291,10 +291,10 @@ impl ShardInner {
             }
             let (queue, alone) = self.first(now);
             let Some(first) = self.queues[queue as usize].pop(&mut self.locked, now) else { return Settled::Done };
-            let mut ready = [first; AHEAD];
+            let mut ready = [first; PREFETCHED];
             let mut count = 1;
             // Nodes lie anywhere in memory: the processor prefetches them while others come out of the queue.
-            while alone && count < AHEAD.min(BATCH - handled) {
+            while alone && count < PREFETCHED.min(BATCH - handled) {
                 let Some(next) = self.queues[queue as usize].pop_ready(&mut self.locked, now) else { break };
                 next.0.prefetch();
                 ready[count] = next;
@@ -350,8 +350,8 @@ impl ShardInner {
                         ready[index..=index + before].rotate_left(1);
                         ready[index + before] = (node, slack.round_up(deadline));
                         if slack.class() == SlackClass::Precise {
-                            self.leads.take(due);
-                            self.leads.put(slack.round_up(deadline));
+                            self.precise_due_times.take(due);
+                            self.precise_due_times.put(slack.round_up(deadline));
                         }
                     } else {
                         self.left_queue(node, due, slack);
@@ -365,7 +365,7 @@ impl ShardInner {
 
     /// Puts a node back into its queue, not into the insert buffer: the end of the visit computes the next wake-up from the queues.
     fn link_again(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) {
-        if slack != SlackBits::ADAPTIVE {
+        if slack.queue() == SlackQueue::Exact {
             let _stored_after_the_visit = self.link_exact(next_wake, node, deadline, slack);
         } else if !deadline.is_never() {
             self.insert(SlackQueue::Adaptive, node, deadline);
@@ -391,7 +391,7 @@ impl ShardInner {
     /// queue (D73).
     fn next_exact(&self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::Exact);
-        match self.leads.first().map(ahead) {
+        match self.precise_due_times.first().map(lead_start) {
             Some(early) if early > now => (next.min(early), false),
             Some(_) => (next, true),
             None => (next, false),

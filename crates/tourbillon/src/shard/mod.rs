@@ -10,17 +10,18 @@
 //! ```
 //!
 //! The owning thread arms and cancels under the shard's biased lock, which costs it two plain stores. Other threads do not
-//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list, from
-//! where the owner recycles it. When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch
-//! (D26), unlocks, and only then wakes the wakers: no code of the user runs under the lock (P10).
+//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list. The next
+//! thread that holds the lock recycles it; the remote thread whose push makes the list 1,024 long takes the lock for that.
+//! When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch (D26), unlocks, and only then
+//! wakes the wakers: no code of the user runs under the lock (P10).
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
 mod inner;
 pub(crate) mod insert_buffer;
-mod leads;
 mod next_wake;
 pub(crate) mod node;
+mod precise_due_times;
 pub(crate) mod queue;
 pub(crate) mod remote_free;
 pub(crate) mod slab;
@@ -36,7 +37,7 @@ use std::task::Waker;
 use tourbillon_queue::{RoundsError, Span, Time};
 
 use self::inner::{STEPS, ShardInner};
-use self::next_wake::ahead;
+use self::next_wake::lead_start;
 pub(crate) use self::next_wake::{NextWake, NotifyDriver, SlackQueue};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
@@ -249,7 +250,7 @@ impl Shard {
             inner.drain_remote_free(self);
             inner.drain_insert_buffer();
             let exact = inner.next(SlackQueue::Exact);
-            let early = inner.leads.first().map_or(exact, |first| exact.min(ahead(first)));
+            let early = inner.precise_due_times.first().map_or(exact, |first| exact.min(lead_start(first)));
             self.next_wake.set([inner.next(SlackQueue::Adaptive), early], self.next_wake.is_lead_in());
         });
     }
@@ -406,7 +407,7 @@ impl<'a> LocalShard<'a> {
         self.with(|inner| inner.visit(self.shard, now, batch))
     }
 
-    /// ShardCounts a timer that was found due while it migrated.
+    /// Counts as fired a timer that was found due while it migrated.
     pub(crate) fn count_fired(self, late: Span) {
         self.with(|inner| inner.counts.fired(late));
     }

@@ -81,7 +81,7 @@ impl SlackBits {
     }
 }
 
-/// Returns when the driver wakes up for a precise timer that is due at `due`.
-pub(super) fn ahead(due: Time) -> Time {
+/// Returns when the lead-in of a precise timer that is due at `due` starts: the driver wakes up then.
+pub(super) fn lead_start(due: Time) -> Time {
     due - Span::from(LEAD)
 }

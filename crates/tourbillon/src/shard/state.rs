@@ -57,7 +57,7 @@ pub(crate) enum NodeState {
     Free(u32),
 }
 
-/// What the shard counts when it recycles a node that a remote thread has released.
+/// The count that the shard raises when it recycles a node that a remote thread has released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CountAs {
     /// A cancelled timer.

@@ -1,4 +1,4 @@
-//! What shuttle lacks: a cell that checks for conflicting accesses, and time.
+//! Replacements for two things that shuttle lacks: a cell that checks for conflicting accesses, and time.
 //!
 //! Shuttle runs all threads of a schedule on one thread of the system, and switches between them only inside its own calls. So an ordinary
 //! cell is enough for both.

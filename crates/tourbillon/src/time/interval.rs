@@ -163,7 +163,7 @@ enum EngineSeen {
     StoppedYielded,
 }
 
-/// What an [`Interval`] does when a tick comes more than five milliseconds late.
+/// The rule of an [`Interval`] for a tick that comes more than five milliseconds late.
 ///
 /// In the drawings an interval ticks at 0 and at 1 of its periods. Then its task is busy and awaits the next tick only at
 /// 3.2. A mark shows when a tick is taken, and the number below it the time that the tick returns.

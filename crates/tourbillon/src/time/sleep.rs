@@ -185,7 +185,7 @@ impl Sleep {
     /// # });
     /// ```
     pub fn slack(mut self, slack: Slack) -> Sleep {
-        self.entry.set_slack(slack.slack());
+        self.entry.set_slack(slack.bits());
         self
     }
 

@@ -13,7 +13,7 @@ use tourbillon_queue::Span;
 use super::runtimes;
 use super::{IN_USE, threads, watcher};
 #[cfg(feature = "tokio")]
-use crate::clock::RuntimeClock;
+use crate::clock::TokioClock;
 use crate::core::Core;
 use crate::core::thread_shard;
 use crate::driver::ClockAdvance;
@@ -34,7 +34,7 @@ impl TimeScope {
     fn current() -> Option<TimeScope> {
         if let Some(engine) = thread_shard::with_entered(Engine::of) {
             #[cfg(feature = "tokio")]
-            if engine.clock().runtime().is_some() {
+            if engine.clock().as_tokio().is_some() {
                 return Some(TimeScope::Runtime(engine));
             }
             if engine.clock().is_manual() {
@@ -46,7 +46,7 @@ impl TimeScope {
             // Makes the runtime's engine, if it needs one.
             runtimes::core_of(&runtime)?;
             let engine = runtimes::find(runtime.id())??;
-            let is_on_runtime_clock = engine.clock().runtime().is_some();
+            let is_on_runtime_clock = engine.clock().as_tokio().is_some();
             return Some(if is_on_runtime_clock { TimeScope::Runtime(engine) } else { TimeScope::Manual(engine) });
         }
         threads::engine().map(TimeScope::Manual)
@@ -73,7 +73,7 @@ impl TimeScope {
         match self {
             TimeScope::Manual(engine) => engine.clock().is_paused(),
             #[cfg(feature = "tokio")]
-            TimeScope::Runtime(engine) => engine.clock().runtime().is_some_and(RuntimeClock::is_paused),
+            TimeScope::Runtime(engine) => engine.clock().as_tokio().is_some_and(TokioClock::is_paused),
         }
     }
 
@@ -135,7 +135,7 @@ pub fn pause() {
 /// Calls a function of Tokio in the context of the runtime that has this engine.
 #[cfg(feature = "tokio")]
 fn in_runtime(engine: &Engine, call: fn()) {
-    let _context = engine.clock().runtime().map(|clock| clock.runtime().enter());
+    let _context = engine.clock().as_tokio().map(|clock| clock.runtime().enter());
     call();
 }
 

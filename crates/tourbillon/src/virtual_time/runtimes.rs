@@ -8,8 +8,8 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::{EVERY_RUNTIME, IN_USE};
-use crate::alarm::RuntimeAlarm;
-use crate::clock::{Clock, RuntimeClock};
+use crate::alarm::TokioSleepAlarm;
+use crate::clock::{Clock, TokioClock};
 use crate::core::CoreRef;
 use crate::driver::Driver;
 use crate::engine::Engine;
@@ -84,13 +84,13 @@ fn make_engine(runtime: &Handle) -> Option<Engine> {
     if !can_be_paused(runtime) {
         return None;
     }
-    let clock = RuntimeClock::of(runtime.clone());
+    let clock = TokioClock::of(runtime.clone());
     let is_paused = clock.is_paused();
     if !EVERY_RUNTIME && !is_paused {
         return None;
     }
-    let clock = Clock::of_runtime(clock);
-    let Some(alarm) = RuntimeAlarm::new(runtime, clock.clone()) else {
+    let clock = Clock::of_tokio(clock);
+    let Some(alarm) = TokioSleepAlarm::new(runtime, clock.clone()) else {
         assert!(!is_paused, "{NO_TIME_DRIVER}");
         if insert(runtime.id(), None).1 {
             remove_on_runtime_end(runtime);
@@ -103,7 +103,7 @@ fn make_engine(runtime: &Handle) -> Option<Engine> {
     if is_paused {
         IN_USE.store(true, Ordering::Relaxed);
     }
-    let built = super::builder(clock).driver(Driver::on_runtime(alarm.clone())).build_untraced();
+    let built = super::builder(clock).driver(Driver::tokio_time_driver(alarm.clone())).build_untraced();
     let built = built.expect("an engine that Tokio turns needs nothing that could fail");
     let owner = built.engine().downgrade();
     alarm.on_expiry(move || {

@@ -1,11 +1,11 @@
-//! Resets, moves and disarming while a sleep waits for room.
+//! Resets, moves and disarming while a sleep waits for a slot.
 
 use std::time::Duration;
 
 use tourbillon::{Clock, Engine, Outcome, Slack};
 
 use crate::support::{ms, now, years};
-use crate::{HOUR, Sleeper, elsewhere, full, wakes, with_room};
+use crate::{HOUR, Sleeper, elsewhere, full, wakes, with_slots};
 
 #[test]
 fn d64_a_waiting_sleep_that_is_reset_ends_at_the_new_deadline() {
@@ -87,7 +87,7 @@ fn d64_a_waiting_sleep_can_be_moved_to_another_thread() {
 
 #[test]
 fn d64_d65_with_room_for_one_sleeps_take_turns_and_end_each_on_time() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let mut all: Vec<_> = (1..=20).map(|number| Sleeper::new(&engine, ms(10 * number))).collect();
     for index in 0..20 {
         engine.advance(ms(9));

@@ -7,11 +7,11 @@ use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome, Slack};
 
 use crate::support::{Supplied, Task, ms};
-use crate::{HOUR, Sleeper, wakes, with_room};
+use crate::{HOUR, Sleeper, wakes, with_slots};
 
 #[test]
 fn d64_p7_a_timer_that_has_fired_holds_no_slot_before_it_is_polled() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let fired = engine.try_sleep(ms(10)).unwrap();
     assert_eq!(engine.try_sleep(ms(10)).unwrap_err(), ArmError::Full { capacity: 1 });
     engine.advance(ms(10));
@@ -26,7 +26,7 @@ fn d64_p7_a_timer_that_has_fired_holds_no_slot_before_it_is_polled() {
 
 #[test]
 fn d64_p7_the_turn_that_fires_a_timer_wakes_the_sleep_that_waits_for_its_slot() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let mut first = Sleeper::new(&engine, ms(10));
     let mut second = Sleeper::new(&engine, HOUR);
     engine.advance(ms(10));
@@ -42,7 +42,7 @@ fn d64_p7_the_turn_that_fires_a_timer_wakes_the_sleep_that_waits_for_its_slot() 
 
 #[test]
 fn d64_p7_a_timer_that_fires_within_a_reset_gives_its_slot_back_in_that_call() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let mut armed = Sleeper::new(&engine, HOUR);
     let waits = Sleeper::new(&engine, HOUR);
     armed.reset(&engine, Duration::ZERO);
@@ -52,7 +52,7 @@ fn d64_p7_a_timer_that_fires_within_a_reset_gives_its_slot_back_in_that_call() {
 
 #[test]
 fn d43_p7_a_timer_that_is_cancelled_in_any_way_gives_its_slot_back_at_once() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let _entered = engine.enter();
     let task = Task::new();
     drop(engine.try_sleep(HOUR).unwrap());

@@ -9,7 +9,7 @@ use tourbillon::time::timeout;
 use tourbillon::{ArmError, Outcome};
 
 use crate::support::{Log, Supplied, Task, ms, now, poll_with, waker};
-use crate::{HOUR, Sleeper, full, wakes, with_room};
+use crate::{HOUR, Sleeper, full, wakes, with_slots};
 
 #[test]
 fn d65_p7_each_free_slot_wakes_one_waiter_in_the_order_in_which_they_came() {
@@ -33,7 +33,7 @@ fn d65_p7_each_free_slot_wakes_one_waiter_in_the_order_in_which_they_came() {
 
 #[test]
 fn d65_p7_timers_that_fire_in_one_turn_serve_the_line_in_its_order() {
-    let engine = with_room(3);
+    let engine = with_slots(3);
     let _fired: Vec<_> = (0..3).map(|_| engine.try_sleep(ms(10)).unwrap()).collect();
     let log = Log::default();
     let mut waits: Vec<_> = (0..5).map(|_| Box::pin(engine.sleep(HOUR))).collect();

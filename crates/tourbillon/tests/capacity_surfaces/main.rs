@@ -1,8 +1,8 @@
-//! An engine at its capacity, in virtual time: how sleeps wait for room (D43, D64, D65, P7), and that every surface keeps its
+//! An engine at its capacity, in virtual time: how sleeps wait for a slot (D43, D64, D65, P7), and that every surface keeps its
 //! meaning on a full engine.
 //!
 //! - A timer gives its slot back when it fires, is cancelled or is stopped, not when it is polled.
-//! - A sleep that waits for room ends at its own deadline, like an armed one.
+//! - A sleep that waits for a slot ends at its own deadline, like an armed one.
 //! - Each free slot is reserved for one waiting sleep, which is woken: first come, first served.
 
 mod changes;
@@ -29,13 +29,13 @@ use tourbillon::{Clock, Engine, Slack};
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns an engine in virtual time with this capacity.
-pub(crate) fn with_room(capacity: usize) -> Engine {
+pub(crate) fn with_slots(capacity: usize) -> Engine {
     Engine::builder().clock(Clock::manual()).slack(Slack::exact()).capacity(capacity).build().unwrap()
 }
 
 /// Returns an engine in virtual time that is full for a year, and the sleeps that fill it.
 pub(crate) fn full(capacity: usize) -> (Engine, Vec<Sleep>) {
-    let engine = with_room(capacity);
+    let engine = with_slots(capacity);
     let taken = (0..capacity).map(|_| engine.try_sleep(years(1)).unwrap()).collect();
     (engine, taken)
 }

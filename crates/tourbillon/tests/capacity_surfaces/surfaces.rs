@@ -10,7 +10,7 @@ use tourbillon::time::{Deadline, MissedTickBehavior, interval, timeout, try_slee
 use tourbillon::{ArmError, Engine, Outcome, Timer};
 
 use crate::support::{Log, Outcomes, Supplied, Task, is_elapsed, is_stopped, ms, now};
-use crate::{HOUR, Sleeper, full, with_room};
+use crate::{HOUR, Sleeper, full, with_slots};
 
 #[test]
 fn d64_a_timeout_on_a_full_engine_elapses_on_time_and_lets_its_value_through() {
@@ -45,7 +45,7 @@ fn d43_the_try_functions_report_that_the_engine_is_full() {
     let _entered = engine.enter();
     let full = ArmError::Full { capacity: 2 };
     assert_eq!(try_sleep(HOUR).unwrap_err(), full);
-    let Err((error, value)) = try_timeout(HOUR, Supplied(Some(7))) else { panic!("there is no room") };
+    let Err((error, value)) = try_timeout(HOUR, Supplied(Some(7))) else { panic!("no slot is free") };
     assert_eq!((error, value.0), (full, Some(7)));
     drop(taken);
     assert!(try_sleep(HOUR).is_ok() && try_timeout(HOUR, Supplied(Some(7))).is_ok());
@@ -125,7 +125,7 @@ fn d64_a_timer_on_a_full_engine_ends_its_waits_on_time() {
     engine.advance(ms(10));
     assert_eq!(task.wakes(), 1);
     assert_eq!(task.poll(wait.as_mut()), Poll::Ready(Outcome::Fired));
-    // Set again while the timer waits for room, to an earlier time; that cancels the first wait.
+    // Set again while the timer waits for a slot, to an earlier time; that cancels the first wait.
     first.expires_after(HOUR);
     first.on_expiry(outcomes.callback(2));
     assert_eq!(first.expires_after(ms(5)), 1);
@@ -200,7 +200,7 @@ fn d64_a_deadline_scope_on_a_full_engine_ends_on_time() {
 
 #[test]
 fn d43_d64_surfaces_that_share_one_slot_take_turns_and_lose_nothing() {
-    let engine = with_room(1);
+    let engine = with_slots(1);
     let _entered = engine.enter();
     let (task, outcomes) = (Task::new(), Outcomes::default());
     let mut sleeper = Sleeper::new(&engine, ms(50));

@@ -1,4 +1,4 @@
-//! The own deadline of a sleep that waits for room.
+//! The own deadline of a sleep that waits for a slot.
 
 use std::pin::pin;
 use std::sync::Arc;

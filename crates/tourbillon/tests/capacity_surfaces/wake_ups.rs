@@ -10,7 +10,7 @@ use tourbillon::Engine;
 use tourbillon::time::Sleep;
 
 use crate::support::ms;
-use crate::{HOUR, full, with_room};
+use crate::{HOUR, full, with_slots};
 
 /// Counts all wake-ups, and records which sleeps are to be polled.
 #[derive(Default)]
@@ -84,7 +84,7 @@ const ROOM: usize = 100;
 
 #[test]
 fn d65_eight_thousand_sleeps_through_room_for_a_hundred_are_woken_twice_each_at_most() {
-    let engine = with_room(ROOM);
+    let engine = with_slots(ROOM);
     let mut crowd = Crowd::new(&engine, SLEEPS, |index| ms(10 + index as u64 / 2));
     // An armed sleep is woken when it ends; one that waits is also woken when it gets a slot.
     let at_most = ROOM + 2 * (SLEEPS - ROOM);
@@ -100,7 +100,7 @@ fn d65_eight_thousand_sleeps_through_room_for_a_hundred_are_woken_twice_each_at_
 
 #[test]
 fn d65_eight_thousand_sleeps_that_take_turns_by_being_dropped_are_woken_once_each() {
-    let engine = with_room(ROOM);
+    let engine = with_slots(ROOM);
     let mut crowd = Crowd::new(&engine, SLEEPS, |_| HOUR);
     for index in 0..SLEEPS {
         crowd.sleeps[index] = None;

@@ -30,7 +30,7 @@ fn f8_a_sleep_made_and_polled_in_one_call_counts_towards_the_capacity() {
     assert!(poll.is_pending());
     let (second, poll) = Sleep::polled(ms(5), &mut other.cx());
     assert!(poll.is_pending());
-    assert_eq!(engine.stats().pending, 1, "the second waits for room");
+    assert_eq!(engine.stats().pending, 1, "the second waits for a slot");
     drop(first);
     let mut second = Box::pin(second);
     assert_eq!((task.wakes(), other.wakes()), (0, 1));

@@ -1,4 +1,4 @@
-//! What every job does when it runs: it reads the clock, and records its lateness.
+//! The body of every job: it reads the clock, and records how late the run is.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What the plots share: colours, fonts, legends.
+//! Parts that all plots use: page, colours, fonts, axes, legends.
 
 use std::error::Error;
 use std::ops::Range;

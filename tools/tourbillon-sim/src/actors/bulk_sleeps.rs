@@ -62,8 +62,8 @@ impl TaskActor for BulkSleepActor {
         if polled == Poll::Pending {
             sim.model.still_pending(id);
             if is_idle {
-                let place = sim.next_position(thread, sim.setup.slack.is_strict());
-                sim.model.set_pending(id, place);
+                let position = sim.next_position(thread, sim.setup.slack.is_strict());
+                sim.model.set_pending(id, position);
             }
             return;
         }
@@ -88,7 +88,7 @@ impl TaskActor for BulkSleepActor {
 pub fn step(actors: &mut Vec<BulkSleepActor>, sim: &mut SimContext, op: BulkSleepOp) {
     match op {
         BulkSleepOp::New { thread, count, after, apart } if actors.is_empty() => {
-            // Where most of the sleeps wait for a place, fewer of them do as well, and each step is faster.
+            // Where most of the sleeps wait for a slot, fewer of them do as well, and each step is faster.
             let count = if sim.has_exact_wakes() { count } else { count / 8 };
             for index in 0..count as u64 {
                 let after = after.saturating_add(Duration::from_nanos(apart * index));

@@ -89,8 +89,8 @@ impl TaskActor for IntervalActor {
                     if *next <= sim.now() {
                         sim.model.violate("P4", format!("interval {id} was past its deadline and was armed"));
                     }
-                    let place = sim.next_position(thread, sim.setup.slack.is_strict());
-                    sim.model.set_pending(*id, place);
+                    let position = sim.next_position(thread, sim.setup.slack.is_strict());
+                    sim.model.set_pending(*id, position);
                 }
                 return;
             };
@@ -131,7 +131,7 @@ pub fn step(actors: &mut Vec<IntervalActor>, sim: &mut SimContext, op: IntervalO
         | IntervalOp::Drop { which, thread } => (which, thread),
     };
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Only a poll shows whether a timer that was woken has ended or has a place.
+    // Only a poll shows whether a timer that was woken has ended or has a slot.
     if matches!(op, IntervalOp::Reset { .. } | IntervalOp::ResetAfter { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
         IntervalActor::poll(actors, sim, index, thread);

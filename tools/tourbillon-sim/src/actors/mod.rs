@@ -56,7 +56,7 @@ pub fn waker_behavior(random: &mut RandomSource<'_>, setup: &SimSetup) -> Behavi
     match random.below(16) {
         0 => Behavior::Panics,
         1 => Behavior::UsesEngine,
-        // With a capacity, such a waker may turn the engine within any call that frees a place. Callbacks that use their own
+        // With a capacity, such a waker may turn the engine within any call that frees a slot. Callbacks that use their own
         // timers would then run before the result of that call is known.
         2 if !setup.has_callback_actions || setup.capacity.is_none() => Behavior::TurnsEngine,
         _ => Behavior::Normal,

@@ -78,7 +78,7 @@ impl TaskActor for ScopeActor {
         match polled {
             Poll::Pending => {
                 sim.model.still_pending(id);
-                // The task may have been woken for a place.
+                // The task may have been woken for a slot.
                 sim.model.reset_wakes(id);
                 if before == Some(ModelState::Idle) {
                     sim.model.set_pending(id, None);

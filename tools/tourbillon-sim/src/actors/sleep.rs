@@ -153,7 +153,7 @@ pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
         match (actor.sleep.outcome(), before) {
             (Some(outcome), Some((ModelState::Pending, signals))) => {
                 sim.model.ended(actor.id, outcome);
-                // A sleep that waited may also have been woken for a place, and not polled since.
+                // A sleep that waited may also have been woken for a slot, and not polled since.
                 let most = if sim.has_exact_wakes() { 1 } else { 2 };
                 if actor.is_watched && !(1..=most).contains(&signals) {
                     sim.model.violate("P4", format!("sleep {} ended, and was woken {signals} times", actor.id));
@@ -165,7 +165,7 @@ pub fn observe(actors: &mut [SleepActor], sim: &mut SimContext) {
             (Some(_), Some((ModelState::Idle, _))) => {
                 sim.model.violate("P2", format!("sleep {} ended without being armed", actor.id));
             }
-            // The sleep waited for a place, and the shutdown woke it.
+            // The sleep waited for a slot, and the shutdown woke it.
             (None, Some((_, 1..))) if sim.model.closed && !sim.has_exact_wakes() => {}
             (None, _) => sim.model.still_pending(actor.id),
             _ => {}
@@ -218,8 +218,8 @@ fn create(
     sim.model.set(id, deadline, its.grid());
     // With another slack, the next poll arms it again.
     if tried && slack.is_none() {
-        let place = sim.next_position(thread, its.is_strict());
-        sim.model.set_pending(id, place);
+        let position = sim.next_position(thread, its.is_strict());
+        sim.model.set_pending(id, position);
         if is_armed {
             sim.model.armed(id);
         }
@@ -253,8 +253,8 @@ fn poll(actor: &mut SleepActor, sim: &mut SimContext, thread: usize, fresh: bool
             if deadline <= sim.now() {
                 sim.model.violate("P4", format!("sleep {} was past its deadline and was armed", actor.id));
             }
-            let place = sim.next_position(thread, actor.slack.is_strict());
-            sim.model.set_pending(actor.id, place);
+            let position = sim.next_position(thread, actor.slack.is_strict());
+            sim.model.set_pending(actor.id, position);
             actor.is_watched = true;
         }
         (None, Some(ModelState::Pending)) => {

@@ -105,8 +105,8 @@ impl TaskActor for TimeoutActor {
                     if actor.deadline <= sim.now() {
                         sim.model.violate("P4", format!("timeout {id} was past its deadline and was armed"));
                     }
-                    let place = sim.next_position(thread, sim.setup.slack.is_strict());
-                    sim.model.set_pending(id, place);
+                    let position = sim.next_position(thread, sim.setup.slack.is_strict());
+                    sim.model.set_pending(id, position);
                 }
             }
         }
@@ -134,7 +134,7 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
     }
     let (which, thread) = target(op);
     let Some(index) = which.checked_rem(actors.len()) else { return };
-    // Only a poll shows whether a timer that was woken has ended or has a place.
+    // Only a poll shows whether a timer that was woken has ended or has a slot.
     if matches!(op, TimeoutOp::Reset { .. } | TimeoutOp::Extend { .. }) && sim.model.is_woken(actors[index].id) {
         let count = actors.len();
         TimeoutActor::poll(actors, sim, index, thread);

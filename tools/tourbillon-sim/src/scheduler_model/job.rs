@@ -22,7 +22,7 @@ pub struct ModelJob {
     pub key: u32,
     /// When it is due.
     pub timing: ModelTiming,
-    /// What happens to occurrences that cannot run on time.
+    /// The rules for occurrences that cannot run on time.
     pub policy: JobPolicy,
     /// Next occurrence, also while the job is paused.
     pub due: u64,
@@ -54,7 +54,7 @@ pub struct ModelJob {
     pub missed_runs: u64,
 }
 
-/// What happens to occurrences that cannot run on time.
+/// The rules for occurrences that cannot run on time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobPolicy {
     /// If the last run has not ended.
@@ -72,7 +72,7 @@ pub enum ModelTiming {
     Cron(Rc<RefCell<CronReference>>),
 }
 
-/// What happens to occurrences that are due.
+/// The result for the occurrences that are due.
 pub(super) struct DueResult {
     pub(super) is_made: bool,
     pub(super) overlapped: u64,

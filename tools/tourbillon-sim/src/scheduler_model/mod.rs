@@ -35,7 +35,7 @@ pub struct SchedulerModel {
     pub phase: ModelPhase,
     /// Occurrences before this are skipped.
     since: SimClocks,
-    /// What the clocks showed when the scheduler last looked at its jobs.
+    /// The times that the clocks showed when the scheduler last looked at its jobs.
     seen: SimClocks,
     /// While the scheduler drains: occurrences up to this time still run.
     until: Option<SimClocks>,
@@ -51,7 +51,7 @@ pub struct SchedulerModel {
 /// The options that a scheduler was built with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelRules {
-    /// What happens when the queue of runs is full.
+    /// The rule for a run that finds the queue of runs full.
     pub overflow: Overflow,
     /// Capacity of the queue of runs.
     pub queue_capacity: usize,
@@ -72,7 +72,7 @@ pub enum ModelPhase {
     Over,
 }
 
-/// What the engine's clock and the wall clock show.
+/// The times that the engine's clock and the wall clock show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimClocks {
     /// The engine's clock.

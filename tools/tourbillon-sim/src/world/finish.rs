@@ -12,7 +12,7 @@ impl World {
     /// Drops all actors, shuts the engine down, and checks that nothing is left.
     pub(super) fn finish(mut self) -> WorldResult {
         self.is_swept = false;
-        // The place that one actor leaves may go to another, so the world is observed in between.
+        // The slot that one actor leaves may go to another, so the world is observed in between.
         actors::finish(&mut self.sleeps, &mut self.sim);
         actors::finish(&mut self.timeouts, &mut self.sim);
         actors::finish(&mut self.intervals, &mut self.sim);
@@ -37,14 +37,14 @@ impl World {
         }
     }
 
-    /// Checks that all places are free when no actor is left.
+    /// Checks that all slots are free when no actor is left.
     fn check_capacity(&mut self) {
         let pending = self.sim.engine.stats().pending;
         self.sim.model.expect_eq("P7", "pending timers after all were dropped", pending, 0);
         self.check_free_places();
     }
 
-    /// Checks that all places that no pending timer holds can be taken, after every woken task has been polled.
+    /// Checks that all slots that no pending timer holds can be taken, after every woken task has been polled.
     pub(super) fn check_free_places(&mut self) {
         let Some(most) = self.sim.setup.capacity.filter(|_| !self.sim.model.closed) else { return };
         let engine = self.sim.engine.clone();
@@ -53,7 +53,7 @@ impl World {
             let all: Vec<_> = (0..=most).map_while(|_| engine.try_sleep(Duration::MAX).ok()).collect();
             all.len()
         });
-        self.sim.model.expect_eq("P7", "free places", all, free);
+        self.sim.model.expect_eq("P7", "free slots", all, free);
     }
 
     fn end(self) -> WorldResult {

@@ -282,8 +282,8 @@ impl World {
         if self.sim.ready.is_empty() && self.is_swept {
             self.observe();
             self.sim.model.check_settled();
-            // The observation drops a group of timers that a callback has released, which frees its place. A scheduler that
-            // waited for the place gets it in the next turn.
+            // The observation drops a group of timers that a callback has released, which frees its slot. A scheduler that
+            // waited for the slot gets it in the next turn.
             self.sweep();
             if self.sim.ready.is_empty() && self.is_swept {
                 self.check_free_places();

@@ -106,7 +106,7 @@ impl World {
             self.sim.others = self.others();
             self.sim.has_place_forwarders = !self.timers.is_empty() || !self.named.is_empty();
             // A surface without a task of its own has been served when all threads have turned: it is armed, or does not need a
-            // place.
+            // slot.
             let others = if self.is_swept { self.others_with_tasks() } else { self.sim.others };
             self.sim.model.check_places(stats.pending, others);
         }
@@ -128,7 +128,7 @@ impl World {
         self.others_with_tasks() + without_tasks as u64
     }
 
-    /// Returns how many of them keep a reserved place until their tasks are polled.
+    /// Returns how many of them keep a reserved slot until their tasks are polled.
     fn others_with_tasks(&self) -> u64 {
         (self.queues.len() + 2 * self.scopes.len()) as u64
     }

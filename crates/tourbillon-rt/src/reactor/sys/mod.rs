@@ -95,7 +95,7 @@ pub(crate) struct SocketEvent {
     pub(crate) ended: bool,
 }
 
-/// What a socket is ready for.
+/// The operations that a socket is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct ReadyFlags(u64);
 

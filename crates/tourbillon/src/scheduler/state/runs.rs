@@ -13,7 +13,7 @@ use crate::scheduler::ending::Shutdown;
 use crate::scheduler::job::{DueAction, RemovedJob, ScheduledJob};
 use crate::scheduler::job_body::JobBody;
 
-/// What a thread does next.
+/// The next action of a thread of the scheduler.
 pub(in crate::scheduler) enum NextAction<K> {
     Run(RunStart<K>),
     Task(Runnable),

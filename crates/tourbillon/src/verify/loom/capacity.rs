@@ -1,4 +1,4 @@
-//! The capacity: no place is lost, none is given twice, and each place wakes one sleep.
+//! The capacity: no slot is lost, none is given twice, and each slot wakes one sleep.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,14 +11,14 @@ use crate::slack::SlackBits;
 
 const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTIVE };
 
-/// Returns a capacity with one place, which is taken.
+/// Returns a capacity with one slot, which is taken.
 fn full() -> Arc<Capacity> {
     let capacity = Arc::new(Capacity::new(1));
     assert!(capacity.take());
     capacity
 }
 
-/// Starts a thread that gives the place back.
+/// Starts a thread that gives the slot back.
 fn giver(capacity: &Arc<Capacity>) -> thread::JoinHandle<()> {
     let capacity = capacity.clone();
     thread::spawn(move || give_back(&capacity))
@@ -42,19 +42,19 @@ fn leave(capacity: &Capacity, ticket: WaitTicket) {
     wake(left.next);
 }
 
-/// Begins to wait, where no place can be free.
+/// Begins to wait, where no slot can be free.
 fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
     match capacity.take_or_wait(END, tally.waker()) {
-        Claim::Place => panic!("there was no place"),
+        Claim::Slot => panic!("there was no slot"),
         Claim::Wait(ticket) => ticket,
     }
 }
 
-/// Asserts at the end of a model that the only place is free, and that no sleep waits.
+/// Asserts at the end of a model that the only slot is free, and that no sleep waits.
 fn assert_all_given_back(capacity: &Capacity) {
     assert!(capacity.is_unawaited(), "a wait that is left");
-    assert!(capacity.take(), "a place that was lost");
-    assert!(!capacity.take(), "a place that was given twice");
+    assert!(capacity.take(), "a slot that was lost");
+    assert!(!capacity.take(), "a slot that was given twice");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
             assert_eq!(tally.woken(), 1, "a lost wake-up");
             assert!(matches!(capacity.poll(ticket, tally.waker()), WaitProgress::Granted(DUE)));
         }
-        assert!(!capacity.take(), "a place that was given twice");
+        assert!(!capacity.take(), "a slot that was given twice");
         give_back(&capacity);
         assert_all_given_back(&capacity);
         tally.assert_none_lost_or_doubled();
@@ -88,9 +88,9 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
         let claims = [other.join().unwrap(), mine];
         holder.join().unwrap();
         let woken: usize = tallies.iter().map(|tally| tally.woken()).sum();
-        let placed = claims.iter().filter(|claim| matches!(claim, Claim::Place)).count();
-        assert_eq!(woken + placed, 1, "one place for one sleep");
-        // The sleep that has the place ends, and then the other.
+        let placed = claims.iter().filter(|claim| matches!(claim, Claim::Slot)).count();
+        assert_eq!(woken + placed, 1, "one slot for one sleep");
+        // The sleep that has the slot ends, and then the other.
         give_back_of(&capacity, &claims, tallies);
         give_back_of(&capacity, &claims, tallies);
         assert_all_given_back(&capacity);
@@ -98,7 +98,7 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
     });
 }
 
-/// Gives back the place of the sleep that has it, taken at once or granted later.
+/// Gives back the slot of the sleep that has it, taken at once or granted later.
 fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tally; 2]) {
     for (claim, tally) in claims.iter().zip(tallies) {
         if let Claim::Wait(ticket) = claim
@@ -108,7 +108,7 @@ fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tal
             return give_back(capacity);
         }
     }
-    if claims.iter().any(|claim| matches!(claim, Claim::Place)) {
+    if claims.iter().any(|claim| matches!(claim, Claim::Slot)) {
         give_back(capacity);
     }
 }
@@ -184,7 +184,7 @@ fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_
         holder.join().unwrap();
         driver.join().unwrap();
         assert!(matches!(capacity.poll(first, tallies[0].waker()), WaitProgress::Ended(DUE)), "it has not ended");
-        assert_eq!(tallies[0].woken(), 1, "woken for a place or for its end");
+        assert_eq!(tallies[0].woken(), 1, "woken for a slot or for its end");
         if let Claim::Wait(ticket) = claim {
             assert_eq!(tallies[1].woken(), 1, "a lost wake-up");
             assert!(matches!(capacity.poll(ticket, tallies[1].waker()), WaitProgress::Granted(_)));

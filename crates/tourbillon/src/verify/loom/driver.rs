@@ -20,7 +20,7 @@ use crate::sync::{AtomicBool, Ordering};
 
 const NOW: Time = Time::from_nanos(10);
 
-/// A sleep that waits for room.
+/// A sleep that waits for a slot.
 const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTIVE };
 
 /// A core, and whether its driver has been notified to turn again.
@@ -92,7 +92,7 @@ impl World {
     /// Cancels a timer in an engine in virtual time.
     fn cancel_in_virtual_time(&self, index: usize, node: NodeRef) {
         self.cancel(index, node);
-        self.core.cancelled_in(NonNull::from(self.shard(index)));
+        self.core.refresh_and_replan(NonNull::from(self.shard(index)));
     }
 
     /// Turns the engine, as a driver that sleeps until it is notified or until the time that its last turn returned.
@@ -141,7 +141,7 @@ fn d39_d40_no_wake_up_is_missed_by_a_driver_that_is_about_to_sleep() {
 
 #[test]
 fn d39_d40_no_exact_wake_up_is_missed_by_a_driver_that_is_about_to_sleep() {
-    race(Slack::exact().slack());
+    race(Slack::exact().bits());
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
         let claim = capacity.take_or_wait(END, tally.waker());
         let has_seen = world.core.is_closed();
         shutdown.join().unwrap();
-        assert!(matches!(claim, Claim::Wait(_)), "no place was given back");
+        assert!(matches!(claim, Claim::Wait(_)), "no slot was given back");
         assert!(has_seen || tally.woken() > 0, "the sleep would wait for ever");
     });
 }
@@ -303,7 +303,7 @@ fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep
         };
         let last = world.turn(NOW);
         let claim = waiter.join().unwrap();
-        assert!(matches!(claim, Claim::Wait(_)), "no place was given back");
+        assert!(matches!(claim, Claim::Wait(_)), "no slot was given back");
         world.assert_wakes_by(last, DUE);
         world.turn(DUE);
         assert_eq!(tally.woken(), 1);

@@ -7,8 +7,8 @@
 //!
 //! | models | check |
 //! |---|---|
-//! | `against` | each action of a handle against each action of the shard on the same entry (D39) |
-//! | `beside` | each action of a handle beside the actions of other handles in the same shard (D39) |
+//! | `handle_against_shard` | each action of a handle against each action of the shard on the same entry (D39) |
+//! | `handles_of_one_shard` | each action of a handle beside the actions of other handles in the same shard (D39) |
 //! | `state`, `biased_lock`, `remote_free` | one part of the shard alone |
 //! | `driver` | arming threads and the driver: no next wake-up is missed |
 //! | `capacity`, `callbacks`, `wakeup_timer` | one part of the core or of the surfaces alone |
@@ -20,12 +20,12 @@
 //!
 //! The number of orders grows exponentially, so some models bound how often a running thread is preempted.
 
-mod against;
-mod beside;
 mod biased_lock;
 mod callbacks;
 mod capacity;
 mod driver;
+mod handle_against_shard;
+mod handles_of_one_shard;
 mod named;
 mod remote_free;
 mod state;

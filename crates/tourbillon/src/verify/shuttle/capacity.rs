@@ -1,7 +1,7 @@
-//! An engine that has room for fewer sleeps than there are. The sleeps beyond its capacity wait for a place, end at their own
-//! deadlines at the latest (D64), and get every place that another sleep gives back (D65).
+//! An engine with fewer slots than sleeps. The sleeps beyond its capacity wait for a slot, end at their own
+//! deadlines at the latest (D64), and get every slot that another sleep gives back (D65).
 //!
-//! World time moves on only while no thread waits that should have been woken. So a waiting sleep that is woken neither for its place nor
+//! World time moves on only while no thread waits that should have been woken. So a waiting sleep that is woken neither for its slot nor
 //! for its deadline leaves its thread parked for ever, which shuttle reports.
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::explore;
 use super::world::{World, micros, one_of};
 use crate::{ArmError, Engine, Outcome};
 
-/// Sleeps that no thread polls at the moment: armed, fired, or waiting for a place. They do not block others: a sleep that has fired holds
-/// no place, and a place that is reserved for a sleep passes on at its deadline.
+/// Sleeps that no thread polls at the moment: armed, fired, or waiting for a slot. They do not block others: a sleep that has fired holds
+/// no slot, and a slot that is reserved for a sleep passes on at its deadline.
 type Unpolled = Arc<Mutex<Vec<CountedSleep>>>;
 
 fn use_engine(world: &World, unpolled: &Unpolled, may_end: bool) {
@@ -35,7 +35,7 @@ fn use_engine(world: &World, unpolled: &Unpolled, may_end: bool) {
         };
         match one_of(8) {
             0..4 => _ = sleep.wait(world),
-            // Dropped while it waits, for room or for its deadline.
+            // Dropped while it waits, for a slot or for its deadline.
             4 => _ = sleep.poll(world),
             5 => {
                 let _pending = sleep.poll(world);
@@ -52,23 +52,23 @@ fn use_engine(world: &World, unpolled: &Unpolled, may_end: bool) {
     }
 }
 
-/// Takes every place of an engine in which no timer is left. The driver counts a fire before it gives the place back, so this waits for
-/// the driver; a place that is lost makes it wait until shuttle stops the schedule.
-fn take_all(world: &World, room: usize) {
+/// Takes every slot of an engine in which no timer is left. The driver counts a fire before it gives the slot back, so this waits for
+/// the driver; a slot that is lost makes it wait until shuttle stops the schedule.
+fn take_all(world: &World, slots: usize) {
     let capacity = world.engine.core().capacity.as_ref().expect("the engine has a capacity");
-    for _ in 0..room {
+    for _ in 0..slots {
         while !capacity.take() {
             thread::yield_now();
         }
     }
-    assert!(!capacity.take(), "a place that was given back twice");
+    assert!(!capacity.take(), "a slot that was given back twice");
     assert!(capacity.is_unawaited(), "a wait that is left");
 }
 
 fn many(may_end: bool) {
-    // The fewer places there are, the more the order of the sleeps matters.
-    let (room, threads) = (1 + one_of(2), 2 + one_of(3));
-    let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
+    // The fewer slots there are, the more the order of the sleeps matters.
+    let (slots, threads) = (1 + one_of(2), 2 + one_of(3));
+    let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(slots));
     let unpolled = Unpolled::default();
     for _ in 0..threads {
         let unpolled = Arc::clone(&unpolled);
@@ -78,19 +78,19 @@ fn many(may_end: bool) {
     let left = std::mem::take(&mut *unpolled.lock().unwrap());
     drop(left);
     world.check_sleeps();
-    take_all(&world, room);
+    take_all(&world, slots);
     let is_stopped = world.engine.is_shutdown();
-    let full = if is_stopped { ArmError::Stopped } else { ArmError::Full { capacity: room } };
+    let full = if is_stopped { ArmError::Stopped } else { ArmError::Full { capacity: slots } };
     assert_eq!(world.engine.try_sleep(Duration::from_secs(1)).err(), Some(full));
     world.engine.shutdown();
 }
 
-/// Sleeps that wait for a place which no thread gives back before they are due.
+/// Sleeps that wait for a slot which no thread gives back before they are due.
 fn taken_for_long() {
-    let (room, threads) = (1 + one_of(2), 1 + one_of(3));
-    let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(room));
+    let (slots, threads) = (1 + one_of(2), 1 + one_of(3));
+    let world = World::driven(Engine::builder().shards(1 + one_of(3)).capacity(slots));
     let taken: Vec<_> =
-        (0..room).map(|_| CountedSleep::try_new(&world, Duration::from_secs(3600)).expect("a place")).collect();
+        (0..slots).map(|_| CountedSleep::try_new(&world, Duration::from_secs(3600)).expect("a slot")).collect();
     for _ in 0..threads {
         world.spawn(move |world| {
             for _ in 0..1 + one_of(3) {
@@ -117,10 +117,10 @@ fn taken_for_long() {
     }
     world.run();
     let stats = world.engine.stats();
-    assert_eq!((stats.armed, stats.pending, stats.fired), (room as u64, room as u64, 0), "{stats:?}");
+    assert_eq!((stats.armed, stats.pending, stats.fired), (slots as u64, slots as u64, 0), "{stats:?}");
     drop(taken);
     world.check_sleeps();
-    take_all(&world, room);
+    take_all(&world, slots);
     world.engine.shutdown();
 }
 

@@ -31,7 +31,7 @@ impl CountedSleep {
         CountedSleep { sleep: Box::pin(sleep) }
     }
 
-    /// Returns a sleep that is armed at once, if there is room. Until it is polled it has no waker.
+    /// Returns a sleep that is armed at once, if a slot is free. Until it is polled it has no waker.
     pub(super) fn try_new(world: &World, duration: Duration) -> Result<CountedSleep, ArmError> {
         let sleep = CountedSleep::new(world.engine.try_sleep(duration)?);
         world.counts.armed.fetch_add(u64::from(sleep.is_armed()), Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl CountedSleep {
             if let Poll::Ready(outcome) = self.poll_with(world, &waker) {
                 return outcome;
             }
-            // A sleep that waits for a place ends at its deadline, too.
+            // A sleep that waits for a slot ends at its deadline, too.
             let _wait = world.waits_until(self.due(world));
             thread::park();
         }

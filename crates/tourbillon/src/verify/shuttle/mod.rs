@@ -2,7 +2,7 @@
 //! (shuttle).
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --lib shuttle -- --nocapture
+//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon --no-default-features --lib shuttle -- --nocapture
 //! ```
 //!
 //! Loom models (`verify::loom`) try every order of a few steps, and every value that the memory model allows. Schedules try some orders of
@@ -11,7 +11,7 @@
 //! points that were chosen before (`PCT`). The actions of the threads are random, too.
 //!
 //! Each schedule checks: no timer is early (P1); each timer ends once, by the counts of the threads that use it and by the engine's own
-//! (P2); order, where it is promised (P3); each callback runs once; places are given back (P7); no two threads are inside a shard at once;
+//! (P2); order, where it is promised (P3); each callback runs once; slots are given back (P7); no two threads are inside a shard at once;
 //! and no thread waits for ever. Time does not pass by itself: a [`World`](world::World) moves it, and not while a thread waits that should
 //! have been woken. So a lost wake-up leaves all threads waiting, which shuttle reports.
 //!

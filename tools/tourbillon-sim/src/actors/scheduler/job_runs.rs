@@ -60,7 +60,7 @@ struct RunGate {
     waker: Option<Waker>,
 }
 
-/// What the runs of a job share.
+/// The state that all runs of a job share.
 #[derive(Clone)]
 pub(super) struct JobContext {
     pub id: Id,

@@ -277,7 +277,7 @@ fn is_pending(wait: &TimerWait, sim: &SimContext) -> bool {
 }
 
 fn drop_one(actor: TimerActor, timer: Option<Arc<Timer>>, sim: &mut SimContext, thread: usize) {
-    // A timer that was dropped before may have left a place to this one, which then found that it was late.
+    // A timer that was dropped before may have left a slot to this one, which then found that it was late.
     look(&actor, sim);
     cancel_first(&actor, sim, usize::MAX);
     let TimerActor { waits, .. } = actor;

@@ -16,21 +16,21 @@ thread_local! {
 }
 
 /// The clock of one Tokio runtime.
-pub(crate) struct RuntimeClock {
+pub(crate) struct TokioClock {
     runtime: Handle,
     /// The time that it showed when this was made.
     made: StdInstant,
     wall: WallShift,
 }
 
-impl RuntimeClock {
-    pub(crate) fn of(runtime: Handle) -> RuntimeClock {
+impl TokioClock {
+    pub(crate) fn of(runtime: Handle) -> TokioClock {
         let made = {
             let _context = runtime.enter();
             tokio::time::Instant::now().into_std()
         };
         let wall = WallShift::at(ClockAnchor::of_process().to_time(made));
-        RuntimeClock { runtime, made, wall }
+        TokioClock { runtime, made, wall }
     }
 
     pub(crate) fn runtime(&self) -> &Handle {

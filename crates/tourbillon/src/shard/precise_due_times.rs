@@ -13,7 +13,7 @@ use tourbillon_queue::Time;
 
 /// A multiset of times that knows the earliest.
 #[derive(Default)]
-pub(crate) struct Leads {
+pub(crate) struct PreciseDueTimes {
     put_in: BinaryHeap<Reverse<Time>>,
     /// A part of `put_in`; the first times of the two differ.
     taken_out: BinaryHeap<Reverse<Time>>,
@@ -22,7 +22,7 @@ pub(crate) struct Leads {
 /// Up to this many times that were taken out are kept, however few are left.
 const MAX_TAKEN: usize = 64;
 
-impl Leads {
+impl PreciseDueTimes {
     pub(crate) fn put(&mut self, time: Time) {
         self.put_in.push(Reverse(time));
     }
@@ -71,33 +71,36 @@ mod tests {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             (random >> 33) as usize % bound
         };
-        let (mut leads, mut times) = (Leads::default(), Vec::new());
+        let (mut due_times, mut times) = (PreciseDueTimes::default(), Vec::new());
         for step in 0..if cfg!(miri) { 2_000 } else { 20_000 } {
             // The collection grows for 1000 steps, shrinks for 1000, and so on.
             if below(10) < if step / 1000 % 2 == 0 { 6 } else { 4 } || times.is_empty() {
                 let time = Time::from_nanos(below(1000) as u64);
-                leads.put(time);
+                due_times.put(time);
                 times.push(time);
             } else {
-                leads.take(times.swap_remove(below(times.len())));
+                due_times.take(times.swap_remove(below(times.len())));
             }
-            assert_eq!(leads.first(), times.iter().min().copied());
-            assert!(leads.put_in.len() <= 2 * times.len() + 2 * MAX_TAKEN, "times that were taken out are still there");
+            assert_eq!(due_times.first(), times.iter().min().copied());
+            assert!(
+                due_times.put_in.len() <= 2 * times.len() + 2 * MAX_TAKEN,
+                "times that were taken out are still there"
+            );
         }
-        times.drain(..).for_each(|time| leads.take(time));
-        assert_eq!((leads.first(), leads.put_in.len(), leads.taken_out.len()), (None, 0, 0));
+        times.drain(..).for_each(|time| due_times.take(time));
+        assert_eq!((due_times.first(), due_times.put_in.len(), due_times.taken_out.len()), (None, 0, 0));
     }
 
     /// The times behind the first one are removed although the first one stays.
     #[test]
     fn d73_p7_times_that_come_and_go_take_no_more_room() {
-        let mut leads = Leads::default();
-        leads.put(Time::from_nanos(1));
+        let mut due_times = PreciseDueTimes::default();
+        due_times.put(Time::from_nanos(1));
         for n in 2..10_000 {
-            leads.put(Time::from_nanos(n));
-            leads.take(Time::from_nanos(n));
-            assert!(leads.put_in.len() <= 2 * MAX_TAKEN);
+            due_times.put(Time::from_nanos(n));
+            due_times.take(Time::from_nanos(n));
+            assert!(due_times.put_in.len() <= 2 * MAX_TAKEN);
         }
-        assert_eq!(leads.first(), Some(Time::from_nanos(1)));
+        assert_eq!(due_times.first(), Some(Time::from_nanos(1)));
     }
 }
