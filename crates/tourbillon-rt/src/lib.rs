@@ -41,7 +41,7 @@
 //! # Back ends
 //! Workers use io_uring where the kernel (5.13) and the sandbox allow it, otherwise epoll; [`Runtime::backend`] says which. Each can be
 //! forced by [`Builder::backend`], or by the environment variable `TOURBILLON_BACKEND=uring|epoll|auto`, which wins. If the system
-//! refuses a forced back end, the builder returns an [error](BuildError::Refused) that says why. All other threads use epoll. A program
+//! refuses the back end that was forced for workers, the builder returns an [error](BuildError::Refused) that says why. All other threads use epoll. A program
 //! behaves the same on both.
 //!
 //! # What happens if

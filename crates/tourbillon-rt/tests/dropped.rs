@@ -497,6 +497,14 @@ fn d11_f8_p7_operations_dropped_at_every_point_lose_no_byte_and_leave_nothing_be
 }
 
 #[test]
+fn d11_f8_p7_so_do_operations_that_are_dropped_on_the_worker_that_has_the_sockets() {
+    leaves_nothing_behind(1, |runtime, random| {
+        let task = runtime.spawn(break_operations(Breaker::new(Dropper::Here, random), operations() / 2));
+        runtime.block_on(task).unwrap();
+    });
+}
+
+#[test]
 fn d11_f8_p7_so_do_operations_that_are_dropped_on_other_threads() {
     leaves_nothing_behind(2, |runtime, random| {
         let breaker = Breaker::new(Dropper::elsewhere(), random);

@@ -650,7 +650,7 @@ fn the_back_end_that_was_asked_for_is_the_one_that_is_taken() {
     on_each_backend(|backend| {
         assert_eq!(Runtime::builder().backend(backend).workers(1).build().unwrap().backend(), backend);
     });
-    let auto = Runtime::builder().workers(0).build().unwrap().backend();
+    let auto = Runtime::builder().workers(1).build().unwrap().backend();
     assert_ne!(auto, Backend::Auto);
     assert_eq!("io_uring".parse(), Ok(Backend::Uring));
     assert!("kqueue".parse::<Backend>().unwrap_err().to_string().contains("kqueue"));

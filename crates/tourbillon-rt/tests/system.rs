@@ -77,18 +77,6 @@ fn where_only_a_part_of_io_uring_is_allowed_auto_takes_epoll() {
 }
 
 #[test]
-fn where_io_uring_is_forbidden_after_the_runtime_was_built_block_on_still_has_sockets() {
-    in_a_child("where_io_uring_is_forbidden_after_the_runtime_was_built_block_on_still_has_sockets", &[], || {
-        let runtime = Runtime::builder().workers(1).build().unwrap();
-        refuse(libc::SYS_io_uring_setup, libc::EPERM);
-        in_time("refused later", move || {
-            runtime.block_on(everything());
-            runtime.block_on(runtime.spawn(everything())).unwrap();
-        });
-    });
-}
-
-#[test]
 fn the_environment_variable_chooses_the_back_end_whatever_the_builder_says() {
     const THIS: &str = "the_environment_variable_chooses_the_back_end_whatever_the_builder_says";
     for value in ["epoll", "EPOLL", "uring", "io_uring", "auto", "kqueue", ""] {

@@ -38,8 +38,10 @@ fn usable<'a>() -> Option<&'a ThreadShard> {
 #[cold]
 #[inline(never)]
 fn virtual_or_current<'a>() -> Option<&'a ThreadShard> {
+    // First: if it builds an engine, a `tracing` subscriber of the user may use timers, and with them remove shards of this thread.
+    let found = crate::virtual_time::find_core();
     let before = current();
-    let Some(core) = crate::virtual_time::find_core() else {
+    let Some(core) = found else {
         return before.filter(|local| !local.is_found()).or_else(|| {
             thread_shard::forget_current();
             None
@@ -49,7 +51,7 @@ fn virtual_or_current<'a>() -> Option<&'a ThreadShard> {
         return Some(local);
     }
     let local = thread_shard::find_or_make(core.as_ptr())?;
-    thread_shard::set_current(local);
+    thread_shard::set_found(local);
     Some(local)
 }
 

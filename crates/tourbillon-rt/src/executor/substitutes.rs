@@ -11,7 +11,7 @@
 //!                                                    |
 //!                      refused: there are MOST of them, or the system refuses a thread
 //!                                                    v
-//!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested requested deep
+//!               a suspended thread runs tasks on its own stack after all, at most DEPTH nested calls deep
 //! ```
 //!
 //! A substitute is a runner like any other and can be suspended itself. It retires when another thread runs tasks again, and waits for
@@ -41,7 +41,7 @@ pub(crate) const MOST: usize = 64;
 #[cfg(shuttle)]
 pub(crate) use crate::sync::under_shuttle::SUBSTITUTES as MOST;
 
-/// The most nested requested of one thread that run tasks on its stack: local tasks, and tasks for which a substitute is refused.
+/// The most nested calls of one thread that run tasks on its stack: local tasks, and tasks for which a substitute is refused.
 pub(crate) const DEPTH: u32 = 16;
 
 /// How long a retired substitute waits for the next request.
@@ -166,13 +166,13 @@ impl Substitutes {
     pub(crate) fn take_offer(&self) -> bool {
         self.is_refused.load(Ordering::SeqCst) && {
             let mut state = lock(&self.state);
-            let take_wakeup = state.lacks_runner();
-            if take_wakeup {
+            let is_needed = state.lacks_runner();
+            if is_needed {
                 state.runners += 1;
                 state.suspended -= 1;
                 self.update(&state);
             }
-            take_wakeup
+            is_needed
         }
     }
 
@@ -291,12 +291,12 @@ impl Substitutes {
             return false;
         }
         let mut state = lock(&self.state);
-        let try_retire = state.has_surplus();
-        if try_retire {
+        let retires = state.has_surplus();
+        if retires {
             state.runners -= 1;
             self.update(&state);
         }
-        try_retire
+        retires
     }
 
     /// Called by a retired substitute: waits for a request and returns whether one has come. Then it is a runner.

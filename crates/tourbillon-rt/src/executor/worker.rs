@@ -234,10 +234,10 @@ impl WorkerLocal {
             if ran == ENOUGH && !self.queue.is_empty() {
                 self.runtime.idle.unpark_searcher();
             }
-            let begin_poll = self.worker_shared.begin_poll();
+            let polling = self.worker_shared.begin_poll();
             // A task catches its own panics; this catches those of an event loop's handlers.
             let ran = catch_unwind(AssertUnwindSafe(|| runnable.run()));
-            drop(begin_poll);
+            drop(polling);
             match ran {
                 Ok(_) => {}
                 Err(payload) if self.role.get() == Role::External => resume_unwind(payload),

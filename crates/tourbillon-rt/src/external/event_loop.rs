@@ -286,8 +286,8 @@ impl EventLoop {
         let mut called = 0;
         while called < limit.handlers && !self.is_stopped() {
             let most = (limit.handlers - called).min(HANDLERS);
-            let keep_watching = || !self.is_stopped() && !limit.is_over() && worker.run_tasks(1) > 0;
-            called += (0..most).take_while(|_| keep_watching()).count();
+            let runs_one = || !self.is_stopped() && !limit.is_over() && worker.run_tasks(1) > 0;
+            called += (0..most).take_while(|_| runs_one()).count();
             let more = worker.turn_timers().more;
             worker.reap();
             if limit.is_over() {

@@ -64,6 +64,9 @@ pub(crate) struct ThreadShard {
     ahead: [Ahead; 2],
     /// How many guards have entered the engine on this thread.
     entered: Cell<usize>,
+    /// Whether the thread has found the engine because it made a timer where time is virtual.
+    #[cfg(any(feature = "test-util", feature = "tokio"))]
+    found: Cell<bool>,
     /// Whether [`make`] is under way for it, which must find it again at the end.
     is_being_made: Cell<bool>,
     /// A closed shard that is in no engine: that of a [temporary](ThreadShard::temporary) thread shard of an inherited engine.
@@ -122,8 +125,20 @@ impl ThreadShard {
     fn at(core: CoreRef, shard: NonNull<Shard>, index: usize, access: Access) -> ThreadShard {
         let has_driver = !core.driver.is_external();
         let (seen, ahead) = (Cell::new(Time::ZERO), [1, WINDOWS].map(|windows| Ahead::new(windows, has_driver)));
-        let (stock, entered, is_being_made) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        ThreadShard { core, shard, index, access, stock, seen, ahead, entered, is_being_made, _own_shard: None }
+        ThreadShard {
+            core,
+            shard,
+            index,
+            access,
+            stock: Cell::new(0),
+            seen,
+            ahead,
+            entered: Cell::new(0),
+            #[cfg(any(feature = "test-util", feature = "tokio"))]
+            found: Cell::new(false),
+            is_being_made: Cell::new(false),
+            _own_shard: None,
+        }
     }
 
     #[inline(always)]
@@ -152,7 +167,7 @@ impl ThreadShard {
     /// Returns whether this is the thread shard of a virtual engine that the thread has found by itself, rather than entered.
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     pub(crate) fn is_found(&self) -> bool {
-        self.core.is_virtual && self.entered.get() == 0
+        self.found.get() && self.entered.get() == 0
     }
 
     /// Returns whether this thread is the owner of `shard`.
@@ -356,6 +371,13 @@ pub(crate) fn forget_current() {
 /// Makes one of this thread's thread shards the current one.
 pub(crate) fn set_current(local: &ThreadShard) {
     CURRENT.with(|current| current.set(local));
+}
+
+/// Makes one of this thread's shards the current one because the thread makes a timer where time is virtual.
+#[cfg(any(feature = "test-util", feature = "tokio"))]
+pub(crate) fn set_found(local: &ThreadShard) {
+    local.found.set(true);
+    set_current(local);
 }
 
 /// Returns the core of the engine that this thread has entered last and not left, if there is one.

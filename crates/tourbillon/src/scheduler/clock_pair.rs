@@ -85,6 +85,11 @@ impl ClockPair {
     pub(super) fn min(self, other: ClockPair) -> ClockPair {
         ClockPair { engine: self.engine.min(other.engine), wall: self.wall.min(other.wall) }
     }
+
+    /// Returns the later time on each clock.
+    pub(super) fn max(self, other: ClockPair) -> ClockPair {
+        ClockPair { engine: self.engine.max(other.engine), wall: self.wall.max(other.wall) }
+    }
 }
 
 impl JobClock {

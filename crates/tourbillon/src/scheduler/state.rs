@@ -304,11 +304,14 @@ impl<K> SchedulerState<K> {
         }
     }
 
-    /// Returns the next wake-ups after a deadline was removed or moved later. If the wake-up timers are set, the caller sets them to
-    /// these times.
+    /// Returns the next wake-ups after a deadline was removed or moved later. If the wake-up timers are set, the caller sets one of them to
+    /// its time.
+    ///
+    /// A wake-up that has become earlier meanwhile is not recorded as set: the caller sets no timer to an earlier time, and the next
+    /// thread that [takes new wake-ups](SchedulerState::take_new_wakeups) has to find it.
     pub(super) fn postponed_wakeups(&mut self) -> ClockPair {
         let next = self.next_wakeups();
-        self.wakeups = self.wakeups.map(|_| next);
+        self.wakeups = self.wakeups.map(|set| set.max(next));
         next
     }
 
