@@ -611,7 +611,7 @@ impl Entry {
         } else if self.phase() != EntryPhase::Armed {
             self.set_phase(EntryPhase::Idle);
         } else if due < before {
-            self.set_earlier(due);
+            self.move_or_migrate(due);
         } else if self.core().is_virtual {
             self.set_later_virtual(due);
         } else if self.node().state().later(before, due) == Later::Lost {
@@ -654,12 +654,12 @@ impl Entry {
     fn set_later_virtual(&mut self, due: Time) {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
-        self.set_earlier(due);
+        self.move_or_migrate(due);
         core.refresh_and_replan(shard);
     }
 
     /// Moves the timer to `due` within its shard, or migrates it.
-    fn set_earlier(&mut self, due: Time) {
+    fn move_or_migrate(&mut self, due: Time) {
         let is_past = self.is_past();
         let moved = thread_shard::with_owner(self.shard(), |local| {
             let local = local.filter(|_| !is_past)?;
@@ -701,7 +701,7 @@ impl Entry {
         waker
     }
 
-    /// Releases the node of an ended timer.
+    /// Releases the node of an ended timer, and ends the entry with `outcome`.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
         let waker = self.end_and_free_slot();
         let ready = self.ended(outcome);

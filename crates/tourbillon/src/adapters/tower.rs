@@ -1,6 +1,6 @@
 //! A tower layer that puts a timeout on every request to a service.
 //!
-//! It does the same as `tower::timeout`, which needs Tokio's timer, under any executor.
+//! Like `tower::timeout`, which needs Tokio's timer, but under any executor. It also sets the current deadline of the request.
 
 use std::error::Error;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! The alarm that a driver waits on. The driver sets it, and any thread can set it earlier.
+//! The alarm that a driver waits on. The driver sets it, and any thread can set it earlier; in virtual time also later.
 //!
 //! | file | back end |
 //! |---|---|

@@ -267,7 +267,8 @@ impl Clock {
         }
     }
 
-    /// Returns the clock that a timer of the kernel has to follow; `None` if the kernel does not have the clock.
+    /// Returns the clock that a timer of the kernel has to follow; `None` if the kernel does not have the clock. Outside Linux the origin of
+    /// `Monotonic` is not the kernel's: a timer of the kernel there needs a conversion first.
     pub(crate) fn kernel(&self) -> Option<KernelClock> {
         match &self.0 {
             ClockKind::Monotonic => Some(KernelClock::Monotonic),

@@ -268,7 +268,7 @@ impl Capacity {
     /// Returns when the driver has to [end](Capacity::end_due) the next wait. Adaptive ones do not count before `floor`.
     pub(crate) fn next_end(&self, floor: Time) -> Time {
         let [adaptive, exact] =
-            [SlackQueue::Adaptive, SlackQueue::Exact].map(|queue| self.ends[queue as usize].load(Ordering::SeqCst));
+            [SlackQueue::Adaptive, SlackQueue::OnTime].map(|queue| self.ends[queue as usize].load(Ordering::SeqCst));
         Time::from_nanos(adaptive).max(floor).min(Time::from_nanos(exact))
     }
 

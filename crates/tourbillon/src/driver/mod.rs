@@ -14,7 +14,7 @@
 //! While the driver is awake its plan is zero, and no thread sets the alarm. The first wake-up of a new shard is found together with the
 //! shard, and the shard is looked up with less than sequential consistency: hence a fence there, and one where a shard is made.
 //!
-//! So the driver is notified of an earlier deadline only (T7), by one system call, and of no other (P9, D40).
+//! So the driver is notified of an earlier deadline only (T7), and of no other (P9, D40); with a timerfd by one system call.
 //!
 //! # Where a driver runs
 //!

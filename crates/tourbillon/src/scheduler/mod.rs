@@ -106,7 +106,7 @@ struct SchedulerOwner<K> {
     /// Keeps the engine running as long as there are handles.
     engine: Engine,
     /// The engine that [`Builder::wall_engine`] gave for the wall clock.
-    wall: Option<Engine>,
+    wall_engine: Option<Engine>,
 }
 
 impl<K> Scheduler<K> {
@@ -169,12 +169,12 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
         self.owner.shared.lock().phase == SchedulerPhase::Running
     }
 
-    /// Shuts the scheduler down for ever: all jobs are removed at once, and runs end as `how` says. Returns without waiting; the
+    /// Shuts the scheduler down for ever: no job can be found any more, and runs end as `how` says. Returns without waiting; the
     /// [`Ending`] waits for the end of the runs.
     ///
     /// After `Drain` the scheduler can be shut down once more with `Abort`.
     pub fn shutdown(&self, how: Shutdown) -> Ending<K> {
-        self.owner.shared.end(how);
+        self.owner.shared.shut_down_and_alert(how);
         Ending::of(Arc::clone(&self.owner.shared))
     }
 
@@ -453,8 +453,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     fn first_due(&self, plan: &Plan) -> Result<Time, ScheduleErrorKind> {
         let shared = &self.owner.shared;
         let clock = match plan.timing.clock() {
-            ClockId::Engine => &shared.engine,
-            ClockId::Wall => shared.wall(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?,
+            ClockId::Engine => &shared.engine_clock,
+            ClockId::Wall => shared.wall_clock(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?,
         };
         Ok(plan.first_due(clock))
     }
@@ -462,13 +462,13 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
 
 impl<K> SchedulerOwner<K> {
     fn new(shared: Arc<SchedulerShared<K>>, engine: Engine, wall: Option<Engine>) -> SchedulerOwner<K> {
-        SchedulerOwner { shared, hasher: RandomState::new(), engine, wall }
+        SchedulerOwner { shared, hasher: RandomState::new(), engine, wall_engine: wall }
     }
 
     /// Returns the engine of the wall clock: the one that the user gave for it, or the scheduler's own if that is in virtual time, or
     /// the one that follows the system's wall clock.
     fn wall_core(&self) -> (CoreRef, Option<WallShift>) {
-        if let Some(engine) = &self.wall {
+        if let Some(engine) = &self.wall_engine {
             return (engine.core().clone(), None);
         }
         match self.engine.clock().wall_shift() {

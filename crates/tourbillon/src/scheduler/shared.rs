@@ -54,9 +54,9 @@ pub(super) struct SchedulerShared<K> {
     pub(super) over: Condvar,
     /// The clock of the scheduler's engine. The handles and the threads keep the engine running, this does not: callbacks that wait in
     /// the engine's queue hold a reference to this struct, and would keep the engine running for ever.
-    pub(super) engine: JobClock,
+    pub(super) engine_clock: JobClock,
     /// The wall clock, once a job follows it: that of another engine, or one that moves with the virtual time of the scheduler's.
-    wall: OnceLock<JobClock>,
+    wall_clock: OnceLock<JobClock>,
     hooks: UserHooks<K>,
     pub(super) owner: OnceLock<Weak<SchedulerOwner<K>>>,
     this: Weak<SchedulerShared<K>>,
@@ -103,8 +103,8 @@ impl<K> SchedulerShared<K> {
 
     /// Reads the clocks.
     pub(super) fn now(&self, with_wall: bool) -> ClockPair {
-        let wall = self.wall.get().filter(|_| with_wall);
-        ClockPair { engine: self.engine.now(), wall: wall.map_or(Time::ZERO, JobClock::now) }
+        let wall = self.wall_clock.get().filter(|_| with_wall);
+        ClockPair { engine: self.engine_clock.now(), wall: wall.map_or(Time::ZERO, JobClock::now) }
     }
 
     /// Begins a shutdown.
@@ -121,7 +121,7 @@ impl<K> SchedulerShared<K> {
         };
         drop(state);
         self.work.notify_all();
-        aborted.iter().for_each(|abort| abort.set(&self.engine.core, Outcome::Cancelled));
+        aborted.iter().for_each(|abort| abort.set(&self.engine_clock.core, Outcome::Cancelled));
         self.drop_jobs(removed);
         self.try_end();
     }
@@ -146,7 +146,7 @@ impl<K> SchedulerShared<K> {
     /// Runs code of the user's as part of this scheduler, and catches its panic.
     pub(super) fn run_user_code<R>(&self, code: impl FnOnce() -> R) -> std::thread::Result<R> {
         let before = RUNNING.with(|running| running.replace(std::ptr::from_ref(self).cast()));
-        let result = catch_unwind(AssertUnwindSafe(|| self.engine.core.at_work(code)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.engine_clock.core.at_work(code)));
         RUNNING.with(|running| running.set(before));
         result
     }
@@ -183,8 +183,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
                 tag_address: TagAddress::default(),
                 work: Condvar::new(),
                 over: Condvar::new(),
-                engine: JobClock::new(core, wakeup, None),
-                wall: OnceLock::new(),
+                engine_clock: JobClock::new(core, wakeup, None),
+                wall_clock: OnceLock::new(),
                 hooks,
                 owner: OnceLock::new(),
                 this: this.clone(),
@@ -194,8 +194,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
 
     /// Returns the wall clock. The first call creates it on the engine that `on` returns, ahead of that engine's clock by the shift.
     /// Returns `None` if that engine was shut down before: the scheduler goes on without a wall clock.
-    pub(super) fn wall(&self, on: impl FnOnce() -> (CoreRef, Option<WallShift>)) -> Option<&JobClock> {
-        if let Some(wall) = self.wall.get() {
+    pub(super) fn wall_clock(&self, on: impl FnOnce() -> (CoreRef, Option<WallShift>)) -> Option<&JobClock> {
+        if let Some(wall) = self.wall_clock.get() {
             return Some(wall);
         }
         // Creating the engine may send an event to a subscriber of the user's, which may call this method. So the engine is created
@@ -204,7 +204,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         if core.is_closed() {
             return None;
         }
-        Some(self.wall.get_or_init(|| {
+        Some(self.wall_clock.get_or_init(|| {
             let wakeup = WakeupTimer::of(&self.this, &core, SchedulerShared::on_wakeup);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
@@ -213,12 +213,14 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     }
 
     pub(super) fn instant(&self, due: DueTime) -> Instant {
-        let wall = self.wall.get().filter(|_| due.clock == ClockId::Wall);
-        wall.unwrap_or(&self.engine).instant_of(due.time)
+        let wall = self.wall_clock.get().filter(|_| due.clock == ClockId::Wall);
+        wall.unwrap_or(&self.engine_clock).instant_of(due.time)
     }
 
-    /// Unlocks after a change of when jobs are due, and sets the wake-ups to the new times. Wakes no thread: for a change that gives a thread
-    /// something to do at once, use [`unlock_alerted`](SchedulerShared::unlock_alerted).
+    /// Unlocks after a change of when jobs are due, and makes the wake-ups earlier if need be; in virtual time also later. Wakes no thread:
+    /// for a change that gives a thread something to do at once, use [`unlock_alerted`](SchedulerShared::unlock_alerted); for both see
+    /// `Scheduler::start`. After a change that only removes or postpones jobs, drop the guard and call
+    /// [`postpone_virtual_wakeups`](SchedulerShared::postpone_virtual_wakeups).
     pub(super) fn unlock_changed(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         let wakeups = state.take_new_wakeups();
         drop(state);
@@ -239,7 +241,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         if posts_turn && let Some(shared) = self.this.upgrade() {
             let callback = Box::new(move |_| shared.turn());
-            self.engine.core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
+            self.engine_clock.core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
         }
     }
 
@@ -255,21 +257,21 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
             }
         }
         let mut state = self.lock();
-        let removed = ended.and_then(|end| state.end(end));
+        let removed = ended.and_then(|end| state.record_end(end));
         self.unlock_alerted(state);
         self.drop_user_value(removed);
     }
 
     /// Begins a shutdown, and makes sure that a thread completes it.
-    pub(super) fn end(&self, how: Shutdown) {
+    pub(super) fn shut_down_and_alert(&self, how: Shutdown) {
         self.shut_down(how);
         self.unlock_alerted(self.lock());
     }
 
     pub(super) fn set_wakeups(&self, wakeups: Option<ClockPair>) {
         let Some(wakeups) = wakeups else { return };
-        self.engine.set_wakeup(wakeups.engine);
-        if let Some(wall) = self.wall.get() {
+        self.engine_clock.set_wakeup(wakeups.engine);
+        if let Some(wall) = self.wall_clock.get() {
             wall.set_wakeup(wakeups.wall);
         }
     }
@@ -277,11 +279,11 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// Postpones the wake-ups of a virtual engine to the deadlines that are left after a job was removed or postponed. Other engines keep
     /// theirs, and find nothing due then.
     pub(super) fn postpone_virtual_wakeups(&self) {
-        if !self.engine.core.is_virtual {
+        if !self.engine_clock.core.is_virtual {
             return;
         }
-        self.engine.postpone_wakeup(|| self.lock().postponed_wakeups().engine);
-        if let Some(wall) = self.wall.get() {
+        self.engine_clock.postpone_wakeup(|| self.lock().postponed_wakeups().engine);
+        if let Some(wall) = self.wall_clock.get() {
             wall.postpone_wakeup(|| self.lock().postponed_wakeups().wall);
         }
     }
@@ -289,8 +291,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// Handles a wake-up: a job may be due, or an engine was shut down.
     fn on_wakeup(&self) {
         let is_stopped = |clock: &JobClock| clock.wakeup.take_outcome() == Some(Outcome::Stopped);
-        if is_stopped(&self.engine) || self.wall.get().is_some_and(is_stopped) {
-            return self.end(Shutdown::Drain);
+        if is_stopped(&self.engine_clock) || self.wall_clock.get().is_some_and(is_stopped) {
+            return self.shut_down_and_alert(Shutdown::Drain);
         }
         let mut state = self.lock();
         state.wakeups = None;
@@ -348,7 +350,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// Records the end of a run and returns the next thing to do, with the number of alerts counted so far.
     fn next(&self, ended: Option<RunEnd>) -> (NextAction<K>, u64) {
         let mut state = self.lock();
-        let removed = ended.and_then(|end| state.end(end));
+        let removed = ended.and_then(|end| state.record_end(end));
         let now = self.now(state.has_wall_jobs());
         let next = state.next(now);
         let (wakeups, alerts, notifies) = (state.take_new_wakeups(), state.alerts, state.claim_helper());
@@ -379,10 +381,11 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
 
     /// Tells an engine in virtual time that a thread has work. Under the lock, so before a thread can find that none is left.
     pub(super) fn report_busy(&self, state: &mut SchedulerState<K>) {
-        let is_news =
-            state.threads > 0 && self.engine.core.is_virtual && !std::mem::replace(&mut state.is_reported_busy, true);
+        let is_news = state.threads > 0
+            && self.engine_clock.core.is_virtual
+            && !std::mem::replace(&mut state.is_reported_busy, true);
         if is_news {
-            self.engine.core.begin_work(1);
+            self.engine_clock.core.begin_work(1);
         }
     }
 
@@ -391,7 +394,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let was_reported_busy = std::mem::replace(&mut state.is_reported_busy, false);
         drop(state);
         if was_reported_busy {
-            self.engine.core.end_work(1);
+            self.engine_clock.core.end_work(1);
         }
     }
 
@@ -421,7 +424,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let is_aborted = matches!(state.phase, SchedulerPhase::Ending(Shutdown::Abort) | SchedulerPhase::Over);
         drop(state);
         if is_aborted {
-            abort.set(&self.engine.core, Outcome::Cancelled);
+            abort.set(&self.engine_clock.core, Outcome::Cancelled);
         }
         let run = AsyncRun::new(future, abort, key, run);
         match &self.hooks.spawn {
@@ -437,7 +440,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let mut state = self.lock();
         state.stats.aborted += u64::from(is_aborted);
         let abort = state.async_runs.remove(key);
-        let removed = state.end(RunEnd { job: run.id.0, failure });
+        let removed = state.record_end(RunEnd { job: run.id.0, failure });
         self.unlock_alerted(state);
         self.drop_user_value((abort, removed));
         self.try_end();
@@ -460,7 +463,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         // The error is the user's, and its `Display` may panic.
         let mut text = "failed with an error that could not be shown".to_owned();
         self.run_user_code_ignored(|| text = cause.to_string());
-        trace::job_failed(&self.engine.core, run.number, &text);
+        trace::job_failed(&self.engine_clock.core, run.number, &text);
         if let Some(on_failure) = &self.hooks.on_failure {
             let failure = Failure { key: run.key(), run: run.number, cause };
             self.run_user_code_ignored(|| on_failure(&failure));

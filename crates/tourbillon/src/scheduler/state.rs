@@ -2,7 +2,7 @@
 //! the `Eq` and `Borrow` of keys.
 //!
 //! ```text
-//!     keys: key -> job           jobs: by due time on the engine's clock    wall: those that follow the wall clock
+//!     keys: key -> job           jobs: by due time on the engine's clock    wall_deadlines: those that follow the wall clock
 //!                                          |   due                           |
 //!                                          v                                 v
 //!                            queue: runs, in the order in which they were due         tasks: async runs to be polled
@@ -45,7 +45,7 @@ pub(super) struct SchedulerState<K> {
     /// All jobs. Those that follow the engine's clock have their due times here.
     pub(super) jobs: DeadlineMap<ScheduledJob<K>>,
     pub(super) keys: KeyIndex,
-    wall: Box<WallDeadlines>,
+    wall_deadlines: Box<WallDeadlines>,
     /// Runs that wait for a thread.
     queue: VecDeque<QueuedRun>,
     /// How many of the queued runs are of jobs that have been removed. They do not count against the limit.
@@ -113,7 +113,7 @@ impl<K> SchedulerState<K> {
             rules,
             jobs: DeadlineMap::new(),
             keys: KeyIndex::new(),
-            wall: Box::default(),
+            wall_deadlines: Box::default(),
             queue: VecDeque::new(),
             removed_in_queue: 0,
             tasks: VecDeque::new(),
@@ -142,7 +142,7 @@ impl<K> SchedulerState<K> {
 
     /// Returns whether any job follows the wall clock.
     pub(super) fn has_wall_jobs(&self) -> bool {
-        !self.wall.is_empty()
+        !self.wall_deadlines.is_empty()
     }
 
     pub(super) fn find<Q>(&self, hash: u32, key: &Q) -> Option<DeadlineKey>
@@ -179,7 +179,7 @@ impl<K> SchedulerState<K> {
             ClockId::Engine => self.jobs.insert(next_wake, job),
             ClockId::Wall => {
                 let key = self.jobs.insert(Time::NEVER, job);
-                self.wall.set(key, next_wake);
+                self.wall_deadlines.set(key, next_wake);
                 key
             }
         };
@@ -211,7 +211,7 @@ impl<K> SchedulerState<K> {
         let job = self.jobs.remove(key)?;
         self.removed_in_queue += job.queued as usize;
         if job.timing.clock() == ClockId::Wall {
-            self.wall.remove(key);
+            self.wall_deadlines.remove(key);
         }
         Some(job.into_removed())
     }
@@ -222,7 +222,7 @@ impl<K> SchedulerState<K> {
         let next = DueTime { time: job.next_wake(), clock: job.timing.clock() };
         match next.clock {
             ClockId::Engine => self.jobs.set_deadline(key, next.time),
-            ClockId::Wall => self.wall.set(key, next.time),
+            ClockId::Wall => self.wall_deadlines.set(key, next.time),
         }
         self.note_change(next);
     }
@@ -289,7 +289,7 @@ impl<K> SchedulerState<K> {
     }
 
     fn clear_deadline(&mut self, key: DeadlineKey) {
-        self.wall.remove(key);
+        self.wall_deadlines.remove(key);
         self.jobs.set_deadline(key, Time::NEVER);
     }
 
@@ -318,7 +318,9 @@ impl<K> SchedulerState<K> {
     /// Returns when a thread has to look for due jobs.
     fn next_wakeups(&self) -> ClockPair {
         match self.phase {
-            SchedulerPhase::Running => ClockPair { engine: self.jobs.next_wakeup(), wall: self.wall.next_wakeup() },
+            SchedulerPhase::Running => {
+                ClockPair { engine: self.jobs.next_wakeup(), wall: self.wall_deadlines.next_wakeup() }
+            }
             _ => ClockPair::NEVER,
         }
     }
@@ -331,7 +333,7 @@ impl<K> SchedulerState<K> {
             return;
         }
         self.started_at.wall = self.started_at.wall.min(now.wall);
-        for key in self.wall.jobs() {
+        for key in self.wall_deadlines.jobs() {
             if let Some(job) = self.jobs.get_mut(key) {
                 job.due = job.due.min(job.timing.after(now.wall));
                 self.update_deadline(key);
@@ -415,7 +417,7 @@ impl<K> SchedulerState<K> {
 
     fn clear(&mut self) -> DeadlineMap<ScheduledJob<K>> {
         self.keys = KeyIndex::new();
-        *self.wall = WallDeadlines::default();
+        *self.wall_deadlines = WallDeadlines::default();
         (self.queue, self.removed_in_queue) = (VecDeque::new(), 0);
         std::mem::take(&mut self.jobs)
     }

@@ -84,7 +84,7 @@ impl Fixture {
     }
 
     fn end(&mut self, begin: &RunStart<u64>) -> Option<RemovedJob<u64>> {
-        self.state.end(RunEnd { job: begin.job, failure: None })
+        self.state.record_end(RunEnd { job: begin.job, failure: None })
     }
 
     /// Makes all due runs, one after the other, in no time. Returns their keys and due times.
@@ -565,9 +565,9 @@ fn p7_the_counts_add_up_after_any_sequence() {
         }
         // Threads come until nothing is left to do.
         loop {
-            running
-                .drain(..)
-                .for_each(|ended| assert!(fixture.state.end(RunEnd { job: ended.job, failure: None }).is_none()));
+            running.drain(..).for_each(|ended| {
+                assert!(fixture.state.record_end(RunEnd { job: ended.job, failure: None }).is_none());
+            });
             match fixture.begin() {
                 Some(begin) => running.push(begin),
                 None => break,
@@ -615,8 +615,8 @@ fn d81_the_engine_of_the_wall_clock_is_made_outside_of_the_schedulers_cell() {
         let shared = &scheduler.owner.shared;
         // Creating the engine sends an event, and the subscriber may schedule a cron job.
         let on_engine = || (engine.core().clone(), None);
-        let inner = shared.wall(|| {
-            shared.wall(on_engine).unwrap();
+        let inner = shared.wall_clock(|| {
+            shared.wall_clock(on_engine).unwrap();
             on_engine()
         });
         sender.send(inner.is_some()).unwrap();

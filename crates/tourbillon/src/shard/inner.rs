@@ -33,8 +33,8 @@ pub(crate) struct ShardInner {
     queues: [Queue; 2],
     pub(super) slab: NodeSlab,
     pub(super) counts: ShardCounts,
-    /// How many timers are in the queue for exact slack.
-    exact: usize,
+    /// How many timers are in the queue of on-time timers.
+    on_time_len: usize,
     /// When the precise timers among those are due.
     pub(super) precise_due_times: PreciseDueTimes,
     pub(super) closed: bool,
@@ -58,7 +58,7 @@ impl ShardInner {
             queues,
             slab: NodeSlab::new(),
             counts: ShardCounts::default(),
-            exact: 0,
+            on_time_len: 0,
             precise_due_times: PreciseDueTimes::default(),
             closed: false,
             remaining: None,
@@ -102,7 +102,7 @@ impl ShardInner {
 
     /// Releases the node of a timer. Returns its waker if that has cancelled the timer, or how the timer had ended before.
     #[inline(always)]
-    pub(super) fn release_node(&mut self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
+    pub(super) fn release_locked(&mut self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
         let node = handle.node();
         let Some(waker) = handle.take_armed_waker(&mut self.locked) else {
             let outcome = node.state().load().outcome();
@@ -137,8 +137,8 @@ impl ShardInner {
     /// Places an armed node in the insert buffer, or in its queue.
     #[inline(always)]
     fn link(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
-        if slack.queue() == SlackQueue::Exact {
-            return self.link_exact(next_wake, node, deadline, slack);
+        if slack.queue() == SlackQueue::OnTime {
+            return self.link_on_time(next_wake, node, deadline, slack);
         }
         if deadline.is_never() {
             return NotifyDriver::No;
@@ -165,20 +165,20 @@ impl ShardInner {
         }
     }
 
-    /// Places an armed node in the queue for exact slack.
+    /// Places an armed node in the queue of on-time timers.
     #[inline(never)]
-    fn link_exact(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
+    fn link_on_time(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) -> NotifyDriver {
         let due = slack.round_up(deadline);
         if due.is_never() {
             return NotifyDriver::No;
         }
-        self.insert(SlackQueue::Exact, node, due);
-        self.exact += 1;
+        self.insert(SlackQueue::OnTime, node, due);
+        self.on_time_len += 1;
         if slack.class() != SlackClass::Precise {
-            return next_wake.set_earlier(SlackQueue::Exact, due);
+            return next_wake.set_earlier(SlackQueue::OnTime, due);
         }
         self.precise_due_times.put(due);
-        next_wake.set_earlier(SlackQueue::Exact, lead_start(due))
+        next_wake.set_earlier(SlackQueue::OnTime, lead_start(due))
     }
 
     #[inline(always)]
@@ -202,7 +202,7 @@ impl ShardInner {
         // One branch for each queue, so that the address of the queue is a constant.
         let due = match slack.queue() {
             SlackQueue::Adaptive => self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place),
-            SlackQueue::Exact => self.queues[SlackQueue::Exact as usize].remove(&mut self.locked, place),
+            SlackQueue::OnTime => self.queues[SlackQueue::OnTime as usize].remove(&mut self.locked, place),
         };
         self.left_queue(node, due, slack);
     }
@@ -211,8 +211,8 @@ impl ShardInner {
     #[inline(always)]
     fn left_queue(&mut self, node: NodeRef, due: Time, slack: SlackBits) {
         node.set_place(&mut self.locked, Place::NOWHERE);
-        if slack.queue() == SlackQueue::Exact {
-            self.exact -= 1;
+        if slack.queue() == SlackQueue::OnTime {
+            self.on_time_len -= 1;
             if slack.class() == SlackClass::Precise {
                 self.precise_due_times.take(due);
             }
@@ -275,7 +275,7 @@ impl ShardInner {
         self.drain_insert_buffer();
         let before = batch.len();
         let more = self.fire_batch(&shard.next_wake, now, batch) == Settled::More;
-        let (exact, lead_in) = self.next_exact(now);
+        let (exact, lead_in) = self.next_on_time(now);
         shard.next_wake.set([self.next(SlackQueue::Adaptive), exact], lead_in);
         Visit { fired: batch.len() - before, more }
     }
@@ -310,15 +310,15 @@ impl ShardInner {
 
     /// Returns the queue that has the earliest timer, and whether it is the only one with timers that are due.
     fn first(&mut self, now: Time) -> (SlackQueue, bool) {
-        if self.exact == 0 {
+        if self.on_time_len == 0 {
             return (SlackQueue::Adaptive, true);
         }
         let [adaptive, exact] = &mut self.queues;
         match (adaptive.peek(&mut self.locked, now), exact.peek(&mut self.locked, now)) {
             (_, None) => (SlackQueue::Adaptive, true),
-            (None, Some(_)) => (SlackQueue::Exact, true),
+            (None, Some(_)) => (SlackQueue::OnTime, true),
             (Some(adaptive), Some(exact)) if adaptive < exact => (SlackQueue::Adaptive, false),
-            _ => (SlackQueue::Exact, false),
+            _ => (SlackQueue::OnTime, false),
         }
     }
 
@@ -365,8 +365,8 @@ impl ShardInner {
 
     /// Puts a node back into its queue, not into the insert buffer: the end of the visit computes the next wake-up from the queues.
     fn link_again(&mut self, next_wake: &NextWake, node: NodeRef, deadline: Time, slack: SlackBits) {
-        if slack.queue() == SlackQueue::Exact {
-            let _stored_after_the_visit = self.link_exact(next_wake, node, deadline, slack);
+        if slack.queue() == SlackQueue::OnTime {
+            let _stored_after_the_visit = self.link_on_time(next_wake, node, deadline, slack);
         } else if !deadline.is_never() {
             self.insert(SlackQueue::Adaptive, node, deadline);
         }
@@ -386,11 +386,11 @@ impl ShardInner {
         self.queues[queue as usize].next_wakeup().unwrap_or(Time::NEVER)
     }
 
-    /// Returns when the queue for exact slack has to be visited after a visit at `now`, and whether the driver stays awake until then
+    /// Returns when the queue of on-time timers has to be visited after a visit at `now`, and whether the driver stays awake until then
     /// because a precise timer is due within [`LEAD`](crate::slack::LEAD). The driver does not stay awake for the other timers of that
     /// queue (D73).
-    fn next_exact(&self, now: Time) -> (Time, bool) {
-        let next = self.next(SlackQueue::Exact);
+    fn next_on_time(&self, now: Time) -> (Time, bool) {
+        let next = self.next(SlackQueue::OnTime);
         match self.precise_due_times.first().map(lead_start) {
             Some(early) if early > now => (next.min(early), false),
             Some(_) => (next, true),

@@ -3,17 +3,20 @@
 //! ```text
 //!     the owning thread --- arm, cancel, move: under the biased lock ------------------------+
 //!                                                                                            v
-//!     other threads ------- push later: the state word alone              +--------------------------------+
+//!     any thread ---------- push later: the state word alone (*)          +--------------------------------+
 //!                      \--- cancel: the state word, remote free list ---> | lock { queues, slab, counts }  |
 //!                                                                         +--------------------------------+
 //!     the driver ---------- visits when the next wake-up is due ----------------------------^
 //! ```
 //!
 //! The owning thread arms and cancels under the shard's biased lock, which costs it two plain stores. Other threads do not
-//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list. The next
-//! thread that holds the lock recycles it; the remote thread whose push makes the list 1,024 long takes the lock for that.
+//! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list. The
+//! shard recycles it at its next visit, or when it has no free node left; the remote thread whose push makes the list 1,024
+//! long takes the lock for that.
 //! When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch (D26), unlocks, and only then
 //! wakes the wakers: no code of the user runs under the lock (P10).
+//!
+//! (*) Not in virtual time, where the node moves at once, so that the next wake-up stays exact.
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
@@ -249,7 +252,7 @@ impl Shard {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
             inner.drain_insert_buffer();
-            let exact = inner.next(SlackQueue::Exact);
+            let exact = inner.next(SlackQueue::OnTime);
             let early = inner.precise_due_times.first().map_or(exact, |first| exact.min(lead_start(first)));
             self.next_wake.set([inner.next(SlackQueue::Adaptive), early], self.next_wake.is_lead_in());
         });
@@ -284,7 +287,7 @@ impl Shard {
         self.inner.lock_remote(|inner| {
             inner.drain_remote_free(self);
             inner.drain_insert_buffer();
-            [SlackQueue::Adaptive, SlackQueue::Exact].into_iter().any(|queue| !inner.next(queue).is_never())
+            [SlackQueue::Adaptive, SlackQueue::OnTime].into_iter().any(|queue| !inner.next(queue).is_never())
         })
     }
 
@@ -381,7 +384,7 @@ impl<'a> LocalShard<'a> {
     #[inline(always)]
     pub(crate) fn release_owned(self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
         match self.lock() {
-            Some(mut guard) => guard.with(|inner| inner.release_node(handle, release)),
+            Some(mut guard) => guard.with(|inner| inner.release_locked(handle, release)),
             None => self.release_slowly(handle, release),
         }
     }
@@ -389,7 +392,7 @@ impl<'a> LocalShard<'a> {
     #[cold]
     #[inline(never)]
     fn release_slowly(self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
-        self.with_slowly(|inner| inner.release_node(handle, release))
+        self.with_slowly(|inner| inner.release_locked(handle, release))
     }
 
     /// Moves an armed timer of this shard to `deadline`; `None` if it has ended.

@@ -5,9 +5,10 @@ use tourbillon_queue::{Span, Time};
 use crate::slack::{LEAD, SlackBits};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// When the driver has to visit a shard next, for each of its queues; `NEVER` for an empty one.
+/// When the driver or worker has to visit a shard next, for each of its queues; `NEVER` for a queue that was empty at the last visit and
+/// has got no timer since. After a cancel it may be too early, never too late.
 ///
-/// Threads write it under the shard's lock, and the driver reads it without.
+/// Threads write it under the shard's lock, and the driver or worker reads it without.
 pub(crate) struct NextWake {
     times: [AtomicU64; 2],
     /// Whether the last visit has found a precise timer that is due within [`LEAD`], so that the driver stays awake until then.
@@ -19,7 +20,7 @@ pub(crate) struct NextWake {
 #[repr(usize)]
 pub(crate) enum SlackQueue {
     Adaptive,
-    Exact,
+    OnTime,
 }
 
 /// Whether a change has made the next wake-up earlier, so that the driver may have planned too late.
@@ -44,10 +45,10 @@ impl NextWake {
 
     /// Returns when the shard has to be visited next, where timers with adaptive slack cause no visit before `floor`.
     pub(crate) fn next(&self, floor: Time) -> Time {
-        self.get(SlackQueue::Adaptive).max(floor).min(self.get(SlackQueue::Exact))
+        self.get(SlackQueue::Adaptive).max(floor).min(self.get(SlackQueue::OnTime))
     }
 
-    /// Moves the next visit of a queue forward to `at`, if it was later than that. The caller holds the lock of the shard.
+    /// Makes the next visit of a queue earlier: `at`, if it was later than that. The caller holds the lock of the shard.
     #[inline(always)]
     pub(super) fn set_earlier(&self, queue: SlackQueue, at: Time) -> NotifyDriver {
         let wake = &self.times[queue as usize];
@@ -77,7 +78,7 @@ impl SlackBits {
     /// Returns the queue that has the timers with this slack.
     #[inline(always)]
     pub(crate) fn queue(self) -> SlackQueue {
-        if self == SlackBits::ADAPTIVE { SlackQueue::Adaptive } else { SlackQueue::Exact }
+        if self == SlackBits::ADAPTIVE { SlackQueue::Adaptive } else { SlackQueue::OnTime }
     }
 }
 

@@ -11,8 +11,8 @@
 //!                                         +--------------------------------------+
 //! ```
 //!
-//! A node's address does not change and its chunk lives as long as its shard, so a handle on any thread can reach the state
-//! word and, through the chunk, the shard. Which thread may use which field:
+//! A node's address does not change, and its chunk lives while the engine does or any node of the shard is in use. So a handle on any
+//! thread can reach the state word and, through the chunk, the shard. Which thread may use which field:
 //!
 //! - `state`: any, see [`StateWord`].
 //! - `waker`: the handle writes it, under the shard's lock. The shard takes it when it fires or stops the timer, by a copy, without
@@ -99,7 +99,8 @@ impl Node {
 
 impl NodeRef {
     /// # Safety
-    /// The node is in a chunk of a shard, and no thread uses the reference after the shard is gone.
+    /// The node is in a chunk of a shard, and no thread uses the reference after the shard has freed its chunks. (A shard does that when it
+    /// goes; and before, when its engine is gone and no node is in use.)
     #[inline(always)]
     pub(crate) unsafe fn new(node: NonNull<Node>) -> NodeRef {
         NodeRef(node)
@@ -112,7 +113,7 @@ impl NodeRef {
 
     #[inline(always)]
     fn node(&self) -> &Node {
-        // SAFETY: the chunk of the node lives as long as its shard: the contract of `new`.
+        // SAFETY: the chunk of the node has not been freed: the contract of `new`.
         unsafe { self.0.as_ref() }
     }
 

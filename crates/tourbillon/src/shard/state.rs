@@ -20,7 +20,7 @@
 //! | state | in the queue | owner of the waker | transitions out of the state |
 //! |---|---|---|---|
 //! | `Free` | no | there is no waker | shard: `arm` |
-//! | `Armed(d)` | yes, due at `d` or before; no if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `cancel` |
+//! | `Armed(d)` | in the queue or the insert buffer, at `d` rounded up for its slack or before; in neither if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `cancel` |
 //! | `Fired`, `Stopped` | no | shard: took it in the same visit | handle: release |
 //! | `Cancelled` | possibly still | handle: drops it | handle: release |
 //! | `Returned(next)` | possibly still | there is no waker | shard: recycle |

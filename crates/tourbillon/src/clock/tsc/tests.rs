@@ -235,7 +235,7 @@ impl<'a> Thread<'a> {
 
     /// Reads the time repeatedly, and returns whether most reads did without the clock.
     #[track_caller]
-    fn is_cheap(&mut self) -> bool {
+    fn reads_cheaply(&mut self) -> bool {
         let (clock, all) = (self.world.clock_readings.get(), self.world.readings.get());
         self.run(1_000_000);
         (self.world.clock_readings.get() - clock) * 10 < self.world.readings.get() - all
@@ -270,7 +270,7 @@ fn goes_well(world: &World, number: u64, windows: u64) {
     thread.run(100_000);
     if number.is_multiple_of(16) {
         thread.run(600_000);
-        assert!(thread.is_cheap(), "the counter is not used after the event before reading {number}");
+        assert!(thread.reads_cheaply(), "the counter is not used after the event before reading {number}");
     }
 }
 
@@ -335,7 +335,7 @@ fn d68_threads_measure_counters_of_their_own() {
     for _ in 0..1000 {
         threads.iter_mut().for_each(|thread| thread.run(2_000));
     }
-    assert!(threads.iter_mut().all(Thread::is_cheap));
+    assert!(threads.iter_mut().all(Thread::reads_cheaply));
 }
 
 #[test]
@@ -355,13 +355,13 @@ fn d68_a_counter_that_stands_still_or_runs_at_an_impossible_rate_is_not_used() {
         for _ in 0..100_000 {
             thread.now();
         }
-        assert!(!thread.is_cheap_by_calls(), "{factor}");
+        assert!(!thread.reads_cheaply_by_calls(), "{factor}");
     }
 }
 
 impl Thread<'_> {
-    /// As `is_cheap`, for a world whose clock moves with readings only.
-    fn is_cheap_by_calls(&mut self) -> bool {
+    /// As `reads_cheaply`, for a world whose clock moves with readings only.
+    fn reads_cheaply_by_calls(&mut self) -> bool {
         let before = self.world.clock_readings.get();
         (0..10_000).for_each(|_| self.now());
         self.world.clock_readings.get() - before < 5_000
@@ -374,7 +374,7 @@ fn d68_when_the_kernel_chooses_another_source_the_first_disagreement_ends_the_us
         let world = World::new(7);
         let mut thread = Thread::new(&world, windows);
         thread.run(1_000_000);
-        assert!(thread.is_cheap());
+        assert!(thread.reads_cheaply());
         // From now on the clock runs by itself, and the counter, which goes on, is a twentieth too fast for it. That is
         // too little to make a time late, and enough to be seen.
         world.is_derived.set(false);
@@ -401,7 +401,7 @@ fn d68_a_clock_that_was_set_back_is_followed() {
         world.pass(300e3);
         thread.last = Time::ZERO;
         thread.run(1_000_000);
-        assert!(thread.is_cheap());
+        assert!(thread.reads_cheaply());
     }
 }
 
@@ -414,7 +414,7 @@ fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event()
         thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
         assert_eq!(thread.ahead.window.get(), 0);
         thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
-        assert!(thread.is_cheap());
+        assert!(thread.reads_cheaply());
         world.restore(world.far_from_now(u64::MAX), 1.4, 0.0);
     }
 }

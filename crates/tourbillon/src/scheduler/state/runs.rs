@@ -98,7 +98,7 @@ impl<K> SchedulerState<K> {
 
     /// Records that a run has ended. Returns its job, to be dropped outside the lock, if this was the job's last run.
     #[must_use]
-    pub(in crate::scheduler) fn end(&mut self, end: RunEnd) -> Option<RemovedJob<K>> {
+    pub(in crate::scheduler) fn record_end(&mut self, end: RunEnd) -> Option<RemovedJob<K>> {
         self.running -= 1;
         self.stats.failed += u64::from(end.failure.is_some());
         let job = self.jobs.get_mut(end.job)?;
@@ -164,7 +164,7 @@ impl<K> SchedulerState<K> {
     fn pop_on(&mut self, clock: ClockId, now: ClockPair) -> Result<(DeadlineKey, DueTime), Admitted> {
         let popped = match clock {
             ClockId::Engine => self.jobs.pop(now.engine, Self::STEPS),
-            ClockId::Wall => self.wall.pop(now.wall, Self::STEPS),
+            ClockId::Wall => self.wall_deadlines.pop(now.wall, Self::STEPS),
         };
         match popped {
             Popped::Due(key, time) => Ok((key, DueTime { time, clock })),

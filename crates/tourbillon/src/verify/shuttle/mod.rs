@@ -29,9 +29,9 @@ mod world;
 
 mod capacity;
 mod delay_queue;
-mod jobs;
 mod named;
 mod order;
+mod scheduler;
 mod sleeps;
 mod timers;
 mod workers;
