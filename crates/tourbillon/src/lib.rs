@@ -190,6 +190,9 @@ pub use scheduler::Scheduler;
 pub use shard::queue::QueueKind;
 pub use slack::Slack;
 pub use stats::{Lateness, Stats};
+#[cfg(shuttle)]
+#[doc(hidden)]
+pub use sync::schedules;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use sync::under_loom as modelled;

@@ -6,6 +6,8 @@
 pub(crate) mod catch_panic;
 pub(crate) mod fork;
 pub(crate) mod published;
+#[cfg(shuttle)]
+pub mod schedules;
 #[cfg(loom)]
 pub mod under_loom;
 #[cfg(shuttle)]

@@ -36,78 +36,7 @@ mod sleeps;
 mod timers;
 mod workers;
 
-use std::cell::Cell;
-use std::env;
-use std::hash::{BuildHasher, RandomState};
-use std::rc::Rc;
-use std::time::Instant;
-
-use shuttle::scheduler::{
-    PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
-    UncontrolledNondeterminismCheckScheduler,
-};
-use shuttle::{Config, MaxSteps, Runner};
-
-/// The bug depth of PCT: one more than the number of points at which it switches to another thread.
-const DEPTH: usize = 4;
-/// No schedule takes this many steps, unless threads spin while they wait for each other.
-const STEPS: usize = 200_000;
-/// How many schedules of each kind a test runs, unless `TOURBILLON_SCHEDULES` says otherwise.
-const SCHEDULES: usize = 2000;
-/// How many schedules are run twice, to check that they can be repeated.
-const TWICE: usize = 20;
-
 /// Runs schedules of each kind.
 fn explore(schedule: impl Fn() + Send + Sync + Copy + 'static) {
-    if let Ok(encoded) = env::var("TOURBILLON_SCHEDULE") {
-        let encoded = std::fs::read_to_string(&encoded).unwrap_or(encoded);
-        run(ReplayScheduler::new_from_encoded(encoded.trim()), schedule);
-        return;
-    }
-    let number = |name| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
-    let count = number("TOURBILLON_SCHEDULES").map_or(SCHEDULES, |count| count as usize);
-    let seed = number("TOURBILLON_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
-    let test = std::thread::current().name().unwrap_or("?").to_owned();
-    println!("{test}: seed {seed}");
-    let start = Instant::now();
-    let first = RandomScheduler::new_from_seed(seed, TWICE);
-    run(UncontrolledNondeterminismCheckScheduler::new(first), schedule);
-    let (random, random_steps) = run(RandomScheduler::new_from_seed(seed, count), schedule);
-    let (pct, pct_steps) = run(PctScheduler::new_from_seed(seed, DEPTH, count), schedule);
-    let steps = random_steps + pct_steps;
-    println!("{test}: {random} schedules at random, {pct} by PCT, {steps} steps, {:.1?}", start.elapsed());
-}
-
-/// Runs schedules, and returns how many there were and how many steps they took together.
-fn run(scheduler: impl Scheduler + 'static, schedule: impl Fn() + Send + Sync + 'static) -> (usize, u64) {
-    let mut config = Config::new();
-    // Shuttle's threads have a small stack by default.
-    config.stack_size = 1 << 18;
-    config.max_steps = MaxSteps::FailAfter(STEPS);
-    // Silences the warning that weaker orderings are treated as `SeqCst`.
-    config.silence_warnings = true;
-    let steps = Rc::new(Cell::new(0));
-    let count = Runner::new(CountingScheduler { scheduler, steps: steps.clone() }, config).run(schedule);
-    (count, steps.get())
-}
-
-/// A scheduler that counts the steps.
-struct CountingScheduler<S> {
-    scheduler: S,
-    steps: Rc<Cell<u64>>,
-}
-
-impl<S: Scheduler> Scheduler for CountingScheduler<S> {
-    fn new_execution(&mut self) -> Option<Schedule> {
-        self.scheduler.new_execution()
-    }
-
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
-        self.steps.set(self.steps.get() + 1);
-        self.scheduler.next_task(runnable, current, is_yielding)
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        self.scheduler.next_u64()
-    }
+    crate::sync::schedules::explore(2000, schedule);
 }
