@@ -678,7 +678,7 @@ impl Entry {
     fn make_idle(&mut self) {
         if self.phase() == EntryPhase::Armed {
             // The waker's destructor is the user's code and may panic: it runs last.
-            let waker = self.end_and_free_slot();
+            let waker = self.cancel_node();
             self.set_phase(EntryPhase::Idle);
             return drop(waker);
         }
@@ -703,7 +703,7 @@ impl Entry {
 
     /// Releases the node of an ended timer, and ends the entry with `outcome`.
     fn end_as(&mut self, outcome: Outcome) -> Poll<Outcome> {
-        let waker = self.end_and_free_slot();
+        let waker = self.cancel_node();
         let ready = self.ended(outcome);
         drop(waker);
         ready
@@ -717,9 +717,9 @@ impl Entry {
     /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that cancelled the timer. (If the timer
     /// had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
-    fn end_and_free_slot(&mut self) -> Result<Waker, Outcome> {
+    fn cancel_node(&mut self) -> Result<Waker, Outcome> {
         if self.core().reports_cancels {
-            return self.cancel_and_report();
+            return self.cancel_and_free_slot();
         }
         self.release_node(Release::Cancelled)
     }
@@ -727,7 +727,7 @@ impl Entry {
     /// Does the same for an engine with a capacity, or a virtual engine, which has to make its next wake-up exact.
     #[cold]
     #[inline(never)]
-    fn cancel_and_report(&mut self) -> Result<Waker, Outcome> {
+    fn cancel_and_free_slot(&mut self) -> Result<Waker, Outcome> {
         let shard = NonNull::from(self.shard());
         let waker = self.release_node(Release::Cancelled);
         if waker.is_ok() {
@@ -868,7 +868,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut waker = None;
         if self.phase() == EntryPhase::Armed {
-            waker = Some(self.end_and_free_slot());
+            waker = Some(self.cancel_node());
         } else if self.is_waiting() {
             waker = self.leave_wait_queue().1.map(Ok);
         }

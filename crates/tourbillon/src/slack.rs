@@ -38,22 +38,22 @@ pub(crate) enum SlackClass {
     /// One that the driver's [budget](crate::driver) allows.
     #[default]
     Adaptive = 0,
-    /// One at its own time.
-    Exact = 1,
+    /// One at its own time, rounded up to the grid: exact slack has a grid of one nanosecond.
+    Grid = 1,
     /// One before its time: the driver spins until then.
     Precise = 2,
 }
 
 // A new class does not compile here, so that its author gives it an arm in `SlackBits::class` as well.
 const _: () = match SlackClass::Precise {
-    SlackClass::Adaptive | SlackClass::Exact | SlackClass::Precise => assert!(SlackClass::Precise as u8 == 2),
+    SlackClass::Adaptive | SlackClass::Grid | SlackClass::Precise => assert!(SlackClass::Precise as u8 == 2),
 };
 
 const GRID_BITS: u32 = 6;
 const GRID: u8 = (1 << GRID_BITS) - 1;
 
 /// How long before a precise timer is due the driver wakes up: longer than a wake-up usually takes.
-pub(crate) const LEAD: Duration = Duration::from_micros(200);
+pub(crate) const PRECISE_LEAD: Duration = Duration::from_micros(200);
 
 impl Slack {
     /// Returns the default: exact while the driver is quiet, and with bounded CPU time when it is not.
@@ -68,7 +68,7 @@ impl Slack {
     /// Returns a slack with a wake-up for each deadline, at that deadline.
     #[must_use]
     pub const fn exact() -> Slack {
-        Slack(SlackBits::new(SlackClass::Exact, 0))
+        Slack(SlackBits::new(SlackClass::Grid, 0))
     }
 
     /// Returns a slack that makes a timer late by up to `most`: deadlines are rounded up to a grid that all timers share, so that timers that
@@ -83,7 +83,7 @@ impl Slack {
         } else {
             nanos.ilog2() as u8
         };
-        Slack(SlackBits::new(SlackClass::Exact, grid))
+        Slack(SlackBits::new(SlackClass::Grid, grid))
     }
 
     /// Returns a slack that saves microseconds of lateness at the cost of CPU time: the driver wakes up 0.2 ms before the deadline and spins
@@ -128,7 +128,7 @@ impl SlackBits {
     pub(crate) fn class(self) -> SlackClass {
         match self.0 >> GRID_BITS {
             0 => SlackClass::Adaptive,
-            1 => SlackClass::Exact,
+            1 => SlackClass::Grid,
             // There is no class above 2; a new class needs an arm here.
             2.. => SlackClass::Precise,
         }

@@ -43,11 +43,11 @@ struct AlarmState {
 /// The result of setting an alarm. In both cases the alarm is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum SetOutcome {
+pub(crate) enum AlarmSet {
     Done,
     /// The wall clock was set since the alarm was last set. The kernel reports this once, here to the caller, so the driver does not learn it
     /// from the kernel.
-    ClockWasSet,
+    ClockJumped,
 }
 
 enum AlarmBackend {
@@ -56,7 +56,7 @@ enum AlarmBackend {
     TimerFd(Mutex<Option<Arc<TimerFd>>>),
     Condvar(CondvarAlarm),
     /// No thread waits: the user turns the engine, and this function tells the user to turn it earlier.
-    Call(Box<dyn Fn() + Send + Sync>),
+    External(Box<dyn Fn() + Send + Sync>),
     /// No thread waits: Tokio's time driver turns the engine.
     #[cfg(feature = "tokio")]
     TokioSleep(Arc<TokioSleepAlarm>),
@@ -66,34 +66,34 @@ impl Alarm {
     /// Returns an alarm for a driver that [waits](Alarm::wait) on a thread.
     pub(crate) fn new(clock: &Clock) -> Alarm {
         #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-        if let Some(Ok(timer)) = clock.kernel().map(TimerFd::new) {
-            return Alarm::with(AlarmBackend::TimerFd(Mutex::new(Some(Arc::new(timer)))));
+        if let Some(Ok(timer)) = clock.kernel_clock().map(TimerFd::new) {
+            return Alarm::with_backend(AlarmBackend::TimerFd(Mutex::new(Some(Arc::new(timer)))));
         }
         let _ = clock;
-        Alarm::with(AlarmBackend::Condvar(CondvarAlarm::new()))
+        Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()))
     }
 
     /// Returns an alarm for an engine that its user turns. `call` is called when the engine has to be turned earlier than planned.
-    pub(crate) fn call(call: Box<dyn Fn() + Send + Sync>) -> Alarm {
-        Alarm::with(AlarmBackend::Call(call))
+    pub(crate) fn external(call: Box<dyn Fn() + Send + Sync>) -> Alarm {
+        Alarm::with_backend(AlarmBackend::External(call))
     }
 
     /// Returns an alarm for an engine that is on the clock of a Tokio runtime and is turned by that runtime.
     #[cfg(feature = "tokio")]
     pub(crate) fn tokio_sleep(alarm: Arc<TokioSleepAlarm>) -> Alarm {
-        Alarm::with(AlarmBackend::TokioSleep(alarm))
+        Alarm::with_backend(AlarmBackend::TokioSleep(alarm))
     }
 
-    fn with(backend: AlarmBackend) -> Alarm {
+    fn with_backend(backend: AlarmBackend) -> Alarm {
         Alarm { state: Mutex::new(AlarmState { at: Time::NEVER, clock_was_set: false }), backend }
     }
 
     /// Sets the alarm to `at`. For the driver, which has read the clock at `now`.
-    pub(crate) fn set(&self, at: Time, now: Time) -> SetOutcome {
+    pub(crate) fn set(&self, at: Time, now: Time) -> AlarmSet {
         let mut state = lock(&self.state);
         state.at = at;
         let done = self.backend.set(at, Some(now));
-        if std::mem::take(&mut state.clock_was_set) { SetOutcome::ClockWasSet } else { done }
+        if std::mem::take(&mut state.clock_was_set) { AlarmSet::ClockJumped } else { done }
     }
 
     /// Sets the alarm to `at`, unless it is set to that already. For a thread that has computed the driver's next wake-up.
@@ -113,11 +113,11 @@ impl Alarm {
             return;
         }
         state.at = at;
-        if self.backend.set(at, None) == SetOutcome::ClockWasSet {
+        if self.backend.set(at, None) == AlarmSet::ClockJumped {
             self.pass_on_clock_set(&mut state);
         }
         drop(state);
-        if let AlarmBackend::Call(call) = &self.backend {
+        if let AlarmBackend::External(call) = &self.backend {
             let _ignored = catch_panic(call);
         }
     }
@@ -151,7 +151,7 @@ impl Alarm {
 
     /// Returns whether the user turns the engine.
     pub(crate) fn is_external(&self) -> bool {
-        matches!(self.backend, AlarmBackend::Call(_))
+        matches!(self.backend, AlarmBackend::External(_))
     }
 
     /// Blocks the driver's thread until the alarm goes off. May return before that, so the driver reads the clock afterwards. Returns at once
@@ -164,7 +164,7 @@ impl Alarm {
                 timer.inspect(|timer| timer.wait());
             }
             AlarmBackend::Condvar(condvar) => condvar.wait(lock(&self.state), clock),
-            AlarmBackend::Call(_) => {}
+            AlarmBackend::External(_) => {}
             #[cfg(feature = "tokio")]
             AlarmBackend::TokioSleep(_) => {}
         }
@@ -195,22 +195,22 @@ impl Alarm {
 
 impl AlarmBackend {
     /// Sets the back end to go off at `at`. `now`: the time of the engine's clock, if the caller has just read it.
-    fn set(&self, at: Time, now: Option<Time>) -> SetOutcome {
+    fn set(&self, at: Time, now: Option<Time>) -> AlarmSet {
         let _ = now;
         match self {
             #[cfg(target_os = "linux")]
             AlarmBackend::TimerFd(timer) => {
-                return lock(timer).as_ref().map_or(SetOutcome::Done, |timer| timer.set(at));
+                return lock(timer).as_ref().map_or(AlarmSet::Done, |timer| timer.set(at));
             }
             AlarmBackend::Condvar(condvar) => {
                 let _ = at;
                 condvar.notify();
             }
-            AlarmBackend::Call(_) => {}
+            AlarmBackend::External(_) => {}
             #[cfg(feature = "tokio")]
             AlarmBackend::TokioSleep(alarm) => alarm.set(at, now),
         }
-        SetOutcome::Done
+        AlarmSet::Done
     }
 }
 
@@ -231,8 +231,8 @@ mod tests {
     fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
         let (send, receive) = channel();
         for clock in [Clock::wall(), Clock::boot()] {
-            let alarm = Alarm::with(AlarmBackend::Condvar(CondvarAlarm::new()));
-            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), SetOutcome::Done);
+            let alarm = Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()));
+            assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), AlarmSet::Done);
             let send = send.clone();
             thread::spawn(move || {
                 alarm.wait(&clock);

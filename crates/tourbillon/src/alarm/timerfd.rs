@@ -9,7 +9,7 @@ use rustix::time::{
 };
 use tourbillon_queue::Time;
 
-use super::SetOutcome;
+use super::AlarmSet;
 use crate::clock::KernelClock;
 use crate::sync::fork;
 
@@ -33,9 +33,9 @@ impl TimerFd {
         Ok(TimerFd { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })
     }
 
-    pub(super) fn set(&self, at: Time) -> SetOutcome {
+    pub(super) fn set(&self, at: Time) -> AlarmSet {
         if self.generation != fork::generation() {
-            return SetOutcome::Done;
+            return AlarmSet::Done;
         }
         // All zero means off. A wall clock's timer is set even to the end of time, so that the kernel reports when the clock is set.
         let nanos = match at.as_nanos() {
@@ -48,8 +48,8 @@ impl TimerFd {
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         // The descriptor is open and the time is valid, so there is no other error.
         match timerfd_settime(&self.fd, self.flags, &once) {
-            Err(rustix::io::Errno::CANCELED) => SetOutcome::ClockWasSet,
-            _ => SetOutcome::Done,
+            Err(rustix::io::Errno::CANCELED) => AlarmSet::ClockJumped,
+            _ => AlarmSet::Done,
         }
     }
 

@@ -269,7 +269,7 @@ impl Clock {
 
     /// Returns the clock that a timer of the kernel has to follow; `None` if the kernel does not have the clock. Outside Linux the origin of
     /// `Monotonic` is not the kernel's: a timer of the kernel there needs a conversion first.
-    pub(crate) fn kernel(&self) -> Option<KernelClock> {
+    pub(crate) fn kernel_clock(&self) -> Option<KernelClock> {
         match &self.0 {
             ClockKind::Monotonic => Some(KernelClock::Monotonic),
             #[cfg(target_os = "linux")]

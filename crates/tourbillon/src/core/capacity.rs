@@ -44,7 +44,7 @@ pub(crate) struct Capacity {
     taken: AtomicUsize,
     /// Whether a sleep is queued.
     awaited: AtomicBool,
-    /// The earliest deadline of waiting sleeps, as [`NextWake`](crate::shard::NextWake) has it for a shard: adaptive and exact.
+    /// The earliest deadline of waiting sleeps, as [`NextWake`](crate::shard::NextWake) has it for a shard: adaptive and on time.
     ends: [AtomicU64; 2],
     waits: Mutex<WaitTable>,
 }
@@ -117,7 +117,7 @@ struct WaitTable {
     all: HashMap<WaitTicket, WaitRecord>,
     /// The waits in the state `Queued`.
     queued: BTreeSet<WaitTicket>,
-    /// The waits that have not ended, by effective deadline: adaptive and exact.
+    /// The waits that have not ended, by effective deadline: adaptive and on time.
     by_end: [BTreeSet<(Time, WaitTicket)>; 2],
     /// How many waits have begun so far.
     begun: u64,
@@ -267,9 +267,9 @@ impl Capacity {
 
     /// Returns when the driver has to [end](Capacity::end_due) the next wait. Adaptive ones do not count before `floor`.
     pub(crate) fn next_end(&self, floor: Time) -> Time {
-        let [adaptive, exact] =
+        let [adaptive, on_time] =
             [SlackQueue::Adaptive, SlackQueue::OnTime].map(|queue| self.ends[queue as usize].load(Ordering::SeqCst));
-        Time::from_nanos(adaptive).max(floor).min(Time::from_nanos(exact))
+        Time::from_nanos(adaptive).max(floor).min(Time::from_nanos(on_time))
     }
 
     /// Ends waits whose deadline is past at `now`, `most` at the most, and returns how many. Their wakers, and those of sleeps that thereby

@@ -4,7 +4,7 @@
 
 use tourbillon_queue::Time;
 
-use crate::alarm::{Alarm, SetOutcome};
+use crate::alarm::{Alarm, AlarmSet};
 #[cfg(all(test, shuttle))]
 use crate::clock::Clock;
 use crate::core::Core;
@@ -62,7 +62,7 @@ impl DriverShared {
         self.planned.store(at.as_nanos(), Ordering::SeqCst);
         // Pairs with the fence in `Core::shard`.
         fence(Ordering::SeqCst);
-        if set == SetOutcome::ClockWasSet {
+        if set == AlarmSet::ClockJumped {
             self.mark_awake();
             core.notify_clock_set();
             return None;

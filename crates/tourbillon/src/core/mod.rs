@@ -354,7 +354,7 @@ impl Core {
     /// the last entry that has one, and the core itself with the last reference.
     pub(crate) fn release(&self) {
         if !self.is_inherited() {
-            self.shards().for_each(Shard::release);
+            self.shards().for_each(Shard::free_memory);
             self.driver.close();
         }
     }
@@ -433,7 +433,7 @@ impl Core {
         self.driven().map(|shard| shard.next_wake().next(floor)).min().map_or(waits, |next| next.min(waits))
     }
 
-    /// Returns whether a precise timer that the driver waits for is due within [`LEAD`](crate::slack::LEAD).
+    /// Returns whether a precise timer that the driver waits for is due within [`PRECISE_LEAD`](crate::slack::PRECISE_LEAD).
     pub(crate) fn is_lead_in(&self) -> bool {
         self.driven().any(|shard| shard.next_wake().is_lead_in())
     }

@@ -57,7 +57,7 @@ use crate::core::{Core, CoreRef};
 use crate::shard::BATCH;
 #[cfg(feature = "tokio")]
 use crate::shard::{Shard, Visit};
-use crate::slack::LEAD;
+use crate::slack::PRECISE_LEAD;
 
 /// The driver of an engine, which fires its timers: a thread, a task on Tokio, or the user's own loop.
 ///
@@ -163,7 +163,7 @@ impl Driver {
             DriverKind::Thread => (Alarm::new(clock), manual(DriverStart::Thread)?),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
             DriverKind::Tokio => (Alarm::new(clock), manual(DriverStart::Tokio(tokio_task::runtime()?))?),
-            DriverKind::External(notify) => (Alarm::call(notify), DriverStart::Nothing),
+            DriverKind::External(notify) => (Alarm::external(notify), DriverStart::Nothing),
             #[cfg(feature = "tokio")]
             DriverKind::TokioTimeDriver(alarm) => (Alarm::tokio_sleep(alarm), DriverStart::Nothing),
         };
@@ -348,7 +348,7 @@ impl std::fmt::Debug for Driver {
 }
 
 /// Returns the longest time for which a driver does not sleep. To sleep costs more than to stay awake; and in the lead-in of a precise timer
-/// (the last [`LEAD`] before it is due) a sleep would make that timer late.
+/// (the last [`PRECISE_LEAD`] before it is due) a sleep would make that timer late.
 pub(crate) fn too_short_to_sleep(is_lead_in: bool) -> Span {
-    if is_lead_in { Span::from(LEAD) } else { Span::from_nanos(20_000) }
+    if is_lead_in { Span::from(PRECISE_LEAD) } else { Span::from_nanos(20_000) }
 }

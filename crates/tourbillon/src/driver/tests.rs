@@ -50,7 +50,7 @@ fn d73_a_precise_timer_that_is_far_away_keeps_no_driver_awake_before_other_timer
             engine.clock().advance(after + late);
             assert_eq!(driver.step(), DriverStep::Sleep);
             assert!(other.is_elapsed() && !precise.is_elapsed());
-            assert_eq!(planned(&driver) + us(1) + after + late, HOUR - LEAD);
+            assert_eq!(planned(&driver) + us(1) + after + late, HOUR - PRECISE_LEAD);
         }
     }
 }
@@ -62,9 +62,9 @@ fn d73_p4_the_driver_wakes_up_before_a_precise_timer_and_stays_awake_until_it_is
         let precise = armed(&engine, Duration::from_millis(10), Slack::precise());
         let _beside = beside.map(|slack| armed(&engine, Duration::from_millis(20), slack));
         assert_eq!(driver.step(), DriverStep::Sleep);
-        assert_eq!(planned(&driver), Duration::from_millis(10) - LEAD);
+        assert_eq!(planned(&driver), Duration::from_millis(10) - PRECISE_LEAD);
         engine.clock().advance(planned(&driver));
-        for _ in 0..LEAD.as_micros() {
+        for _ in 0..PRECISE_LEAD.as_micros() {
             assert_eq!(driver.step(), DriverStep::Soon);
             assert!(!precise.is_elapsed());
             engine.clock().advance(us(1));

@@ -20,7 +20,7 @@ pub(super) struct AsyncRun<K: Send + Sync + 'static> {
     pending: Option<PendingRun<K>>,
     /// Set when the run is to be aborted: the next poll drops its future.
     abort: Arc<OutcomeCell>,
-    key: DeadlineKey,
+    run_key: DeadlineKey,
 }
 
 /// The parts of a run that belong to the user. (`run` may hold the last reference to the job's closure.)
@@ -37,8 +37,8 @@ pub(super) enum RunOutcome {
 }
 
 impl<K: Send + Sync + 'static> AsyncRun<K> {
-    pub(super) fn new(future: BoxedRun, abort: Arc<OutcomeCell>, key: DeadlineKey, run: Run<K>) -> AsyncRun<K> {
-        AsyncRun { pending: Some(PendingRun { future, run }), abort, key }
+    pub(super) fn new(future: BoxedRun, abort: Arc<OutcomeCell>, run_key: DeadlineKey, run: Run<K>) -> AsyncRun<K> {
+        AsyncRun { pending: Some(PendingRun { future, run }), abort, run_key }
     }
 
     fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<RunOutcome> {
@@ -55,7 +55,7 @@ impl<K: Send + Sync + 'static> AsyncRun<K> {
         let Some(PendingRun { future, run }) = self.pending.take() else { return };
         let shared = Arc::clone(&run.shared);
         shared.drop_user_value(future);
-        shared.finish_async(self.key, &run, outcome);
+        shared.finish_async(self.run_key, &run, outcome);
         shared.drop_user_value(run);
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct ScheduledJob<K> {
     /// How many runs have begun.
     pub(super) runs: u64,
     pub(super) backlog: Backlog,
-    pub(super) failures: Option<Box<FailureStats>>,
+    pub(super) problems: Option<Box<JobProblems>>,
 }
 
 /// Runs that were due while a run of the same job was active. They are made one after the other when it has ended.
@@ -60,12 +60,12 @@ pub(super) struct Backlog {
 pub(super) struct RemovedJob<K> {
     body: Arc<dyn JobBody<K>>,
     timing: JobTiming,
-    failures: Option<Box<FailureStats>>,
+    problems: Option<Box<JobProblems>>,
 }
 
 /// Counts of failed runs, and of occurrences without a run. Boxed, because most jobs have none.
 #[derive(Default)]
-pub(super) struct FailureStats {
+pub(super) struct JobProblems {
     pub(super) failed: u64,
     pub(super) overlapped: u64,
     pub(super) overflowed: u64,
@@ -112,7 +112,7 @@ impl<K> ScheduledJob<K> {
             runs_left: plan.times,
             runs: 0,
             backlog: Backlog::default(),
-            failures: None,
+            problems: None,
         }
     }
 
@@ -213,7 +213,7 @@ impl<K> ScheduledJob<K> {
 
     #[inline(always)]
     pub(super) fn into_removed(self) -> RemovedJob<K> {
-        RemovedJob { body: self.body, timing: self.timing, failures: self.failures }
+        RemovedJob { body: self.body, timing: self.timing, problems: self.problems }
     }
 
     /// Returns whether all runs have been made.
@@ -227,12 +227,12 @@ impl<K> ScheduledJob<K> {
     }
 
     /// Returns the deadline that the job should have: never while it is paused, and after its last occurrence.
-    pub(super) fn next_wake(&self) -> Time {
+    pub(super) fn next_deadline(&self) -> Time {
         if self.is_paused || self.has_no_more_occurrences() { Time::NEVER } else { self.due }
     }
 
-    /// Returns the counts of failures, created if necessary.
-    pub(super) fn failures_mut(&mut self) -> &mut FailureStats {
-        self.failures.get_or_insert_default()
+    /// Returns the counts of problems, created if necessary.
+    pub(super) fn problems_mut(&mut self) -> &mut JobProblems {
+        self.problems.get_or_insert_default()
     }
 }

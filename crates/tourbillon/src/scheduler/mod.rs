@@ -321,13 +321,13 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     {
         self.with_job(key, |job| {
             let report = JobReport { runs: job.runs, ..JobReport::default() };
-            let Some(failures) = &job.failures else { return report };
+            let Some(problems) = &job.problems else { return report };
             JobReport {
-                failed: failures.failed,
-                overlapped: failures.overlapped,
-                overflowed: failures.overflowed,
-                missed: failures.missed,
-                last_failure: failures.last_failure.clone(),
+                failed: problems.failed,
+                overlapped: problems.overlapped,
+                overflowed: problems.overflowed,
+                missed: problems.missed,
+                last_failure: problems.last_failure.clone(),
                 ..report
             }
         })

@@ -84,7 +84,7 @@ enum StepResult {
 }
 
 /// How many steps one callback does before other callbacks of the engine get their turn.
-const STEPS_A_TURN: usize = if cfg!(shuttle) { 2 } else { 256 };
+const STEPS_A_CALLBACK: usize = if cfg!(shuttle) { 2 } else { 256 };
 
 thread_local! {
     /// The address of the scheduler whose user code this thread runs.
@@ -234,23 +234,23 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         state.alerts += 1;
         self.report_busy(&mut state);
         let notifies = state.claim_idle_thread();
-        let posts_turn = self.threads == 0 && !std::mem::replace(&mut state.is_turn_posted, true);
+        let posts_callback = self.threads == 0 && !std::mem::replace(&mut state.is_callback_posted, true);
         drop(state);
         if notifies {
             self.work.notify_one();
         }
-        if posts_turn && let Some(shared) = self.this.upgrade() {
-            let callback = Box::new(move |_| shared.turn());
+        if posts_callback && let Some(shared) = self.this.upgrade() {
+            let callback = Box::new(move |_| shared.run_in_callback());
             self.engine_clock.core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
         }
     }
 
     /// Does the work of a scheduler without threads, in a callback of the engine. After some steps the rest goes to another callback, so
     /// that other callbacks get their turn.
-    fn turn(self: Arc<Self>) {
-        self.lock().is_turn_posted = false;
+    fn run_in_callback(self: Arc<Self>) {
+        self.lock().is_callback_posted = false;
         let mut ended = None;
-        for _ in 0..STEPS_A_TURN {
+        for _ in 0..STEPS_A_CALLBACK {
             match self.step(ended.take()) {
                 StepResult::Done(end) => ended = end,
                 StepResult::Nothing { .. } | StepResult::Over => return,
@@ -434,12 +434,12 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     }
 
     /// Records that an async run has ended.
-    pub(super) fn finish_async(&self, key: DeadlineKey, run: &Run<K>, outcome: RunOutcome) {
+    pub(super) fn finish_async(&self, run_key: DeadlineKey, run: &Run<K>, outcome: RunOutcome) {
         let is_aborted = matches!(outcome, RunOutcome::Aborted);
         let failure = self.failure(run, outcome);
         let mut state = self.lock();
         state.stats.aborted += u64::from(is_aborted);
-        let abort = state.async_runs.remove(key);
+        let abort = state.async_runs.remove(run_key);
         let removed = state.record_end(RunEnd { job: run.id.0, failure });
         self.unlock_alerted(state);
         self.drop_user_value((abort, removed));

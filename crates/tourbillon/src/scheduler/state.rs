@@ -80,7 +80,7 @@ pub(super) struct SchedulerState<K> {
     /// Counts changes that may give a thread work: a thread that found nothing waits only if this has not changed.
     pub(super) alerts: u64,
     /// In a scheduler without threads: whether the callback that does its work is in the engine's callback queue.
-    pub(super) is_turn_posted: bool,
+    pub(super) is_callback_posted: bool,
     /// The times for which the wake-up timers are set; `None` if they have to be set anew.
     pub(super) wakeups: Option<ClockPair>,
     /// The earliest due time that a job was given since `wakeups` was last updated.
@@ -131,7 +131,7 @@ impl<K> SchedulerState<K> {
             threads,
             is_reported_busy: false,
             alerts: 0,
-            is_turn_posted: false,
+            is_callback_posted: false,
             wakeups: None,
             earliest_change: ClockPair::NEVER,
             ending_wakers: BTreeMap::new(),
@@ -172,27 +172,27 @@ impl<K> SchedulerState<K> {
     // Inlined with the code that creates the job, so that the job is written straight to its place.
     #[inline(always)]
     pub(super) fn insert(&mut self, mut job: ScheduledJob<K>) -> DeadlineKey {
-        let (hash, next_wake, clock) = (job.hash, job.next_wake(), job.timing.clock());
+        let (hash, next_deadline, clock) = (job.hash, job.next_deadline(), job.timing.clock());
         job.starts_in_past = self.starts_in_past(DueTime { time: job.due, clock });
         self.may_start_in_past |= job.starts_in_past;
         let key = match clock {
-            ClockId::Engine => self.jobs.insert(next_wake, job),
+            ClockId::Engine => self.jobs.insert(next_deadline, job),
             ClockId::Wall => {
                 let key = self.jobs.insert(Time::NEVER, job);
-                self.wall_deadlines.set(key, next_wake);
+                self.wall_deadlines.set(key, next_deadline);
                 key
             }
         };
-        self.note_change(DueTime { time: next_wake, clock });
+        self.note_change(DueTime { time: next_deadline, clock });
         self.keys.insert(hash, key.index());
         key
     }
 
     /// Removes a job. Its queued runs are not made.
-    pub(super) fn remove(&mut self, key: DeadlineKey) -> Option<RemovedJob<K>> {
-        let hash = self.jobs.get(key)?.hash;
-        self.keys.remove(hash, |index| index == key.index());
-        self.remove_unlisted(key)
+    pub(super) fn remove(&mut self, job_key: DeadlineKey) -> Option<RemovedJob<K>> {
+        let hash = self.jobs.get(job_key)?.hash;
+        self.keys.remove(hash, |index| index == job_key.index());
+        self.remove_unlisted(job_key)
     }
 
     /// Removes the job under a key of the user's.
@@ -207,22 +207,22 @@ impl<K> SchedulerState<K> {
     }
 
     /// Removes a job that is no longer in `keys`.
-    fn remove_unlisted(&mut self, key: DeadlineKey) -> Option<RemovedJob<K>> {
-        let job = self.jobs.remove(key)?;
+    fn remove_unlisted(&mut self, job_key: DeadlineKey) -> Option<RemovedJob<K>> {
+        let job = self.jobs.remove(job_key)?;
         self.removed_in_queue += job.queued as usize;
         if job.timing.clock() == ClockId::Wall {
-            self.wall_deadlines.remove(key);
+            self.wall_deadlines.remove(job_key);
         }
         Some(job.into_removed())
     }
 
-    /// Gives a job its [next wake-up](ScheduledJob::next_wake) as deadline, on the clock that it follows.
-    pub(super) fn update_deadline(&mut self, key: DeadlineKey) {
-        let Some(job) = self.jobs.get(key) else { return };
-        let next = DueTime { time: job.next_wake(), clock: job.timing.clock() };
+    /// Gives a job its [next deadline](ScheduledJob::next_deadline), on the clock that it follows.
+    pub(super) fn update_deadline(&mut self, job_key: DeadlineKey) {
+        let Some(job) = self.jobs.get(job_key) else { return };
+        let next = DueTime { time: job.next_deadline(), clock: job.timing.clock() };
         match next.clock {
-            ClockId::Engine => self.jobs.set_deadline(key, next.time),
-            ClockId::Wall => self.wall_deadlines.set(key, next.time),
+            ClockId::Engine => self.jobs.set_deadline(job_key, next.time),
+            ClockId::Wall => self.wall_deadlines.set(job_key, next.time),
         }
         self.note_change(next);
     }
@@ -234,39 +234,39 @@ impl<K> SchedulerState<K> {
 
     /// Gives a job another plan. Returns its old timing, to be dropped outside the lock.
     #[must_use]
-    pub(super) fn change_plan(&mut self, key: DeadlineKey, plan: Plan, due: Time) -> Option<JobTiming> {
+    pub(super) fn change_plan(&mut self, job_key: DeadlineKey, plan: Plan, due: Time) -> Option<JobTiming> {
         let rules = self.rules;
         let starts_in_past = self.starts_in_past(DueTime { time: due, clock: plan.timing.clock() });
         self.may_start_in_past |= starts_in_past;
         // The new plan may follow the other clock.
-        self.clear_deadline(key);
-        let job = self.jobs.get_mut(key)?;
+        self.clear_deadline(job_key);
+        let job = self.jobs.get_mut(job_key)?;
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
         (job.due, job.starts_in_past, job.runs_left, job.backlog) =
             (due, starts_in_past, plan.times, Backlog::default());
         job.plan_number = job.plan_number.wrapping_add(1);
         let old = std::mem::replace(&mut job.timing, plan.timing);
-        self.update_deadline(key);
+        self.update_deadline(job_key);
         Some(old)
     }
 
     /// Pauses a job. Returns whether there is such a job.
-    pub(super) fn pause(&mut self, key: DeadlineKey) -> bool {
-        let Some(job) = self.jobs.get_mut(key) else { return false };
+    pub(super) fn pause(&mut self, job_key: DeadlineKey) -> bool {
+        let Some(job) = self.jobs.get_mut(job_key) else { return false };
         job.is_paused = true;
         // Runs that a pause prevents are not made up for, and neither are those that waited for the end of a run.
         job.backlog = Backlog::default();
-        self.update_deadline(key);
+        self.update_deadline(job_key);
         true
     }
 
     /// Resumes a job. Returns whether there is such a job.
-    pub(super) fn resume(&mut self, key: DeadlineKey, now: ClockPair) -> bool {
-        let Some(job) = self.jobs.get_mut(key) else { return false };
+    pub(super) fn resume(&mut self, job_key: DeadlineKey, now: ClockPair) -> bool {
+        let Some(job) = self.jobs.get_mut(job_key) else { return false };
         if std::mem::replace(&mut job.is_paused, false) {
             let _passed_over = job.pass_over_until(now.on(job.timing.clock()));
-            self.update_deadline(key);
+            self.update_deadline(job_key);
         }
         true
     }
@@ -277,20 +277,20 @@ impl<K> SchedulerState<K> {
     }
 
     /// Returns when a job is due next, without the times that are passed over because the scheduler was stopped.
-    pub(super) fn next_due(&self, key: DeadlineKey, now: ClockPair) -> Option<DueTime> {
-        let job = self.jobs.get(key)?;
+    pub(super) fn next_due(&self, job_key: DeadlineKey, now: ClockPair) -> Option<DueTime> {
+        let job = self.jobs.get(job_key)?;
         let started_at = if self.phase == SchedulerPhase::Stopped { now } else { self.started_at };
         let clock = job.timing.clock();
         let started_at = started_at.on(clock);
         let is_exempt = job.starts_in_past && self.phase == SchedulerPhase::Running;
-        let is_passed_over = job.next_wake() < started_at && !is_exempt;
-        let time = if is_passed_over { job.first_from(started_at).0 } else { job.next_wake() };
+        let is_passed_over = job.next_deadline() < started_at && !is_exempt;
+        let time = if is_passed_over { job.first_from(started_at).0 } else { job.next_deadline() };
         (!time.is_never()).then_some(DueTime { time, clock })
     }
 
-    fn clear_deadline(&mut self, key: DeadlineKey) {
-        self.wall_deadlines.remove(key);
-        self.jobs.set_deadline(key, Time::NEVER);
+    fn clear_deadline(&mut self, job_key: DeadlineKey) {
+        self.wall_deadlines.remove(job_key);
+        self.jobs.set_deadline(job_key, Time::NEVER);
     }
 
     /// Returns the times for which the wake-up timers have to be set; `None` if they need not be changed.

@@ -97,13 +97,13 @@ impl Fixture {
         made
     }
 
-    fn unmade(&self, key: DeadlineKey) -> (u64, u64, u64) {
-        let job = self.state.jobs.get(key).expect("the job is there");
-        job.failures.as_ref().map_or((0, 0, 0), |it| (it.missed, it.overlapped, it.overflowed))
+    fn unmade(&self, job_key: DeadlineKey) -> (u64, u64, u64) {
+        let job = self.state.jobs.get(job_key).expect("the job is there");
+        job.problems.as_ref().map_or((0, 0, 0), |it| (it.missed, it.overlapped, it.overflowed))
     }
 
-    fn job(&self, key: DeadlineKey) -> &ScheduledJob<u64> {
-        self.state.jobs.get(key).expect("the job is there")
+    fn job(&self, job_key: DeadlineKey) -> &ScheduledJob<u64> {
+        self.state.jobs.get(job_key).expect("the job is there")
     }
 }
 

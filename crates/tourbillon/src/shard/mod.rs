@@ -20,7 +20,6 @@
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;
-mod inner;
 pub(crate) mod insert_buffer;
 mod next_wake;
 pub(crate) mod node;
@@ -29,6 +28,7 @@ pub(crate) mod queue;
 pub(crate) mod remote_free;
 pub(crate) mod slab;
 pub(crate) mod state;
+mod timers;
 
 use std::marker::{PhantomData, PhantomPinned};
 use std::ops::Deref;
@@ -39,9 +39,9 @@ use std::task::Waker;
 
 use tourbillon_queue::{RoundsError, Span, Time};
 
-use self::inner::{STEPS, ShardInner};
 use self::next_wake::lead_start;
 pub(crate) use self::next_wake::{NextWake, NotifyDriver, SlackQueue};
+use self::timers::{STEPS, ShardTimers};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
 use crate::shard::node::NodeHandle;
@@ -65,7 +65,7 @@ const QUIET: Span = Span::from_nanos(if IS_CHECK { 300_000 } else { 1_000_000_00
 /// The pending timers of one thread, and what other threads need to reach them.
 #[repr(align(128))]
 pub(crate) struct Shard {
-    inner: BiasedLock<ShardInner>,
+    timers: BiasedLock<ShardTimers>,
     next_wake: NextWake,
     /// The address of the core that owns the shard, for entries and threads that have only the shard.
     core: NonNull<()>,
@@ -76,7 +76,7 @@ pub(crate) struct Shard {
     /// Tells the worker that another thread has armed a timer here.
     notify: aside::Mutex<Option<Notify>>,
     /// Whether a thread that releases a node frees it at once: the engine is gone, and no thread visits the shard any more.
-    is_released: aside::AtomicBool,
+    is_engine_gone: aside::AtomicBool,
     remote_free: CachePadded<RemoteFreeList>,
     /// The chunks of the slab hold the shard's address.
     _pinned: PhantomPinned,
@@ -148,13 +148,13 @@ impl Shard {
     /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns.
     pub(crate) fn new(core: NonNull<()>, kind: QueueKind, now: Time) -> Result<Pin<Box<Shard>>, RoundsError> {
         Ok(Box::pin(Shard {
-            inner: BiasedLock::new(ShardInner::new(kind, now)?),
+            timers: BiasedLock::new(ShardTimers::new(kind, now)?),
             next_wake: NextWake::new(),
             core,
             generation: fork::generation(),
             has_worker: aside::AtomicBool::new(false),
             notify: aside::Mutex::new(None),
-            is_released: aside::AtomicBool::new(false),
+            is_engine_gone: aside::AtomicBool::new(false),
             remote_free: CachePadded(RemoteFreeList::new()),
             _pinned: PhantomPinned,
         }))
@@ -220,7 +220,7 @@ impl Shard {
         // Only the thread whose push makes the list full drains it.
         let is_full = self.remote_free.0.push(handle.node(), count) == DRAIN_AT;
         // If this thread does not see yet that the shard was released, the memory is freed with the core.
-        if is_full || self.is_released.load(Ordering::SeqCst) {
+        if is_full || self.is_engine_gone.load(Ordering::SeqCst) {
             self.drain_remote_free();
         }
         waker
@@ -229,52 +229,52 @@ impl Shard {
     #[cold]
     fn drain_remote_free(&self) {
         if self.generation == fork::generation() {
-            self.inner.lock_remote(|inner| inner.drain_remote_free(self));
+            self.timers.lock_remote(|timers| timers.drain_remote_free(self));
         }
     }
 
     /// Frees the queues, after the engine is gone and its timers are stopped. The nodes are freed with the last handle.
-    pub(crate) fn release(&self) {
-        self.is_released.store(true, Ordering::SeqCst);
-        self.inner.lock_remote(|inner| {
-            inner.drain_remote_free(self);
-            inner.release();
+    pub(crate) fn free_memory(&self) {
+        self.is_engine_gone.store(true, Ordering::SeqCst);
+        self.timers.lock_remote(|timers| {
+            timers.drain_remote_free(self);
+            timers.free_memory();
         });
     }
 
     /// Fires the timers that are due at `now`, up to a batch. The caller wakes the wakers.
     pub(crate) fn visit_remote(&self, now: Time, batch: &mut Vec<Waker>) -> Visit {
-        self.inner.lock_remote(|inner| inner.visit(self, now, batch))
+        self.timers.lock_remote(|timers| timers.visit(self, now, batch))
     }
 
     /// Makes the next wake-up exact after a cancel: it may have been that of the cancelled timer.
     pub(crate) fn refresh(&self) {
-        self.inner.lock_remote(|inner| {
-            inner.drain_remote_free(self);
-            inner.drain_insert_buffer();
-            let exact = inner.next(SlackQueue::OnTime);
-            let early = inner.precise_due_times.first().map_or(exact, |first| exact.min(lead_start(first)));
-            self.next_wake.set([inner.next(SlackQueue::Adaptive), early], self.next_wake.is_lead_in());
+        self.timers.lock_remote(|timers| {
+            timers.drain_remote_free(self);
+            timers.drain_insert_buffer();
+            let on_time = timers.next(SlackQueue::OnTime);
+            let early = timers.precise_due_times.first().map_or(on_time, |first| on_time.min(lead_start(first)));
+            self.next_wake.set([timers.next(SlackQueue::Adaptive), early], self.next_wake.is_lead_in());
         });
     }
 
     /// Refuses all further arming.
     pub(crate) fn close(&self) {
-        self.inner.lock_remote(|inner| inner.closed = true);
+        self.timers.lock_remote(|timers| timers.closed = true);
     }
 
     /// Stops a batch of timers, from the node with the index `*cursor` on. The caller wakes the wakers, and calls again until this returns
     /// `false`.
     pub(crate) fn stop_some(&self, cursor: &mut u32, batch: &mut Vec<Waker>) -> bool {
-        self.inner.lock_remote(|inner| {
-            debug_assert!(inner.closed);
-            inner.drain_remote_free(self);
-            for (count, index) in inner.slab.indices(*cursor).enumerate() {
+        self.timers.lock_remote(|timers| {
+            debug_assert!(timers.closed);
+            timers.drain_remote_free(self);
+            for (count, index) in timers.slab.indices(*cursor).enumerate() {
                 if batch.len() == BATCH || count == STEPS {
                     *cursor = index;
                     return true;
                 }
-                inner.stop(inner.slab.get(index), batch);
+                timers.stop(timers.slab.get(index), batch);
             }
             self.next_wake.set([Time::NEVER; 2], false);
             false
@@ -284,18 +284,18 @@ impl Shard {
     /// Returns whether the shard has pending timers.
     #[cfg(any(feature = "test-util", feature = "tokio"))]
     pub(crate) fn has_pending(&self) -> bool {
-        self.inner.lock_remote(|inner| {
-            inner.drain_remote_free(self);
-            inner.drain_insert_buffer();
-            [SlackQueue::Adaptive, SlackQueue::OnTime].into_iter().any(|queue| !inner.next(queue).is_never())
+        self.timers.lock_remote(|timers| {
+            timers.drain_remote_free(self);
+            timers.drain_insert_buffer();
+            [SlackQueue::Adaptive, SlackQueue::OnTime].into_iter().any(|queue| !timers.next(queue).is_never())
         })
     }
 
     /// Returns the counts, after those for the nodes in the remote free list were added.
     pub(crate) fn counts(&self) -> ShardCounts {
-        self.inner.lock_remote(|inner| {
-            inner.drain_remote_free(self);
-            inner.counts.clone()
+        self.timers.lock_remote(|timers| {
+            timers.drain_remote_free(self);
+            timers.counts.clone()
         })
     }
 }
@@ -304,7 +304,7 @@ impl<'a> LocalShard<'a> {
     /// # Safety
     /// With [`Access::Owner`]: as long as the value lives, the calling thread is the owner of the shard's lock, as
     /// [`BiasedLock::lock_owner`] demands. (The thread never has the lock already when it calls a method of this type: under the lock the
-    /// methods run only code of [`ShardInner`], which cannot reach the lock.)
+    /// methods run only code of [`ShardTimers`], which cannot reach the lock.)
     #[inline(always)]
     pub(crate) unsafe fn new(shard: &'a Shard, access: Access) -> LocalShard<'a> {
         LocalShard { shard, access, thread: PhantomData }
@@ -312,26 +312,26 @@ impl<'a> LocalShard<'a> {
 
     /// Locks the shard in the owner's quick way, if the thread is the owner and the lock is not revoked.
     #[inline(always)]
-    fn lock(self) -> Option<OwnerGuard<'a, ShardInner>> {
+    fn lock(self) -> Option<OwnerGuard<'a, ShardTimers>> {
         if self.access != Access::Owner {
             return None;
         }
         // SAFETY: `access` is `Owner`, so the thread is the owner and does not have the lock already: the contract of `new`.
-        unsafe { self.shard.inner.lock_owner() }
+        unsafe { self.shard.timers.lock_owner() }
     }
 
     /// Runs `f` under the lock, by the mutex.
-    fn with_slowly<R>(self, f: impl FnOnce(&mut ShardInner) -> R) -> R {
+    fn with_slowly<R>(self, f: impl FnOnce(&mut ShardTimers) -> R) -> R {
         match self.access {
             // SAFETY: the thread is the owner and does not have the lock already: the contract of `new`.
-            Access::Owner => unsafe { self.shard.inner.lock_owner_slow(f) },
-            Access::Remote => self.shard.inner.lock_remote(f),
+            Access::Owner => unsafe { self.shard.timers.lock_owner_slow(f) },
+            Access::Remote => self.shard.timers.lock_remote(f),
         }
     }
 
     /// Runs `f` under the lock.
     #[inline(always)]
-    fn with<R>(self, f: impl FnOnce(&mut ShardInner) -> R) -> R {
+    fn with<R>(self, f: impl FnOnce(&mut ShardTimers) -> R) -> R {
         match self.lock() {
             Some(mut guard) => guard.with(f),
             None => self.with_slowly(f),
@@ -350,9 +350,9 @@ impl<'a> LocalShard<'a> {
     ) -> Arm {
         // This is `with`, written out so that the quick way keeps all values in registers.
         if let Some(mut guard) = self.lock()
-            && let Some(node) = guard.with(|inner| inner.take_node(self.shard))
+            && let Some(node) = guard.with(|timers| timers.take_node(self.shard))
         {
-            return guard.with(|inner| inner.arm(&self.shard.next_wake, node, kind, deadline, slack, waker));
+            return guard.with(|timers| timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker));
         }
         self.arm_slowly(kind, deadline, slack, waker, refused)
     }
@@ -368,14 +368,14 @@ impl<'a> LocalShard<'a> {
         refused: &mut Option<Waker>,
     ) -> Arm {
         *refused = Some(waker);
-        self.with_slowly(|inner| {
-            if let Some(node) = inner.take_node(self.shard)
+        self.with_slowly(|timers| {
+            if let Some(node) = timers.take_node(self.shard)
                 && let Some(waker) = refused.take()
             {
-                return inner.arm(&self.shard.next_wake, node, kind, deadline, slack, waker);
+                return timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker);
             }
             // A timer that was migrating when the engine was shut down counts as stopped.
-            inner.counts.stopped += u64::from(inner.closed && kind == ArmKind::Migrated);
+            timers.counts.stopped += u64::from(timers.closed && kind == ArmKind::Migrated);
             Arm { handle: None, notify_driver: NotifyDriver::No }
         })
     }
@@ -384,7 +384,7 @@ impl<'a> LocalShard<'a> {
     #[inline(always)]
     pub(crate) fn release_owned(self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
         match self.lock() {
-            Some(mut guard) => guard.with(|inner| inner.release_locked(handle, release)),
+            Some(mut guard) => guard.with(|timers| timers.release_locked(handle, release)),
             None => self.release_slowly(handle, release),
         }
     }
@@ -392,27 +392,27 @@ impl<'a> LocalShard<'a> {
     #[cold]
     #[inline(never)]
     fn release_slowly(self, handle: NodeHandle, release: Release) -> Result<Waker, Outcome> {
-        self.with_slowly(|inner| inner.release_locked(handle, release))
+        self.with_slowly(|timers| timers.release_locked(handle, release))
     }
 
     /// Moves an armed timer of this shard to `deadline`; `None` if it has ended.
     pub(crate) fn move_timer(self, handle: &NodeHandle, deadline: Time) -> Option<NotifyDriver> {
-        self.with(|inner| inner.move_node(&self.shard.next_wake, handle, deadline))
+        self.with(|timers| timers.move_node(&self.shard.next_wake, handle, deadline))
     }
 
     /// Gives an armed timer of this shard the waker `new`, and returns the old one, for the caller to drop; `None` if the timer has ended.
     pub(crate) fn change_waker(self, handle: &NodeHandle, new: &mut Option<Waker>) -> Option<Waker> {
-        self.with(|inner| inner.change_waker(handle, new))
+        self.with(|timers| timers.change_waker(handle, new))
     }
 
     /// Fires the timers that are due at `now`, up to a batch. The caller wakes the wakers.
     pub(crate) fn visit(self, now: Time, batch: &mut Vec<Waker>) -> Visit {
-        self.with(|inner| inner.visit(self.shard, now, batch))
+        self.with(|timers| timers.visit(self.shard, now, batch))
     }
 
     /// Counts as fired a timer that was found due while it migrated.
     pub(crate) fn count_fired(self, late: Span) {
-        self.with(|inner| inner.counts.fired(late));
+        self.with(|timers| timers.counts.fired(late));
     }
 }
 

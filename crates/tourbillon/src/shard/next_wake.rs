@@ -2,7 +2,7 @@
 
 use tourbillon_queue::{Span, Time};
 
-use crate::slack::{LEAD, SlackBits};
+use crate::slack::{PRECISE_LEAD, SlackBits};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// When the driver or worker has to visit a shard next, for each of its queues; `NEVER` for a queue that was empty at the last visit and
@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 /// Threads write it under the shard's lock, and the driver or worker reads it without.
 pub(crate) struct NextWake {
     times: [AtomicU64; 2],
-    /// Whether the last visit has found a precise timer that is due within [`LEAD`], so that the driver stays awake until then.
+    /// Whether the last visit has found a precise timer that is due within [`PRECISE_LEAD`], so that the driver stays awake until then.
     lead_in: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl NextWake {
         self.lead_in.store(lead_in, Ordering::Relaxed);
     }
 
-    /// Returns whether the last visit has found a precise timer that is due within [`LEAD`].
+    /// Returns whether the last visit has found a precise timer that is due within [`PRECISE_LEAD`].
     pub(crate) fn is_lead_in(&self) -> bool {
         self.lead_in.load(Ordering::Relaxed)
     }
@@ -84,5 +84,5 @@ impl SlackBits {
 
 /// Returns when the lead-in of a precise timer that is due at `due` starts: the driver wakes up then.
 pub(super) fn lead_start(due: Time) -> Time {
-    due - Span::from(LEAD)
+    due - Span::from(PRECISE_LEAD)
 }

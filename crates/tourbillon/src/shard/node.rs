@@ -64,7 +64,7 @@ pub(crate) struct NodeRef(NonNull<Node>);
 // shard's lock, or with the node's only `NodeHandle`, by the rules of the module.
 unsafe impl Send for NodeRef {}
 
-/// The right of a timer's handle to its node: [`ShardInner::arm`](crate::shard) creates it, and the release of the node consumes it, so
+/// The right of a timer's handle to its node: [`ShardTimers::arm`](crate::shard) creates it, and the release of the node consumes it, so
 /// there is one for each node that is in use. It cannot be copied.
 #[derive(PartialEq, Eq)]
 pub(crate) struct NodeHandle(NodeRef);

@@ -1,7 +1,7 @@
 //! The remote free list of a shard: a lock-free stack of nodes that threads other than the owner have released.
 //!
 //! ```text
-//!     remote thread --- push: state word = Returned(old top) --->  [ top ] -> node -> node -> NONE
+//!     remote thread --- push: state word = Released(old top) --->  [ top ] -> node -> node -> NONE
 //!                                                                     |
 //!     under the shard's lock <--- take_all, then recycle each --------+
 //! ```

@@ -8,7 +8,7 @@
 //!       ^  arm    |   |      stop                |  release: the handle pushes the node
 //!       |         |   +-----------> Stopped -----+----------+  onto the remote free list
 //!       |         | cancel                                  v
-//!       |         +---------------> Cancelled -------> Returned(next)
+//!       |         +---------------> Cancelled -------> Released(next)
 //!       |                                                   |
 //!       +---------------------------------------------------+  recycle
 //! ```
@@ -23,7 +23,7 @@
 //! | `Armed(d)` | in the queue or the insert buffer, at `d` rounded up for its slack or before; in neither if `d` is never | shard: takes it when it fires or stops the timer | shard: `fire`, `stop`; handle: `later`, `cancel` |
 //! | `Fired`, `Stopped` | no | shard: took it in the same visit | handle: release |
 //! | `Cancelled` | possibly still | handle: drops it | handle: release |
-//! | `Returned(next)` | possibly still | there is no waker | shard: recycle |
+//! | `Released(next)` | possibly still | there is no waker | shard: recycle |
 //!
 //! A handle that holds the shard's lock is both parties at once, and goes from any state to `Free` by a plain store.
 //!
@@ -52,7 +52,7 @@ pub(crate) enum NodeState {
     /// Ended by its handle, which has yet to release the node.
     Cancelled,
     /// In the remote free list: the index of the next node there, and what the shard counts when it recycles this one.
-    Returned(u32, CountAs),
+    Released(u32, CountAs),
     /// In the list of free nodes: the index of the next node there.
     Free(u32),
 }
@@ -111,8 +111,8 @@ const KIND: u64 = 0xf << 32;
 const FIRED: u64 = FIRST_SPECIAL;
 const STOPPED: u64 = FIRST_SPECIAL | 1 << 32;
 const CANCELLED: u64 = FIRST_SPECIAL | 2 << 32;
-const RETURNED: u64 = FIRST_SPECIAL | 3 << 32;
-const RETURNED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
+const RELEASED: u64 = FIRST_SPECIAL | 3 << 32;
+const RELEASED_CANCELLED: u64 = FIRST_SPECIAL | 4 << 32;
 const FREE: u64 = FIRST_SPECIAL | 5 << 32;
 const NEVER: u64 = u64::MAX;
 
@@ -188,8 +188,8 @@ impl StateWord {
     /// the handle.
     pub(crate) fn set_returned(&self, next: u32, count: CountAs) {
         let kind = match count {
-            CountAs::Cancelled => RETURNED_CANCELLED,
-            CountAs::Nothing => RETURNED,
+            CountAs::Cancelled => RELEASED_CANCELLED,
+            CountAs::Nothing => RELEASED,
         };
         self.0.store(kind | u64::from(next), Ordering::Relaxed);
     }
@@ -229,8 +229,8 @@ impl NodeState {
             FIRED => NodeState::Fired,
             STOPPED => NodeState::Stopped,
             CANCELLED => NodeState::Cancelled,
-            RETURNED => NodeState::Returned(next, CountAs::Nothing),
-            RETURNED_CANCELLED => NodeState::Returned(next, CountAs::Cancelled),
+            RELEASED => NodeState::Released(next, CountAs::Nothing),
+            RELEASED_CANCELLED => NodeState::Released(next, CountAs::Cancelled),
             _ => NodeState::Free(next),
         }
     }
@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(state.load(), NodeState::Free(next));
             for count in [CountAs::Cancelled, CountAs::Nothing] {
                 state.set_returned(next, count);
-                assert_eq!(state.load(), NodeState::Returned(next, count));
+                assert_eq!(state.load(), NodeState::Released(next, count));
             }
         }
     }

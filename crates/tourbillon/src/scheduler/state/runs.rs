@@ -103,17 +103,17 @@ impl<K> SchedulerState<K> {
         self.stats.failed += u64::from(end.failure.is_some());
         let job = self.jobs.get_mut(end.job)?;
         if end.failure.is_some() {
-            let failures = job.failures_mut();
-            failures.failed += 1;
-            failures.last_failure = end.failure;
+            let problems = job.problems_mut();
+            problems.failed += 1;
+            problems.last_failure = end.failure;
         }
-        let (clock, next_wake) = (job.timing.clock(), job.next_wake());
+        let (clock, next_deadline) = (job.timing.clock(), job.next_deadline());
         let next = job.end_run();
         if let Some(time) = next
             && self.phase != SchedulerPhase::Ending(Shutdown::Abort)
         {
             self.enqueue(end.job, DueTime { time, clock });
-            self.update_deadline_if_changed(end.job, next_wake);
+            self.update_deadline_if_changed(end.job, next_deadline);
         }
         let is_over = self.jobs.get(end.job).is_some_and(ScheduledJob::is_over);
         if is_over { self.remove(end.job) } else { None }
@@ -180,50 +180,50 @@ impl<K> SchedulerState<K> {
     }
 
     /// Processes a job that is due.
-    fn on_due(&mut self, key: DeadlineKey, due: DueTime, now: ClockPair) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+    fn on_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) {
+        let Some(job) = self.jobs.get_mut(job_key) else { return };
         let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
         job.due = due.time;
         job.starts_in_past &= due.time < started_at;
         let passed_over = if job.starts_in_past { 0 } else { job.pass_over_until(started_at) };
         if passed_over > 0 {
-            add(&mut job.failures_mut().missed, passed_over);
+            add(&mut job.problems_mut().missed, passed_over);
             add(&mut self.stats.missed, passed_over);
-            return self.update_deadline(key);
+            return self.update_deadline(job_key);
         }
         let action = job.on_due(due.time, now);
         if action.run {
-            self.enqueue(key, due);
+            self.enqueue(job_key, due);
         }
         if action.missed > 0 || action.overlapped > 0 {
-            self.count_unmade(key, action);
+            self.count_unmade(job_key, action);
         }
-        self.update_deadline(key);
+        self.update_deadline(job_key);
     }
 
     /// Counts the occurrences for which no run is made. Called after the run that is made was queued, because a plan has no occurrences
     /// after its last run, however late that is (D60).
-    fn count_unmade(&mut self, key: DeadlineKey, action: DueAction) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
+    fn count_unmade(&mut self, job_key: DeadlineKey, action: DueAction) {
+        let Some(job) = self.jobs.get_mut(job_key) else { return };
         let is_last = action.run && job.runs_left == 0;
         let missed = if is_last { 0 } else { action.missed };
         if missed > 0 || action.overlapped > 0 {
-            let failures = job.failures_mut();
-            add(&mut failures.missed, missed);
-            add(&mut failures.overlapped, action.overlapped);
+            let problems = job.problems_mut();
+            add(&mut problems.missed, missed);
+            add(&mut problems.overlapped, action.overlapped);
             add(&mut self.stats.missed, missed);
             add(&mut self.stats.overlapped, action.overlapped);
         }
     }
 
     /// Queues a run, or applies the [`Overflow`] rule if there is no room.
-    fn enqueue(&mut self, key: DeadlineKey, due: DueTime) {
+    fn enqueue(&mut self, job_key: DeadlineKey, due: DueTime) {
         let is_full = self.is_queue_full();
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.jobs.get_mut(job_key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
             // The runs of the backlog, which were to follow this one, are not made either.
             let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
-            add(&mut job.failures_mut().overflowed, count);
+            add(&mut job.problems_mut().overflowed, count);
             add(&mut self.stats.overflowed, count);
             return;
         }
@@ -232,14 +232,14 @@ impl<K> SchedulerState<K> {
         }
         job.enqueue_run();
         let plan = job.plan_number;
-        self.queue.push_back(QueuedRun { job: key, due, plan });
+        self.queue.push_back(QueuedRun { job: job_key, due, plan });
     }
 
-    /// Updates a job's deadline if its [next wake-up](ScheduledJob::next_wake) is no longer `before`. A job whose last run is queued
+    /// Updates a job's deadline if its [next deadline](ScheduledJob::next_deadline) is no longer `before`. A job whose last run is queued
     /// loses its deadline, else it would count as overlapped when it is next due. A job whose backlog found no room gets one again.
-    fn update_deadline_if_changed(&mut self, key: DeadlineKey, before: Time) {
-        if self.jobs.get(key).is_some_and(|job| job.next_wake() != before) {
-            self.update_deadline(key);
+    fn update_deadline_if_changed(&mut self, job_key: DeadlineKey, before: Time) {
+        if self.jobs.get(job_key).is_some_and(|job| job.next_deadline() != before) {
+            self.update_deadline(job_key);
         }
     }
 

@@ -15,34 +15,39 @@ use crate::shard::{Access, Shard};
 
 /// An action of the shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum ShardAction {
     /// A visit at the deadline.
     Fire,
     /// Shutdown.
     Stop,
 }
 
-impl Side {
-    const BOTH: [Side; 2] = [Side::Fire, Side::Stop];
+impl ShardAction {
+    const BOTH: [ShardAction; 2] = [ShardAction::Fire, ShardAction::Stop];
 
     fn act(self, shard: &Shard) -> Vec<Waker> {
         match self {
-            Side::Fire => visit(shard, DUE),
-            Side::Stop => stop(shard),
+            ShardAction::Fire => visit(shard, DUE),
+            ShardAction::Stop => stop(shard),
         }
     }
 
     fn end(self) -> NodeState {
         match self {
-            Side::Fire => NodeState::Fired,
-            Side::Stop => NodeState::Stopped,
+            ShardAction::Fire => NodeState::Fired,
+            ShardAction::Stop => NodeState::Stopped,
         }
     }
 }
 
-/// Races `action` of the handle of an armed entry, due at `DUE`, on the thread that owns the shard, against `side` on another thread.
+/// Races `action` of the handle of an armed entry, due at `DUE`, against `shard_action`. One of the two runs on the thread that owns the shard,
+/// the other on another thread; both ways are explored.
 /// `judge` gets the result of `action`, and how many wakers the shard has taken.
-fn race<T: 'static>(side: Side, action: fn(&Shard, NodeRef, Waker) -> T, judge: fn(Race<T>) -> Handle) {
+fn race<T: 'static>(
+    shard_action: ShardAction,
+    action: fn(&Shard, NodeRef, Waker) -> T,
+    judge: fn(Race<T>) -> NodeAfter,
+) {
     for (lock, first) in [
         (Lock::Biased, First::Handle),
         (Lock::Biased, First::Shard),
@@ -56,12 +61,12 @@ fn race<T: 'static>(side: Side, action: fn(&Shard, NodeRef, Waker) -> T, judge: 
             let (theirs, waker) = (shard.clone(), new.waker());
             let (did, batch) = match first {
                 First::Handle => {
-                    let other = thread::spawn(move || side.act(&theirs));
+                    let other = thread::spawn(move || shard_action.act(&theirs));
                     (action(&shard, node, waker), other.join().unwrap())
                 }
                 First::Shard => {
                     let other = thread::spawn(move || action(&theirs, node, waker));
-                    let batch = side.act(&shard);
+                    let batch = shard_action.act(&shard);
                     (other.join().unwrap(), batch)
                 }
             };
@@ -69,17 +74,17 @@ fn race<T: 'static>(side: Side, action: fn(&Shard, NodeRef, Waker) -> T, judge: 
             assert!(taken <= 1, "a waker was taken twice");
             batch.into_iter().for_each(Waker::wake);
             assert_eq!(old.woken() + new.woken(), taken);
-            let handle = judge(Race { did, side, taken, new_woken: new.woken(), node, shard: &shard });
-            if handle == Handle::HasNode {
+            let handle = judge(Race { did, shard_action, taken, new_woken: new.woken(), node, shard: &shard });
+            if handle == NodeAfter::HasNode {
                 drop(release_owned(&shard, node));
             }
             old.assert_none_lost_or_doubled();
             new.assert_none_lost_or_doubled();
             let stats = stats(&shard);
-            let ended_by_shard = if side == Side::Fire { stats.fired } else { stats.stopped };
+            let ended_by_shard = if shard_action == ShardAction::Fire { stats.fired } else { stats.stopped };
             assert_eq!(ended_by_shard, taken as u64, "the count and the wakers that the shard took differ");
             assert_eq!(stats.pending, 0);
-            if side == Side::Fire {
+            if shard_action == ShardAction::Fire {
                 assert_all_free(&shard, 1);
             }
         });
@@ -98,7 +103,7 @@ enum First {
 struct Race<'a, T> {
     /// The result of the handle's action.
     did: T,
-    side: Side,
+    shard_action: ShardAction,
     /// How many wakers the shard has taken.
     taken: usize,
     /// How many of them were of the new kind.
@@ -115,52 +120,52 @@ impl<T> Race<'_, T> {
     /// Asserts that the shard has ended the timer, and that the handle sees that.
     #[track_caller]
     fn assert_ended(&self) {
-        assert_eq!((self.taken, self.seen()), (1, self.side.end()));
+        assert_eq!((self.taken, self.seen()), (1, self.shard_action.end()));
     }
 }
 
 /// Whether the handle still has its node after its action.
 #[derive(PartialEq, Eq)]
-enum Handle {
+enum NodeAfter {
     HasNode,
     Released,
 }
 
 /// Checks a cancel. `did` is the outcome if the cancel has lost.
-fn judge_cancel(race: Race<'_, Option<Outcome>>) -> Handle {
-    let expected = if race.side == Side::Fire { Outcome::Fired } else { Outcome::Stopped };
+fn judge_cancel(race: Race<'_, Option<Outcome>>) -> NodeAfter {
+    let expected = if race.shard_action == ShardAction::Fire { Outcome::Fired } else { Outcome::Stopped };
     assert_eq!(
         race.did,
         (race.taken == 1).then_some(expected),
         "the timer was cancelled and ended by the shard, or neither"
     );
-    Handle::Released
+    NodeAfter::Released
 }
 
 #[test]
 fn d39_p2_a_cancel_by_the_owner_against_a_fire_has_one_winner() {
-    race(Side::Fire, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
+    race(ShardAction::Fire, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_cancel_by_the_owner_against_shutdown_has_one_winner() {
-    race(Side::Stop, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
+    race(ShardAction::Stop, |shard, node, _| release_owned(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_remote_cancel_against_a_fire_has_one_winner() {
-    race(Side::Fire, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
+    race(ShardAction::Fire, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p2_a_remote_cancel_against_shutdown_has_one_winner() {
-    race(Side::Stop, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
+    race(ShardAction::Stop, |shard, node, _| release_remote(shard, node).err(), judge_cancel);
 }
 
 #[test]
 fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
     let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Fire, action, |race| {
+    race(ShardAction::Fire, action, |race| {
         match race.did {
             Later::Won => {
                 assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
@@ -168,23 +173,23 @@ fn d39_p1_a_deadline_that_was_pushed_later_does_not_fire_at_the_old_one() {
             }
             Later::Lost => race.assert_ended(),
         }
-        Handle::HasNode
+        NodeAfter::HasNode
     });
 }
 
 #[test]
 fn d39_p2_a_deadline_that_was_pushed_later_is_stopped_all_the_same() {
     let action = |_: &Shard, node: NodeRef, _| node.state().later(DUE, LATER);
-    race(Side::Stop, action, |race| {
+    race(ShardAction::Stop, action, |race| {
         race.assert_ended();
-        Handle::HasNode
+        NodeAfter::HasNode
     });
 }
 
 #[test]
 fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winner() {
     race(
-        Side::Fire,
+        ShardAction::Fire,
         |shard, node, _| {
             let later = node.state().later(DUE, LATER);
             (later, release_remote(shard, node).is_ok())
@@ -193,7 +198,7 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
             let (later, cancelled) = race.did;
             assert_eq!(later == Later::Won, cancelled, "a timer that is not due can be cancelled");
             assert_eq!(race.taken, usize::from(!cancelled));
-            Handle::Released
+            NodeAfter::Released
         },
     );
 }
@@ -201,41 +206,41 @@ fn d39_p2_a_deadline_pushed_later_and_then_cancelled_against_a_fire_has_one_winn
 #[test]
 fn d39_p2_a_move_to_an_earlier_deadline_against_a_fire_fires_once() {
     let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Fire, action, |race| {
+    race(ShardAction::Fire, action, |race| {
         // Whether it was moved first or not, it was due.
         race.assert_ended();
-        Handle::HasNode
+        NodeAfter::HasNode
     });
 }
 
 #[test]
 fn d39_p1_a_move_to_a_later_deadline_by_the_owner_does_not_fire_at_the_old_one() {
     let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, LATER), Some(_));
-    race(Side::Fire, action, |race| {
+    race(ShardAction::Fire, action, |race| {
         if race.did {
             assert_eq!((race.taken, race.seen()), (0, NodeState::Armed(LATER)));
             assert!(race.shard.next_wake().next(EARLIER) <= LATER, "no visit is planned for it");
         } else {
             race.assert_ended();
         }
-        Handle::HasNode
+        NodeAfter::HasNode
     });
 }
 
 #[test]
 fn d39_p2_a_move_against_shutdown_is_stopped_once() {
     let action = |shard: &Shard, node: NodeRef, _| matches!(move_to(shard, node, EARLIER), Some(_));
-    race(Side::Stop, action, |race| {
+    race(ShardAction::Stop, action, |race| {
         race.assert_ended();
-        Handle::HasNode
+        NodeAfter::HasNode
     });
 }
 
 #[test]
 fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_waker_set_last() {
-    for side in Side::BOTH {
+    for shard_action in ShardAction::BOTH {
         race(
-            side,
+            shard_action,
             |shard, node, new| {
                 let mut new = Some(new);
                 let changed = matches!(change_waker(shard, node, &mut new), Some(_));
@@ -249,7 +254,7 @@ fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_waker_set_last(
             |race| {
                 race.assert_ended();
                 assert_eq!(race.new_woken, usize::from(race.did));
-                Handle::HasNode
+                NodeAfter::HasNode
             },
         );
     }
@@ -257,9 +262,9 @@ fn d39_p2_a_change_of_waker_against_a_fire_or_shutdown_wakes_the_waker_set_last(
 
 #[test]
 fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
-    for side in Side::BOTH {
+    for shard_action in ShardAction::BOTH {
         race(
-            side,
+            shard_action,
             |_, node, other| {
                 let same = handle(node).has_waker(&other);
                 assert!(!same, "the node has the old waker");
@@ -268,7 +273,7 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
             |race| {
                 // An entry that the handle found armed was ended afterwards, and its waker woken: no wake-up is lost.
                 race.assert_ended();
-                Handle::HasNode
+                NodeAfter::HasNode
             },
         );
     }

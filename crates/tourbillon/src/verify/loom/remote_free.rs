@@ -42,7 +42,7 @@ fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
     while index != NONE {
         taken.push(index);
         let node = slab.get(index);
-        let NodeState::Returned(next, CountAs::Cancelled) = node.state().load() else {
+        let NodeState::Released(next, CountAs::Cancelled) = node.state().load() else {
             panic!("a node in the list that was not released")
         };
         assert_eq!(node.buffered(&locked()), Some(1));

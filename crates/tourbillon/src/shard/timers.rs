@@ -25,7 +25,7 @@ const PREFETCHED: usize = if IS_CHECK { 2 } else { 16 };
 /// How many nodes one visit may move within a queue.
 pub(super) const STEPS: usize = 4096;
 
-pub(crate) struct ShardInner {
+pub(crate) struct ShardTimers {
     /// The proof that the thread that reaches this value holds the lock.
     locked: Locked,
     /// Timers with adaptive slack that are not in their queue yet.
@@ -42,8 +42,8 @@ pub(crate) struct ShardInner {
     remaining: Option<usize>,
 }
 
-impl ShardInner {
-    pub(super) fn new(kind: QueueKind, now: Time) -> Result<ShardInner, RoundsError> {
+impl ShardTimers {
+    pub(super) fn new(kind: QueueKind, now: Time) -> Result<ShardTimers, RoundsError> {
         // SAFETY: `Shard::new` puts this value behind the lock of the shard, and never moves it out. It is used for nodes that come from the
         // slab beside it, which are those of the same shard.
         let mut locked = unsafe { Locked::new() };
@@ -52,7 +52,7 @@ impl ShardInner {
         for queue in &mut queues {
             assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
         }
-        Ok(ShardInner {
+        Ok(ShardTimers {
             locked,
             insert_buffer: InsertBuffer::new(),
             queues,
@@ -227,7 +227,7 @@ impl ShardInner {
         let mut index = shard.remote_free.0.take_all();
         while index != NONE {
             let node = self.slab.get(index);
-            let NodeState::Returned(next, count) = node.state().load() else {
+            let NodeState::Released(next, count) = node.state().load() else {
                 unreachable!("a node in the remote free list that was not released")
             };
             if count == CountAs::Cancelled {
@@ -252,7 +252,7 @@ impl ShardInner {
     }
 
     /// Frees the queues, after taking out the nodes that are left in them, and the slab if no node is in use.
-    pub(super) fn release(&mut self) {
+    pub(super) fn free_memory(&mut self) {
         debug_assert!(self.closed);
         if self.remaining.is_some() {
             return;
@@ -275,8 +275,8 @@ impl ShardInner {
         self.drain_insert_buffer();
         let before = batch.len();
         let more = self.fire_batch(&shard.next_wake, now, batch) == Settled::More;
-        let (exact, lead_in) = self.next_on_time(now);
-        shard.next_wake.set([self.next(SlackQueue::Adaptive), exact], lead_in);
+        let (on_time, lead_in) = self.next_on_time(now);
+        shard.next_wake.set([self.next(SlackQueue::Adaptive), on_time], lead_in);
         Visit { fired: batch.len() - before, more }
     }
 
@@ -313,11 +313,11 @@ impl ShardInner {
         if self.on_time_len == 0 {
             return (SlackQueue::Adaptive, true);
         }
-        let [adaptive, exact] = &mut self.queues;
-        match (adaptive.peek(&mut self.locked, now), exact.peek(&mut self.locked, now)) {
+        let [adaptive, on_time] = &mut self.queues;
+        match (adaptive.peek(&mut self.locked, now), on_time.peek(&mut self.locked, now)) {
             (_, None) => (SlackQueue::Adaptive, true),
             (None, Some(_)) => (SlackQueue::OnTime, true),
-            (Some(adaptive), Some(exact)) if adaptive < exact => (SlackQueue::Adaptive, false),
+            (Some(adaptive), Some(on_time)) if adaptive < on_time => (SlackQueue::Adaptive, false),
             _ => (SlackQueue::OnTime, false),
         }
     }
@@ -387,7 +387,7 @@ impl ShardInner {
     }
 
     /// Returns when the queue of on-time timers has to be visited after a visit at `now`, and whether the driver stays awake until then
-    /// because a precise timer is due within [`LEAD`](crate::slack::LEAD). The driver does not stay awake for the other timers of that
+    /// because a precise timer is due within [`PRECISE_LEAD`](crate::slack::PRECISE_LEAD). The driver does not stay awake for the other timers of that
     /// queue (D73).
     fn next_on_time(&self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::OnTime);
@@ -399,7 +399,7 @@ impl ShardInner {
     }
 }
 
-impl Busy for ShardInner {
+impl Busy for ShardTimers {
     #[inline(always)]
     fn visits(&self) -> u64 {
         self.counts.armed + self.counts.cancelled
