@@ -7,7 +7,7 @@ use crate::place::{Place, PlaceKind};
 use crate::raw::{Entries, RawQueue, Settled};
 use crate::slab::{Key, KeySlab};
 use crate::violation::{Violation, ensure};
-use crate::{Expired, RawWheel, Time, TimerQueue};
+use crate::{Expired, Time, TimerQueue};
 
 /// A timer queue made of a [`RawQueue`] of values and a slab that stores the place of each of them.
 ///
@@ -29,6 +29,12 @@ pub struct Timer<T> {
     value: T,
 }
 
+impl<T> Timer<T> {
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+}
+
 impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
     /// Bytes that one timer takes: its key and its item in the raw queue, spare capacity not counted.
     pub const BYTES_PER_TIMER: usize = KeySlab::BYTES + R::BYTES_PER_ENTRY;
@@ -46,7 +52,6 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
         Keyed { slab: KeySlab::new(), raw, never: Vec::new() }
     }
 
-    #[cfg(test)]
     pub(crate) fn raw(&self) -> &R {
         &self.raw
     }
@@ -80,16 +85,6 @@ impl<T, R: RawQueue<Timer<T>>> Keyed<T, R> {
             self.slab.set_place(moved.key, Place::never(index));
         }
         timer
-    }
-}
-
-impl<T> Keyed<T, RawWheel<Timer<T>>> {
-    /// Returns the key of the timer that will expire first, whether it is due or not; `None` if no timer ever will.
-    ///
-    /// Reads all timers of a slot.
-    #[must_use]
-    pub fn first(&self) -> Option<Key> {
-        self.raw.first().map(|(timer, _)| timer.key)
     }
 }
 

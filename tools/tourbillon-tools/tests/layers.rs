@@ -1,10 +1,11 @@
 //! Imports go only downwards: between the modules at the root of a crate there is no cycle of imports.
 //!
-//! The test reads the sources. An import is a path that begins with `crate::` in code that is not a comment and not a test; a type that
-//! `lib.rs` re-exports counts as an import of the module that defines it.
+//! The test reads the sources. An import is a path that begins with `crate::` in code that is neither a comment nor of tests only; a
+//! type that `lib.rs` re-exports counts as an import of the module that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// Modules that only tests have: they may import everything.
@@ -50,6 +51,32 @@ fn comments_and_tests_are_not_imports() {
     assert_eq!(found, ["clock", "engine", "core"]);
 }
 
+#[test]
+fn of_the_items_of_tests_only_themselves_are_skipped() {
+    let source = "\
+#[cfg(test)]
+mod tests;
+
+use crate::clock;
+#[cfg(all(test, shuttle))]
+use crate::driver;
+#[cfg(test)]
+#[cfg(not(loom))]
+fn helper(
+    from: u8,
+) -> crate::time::Sleep {
+    crate::time::sleep()
+}
+impl Shard {
+    #[cfg(test)]
+    planned: crate::time::Sleep,
+    core: crate::core::Core,
+}
+";
+    let found: Vec<String> = targets(source, &BTreeMap::new()).map(|(_, target)| target).collect();
+    assert_eq!(found, ["clock", "core"]);
+}
+
 fn imports_of(src: &Path) -> Imports {
     let lib = fs::read_to_string(src.join("lib.rs")).unwrap_or_default();
     let exports = exports_of(&lib);
@@ -88,13 +115,41 @@ fn exports_of(lib: &str) -> BTreeMap<String, String> {
 
 /// Returns what the code of a file imports, each with the number of its line.
 fn targets(source: &str, exports: &BTreeMap<String, String>) -> impl Iterator<Item = (usize, String)> {
-    let is_test = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
-    let code = source.lines().take_while(move |line| !is_test(line)).enumerate();
-    code.flat_map(move |(number, line)| {
-        let code = line.split("//").next().unwrap_or_default();
-        code.split("crate::").skip(1).flat_map(names_after).map(move |name| (number, name)).collect::<Vec<_>>()
+    code_of(source)
+        .flat_map(|(number, line)| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.split("crate::").skip(1).flat_map(names_after).map(move |name| (number, name)).collect::<Vec<_>>()
+        })
+        .map(|(number, name)| (number, exports.get(&name).cloned().unwrap_or(name)))
+}
+
+/// Returns the numbered lines of a file without the items that only tests have. Relies on the layout of rustfmt: an item ends at a line
+/// with its own indentation.
+fn code_of(source: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut lines = source.lines().enumerate();
+    iter::from_fn(move || {
+        loop {
+            let (number, line) = lines.next()?;
+            if !is_for_tests(line) {
+                return Some((number, line));
+            }
+            let indent = indentation(line);
+            let of_item = lines.by_ref().map(|(_, line)| line).filter(|line| indentation(line) == indent);
+            let mut item = of_item.skip_while(|line| line.trim_start().starts_with("#[")).peekable();
+            if item.peek()?.starts_with("mod tests {") {
+                return None; // the end of the file's code
+            }
+            item.find(|line| line.ends_with([';', ',', '}']));
+        }
     })
-    .map(|(number, name)| (number, exports.get(&name).cloned().unwrap_or(name)))
+}
+
+fn is_for_tests(line: &str) -> bool {
+    ["#[cfg(test)]", "#[cfg(all(test"].iter().any(|attribute| line.trim_start().starts_with(attribute))
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 /// Returns what follows `crate::`: one name, or several in braces.

@@ -78,7 +78,7 @@ use crate::blocks::{BLOCK, Blocks, ListOwner, SMALL};
 use crate::place::{Place, PlaceKind};
 use crate::raw::{Entries, RawQueue, Settled};
 use crate::violation::Violation;
-use crate::{Keyed, RawHeap, Time, Timer};
+use crate::{Key, Keyed, RawHeap, Time, Timer};
 
 /// A timer queue on a hierarchical wheel: arming and cancelling in constant time, however many timers there are.
 ///
@@ -152,6 +152,16 @@ const SORTABLE: usize = ((u64::BITS - ITEM_BITS) / DIGIT) as usize;
 const _: () = assert!(LEVELS == 11 && LEVELS <= u16::BITS as usize);
 const _: () = assert!(CROWDED.is_power_of_two(), "an item's number must fit its bits");
 const _: () = assert!(CROWDED <= u16::MAX as u32, "the sorter counts in sixteen bits");
+
+impl<T> Wheel<T> {
+    /// Returns the key of the timer that will expire first, whether it is due or not; `None` if no timer ever will.
+    ///
+    /// Reads all timers of a slot.
+    #[must_use]
+    pub fn first(&self) -> Option<Key> {
+        self.raw().first().map(|(timer, _)| timer.key())
+    }
+}
 
 impl<Id> RawWheel<Id> {
     /// Returns an empty wheel at [`Time::ZERO`]. Allocates nothing.
