@@ -55,7 +55,7 @@ fn end(engine: Engine) {
 }
 
 #[test]
-fn p9_d09_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers() {
+fn p9_d9_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers() {
     let _alone = one_at_a_time();
     let engine = Engine::builder().build().unwrap();
     eventually("the driver has started and sleeps", || {

@@ -101,14 +101,14 @@ fn f7_burst_catches_up_with_a_long_absence_tick_by_tick() {
 }
 
 #[test]
-fn f7_d08_delay_gives_one_tick_per_period_and_a_new_schedule_after_a_late_one() {
+fn f7_d8_delay_gives_one_tick_per_period_and_a_new_schedule_after_a_late_one() {
     let mut story = Story::new(MissedTickBehavior::Delay);
     story.at(0, &[0]).at(100, &[]).at(300, &[300]);
     story.at(950, &[600]).at(1050, &[]).at(1249, &[]).at(1250, &[1250]).at(1549, &[]).at(1550, &[1550]);
 }
 
 #[test]
-fn d08_delay_without_lateness_ticks_once_per_period() {
+fn d8_delay_without_lateness_ticks_once_per_period() {
     let mut story = Story::new(MissedTickBehavior::Delay);
     for tick in 0..200 {
         story.at(300 * tick, &[300 * tick]).at(300 * tick + 299, &[]);
@@ -304,7 +304,7 @@ fn f7_only_the_task_that_polled_last_is_woken() {
 }
 
 #[test]
-fn f7_d08_a_zero_period_panics_with_the_message_of_tokio() {
+fn f7_d8_a_zero_period_panics_with_the_message_of_tokio() {
     let _time = Paused::new();
     let now = Instant::now();
     let panics: [fn(Instant) -> Interval; 2] = [|_| interval(Duration::ZERO), |now| interval_at(now, Duration::ZERO)];
@@ -316,7 +316,7 @@ fn f7_d08_a_zero_period_panics_with_the_message_of_tokio() {
 }
 
 #[test]
-fn p6_d08_the_try_functions_refuse_a_zero_period_with_an_error() {
+fn p6_d8_the_try_functions_refuse_a_zero_period_with_an_error() {
     let _time = Paused::new();
     let now = Instant::now();
     let refused = try_interval(Duration::ZERO).expect_err("a zero period was accepted");

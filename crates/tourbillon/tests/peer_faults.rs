@@ -31,7 +31,7 @@ fn armed(engine: &Engine, duration: Duration, waker: &Waker) -> Pin<Box<Sleep>> 
 }
 
 #[test]
-fn d01_a_sleep_after_an_idle_time_counts_from_now() {
+fn d1_a_sleep_after_an_idle_time_counts_from_now() {
     let engine = manual();
     let task = Task::new();
     engine.advance(secs(10));
@@ -49,7 +49,7 @@ fn d01_a_sleep_after_an_idle_time_counts_from_now() {
 }
 
 #[test]
-fn d02_the_lateness_of_slightly_late_turns_does_not_accumulate() {
+fn d2_the_lateness_of_slightly_late_turns_does_not_accumulate() {
     let mut random = Random(seed());
     let engine = manual();
     let clock = engine.clock().clone();
@@ -74,7 +74,7 @@ fn d02_the_lateness_of_slightly_late_turns_does_not_accumulate() {
 }
 
 #[test]
-fn d03_a_far_timer_and_a_fast_ticker_do_not_starve_the_others() {
+fn d3_a_far_timer_and_a_fast_ticker_do_not_starve_the_others() {
     let engine = manual();
     let log = Log::default();
     let _far = armed(&engine, HOUR, &log.waker(0));
@@ -103,7 +103,7 @@ fn d03_a_far_timer_and_a_fast_ticker_do_not_starve_the_others() {
 }
 
 #[test]
-fn d04_a_cancel_after_any_wait_finds_its_timer_and_no_other() {
+fn d4_a_cancel_after_any_wait_finds_its_timer_and_no_other() {
     // The wait moves the timer through the levels; at each point a cancel must find it.
     let levels = [ms(1), ms(60), ms(70), secs(4), secs(5), secs(300), HOUR, years(1)];
     for duration in levels {
@@ -125,7 +125,7 @@ fn d04_a_cancel_after_any_wait_finds_its_timer_and_no_other() {
 }
 
 #[test]
-fn d05_if_a_value_and_its_deadline_come_in_one_turn_the_value_wins() {
+fn d5_if_a_value_and_its_deadline_come_in_one_turn_the_value_wins() {
     let engine = manual();
     let _guard = engine.enter();
     let task = Task::new();
@@ -136,7 +136,7 @@ fn d05_if_a_value_and_its_deadline_come_in_one_turn_the_value_wins() {
 }
 
 #[test]
-fn d06_a_timeout_returns_an_error_that_says_that_time_is_over() {
+fn d6_a_timeout_returns_an_error_that_says_that_time_is_over() {
     let engine = manual();
     let _guard = engine.enter();
     let mut waits = pin!(timeout(ms(10), std::future::pending::<()>()));
@@ -149,7 +149,7 @@ fn d06_a_timeout_returns_an_error_that_says_that_time_is_over() {
 }
 
 #[test]
-fn d07_timers_that_do_not_fit_into_one_turn_are_fired_in_the_next() {
+fn d7_timers_that_do_not_fit_into_one_turn_are_fired_in_the_next() {
     // The peer drops the timers that do not fit its submission queue. Here a turn is bounded.
     let engine = manual();
     let log = Log::default();
@@ -174,7 +174,7 @@ fn d07_timers_that_do_not_fit_into_one_turn_are_fired_in_the_next() {
 }
 
 #[test]
-fn d08_delay_gives_one_tick_per_period_and_a_zero_period_is_refused() {
+fn d8_delay_gives_one_tick_per_period_and_a_zero_period_is_refused() {
     let engine = manual();
     let _guard = engine.enter();
     let task = Task::new();
@@ -191,7 +191,7 @@ fn d08_delay_gives_one_tick_per_period_and_a_zero_period_is_refused() {
 }
 
 #[test]
-fn d09_an_engine_with_nothing_due_needs_no_turn() {
+fn d9_an_engine_with_nothing_due_needs_no_turn() {
     let engine = manual();
     assert_eq!(engine.turn().next, None, "empty");
     let _never = armed(&engine, Duration::MAX, Waker::noop());

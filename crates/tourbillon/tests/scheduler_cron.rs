@@ -84,7 +84,7 @@ fn b8_a_time_in_the_gap_of_spring_runs_once_and_so_does_one_in_the_overlap_of_au
 }
 
 #[test]
-fn a08_a_clock_that_is_set_forward_causes_one_run_for_the_times_that_it_jumped_over() {
+fn a8_a_clock_that_is_set_forward_causes_one_run_for_the_times_that_it_jumped_over() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("hourly", cron("@hourly", "UTC"));
     assert_eq!(wall.set("2026-11-16T15:30:00Z"), ["2026-11-16T15:30:00Z"]);
@@ -93,7 +93,7 @@ fn a08_a_clock_that_is_set_forward_causes_one_run_for_the_times_that_it_jumped_o
 }
 
 #[test]
-fn a08_a_clock_that_is_set_forward_causes_all_runs_if_the_plan_says_so() {
+fn a8_a_clock_that_is_set_forward_causes_all_runs_if_the_plan_says_so() {
     let wall = Wall::at("2026-11-16T10:00:00Z");
     wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).missed(MissedTickBehavior::Burst));
     assert_eq!(wall.set("2026-11-16T15:30:00Z").len(), 5);
@@ -101,7 +101,7 @@ fn a08_a_clock_that_is_set_forward_causes_all_runs_if_the_plan_says_so() {
 }
 
 #[test]
-fn a08_p7_making_up_for_each_second_of_a_day_does_not_count_them_again_for_each() {
+fn a8_p7_making_up_for_each_second_of_a_day_does_not_count_them_again_for_each() {
     let wall = Wall::at("2026-11-16T00:00:00Z");
     let plan = Plan::cron(cron("* * * * * *", "UTC")).missed(MissedTickBehavior::Burst).overlap(Overlap::Parallel);
     wall.schedule("each second", plan);
@@ -109,7 +109,7 @@ fn a08_p7_making_up_for_each_second_of_a_day_does_not_count_them_again_for_each(
 }
 
 #[test]
-fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_missed_runs() {
+fn a8_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_missed_runs() {
     let wall = Wall::at("1970-01-01T00:00:01Z");
     wall.schedule("each second", cron("* * * * * *", "UTC"));
     assert_eq!(wall.set("2026-11-16T10:00:00.5Z").len(), 1);
@@ -118,7 +118,7 @@ fn a08_years_that_a_clock_jumps_over_are_counted_up_to_a_thousand_missed_runs() 
 }
 
 #[test]
-fn a08_b6_jobs_that_are_due_together_run_in_the_same_order_each_time_after_the_clock_was_set_back() {
+fn a8_b6_jobs_that_are_due_together_run_in_the_same_order_each_time_after_the_clock_was_set_back() {
     let wall = Wall::at("2026-11-16T11:30:00Z");
     let order = Arc::new(Mutex::new(Vec::new()));
     for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
@@ -135,7 +135,7 @@ fn a08_b6_jobs_that_are_due_together_run_in_the_same_order_each_time_after_the_c
 }
 
 #[test]
-fn a08_a_clock_that_is_set_back_a_little_repeats_no_run() {
+fn a8_a_clock_that_is_set_back_a_little_repeats_no_run() {
     let wall = Wall::at("2026-11-16T11:59:00Z");
     wall.schedule("noon", cron("0 12 * * *", "UTC"));
     assert_eq!(wall.pass(HOUR), ["2026-11-16T12:00:00Z"]);
@@ -145,7 +145,7 @@ fn a08_a_clock_that_is_set_back_a_little_repeats_no_run() {
 }
 
 #[test]
-fn a08_a_clock_that_was_wrong_by_years_and_is_set_back_counts_from_now_on() {
+fn a8_a_clock_that_was_wrong_by_years_and_is_set_back_counts_from_now_on() {
     let wall = Wall::at("2031-01-01T00:00:00Z");
     wall.schedule("noon", cron("0 12 * * *", "UTC"));
     assert!(wall.set("2026-11-16T10:00:00Z").is_empty());

@@ -106,7 +106,7 @@ fn p10_a_world_that_hangs_is_noticed() {
 }
 
 #[test]
-fn a08_a_line_is_due_when_a_local_clock_shows_it_or_has_passed_it() {
+fn a8_a_line_is_due_when_a_local_clock_shows_it_or_has_passed_it() {
     let line = |seed: u64| ReferenceLine::random(&mut RandomSource::from_seed(seed), CronPace::Days);
     let nightly = (0..).map(line).find(|line| line.text() == "30 2 * * *" && line.zone == "Europe/Berlin");
     let mut reference = CronReference::new(nightly.expect("there is such a line"));

@@ -6,7 +6,7 @@ use crate::support::{Random, on_every_queue, seed};
 use crate::{DAY, HOUR, LEVELS, MILLI, MINUTE, SECOND, YEAR, assert_fires_exactly_at, at, fired};
 
 #[test]
-fn d01_a_timer_armed_after_an_idle_time_counts_from_then() {
+fn d1_a_timer_armed_after_an_idle_time_counts_from_then() {
     fn idle_then_arm<Q: TimerQueue<u64> + Clone>(empty: Q) {
         // The queue is polled during the idle time, or not before the timer is due.
         for polled in [true, false] {
@@ -48,7 +48,7 @@ fn run_periods<Q: TimerQueue<u64>>(
 }
 
 #[test]
-fn d02_timers_near_and_far_are_on_time_when_time_advances_in_random_steps() {
+fn d2_timers_near_and_far_are_on_time_when_time_advances_in_random_steps() {
     fn in_random_steps<Q: TimerQueue<u64>>(mut queue: Q) {
         let mut random = Random::new(seed());
         let periods = [10 * MILLI, 100 * MILLI, 5 * SECOND, 5 * MINUTE, HOUR];
@@ -61,7 +61,7 @@ fn d02_timers_near_and_far_are_on_time_when_time_advances_in_random_steps() {
 }
 
 #[test]
-fn d03_neither_a_far_timer_nor_a_fast_ticker_starves_the_others() {
+fn d3_neither_a_far_timer_nor_a_fast_ticker_starves_the_others() {
     fn polled_each_milli<Q: TimerQueue<u64> + Clone>(empty: Q) {
         for periods in [vec![HOUR, 100 * MILLI, 10 * MILLI], vec![MILLI, 100 * MILLI]] {
             let counts = run_periods(&mut empty.clone(), &periods, MINUTE, || MILLI);
@@ -73,7 +73,7 @@ fn d03_neither_a_far_timer_nor_a_fast_ticker_starves_the_others() {
 }
 
 #[test]
-fn d04_cancel_after_a_wait_removes_exactly_that_timer() {
+fn d4_cancel_after_a_wait_removes_exactly_that_timer() {
     fn arm_wait_cancel<Q: TimerQueue<u64> + Clone>(empty: Q, start: u64, distance: u64, wait: u64) {
         let mut queue = empty;
         assert!(queue.pop(at(start)).is_none());
