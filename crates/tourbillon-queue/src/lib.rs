@@ -7,7 +7,8 @@
 //! 1. [`Wheel`]: a hierarchical wheel. Arm and cancel O(1), expire O(1) amortised, next deadline a scan of one slot.
 //!    *Use when* in doubt; it is best with very many timers, most of them cancelled.
 //! 2. [`Heap`]: an indexed heap of four children a node. Arm, cancel and expire O(log n), next deadline O(1).
-//!    *Use when* there are at most some thousand timers, or every operation must take the same bounded time.
+//!    *Use when* the timers are so few that the 1.6 kB which a wheel takes for each slot in use are too much, or every single
+//!    operation has to be bounded.
 //! 3. [`ListTree`]: sorted runs beside a tree. O(1) for timers that are armed in the order of their deadlines,
 //!    O(log n) for the others, next deadline O(1) or a step down the tree. *Use when* a few fixed timeouts make up
 //!    nearly all timers.
