@@ -39,4 +39,4 @@ pub(crate) mod worker_shared;
 pub use self::backend::{Backend, BuildError, UnknownBackend};
 pub use self::builder::Builder;
 pub use self::handle::{Entered, Handle, spawn, spawn_blocking, spawn_local, try_spawn, try_spawn_local};
-pub use self::runtime::{Runtime, Shutdown};
+pub use self::runtime::{Runtime, ShutdownReport};

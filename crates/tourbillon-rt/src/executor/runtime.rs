@@ -47,7 +47,7 @@ pub struct Runtime {
 /// The result of [`shutdown_timeout`](Runtime::shutdown_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Shutdown {
+pub struct ShutdownReport {
     /// The number of tasks that had not finished by themselves, and were dropped.
     pub aborted: usize,
     /// The number of workers that their tasks still blocked, and that were left behind.
@@ -112,7 +112,7 @@ impl Runtime {
     /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(20)).aborted, 1);
     /// # Ok::<(), tourbillon_rt::BuildError>(())
     /// ```
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
         let until = Instant::now().checked_add(timeout);
         let interrupted = InterruptedWork::new();
         let shared = &self.handle.shared;
@@ -125,7 +125,7 @@ impl Runtime {
         let aborted = if all_finished { 0 } else { shared.tasks_left() };
         drop(interrupted);
         let blocked = self.end(until);
-        Shutdown { aborted, blocked }
+        ShutdownReport { aborted, blocked }
     }
 
     /// Ends the runtime and returns how many workers are still blocked at `until`. Without a time it waits for all.
