@@ -26,7 +26,7 @@ pub(crate) struct WorkerShared {
     poll_count_seen: AtomicU64,
     /// Gives the worker's timers to the driver while the worker is blocked.
     takeover: Mutex<Option<WorkerTakeover>>,
-    /// That of the runtime.
+    /// The runtime's virtual time.
     pub(crate) virtual_time: VirtualTime,
 }
 
