@@ -27,8 +27,8 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping it is safe at any time and ends the operation at once: nothing happens on its behalf afterwards. An operation that moves
-    /// bytes once has then moved none. Of operations that go on until all is done (`read_exact`, `write_all`) it is not known how far
-    /// they came.
+    /// bytes once has then moved none. After `read_exact` and `write_all`, which move bytes several times, the caller cannot tell how
+    /// many bytes they moved.
     #[must_use = "futures do nothing unless they are awaited or polled"]
     #[derive(Debug)]
     pub struct Io<O> {

@@ -50,7 +50,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Number of repeating jobs, and of the runs of each.
 const REPEATING: u64 = 16;
 const TIMES: u64 = 10;
-/// Some of the last so many jobs are removed.
+/// Number of the most recent jobs, of which some are removed.
 const RECENT: usize = 64;
 
 /// Runs as long as the load does, and stops the jobs that are left.

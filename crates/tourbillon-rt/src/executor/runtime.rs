@@ -206,7 +206,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A worker that makes no progress for so long, after the time that it was given, counts as blocked.
+/// The time without progress after which a worker counts as blocked, once the timeout of the shutdown has passed.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Waits for a worker to end, until `until` and then as long as it makes progress. Returns whether it is blocked.

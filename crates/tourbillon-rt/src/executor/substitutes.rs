@@ -108,7 +108,7 @@ impl SubstituteState {
 }
 
 impl Substitutes {
-    /// Returns the substitutes of a runtime with so many workers.
+    /// Returns the substitutes of a runtime with `workers` workers.
     pub(crate) fn new(name: &str, workers: usize) -> Substitutes {
         Substitutes {
             lacks_runner: AtomicBool::new(false),

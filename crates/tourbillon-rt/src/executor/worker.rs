@@ -42,10 +42,10 @@ use crate::task::catch;
 /// The number of tasks that run before timers and sockets get their turn.
 const TASKS: u32 = 64;
 
-/// A worker that has run so many tasks and has more unparks another.
+/// The number of tasks after which a worker that has more unparks another.
 const ENOUGH: u32 = 16;
 
-/// Once in so many tasks the global queue comes first, and then the inbox, so that neither starves.
+/// Once in this number of tasks a worker looks first at the global queue, and once first at its inbox, so that neither starves.
 const FAIRNESS: u32 = 61;
 
 /// The part of a worker's state that only its own thread uses.

@@ -37,8 +37,8 @@ struct ThreadWaker {
     held: Mutex<Option<HeldTime>>,
 }
 
-/// A nested call that goes on for so many turns without waiting leaves its thread's tasks to other threads, too.
-const TURNS: u32 = 16;
+/// The number of iterations without waiting after which a nested call leaves its thread's tasks to other threads, too.
+const ITERATIONS: u32 = 16;
 
 impl Runtime {
     /// Runs a future to its end on this thread, which has a reactor and turns timers meanwhile. The future need not be `Send`, and can
@@ -101,7 +101,7 @@ fn run_on_worker<F: Future>(worker: &WorkerLocal, future: F, interrupted: &Inter
     let woken = WorkerWaker::new(worker.worker_shared());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let (mut output, mut turns) = (None, 0_u32);
+    let (mut output, mut iterations) = (None, 0_u32);
     worker.run(|| {
         if woken.take_wakeup() {
             budget::refill();
@@ -111,8 +111,8 @@ fn run_on_worker<F: Future>(worker: &WorkerLocal, future: F, interrupted: &Inter
                 return true;
             }
         }
-        turns = turns.saturating_add(1);
-        if turns > TURNS || !woken.is_woken() {
+        iterations = iterations.saturating_add(1);
+        if iterations > ITERATIONS || !woken.is_woken() {
             interrupted.suspend(Some(worker));
             interrupted.help_if_needed(worker);
         }
@@ -142,7 +142,7 @@ fn run_parked<F: Future>(
     let _call = call;
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let (mut turns, mut has_parked) = (0_u32, false);
+    let (mut iterations, mut has_parked) = (0_u32, false);
     let output = loop {
         while !woken.is_woken.swap(false, Ordering::SeqCst) {
             interrupted.suspend(None);
@@ -157,8 +157,8 @@ fn run_parked<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        turns = turns.saturating_add(1);
-        if turns > TURNS {
+        iterations = iterations.saturating_add(1);
+        if iterations > ITERATIONS {
             interrupted.suspend(None);
         }
     };

@@ -129,7 +129,7 @@ impl EventLoop {
         self.run_within(RunLimit { handlers: 1, until: None, waits: true })
     }
 
-    /// Runs handlers for so long, or until there is no work any more.
+    /// Runs handlers for `duration`, or until no work is left.
     ///
     /// # Panics
     /// If a handler panics.
@@ -138,7 +138,7 @@ impl EventLoop {
         self.run_within(RunLimit { handlers: usize::MAX, until: Some(until), waits: true })
     }
 
-    /// Runs handlers until the deadline, or until there is no work any more.
+    /// Runs handlers until `deadline`, or until no work is left.
     ///
     /// # Panics
     /// If a handler panics.

@@ -66,7 +66,7 @@ pub struct JobPolicy {
 /// When a job is due.
 #[derive(Clone, Debug)]
 pub enum ModelTiming {
-    /// Every so many nanoseconds.
+    /// Periodically. The period is in nanoseconds.
     Every(u64),
     /// By a cron line and the wall clock.
     Cron(Rc<RefCell<CronReference>>),

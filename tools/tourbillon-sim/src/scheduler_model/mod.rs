@@ -104,7 +104,7 @@ struct ModelRun {
     plan: u32,
 }
 
-/// A scheduler looks at so many jobs before it makes a run.
+/// Number of jobs that a scheduler looks at before it makes a run.
 const AT_A_TIME: usize = 64;
 /// A wall clock that is set back by more than this, in nanoseconds, is taken to have been wrong before.
 const SET_BACK: u64 = 3 * 60 * 60 * 1_000_000_000;

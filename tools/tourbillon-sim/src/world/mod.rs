@@ -63,8 +63,9 @@ struct World {
 /// Most timers of a shard that one turn fires.
 const BATCH: usize = 256;
 
-/// No planned cron line is due a thousand times in this time, nor in sixteen hours if it is due every minute. Of more a job
-/// counts a thousand each time that its scheduler looks, and how often that is, is not known.
+/// Longest step of time while jobs follow the wall clock. No planned cron line is due a thousand times in it, nor in sixteen hours if it is due
+/// every minute. A job counts at most a thousand occurrences each time that its scheduler looks, and the model does not know how
+/// often the scheduler looks.
 const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
 
 /// Most rounds of turns before a step stops waiting for nothing to be left to do.

@@ -104,11 +104,11 @@ impl World {
             );
             self.sim.note_wakes();
             self.sim.others = self.others();
-            self.sim.has_place_forwarders = !self.timers.is_empty() || !self.named.is_empty();
+            self.sim.has_slot_forwarders = !self.timers.is_empty() || !self.named.is_empty();
             // A surface without a task of its own has been served when all threads have turned: it is armed, or does not need a
             // slot.
             let others = if self.is_swept { self.others_with_tasks() } else { self.sim.others };
-            self.sim.model.check_places(stats.pending, others);
+            self.sim.model.check_slots(stats.pending, others);
         }
         let least = (sleep::armed(&self.sleeps, &self.sim) + bulk_sleeps::armed(&self.bulk_sleeps, &self.sim)) as u64;
         let others = (self.timeouts.len() + self.intervals.len()) as u64 + self.others();

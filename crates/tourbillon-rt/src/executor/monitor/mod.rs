@@ -20,7 +20,7 @@ use super::virtual_time;
 use crate::reactor::Batch;
 use crate::sync::{AtomicBool, Ordering};
 
-/// The time between two looks: a worker that is in the same poll for so long counts as blocked.
+/// The time between two looks of the monitor. A worker that is in the same poll at both counts as blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {

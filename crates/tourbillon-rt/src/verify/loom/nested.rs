@@ -100,7 +100,7 @@ struct ModelRuntime {
 }
 
 impl ModelRuntime {
-    /// Returns a runtime with so many workers.
+    /// Returns a runtime with `workers` workers.
     fn new(workers: usize) -> Arc<ModelRuntime> {
         let substitutes = Substitutes::new("model", workers);
         Arc::new(ModelRuntime { injector: Injector::new(), idle: IdleWorkers::default(), substitutes })

@@ -33,7 +33,7 @@ struct ModelRuntime {
 }
 
 impl ModelRuntime {
-    /// Returns a runtime with so many threads that run tasks, and a thread inside `block_on`.
+    /// Returns a runtime with `threads` threads that run tasks, and a thread inside `block_on`.
     fn new(threads: usize) -> Arc<ModelRuntime> {
         let virtual_time = VirtualTime::pausable();
         // The call never returns.

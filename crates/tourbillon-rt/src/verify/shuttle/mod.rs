@@ -23,7 +23,7 @@
 //! ```text
 //!     TOURBILLON_SEED=1794812433559153725 ...
 //!     TOURBILLON_SCHEDULE=91024fb7.. ...      or the name of a file
-//!     TOURBILLON_SCHEDULES=100000 ...         for so many of each kind
+//!     TOURBILLON_SCHEDULES=100000 ...         to run that many of each kind
 //! ```
 
 mod program;

@@ -47,7 +47,7 @@ struct Begun {
     may_be_cancelled: bool,
 }
 
-/// Returns a program whose nested programs nest so deep at most. It has to be polled inside of a runtime.
+/// Returns a program whose nested programs are at most `depth` levels deep. It has to be polled inside of a runtime.
 pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let running = world.begin();
     Box::pin(async move {

@@ -53,7 +53,7 @@ fn chain(world: World, tasks: usize, most: usize) -> Pin<Box<dyn Future<Output =
     })
 }
 
-/// Runs a chain of so many tasks, of which one thread has at most `most` on its stack.
+/// Runs a chain of `tasks` tasks, of which one thread has at most `most` on its stack.
 fn run_chain(workers: usize, tasks: usize, most: usize) {
     let (runtime, world) = World::new(workers);
     let first = runtime.spawn(chain(world.clone(), tasks, most));

@@ -63,13 +63,13 @@ std::thread_local! {
 }
 
 impl World {
-    /// Returns a runtime with so many workers, and its world.
+    /// Returns a runtime with `workers` workers, and its world.
     pub(super) fn new(workers: usize) -> (Arc<Runtime>, World) {
         let ([runtime], world) = World::of([workers], ProgramOptions::default());
         (runtime, world)
     }
 
-    /// Returns runtimes with so many workers each, and a world with two threads that raise flags, each in the order that they were
+    /// Returns a runtime for each number of workers, and a world with two threads that raise flags, each in the order that they were
     /// [given](World::raise_later) to it. Those end with the last clone of the world.
     pub(super) fn of<const N: usize>(workers: [usize; N], options: ProgramOptions) -> ([Arc<Runtime>; N], World) {
         assert_eq!(LAST.with_borrow(Weak::strong_count), 0, "the last schedule has left a program behind");
@@ -148,7 +148,7 @@ impl Future for Flag {
     }
 }
 
-/// Returns one of so many numbers, at random.
+/// Returns a random number below `many`.
 pub(super) fn one_of(many: usize) -> usize {
     thread_rng().gen_range(0..many)
 }
