@@ -307,7 +307,7 @@ impl EventLoop {
     }
 }
 
-/// The number of handlers that run before timers and sockets get their turn.
+/// The number of handlers that run before the thread looks at its timers and sockets.
 const HANDLERS: usize = 64;
 
 impl RunLimit {
