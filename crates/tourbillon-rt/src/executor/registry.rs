@@ -80,6 +80,7 @@ impl Registry {
     }
 
     /// Waits until there are no tasks, but not beyond `until`, and returns whether there are none.
+    #[must_use]
     pub(crate) fn wait_until_empty(&self, until: Option<Instant>) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let (mutex, condvar) = &self.none_left;

@@ -163,6 +163,7 @@ impl Substitutes {
     }
 
     /// Called by a suspended thread that has made an offer: makes it a runner if it is needed, and returns whether it is.
+    #[must_use]
     pub(crate) fn take_offer(&self) -> bool {
         self.is_refused.load(Ordering::SeqCst) && {
             let mut state = lock(&self.state);
@@ -286,6 +287,7 @@ impl Substitutes {
     }
 
     /// Called by a substitute, a runner: retires it if it is not needed, and returns whether it has.
+    #[must_use]
     pub(crate) fn try_retire(&self) -> bool {
         if !self.has_surplus.load(Ordering::SeqCst) {
             return false;
@@ -300,6 +302,7 @@ impl Substitutes {
     }
 
     /// Called by a retired substitute: waits for a request and returns whether one has come. Then it is a runner.
+    #[must_use]
     fn wait_for_request(&self) -> bool {
         let mut state = lock(&self.state);
         state.idle += 1;
@@ -350,6 +353,7 @@ fn start(shared: &Arc<RuntimeShared>) -> io::Result<JoinHandle<()>> {
 }
 
 /// Runs tasks until another thread does. Returns `false` if it could not.
+#[must_use]
 fn work(shared: &Arc<RuntimeShared>) -> bool {
     let this = &shared.substitutes;
     let Some(guard) = WorkerGuard::new(shared, Role::Worker) else {

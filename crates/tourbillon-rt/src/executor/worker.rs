@@ -279,6 +279,7 @@ impl WorkerLocal {
     }
 
     /// Takes tasks from another worker.
+    #[must_use]
     fn steal(&self) -> bool {
         if !self.runs_all_tasks() {
             return false;

@@ -176,6 +176,7 @@ impl WorkerWaker {
     }
 
     /// Clears the flag and returns whether it was set.
+    #[must_use]
     pub(crate) fn take_wakeup(&self) -> bool {
         self.is_woken.swap(false, Ordering::SeqCst)
     }

@@ -112,6 +112,7 @@ impl Reactor {
 
     /// Called by the owner: finishes the removals, collects the events that have happened, and returns whether there were removals.
     #[cfg(feature = "test-util")]
+    #[must_use]
     pub(crate) fn finish_removals(&self, batch: &mut Batch) -> bool {
         let Some(removals) = &self.removals else { return false };
         let made = removals.load(Ordering::SeqCst);
@@ -148,6 +149,7 @@ impl Reactor {
 
     /// Returns whether a thread that leaves a waker here will be woken. Either that thread sees that the owner has left, or the owner,
     /// when it leaves, sees the flag that this sets.
+    #[must_use]
     pub(crate) fn admit_waiter(&self, is_own: bool) -> bool {
         if !is_own && !self.has_foreign_waiters.load(Ordering::SeqCst) {
             self.has_foreign_waiters.store(true, Ordering::SeqCst);
@@ -192,6 +194,7 @@ impl Reactor {
 
     /// Collects the sockets that are ready for an operation that waits, takes nothing from the owner, and returns whether there are any.
     #[cfg(feature = "test-util")]
+    #[must_use]
     pub(crate) fn collect_ready(&self, batch: &mut Batch) -> bool {
         self.poll_awaited(&mut batch.events);
         // Not under the lock of the table: a socket that registers has locked itself before the slots.

@@ -52,12 +52,14 @@ impl Monitor {
 
 impl AlarmFlag {
     /// Called by a worker that has woken up: returns whether it has to set the alarm.
+    #[must_use]
     pub(crate) fn begin(&self) -> bool {
         !self.0.load(Ordering::SeqCst) && !self.0.swap(true, Ordering::SeqCst)
     }
 
     /// Called by the monitor after a look: returns whether it has to set the alarm again. If not, the next worker that wakes up does, or
     /// has just done so.
+    #[must_use]
     pub(crate) fn keep_watching(&self, all_sleep: impl Fn() -> bool) -> bool {
         if !all_sleep() {
             return true;

@@ -12,6 +12,7 @@ pub(crate) struct Mover(());
 
 impl Mover {
     #[inline(always)]
+    #[must_use]
     pub(crate) fn find_work(&mut self, _: &RuntimeShared, _: &WorkerShared, _: bool) -> bool {
         false
     }
@@ -34,6 +35,7 @@ pub(crate) fn next_turn(_: &RuntimeShared) -> Option<Time> {
 }
 
 #[inline(always)]
+#[must_use]
 pub(crate) fn finish_removals(_: &WorkerShared, _: &mut Batch) -> bool {
     false
 }
