@@ -14,7 +14,7 @@ use tourbillon_tools::Random;
 use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 use crate::text::{count, many};
 
@@ -26,7 +26,7 @@ struct JobUser<'a> {
     /// Recent jobs, oldest first.
     jobs: VecDeque<TrackedJob>,
     next_key: u64,
-    tally: Tally,
+    tally: SurfaceTally,
 }
 
 struct TrackedJob {
@@ -116,7 +116,7 @@ impl<'a> JobUser<'a> {
             random: check.random("jobs", 0),
             jobs: VecDeque::new(),
             next_key: REPEATING,
-            tally: Tally::new("jobs"),
+            tally: SurfaceTally::new("jobs"),
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> JobUser<'a> {
         }
     }
 
-    fn finish(mut self, check: &CheckRun) -> Tally {
+    fn finish(mut self, check: &CheckRun) -> SurfaceTally {
         // No run begins any more, and the running ones end.
         self.scheduler.stop();
         check.reference.wait_limit().wait_for(|| self.scheduler.stats().running == 0);

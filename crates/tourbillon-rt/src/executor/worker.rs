@@ -35,7 +35,7 @@ use super::substitutes::DEPTH;
 use super::virtual_time::{self, Mover, VirtualTime};
 use super::worker_shared::{ParkAttempt, WorkerShared};
 use crate::clock;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 use crate::sync::{TaskQueue, catch_panic, dispose, thread};
 use crate::task::catch;
 
@@ -84,7 +84,7 @@ struct LoopState {
     /// `None` if the engine had no shard left, or if the role needs none: then the engine's driver fires the thread's timers. Also if all
     /// threads of the runtime turn the same timers, because its time can be virtual.
     timers: Option<tourbillon::Worker>,
-    batch: Batch,
+    batch: EventBatch,
     mover: Mover,
 }
 
@@ -126,7 +126,7 @@ impl WorkerLocal {
             _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|worker_shared| worker_shared.unpark())),
         };
         worker_shared.set_takeover(timers.as_ref().map(tourbillon::Worker::takeover));
-        let loop_state = RefCell::new(LoopState { timers, batch: Batch::default(), mover: Mover::default() });
+        let loop_state = RefCell::new(LoopState { timers, batch: EventBatch::default(), mover: Mover::default() });
         let runtime = Arc::clone(shared);
         let (base_role, role) = (role, Cell::new(role));
         let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
@@ -333,13 +333,13 @@ impl WorkerLocal {
         self.reap_into(&mut self.loop_state.borrow_mut().batch);
     }
 
-    fn reap_into(&self, batch: &mut Batch) {
+    fn reap_into(&self, batch: &mut EventBatch) {
         let _ = self.worker_shared.reactor.reap(batch);
         self.dispatch(batch);
     }
 
     /// Wakes tasks. A waker is the user's code: if it blocks, the monitor finds the thread blocked, as it does in a poll.
-    fn dispatch(&self, batch: &mut Batch) {
+    fn dispatch(&self, batch: &mut EventBatch) {
         let _poll = self.worker_shared.begin_poll();
         self.worker_shared.reactor.dispatch(batch);
     }

@@ -8,7 +8,7 @@ use tourbillon::WorkerTakeover;
 
 use super::registry::Registry;
 use super::virtual_time::VirtualTime;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lock};
 
 pub(crate) struct WorkerShared {
@@ -187,7 +187,7 @@ impl WorkerShared {
     }
 
     /// Called by a thread that finds the worker blocked: leaves its timers to the driver, and wakes the tasks that wait for its sockets.
-    pub(crate) fn take_over(&self, batch: &mut Batch) {
+    pub(crate) fn take_over(&self, batch: &mut EventBatch) {
         self.leave_timers_to_driver();
         // If the reactor fails, the worker gets the same error.
         let _ = self.reactor.reap_for_owner(batch);

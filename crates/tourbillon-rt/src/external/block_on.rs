@@ -28,7 +28,7 @@ pub(crate) struct WorkerWaker {
 }
 
 /// Wakes a future whose thread does not act as a worker.
-struct ThreadWaker {
+struct ParkedThreadWaker {
     is_woken: AtomicBool,
     thread: Thread,
     /// The runtime, if its time can be virtual: no worker tells whether this thread is parked.
@@ -132,7 +132,7 @@ fn run_parked<F: Future>(
     let _engine = handle.shared().engine.enter();
     let mut future = pin!(future);
     let shared = handle.shared();
-    let woken = Arc::new(ThreadWaker {
+    let woken = Arc::new(ParkedThreadWaker {
         is_woken: AtomicBool::new(true),
         thread: thread::current(),
         shared: shared.virtual_time.is_pausable().then(|| Arc::clone(shared)),
@@ -199,7 +199,7 @@ impl Wake for WorkerWaker {
     }
 }
 
-impl Wake for ThreadWaker {
+impl Wake for ParkedThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -25,7 +25,7 @@ use crate::executor::external_threads::WorkerGuard;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker::Role;
 use crate::executor::{Backend, BuildError, Handle, Runtime};
-use crate::sync::Fragile;
+use crate::sync::CatchDropPanic;
 use crate::task::JoinHandle;
 
 /// An event loop: the threads that call [`run`](EventLoop::run) run its handlers as long as there is work.
@@ -207,7 +207,7 @@ impl EventLoop {
     pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
         let work = self.work_guard();
         let shared = Arc::clone(self.handle().shared());
-        let handler = Fragile::new(handler);
+        let handler = CatchDropPanic::new(handler);
         let call = async move {
             // The work ends with the handler, also if it panics.
             let _work = work;

@@ -44,7 +44,7 @@ pub struct SimFailure {
     pub step: Option<usize>,
 }
 
-struct World {
+struct SimWorld {
     sim: SimContext,
     trace: RunHash,
     sleeps: Vec<sleep::SleepActor>,
@@ -77,7 +77,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a plan to its end, or to the first broken promise.
 #[must_use]
 pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> WorldResult {
-    let mut world = World::new(plan, broken);
+    let mut world = SimWorld::new(plan, broken);
     for (number, step) in &plan.steps {
         world.step(*step);
         if let Some(violation) = world.sim.model.violation().cloned() {
@@ -87,9 +87,9 @@ pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> WorldResult {
     world.finish()
 }
 
-impl World {
-    fn new(plan: &SimPlan, broken: Option<PlantedFault>) -> World {
-        World {
+impl SimWorld {
+    fn new(plan: &SimPlan, broken: Option<PlantedFault>) -> SimWorld {
+        SimWorld {
             sim: SimContext::new(plan.setup, broken),
             trace: RunHash::new(),
             sleeps: Vec::new(),

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{PATIENCE, World};
+use super::{PATIENCE, SimWorld};
 use crate::actors::{bulk_sleeps, named, scheduler, sleep, timer};
 use crate::callback_thread::Stuck;
 use crate::context::SimContext;
 use crate::recorder::{EventKind, NO_TIMER};
 
-impl World {
+impl SimWorld {
     /// Processes the events that the engine has caused.
     pub(super) fn process_events(&mut self) {
         self.sim.note_wakes();

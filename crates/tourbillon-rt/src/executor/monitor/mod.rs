@@ -17,7 +17,7 @@ use std::time::Duration;
 use self::alarm::MonitorAlarm;
 use super::shared::RuntimeShared;
 use super::virtual_time;
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::{AtomicBool, Ordering};
 
 /// The time between two looks of the monitor. A worker that is in the same poll at both counts as blocked.
@@ -73,7 +73,7 @@ impl AlarmFlag {
 /// The monitor's thread. It ends when the runtime does.
 pub(crate) fn run(shared: &Arc<RuntimeShared>) {
     let monitor = &shared.monitor;
-    let mut batch = Batch::default();
+    let mut batch = EventBatch::default();
     loop {
         monitor.alarm.wait();
         if shared.is_stopped() {

@@ -8,7 +8,7 @@ use tourbillon::{AutoAdvance, Time, Turn};
 use super::VirtualTime;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker_shared::WorkerShared;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 
 /// The work that a thread has found when it was about to park.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Mover {
     /// The wakers of the timers that it has fired.
     fired: Vec<Waker>,
     /// The ready sockets, by the reactor that they are registered with.
-    ready: Vec<(Arc<Reactor>, Batch)>,
+    ready: Vec<(Arc<Reactor>, EventBatch)>,
 }
 
 impl Mover {
@@ -53,7 +53,7 @@ impl Mover {
     fn find_ready(&mut self, shared: &RuntimeShared) -> bool {
         shared.all_workers(|workers| {
             for worker in workers {
-                let mut batch = Batch::default();
+                let mut batch = EventBatch::default();
                 if worker.reactor.collect_ready(&mut batch) {
                     self.ready.push((Arc::clone(&worker.reactor), batch));
                 }
@@ -104,7 +104,7 @@ pub(crate) fn next_turn(shared: &RuntimeShared) -> Option<Time> {
 /// Called by the thread of `worker`, which is about to park: finishes the removals that other threads have left for its reactor, so that
 /// sockets which they closed are closed for their peers before time can move. Returns whether there were any.
 #[must_use]
-pub(crate) fn finish_removals(worker: &WorkerShared, batch: &mut Batch) -> bool {
+pub(crate) fn finish_removals(worker: &WorkerShared, batch: &mut EventBatch) -> bool {
     worker.reactor.finish_removals(batch)
 }
 

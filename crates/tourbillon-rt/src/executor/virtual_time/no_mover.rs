@@ -5,7 +5,7 @@ use tourbillon::{Time, Turn};
 use super::VirtualTime;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker_shared::WorkerShared;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 
 #[derive(Default)]
 pub(crate) struct Mover(());
@@ -36,7 +36,7 @@ pub(crate) fn next_turn(_: &RuntimeShared) -> Option<Time> {
 
 #[inline(always)]
 #[must_use]
-pub(crate) fn finish_removals(_: &WorkerShared, _: &mut Batch) -> bool {
+pub(crate) fn finish_removals(_: &WorkerShared, _: &mut EventBatch) -> bool {
     false
 }
 
