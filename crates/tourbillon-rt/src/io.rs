@@ -20,6 +20,7 @@ use pin_project_lite::pin_project;
 use tourbillon::Outcome;
 use tourbillon::time::{Instant, Sleep, sleep_until};
 
+use crate::clock;
 use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 
 pin_project! {
@@ -132,7 +133,7 @@ impl<O: Operation> Future for Io<O> {
 
 /// Returns the earlier of `at` and the time `after` from now.
 fn first(after: Option<Duration>, at: Instant) -> Instant {
-    after.and_then(|after| Instant::now().checked_add(after)).map_or(at, |after| after.min(at))
+    after.and_then(|after| clock::task_now().checked_add(after)).map_or(at, |after| after.min(at))
 }
 
 /// An operation that is tried on a socket until it does not block.

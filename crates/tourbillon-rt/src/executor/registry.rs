@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
+use crate::clock;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, catch_panic, lock};
 use crate::task::{JoinError, Returned, TaskControl, catch};
 use tourbillon::coop as budget;
@@ -86,7 +87,7 @@ impl Registry {
         let (mutex, condvar) = &self.none_left;
         let mut guard = lock(mutex);
         while self.len() > 0 {
-            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(clock::system_now()));
             if left.is_zero() {
                 return false;
             }

@@ -14,6 +14,7 @@ use super::monitor;
 use super::nesting::InterruptedWork;
 use super::worker::{self, IdleSlot};
 use super::worker_shared::WorkerShared;
+use crate::clock;
 use crate::sync::thread;
 use crate::task::JoinHandle;
 
@@ -113,7 +114,7 @@ impl Runtime {
     /// # Ok::<(), tourbillon_rt::BuildError>(())
     /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
-        let until = Instant::now().checked_add(timeout);
+        let until = clock::system_now().checked_add(timeout);
         let interrupted = InterruptedWork::new();
         let shared = &self.handle.shared;
         // Without workers no thread would run the tasks; and a task that called this would wait for itself.
@@ -152,7 +153,7 @@ impl Runtime {
         shared.finish();
         // (A substitute may be the thread that drops the runtime.)
         let is_joined = !shared.works_on_this_thread();
-        let grace = |until: Instant| until.max(Instant::now()) + GRACE;
+        let grace = |until: Instant| until.max(clock::system_now()) + GRACE;
         let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
         if !blocked.is_empty() || others > 0 {
             // The last of them ends the timers. Until then other threads must not rely on theirs.
@@ -212,9 +213,9 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Waits for a worker to end, until `until` and then as long as it makes progress. Returns whether it is blocked.
 fn is_blocked_after_wait(thread: &thread::JoinHandle<()>, worker: &WorkerShared, until: Instant) -> bool {
     let mut pause = Duration::from_micros(50);
-    let (mut poll_count, mut since) = (worker.poll_count(), Instant::now());
+    let (mut poll_count, mut since) = (worker.poll_count(), clock::system_now());
     while !thread.is_finished() {
-        let now = Instant::now();
+        let now = clock::system_now();
         if poll_count != worker.poll_count() {
             (poll_count, since) = (worker.poll_count(), now);
         }

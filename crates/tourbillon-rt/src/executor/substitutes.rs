@@ -31,6 +31,7 @@ use super::external_threads::WorkerGuard;
 use super::shared::RuntimeShared;
 use super::worker::{Role, WorkerLocal};
 use super::worker_shared::WorkerShared;
+use crate::clock;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 use crate::task::catch;
@@ -201,7 +202,7 @@ impl Substitutes {
             }
             let mut pause = Duration::from_micros(50);
             while let Some(until) = until.filter(|_| !threads.iter().all(JoinHandle::is_finished)) {
-                if Instant::now() >= until {
+                if clock::system_now() >= until {
                     return threads.iter().filter(|thread| !thread.is_finished()).count();
                 }
                 thread::sleep(pause);
@@ -306,7 +307,7 @@ impl Substitutes {
     fn wait_for_request(&self) -> bool {
         let mut state = lock(&self.state);
         state.idle += 1;
-        let until = Instant::now() + KEPT;
+        let until = clock::system_now() + KEPT;
         let mut is_over = false;
         loop {
             if state.requested > 0 {
@@ -317,7 +318,7 @@ impl Substitutes {
                 state.idle -= 1;
                 return false;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(clock::system_now());
             let (locked, timeout) = self.wakeup.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             (state, is_over) = (locked, timeout.timed_out());
         }

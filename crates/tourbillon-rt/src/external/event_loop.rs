@@ -143,7 +143,7 @@ impl EventLoop {
     /// # Panics
     /// If a handler panics.
     pub fn run_until(&self, deadline: Instant) -> usize {
-        self.run_for(deadline.saturating_duration_since(Instant::now()))
+        self.run_for(deadline.saturating_duration_since(clock::task_now()))
     }
 
     /// Runs the handlers that are ready, without waiting. The handler of a timer is ready when the loop's engine has seen its expiry,
