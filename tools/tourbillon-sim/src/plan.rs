@@ -121,6 +121,7 @@ pub enum SimStep {
     BulkSleeps(bulk_sleeps::BulkSleepOp),
 }
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
 const MONTH: u64 = YEAR / 12;

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tourbillon::Time;
+use tourbillon::{Span, Time};
 
 use crate::actors::{self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::callback_thread::{CallbackThread, Stuck};
@@ -66,7 +66,7 @@ const BATCH: usize = 256;
 /// Longest step of time while jobs follow the wall clock. No planned cron line is due a thousand times in it, nor in sixteen hours if it is due
 /// every minute. A job counts at most a thousand occurrences each time that its scheduler looks, and the model does not know how
 /// often the scheduler looks.
-const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
+const LONGEST: Span = Span::from_secs(150 * 24 * 60 * 60);
 
 /// Most rounds of turns before a step stops waiting for nothing to be left to do.
 const TURNS: usize = 20_000;
@@ -162,7 +162,7 @@ impl SimWorld {
     fn bounded(&self, by: u64) -> u64 {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
         let most = if repeats { self.sim.setup.scale.saturating_mul(16) } else { u64::MAX };
-        let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
+        let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST.as_nanos()) } else { most };
         // The clock stops before its last moments.
         by.min(most).min(LAST - 1 - self.sim.now())
     }
