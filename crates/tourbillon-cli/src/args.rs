@@ -89,7 +89,7 @@ fn timers(text: &str) -> Result<usize, String> {
     let needed = timers as u64 * BYTES_PER_TIMER;
     match machine::available_memory() {
         Some(available) if needed > available / 2 => Err(format!(
-            "so many timers need about {}, and only {} of memory are available",
+            "{timers} timers need about {}, and only {} of memory are available",
             text::bytes(needed),
             text::bytes(available)
         )),

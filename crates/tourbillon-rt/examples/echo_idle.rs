@@ -11,10 +11,10 @@ use tourbillon_rt::net::{TcpListener, TcpStream};
 use tourbillon_rt::time::{Instant, interval, sleep};
 use tourbillon_rt::{Runtime, spawn};
 
-/// A client that is silent for so long is disconnected.
+/// The time after which a silent client is disconnected.
 const IDLE: Duration = Duration::from_millis(300);
 
-/// So is a client that does not read its echo for so long.
+/// The time after which a client that does not read its echo is disconnected.
 const STUCK: Duration = Duration::from_secs(5);
 
 const MS: Duration = Duration::from_millis(1);

@@ -20,6 +20,7 @@ use pin_project_lite::pin_project;
 use tourbillon::Outcome;
 use tourbillon::time::{Instant, Sleep, sleep_until};
 
+use crate::clock;
 use crate::reactor::{Direction, IoProgress, IoSource, WaiterId};
 
 pin_project! {
@@ -27,8 +28,8 @@ pin_project! {
     ///
     /// # Cancel safety
     /// Dropping it is safe at any time and ends the operation at once: nothing happens on its behalf afterwards. An operation that moves
-    /// bytes once has then moved none. Of operations that go on until all is done (`read_exact`, `write_all`) it is not known how far
-    /// they came.
+    /// bytes once has then moved none. After `read_exact` and `write_all`, which move bytes several times, the caller cannot tell how
+    /// many bytes they moved.
     #[must_use = "futures do nothing unless they are awaited or polled"]
     #[derive(Debug)]
     pub struct Io<O> {
@@ -132,7 +133,7 @@ impl<O: Operation> Future for Io<O> {
 
 /// Returns the earlier of `at` and the time `after` from now.
 fn first(after: Option<Duration>, at: Instant) -> Instant {
-    after.and_then(|after| Instant::now().checked_add(after)).map_or(at, |after| after.min(at))
+    after.and_then(|after| clock::task_now().checked_add(after)).map_or(at, |after| after.min(at))
 }
 
 /// An operation that is tried on a socket until it does not block.

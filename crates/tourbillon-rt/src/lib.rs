@@ -107,7 +107,7 @@ mod task;
 mod verify;
 
 pub use executor::{
-    Backend, BuildError, Builder, Entered, Handle, Runtime, Shutdown, UnknownBackend, spawn, spawn_blocking,
+    Backend, BuildError, Builder, Entered, Handle, Runtime, ShutdownReport, UnknownBackend, spawn, spawn_blocking,
     spawn_local, try_spawn, try_spawn_local,
 };
 pub use external::{EventLoop, WorkGuard};

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use async_task::FallibleTask;
 
-use crate::sync::{AtomicBool, Fragile, Mutex, Ordering, catch_panic, lock};
+use crate::sync::{AtomicBool, CatchDropPanic, Mutex, Ordering, catch_panic, lock};
 
 /// A handle to a task that was [spawned](crate::spawn). Awaiting it returns the task's result, or why there is none.
 ///
@@ -31,14 +31,14 @@ use crate::sync::{AtomicBool, Fragile, Mutex, Ordering, catch_panic, lock};
 pub struct JoinHandle<T> {
     /// `None` if there was no runtime to spawn on.
     task: Option<FallibleTask<Returned<T>>>,
-    control: Arc<Control>,
+    control: Arc<TaskControl>,
     /// The lost task, as long as the handle's owner has not been told.
     lost: Option<LostTask>,
 }
 
 /// The state that a handle and its task share.
 #[derive(Default)]
-pub(crate) struct Control {
+pub(crate) struct TaskControl {
     aborted: AtomicBool,
     /// The task's waker. It is dropped when the task ends: the task holds a reference to this state.
     waker: Mutex<Option<Waker>>,
@@ -55,7 +55,7 @@ pub(crate) struct LostTask {
 }
 
 /// The result of a task, until its handle takes it.
-pub(crate) type Returned<T> = Fragile<Result<T, JoinError>>;
+pub(crate) type Returned<T> = CatchDropPanic<Result<T, JoinError>>;
 
 /// Why a task has no result.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub enum JoinError {
 pub struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl<T> JoinHandle<T> {
-    pub(crate) fn new(task: async_task::Task<Returned<T>>, control: Arc<Control>) -> JoinHandle<T> {
+    pub(crate) fn new(task: async_task::Task<Returned<T>>, control: Arc<TaskControl>) -> JoinHandle<T> {
         JoinHandle { task: Some(task.fallible()), control, lost: None }
     }
 
@@ -123,7 +123,7 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
-impl Control {
+impl TaskControl {
     /// Ends the task when it is next polled, which is soon.
     pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
@@ -166,7 +166,7 @@ impl Control {
 }
 
 /// Called by `async_task` when the task has ended.
-impl Wake for Control {
+impl Wake for TaskControl {
     fn wake(self: Arc<Self>) {
         let awaiter = lock(&self.awaiter).take();
         catch_panic(|| awaiter.into_iter().for_each(Waker::wake));

@@ -139,7 +139,7 @@ impl Breaker {
         Breaker { dropper, waker, counted, random, broken: 0, completed: 0 }
     }
 
-    /// Polls a future a few times, possibly never, with the reactor's turns in between, and drops it.
+    /// Polls a future a few times, possibly never, with reaps of the reactor in between, and drops it.
     async fn breaks(&mut self, mut future: Broken) -> Option<Done> {
         for _ in 0..self.random.below(4) {
             if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&self.waker)) {

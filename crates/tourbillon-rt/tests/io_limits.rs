@@ -97,7 +97,7 @@ fn d5_bytes_that_are_there_are_read_whatever_the_time() {
 }
 
 #[test]
-fn d5_a_completion_and_a_deadline_in_one_turn_give_the_completion() {
+fn d5_a_completion_and_a_deadline_in_one_iteration_give_the_completion() {
     everywhere(|| async {
         for _ in 0..20 {
             let (a, b) = pair().await;

@@ -248,7 +248,7 @@ fn urgent_data_on_many_streams_at_once_leaves_no_byte_behind_it() {
     });
 }
 
-/// Reads so many bytes, as they come.
+/// Reads `count` bytes, as they come.
 async fn read_all_of(stream: TcpStream, count: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < count {

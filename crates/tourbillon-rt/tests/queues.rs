@@ -44,7 +44,7 @@ fn on_each_ring(test: impl Fn(Runtime) + Copy + Send + 'static) {
 }
 
 #[test]
-fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_all_are_served() {
+fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_iteration_and_all_are_served() {
     /// More than the 4096 that a ring has room for.
     const MANY: usize = 5000;
 
@@ -80,7 +80,7 @@ fn d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_al
         }
     }
 
-    const THIS: &str = "d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_turn_and_all_are_served";
+    const THIS: &str = "d7_more_sockets_than_a_completion_queue_holds_become_ready_in_one_iteration_and_all_are_served";
     in_a_child(THIS, &[], || {
         on_each_ring(|runtime| runtime.block_on(async { spawn(test()).await.unwrap() }));
     });

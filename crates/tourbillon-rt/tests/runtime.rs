@@ -475,17 +475,17 @@ fn block(how: Blocked, until: &mpsc::Receiver<()>) {
 
 /// Many sleeps and reads, of which some are on each thread's own shard and reactor, and the number of each that have ended.
 #[derive(Clone, Default)]
-struct Bustle {
+struct MixedLoad {
     slept: Arc<AtomicUsize>,
     read: Arc<AtomicUsize>,
 }
 
-impl Bustle {
+impl MixedLoad {
     const TASKS: usize = 100;
 
     fn start(&self, runtime: &Runtime) {
-        for number in 0..Bustle::TASKS as u64 {
-            let Bustle { slept, read } = self.clone();
+        for number in 0..MixedLoad::TASKS as u64 {
+            let MixedLoad { slept, read } = self.clone();
             drop(runtime.spawn(async move {
                 let (a, b) = pair().await;
                 drop(spawn(async move {
@@ -500,8 +500,12 @@ impl Bustle {
     }
 
     fn must_end(&self) {
-        eventually("all have slept, though a thread is blocked", || self.slept.load(Ordering::SeqCst) == Bustle::TASKS);
-        eventually("all have read, though a thread is blocked", || self.read.load(Ordering::SeqCst) == Bustle::TASKS);
+        eventually("all have slept, though a thread is blocked", || {
+            self.slept.load(Ordering::SeqCst) == MixedLoad::TASKS
+        });
+        eventually("all have read, though a thread is blocked", || {
+            self.read.load(Ordering::SeqCst) == MixedLoad::TASKS
+        });
     }
 }
 
@@ -509,12 +513,12 @@ impl Bustle {
 fn d44_p11_tasks_timers_and_sockets_of_a_blocked_worker_are_served_by_others() {
     on_each_backend_with(2, |runtime| {
         for how in [Blocked::InASystemCall, Blocked::ByComputing] {
-            let bustle = Bustle::default();
-            bustle.start(runtime);
+            let load = MixedLoad::default();
+            load.start(runtime);
             runtime.block_on(time::sleep(ms(5)));
             let (release, until) = mpsc::channel::<()>();
             drop(runtime.spawn(async move { block(how, &until) }));
-            bustle.must_end();
+            load.must_end();
             drop(release);
         }
     });

@@ -101,7 +101,7 @@ fn the_environment_variable_chooses_the_back_end_whatever_the_builder_says() {
 
 // --- no descriptors ---
 
-/// Takes all descriptors that the process may have, except so many.
+/// Takes all descriptors that the process may have, except `left`.
 fn take_all_descriptors_but(left: usize) -> Vec<File> {
     let limit = libc::rlimit { rlim_cur: 256, rlim_max: 256 };
     // SAFETY: the pointer is to a local value, which the call reads.

@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn d64_a_place_that_is_free_while_a_timer_waits_is_noticed() {
+    fn d64_a_slot_that_is_free_while_a_timer_waits_is_noticed() {
         let model = full();
         assert!(model.check(0, 0, not_yet).is_err());
         assert!(model.check(0, 1, not_yet).is_ok(), "it may be reserved for a timer of another surface");
     }
 
     #[test]
-    fn d65_two_wake_ups_for_one_place_are_noticed() {
+    fn d65_two_wake_ups_for_one_slot_are_noticed() {
         let mut model = full();
         model.leave(1);
         model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn d65_wake_ups_in_another_order_than_places_are_no_fault_and_a_timer_that_is_passed_over_is() {
+    fn d65_wake_ups_in_another_order_than_slots_are_no_fault_and_a_timer_that_is_passed_over_is() {
         // Two slots become free. The first goes to timer 2, the second to timer 3, which is woken first.
         let mut model = full();
         model.leave(1);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn d65_a_reserved_place_passes_on_with_the_end_of_its_timer() {
+    fn d65_a_reserved_slot_passes_on_with_the_end_of_its_timer() {
         let mut model = full();
         model.leave(1);
         model.woken(2, DeadlineStatus::NotYet, true, not_yet).unwrap();

@@ -47,7 +47,7 @@ pub struct SimContext {
     pub others: u64,
     /// Whether there is a timer object or a group of named timers. The engine calls those within its own wake-up, and they pass
     /// on a slot that they do not need.
-    pub has_place_forwarders: bool,
+    pub has_slot_forwarders: bool,
     numbers: u64,
     reentries: u64,
 }
@@ -85,7 +85,7 @@ impl SimContext {
             base,
             wall,
             others: 0,
-            has_place_forwarders: false,
+            has_slot_forwarders: false,
             numbers: 0,
             reentries: 0,
         }
@@ -213,7 +213,7 @@ impl SimContext {
         // A waker that turns the engine or arms a timer does so between two wake-ups of one turn. So does a surface that passes a
         // slot on: the timer that gets it is woken before those that were given slots earlier in that turn.
         let is_reentered = std::mem::replace(&mut self.reentries, reentries) != reentries;
-        let is_ordered = !is_reentered && !self.has_place_forwarders;
+        let is_ordered = !is_reentered && !self.has_slot_forwarders;
         for (id, clock) in self.recorder.take_wakes() {
             self.model.woken_at(id, clock, is_ordered);
         }

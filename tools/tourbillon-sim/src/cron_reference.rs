@@ -84,11 +84,12 @@ pub const MOMENTS: [u64; 9] = [
     3_163_366_800, // 2070-03-30 01:00 UTC, Berlin, where zones are known by their rules alone
 ];
 
+/// A minute, in seconds.
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-const SECOND: u64 = 1_000_000_000;
-/// More than any of these local clocks has ever been set back.
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// More than any of these local clocks has ever been set back, in seconds.
 const LONGEST: u64 = 3 * HOUR;
 
 impl ReferenceLine {
@@ -215,12 +216,12 @@ impl CronReference {
     }
 
     fn search(&self, after: u64) -> u64 {
-        let first = after / SECOND / MINUTE * MINUTE;
+        let first = after / NANOS_PER_SECOND / MINUTE * MINUTE;
         // The latest minute that the local clock has shown before.
         let before = (first.saturating_sub(LONGEST)..first).step_by(MINUTE as usize);
         let mut furthest = before.map(|time| self.local(time)).max().unwrap_or(i64::MIN);
         let mut time = first;
-        while time <= NEVER / SECOND {
+        while time <= NEVER / NANOS_PER_SECOND {
             let local = self.local(time);
             if let Some(due) = self.due_within(time, local, furthest).find(|due| *due > after) {
                 return due;
@@ -243,7 +244,7 @@ impl CronReference {
             && (furthest + 1..local).any(|passed| self.line.is_minute(passed));
         let seconds = (0..MINUTE).filter(move |second| is_shown && self.line.second.has(*second as u8));
         let passed = is_passed.then_some(0).into_iter();
-        passed.chain(seconds).filter_map(move |second| (time + second).checked_mul(SECOND))
+        passed.chain(seconds).filter_map(move |second| (time + second).checked_mul(NANOS_PER_SECOND))
     }
 
     /// Returns the distance to the next minute at which the line may be due, in seconds.

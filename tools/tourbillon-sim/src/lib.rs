@@ -2,7 +2,7 @@
 //! after every step the world is compared with models of the promises.
 //!
 //! ```text
-//!     seed or bytes --> SimPlan { setup, steps } --> World --- steps --> actors --- use --> tourbillon
+//!     seed or bytes --> SimPlan { setup, steps } --> SimWorld --- steps --> actors --- use --> tourbillon
 //!                             ^                        |                                        |  wakes, calls, runs
 //!                             |                        v                                        v
 //!                          shrink <---- fails ----- models <----------- events ------------- Recorder

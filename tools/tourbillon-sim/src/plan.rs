@@ -121,10 +121,11 @@ pub enum SimStep {
     BulkSleeps(bulk_sleeps::BulkSleepOp),
 }
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
 const MONTH: u64 = YEAR / 12;
-/// A queue of so many runs is never full.
+/// A queue capacity that no plan reaches.
 const ROOMY_QUEUE: usize = 1024;
 /// Most steps of a plan that is drawn from bytes.
 const MOST_STEPS_OF_BYTES: usize = 400;
@@ -208,8 +209,8 @@ impl SimSetup {
         let slack = SlackChoice::random(random, scale);
         let capacity =
             random.one_in(3).then(|| if random.one_in(2) { 1 + random.index(3) } else { 1 + random.index(12) });
-        // Which run finds room is only known if it is known when a scheduler looks at its jobs, and in which order the clocks
-        // take turns.
+        // The model cannot predict which run is queued unless it knows when the scheduler looks at its jobs, and in which order
+        // the scheduler serves its two clocks.
         let is_known = capacity.is_none() && slack.grid() == 1;
         let queue_capacity = if is_known { random.one_of(&[0, 1, 2, ROOMY_QUEUE]) } else { ROOMY_QUEUE };
         let wall = if queue_capacity < ROOMY_QUEUE { SimWallClock::Unused } else { wall };

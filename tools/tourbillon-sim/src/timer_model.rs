@@ -339,7 +339,7 @@ impl TimerModel {
     }
 
     /// Compares the slots in use, when `pending` timers are pending and up to `others` of other surfaces hold a reserved slot.
-    pub fn check_places(&mut self, pending: u64, others: u64) {
+    pub fn check_slots(&mut self, pending: u64, others: u64) {
         self.compare(|capacity, due| capacity.check(pending, others, due));
     }
 

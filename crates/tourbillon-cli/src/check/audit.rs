@@ -5,12 +5,12 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::promise::Promise;
-use super::tally::{Complaint, Tally, histogram};
+use super::tally::{Complaint, SurfaceTally, histogram};
 
 /// The findings of a whole run.
 pub(crate) struct Audit {
     rows: Vec<PromiseRow>,
-    pub(crate) surfaces: Vec<Tally>,
+    pub(crate) surfaces: Vec<SurfaceTally>,
     /// Lateness of exact timers without load.
     pub(crate) quiet: Histogram<u64>,
     /// The checks that this machine does not allow, each with the reason.
@@ -32,7 +32,7 @@ pub(crate) struct PromiseRow {
 pub(crate) struct Findings {
     pub(crate) counted: Vec<(Promise, String)>,
     pub(crate) complaints: Vec<Complaint>,
-    pub(crate) tallies: Vec<Tally>,
+    pub(crate) tallies: Vec<SurfaceTally>,
     pub(crate) skipped: Vec<String>,
     pub(crate) backends: Vec<String>,
     pub(crate) clocks: Vec<String>,
@@ -102,8 +102,8 @@ impl Audit {
     }
 
     /// Returns the sum of all surfaces.
-    pub(crate) fn total(&self) -> Tally {
-        let mut total = Tally::new("all");
+    pub(crate) fn total(&self) -> SurfaceTally {
+        let mut total = SurfaceTally::new("all");
         for surface in &self.surfaces {
             total.add(surface);
         }
@@ -136,7 +136,7 @@ impl Audit {
         self.row(promise).counted.insert(0, what);
     }
 
-    fn take_tally(&mut self, mut tally: Tally) {
+    fn take_tally(&mut self, mut tally: SurfaceTally) {
         for complaint in std::mem::take(&mut tally.complaints) {
             self.complain(complaint);
         }

@@ -38,7 +38,7 @@ impl Wake for CountingWaker {
 }
 
 const TIMERS: u64 = 400;
-/// One in so many panics.
+/// One timer in four has a callback and a waker that panic.
 const PANICS: u64 = 4;
 const LONGEST: Duration = Duration::from_millis(30);
 

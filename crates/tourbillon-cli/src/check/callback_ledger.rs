@@ -7,14 +7,14 @@ use tourbillon::Outcome;
 
 use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::monotonic;
 use crate::text::count;
 
 /// The callbacks of a surface, shared by all threads that arm, cancel and call.
 pub(crate) struct CallbackLedger {
     surface: &'static str,
-    tally: Mutex<Tally>,
+    tally: Mutex<SurfaceTally>,
     /// Callbacks that were neither called nor dropped.
     pub(crate) outstanding: AtomicU64,
     /// Sum of what cancels returned.
@@ -37,7 +37,7 @@ impl CallbackLedger {
     pub(crate) fn new(check: &CheckRun, surface: &'static str) -> Arc<CallbackLedger> {
         Arc::new(CallbackLedger {
             surface,
-            tally: Mutex::new(Tally::new(surface)),
+            tally: Mutex::new(SurfaceTally::new(surface)),
             outstanding: AtomicU64::new(0),
             cancels: AtomicU64::new(0),
             twice: AtomicU64::new(0),
@@ -61,13 +61,13 @@ impl CallbackLedger {
         self.cancels.fetch_add(many as u64, SeqCst);
     }
 
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Tally) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut SurfaceTally) -> T) -> T {
         f(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Checks at the end that every callback was called once, and that as many were called with `Cancelled` as the cancels
     /// returned.
-    pub(crate) fn close(&self) -> Tally {
+    pub(crate) fn close(&self) -> SurfaceTally {
         let [called_twice, lost, cancels, outstanding] =
             [&self.twice, &self.lost, &self.cancels, &self.outstanding].map(|number| number.load(SeqCst));
         self.with(|tally| {

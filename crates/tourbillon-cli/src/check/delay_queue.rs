@@ -12,7 +12,7 @@ use tourbillon_tools::Random;
 use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 
 /// Number of items at a time.
@@ -38,7 +38,7 @@ struct QueueUser {
     queue: DelayQueue<usize>,
     items: Vec<Option<PendingItem>>,
     random: Random,
-    tally: Tally,
+    tally: SurfaceTally,
 }
 
 /// Uses a delay queue on `engine` until the part of the run under load ends, and returns what it found.
@@ -50,7 +50,7 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
         queue: DelayQueue::new(),
         items: (0..ITEMS).map(|_| None).collect(),
         random: check.random("delay queue", 0),
-        tally: Tally::new("delay queue"),
+        tally: SurfaceTally::new("delay queue"),
     };
     (0..ITEMS).for_each(|item| user.insert(item));
     while check.is_under_load() {

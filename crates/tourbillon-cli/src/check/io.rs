@@ -15,7 +15,7 @@ use tourbillon_rt::{Backend, Runtime, spawn_local};
 use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 
 const CONNECTIONS: usize = 32;
@@ -37,7 +37,7 @@ pub(crate) fn run(check: &Arc<CheckRun>, backend: Backend) -> Findings {
         return findings;
     }
     let surface = format!("I/O on {backend}");
-    let tally = Rc::new(RefCell::new(Tally::new(surface)));
+    let tally = Rc::new(RefCell::new(SurfaceTally::new(surface)));
     match runtime.block_on(connections(check, &tally)) {
         Ok(()) => findings.backends.push(backend.to_string()),
         Err(error) => findings.skipped.push(format!("I/O timeouts on {backend}: {error}")),
@@ -48,7 +48,7 @@ pub(crate) fn run(check: &Arc<CheckRun>, backend: Backend) -> Findings {
     findings
 }
 
-async fn connections(check: &Arc<CheckRun>, tally: &Rc<RefCell<Tally>>) -> io::Result<()> {
+async fn connections(check: &Arc<CheckRun>, tally: &Rc<RefCell<SurfaceTally>>) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut tasks = Vec::new();
     for connection in 0..CONNECTIONS {
@@ -78,7 +78,12 @@ async fn write(check: Arc<CheckRun>, connection: usize, stream: TcpStream) -> io
 }
 
 /// Reads until the peer closes the connection, with a limit on each read.
-async fn read(check: Arc<CheckRun>, connection: usize, stream: TcpStream, tally: Rc<RefCell<Tally>>) -> io::Result<()> {
+async fn read(
+    check: Arc<CheckRun>,
+    connection: usize,
+    stream: TcpStream,
+    tally: Rc<RefCell<SurfaceTally>>,
+) -> io::Result<()> {
     let mut random = check.random("readers", connection);
     let (mut next, mut buffer) = (0_u8, [0; 16]);
     loop {

@@ -14,7 +14,7 @@ use tourbillon_tools::Random;
 use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 use crate::text::{count, many};
 
@@ -26,7 +26,7 @@ struct JobUser<'a> {
     /// Recent jobs, oldest first.
     jobs: VecDeque<TrackedJob>,
     next_key: u64,
-    tally: Tally,
+    tally: SurfaceTally,
 }
 
 struct TrackedJob {
@@ -50,7 +50,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Number of repeating jobs, and of the runs of each.
 const REPEATING: u64 = 16;
 const TIMES: u64 = 10;
-/// Some of the last so many jobs are removed.
+/// Number of the most recent jobs, of which some are removed.
 const RECENT: usize = 64;
 
 /// Runs as long as the load does, and stops the jobs that are left.
@@ -116,7 +116,7 @@ impl<'a> JobUser<'a> {
             random: check.random("jobs", 0),
             jobs: VecDeque::new(),
             next_key: REPEATING,
-            tally: Tally::new("jobs"),
+            tally: SurfaceTally::new("jobs"),
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> JobUser<'a> {
         }
     }
 
-    fn finish(mut self, check: &CheckRun) -> Tally {
+    fn finish(mut self, check: &CheckRun) -> SurfaceTally {
         // No run begins any more, and the running ones end.
         self.scheduler.stop();
         check.reference.wait_limit().wait_for(|| self.scheduler.stats().running == 0);

@@ -19,7 +19,7 @@ const AT_ONCE: usize = 1_000;
 const ROUNDS: usize = 100;
 /// Rounds until everything that is allocated once has been allocated.
 const WARM_UP: usize = 20;
-/// As the planted fault, one timer in so many is kept.
+/// The planted fault keeps one timer in ten.
 const KEPT: usize = 10;
 const FAR: Duration = Duration::from_secs(3600);
 

@@ -9,7 +9,7 @@ use tourbillon::{Engine, Slack};
 
 use super::audit::{Findings, idle_phase};
 use super::check_run::CheckRun;
-use super::tally::{Tally, histogram};
+use super::tally::{SurfaceTally, histogram};
 use crate::clock::{monotonic, nanos};
 
 /// A waker that sends the time of its call.
@@ -25,7 +25,7 @@ impl Wake for TimestampWaker {
 /// Runs one sleep after the other.
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let mut random = check.random("quiet", 0);
-    let (mut tally, mut late) = (Tally::new("sleeps, alone"), histogram());
+    let (mut tally, mut late) = (SurfaceTally::new("sleeps, alone"), histogram());
     let (sender, receiver) = channel();
     let waker = Waker::from(Arc::new(TimestampWaker(sender)));
     let ends = monotonic() + nanos(idle_phase(check.lasts));

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use super::audit::{Audit, PromiseRow};
 use super::check_run::CheckRun;
 use super::histogram_text;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::args::CheckOptions;
 use crate::json::Json;
 use crate::machine::Usage;
@@ -44,12 +44,12 @@ impl CheckReport<'_> {
     /// Formats the tally of each surface.
     fn surfaces(&self, paint: Paint) -> Vec<String> {
         let head = format!("{:28}{:>13}{:>13}{:>13}{:>11}", "surface", "armed", "fired", "cancelled", "stopped");
-        let line = |tally: &Tally| {
+        let line = |tally: &SurfaceTally| {
             let [armed, fired, cancelled, stopped] =
                 [tally.armed, tally.fired, tally.cancelled, tally.stopped].map(count);
             format!("{:28}{armed:>13}{fired:>13}{cancelled:>13}{stopped:>11}", tally.surface)
         };
-        let total = Tally { surface: "all".into(), ..self.audit.total() };
+        let total = SurfaceTally { surface: "all".into(), ..self.audit.total() };
         let mut lines = vec![paint.strong(&head)];
         lines.extend(self.audit.surfaces.iter().map(line));
         lines.extend([paint.strong(&line(&total)), String::new()]);
@@ -170,7 +170,7 @@ fn row_json(row: &PromiseRow) -> Json {
     ])
 }
 
-fn tally_json(tally: &Tally) -> Json {
+fn tally_json(tally: &SurfaceTally) -> Json {
     Json::Object(vec![
         ("name", tally.surface.as_str().into()),
         ("armed", tally.armed.into()),

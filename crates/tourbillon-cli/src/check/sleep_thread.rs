@@ -22,7 +22,7 @@ use super::promise::Promise;
 use super::sleep_slot::SleepSlot;
 use super::sleeps::{Slacks, SleepPlan};
 use super::stall_detector::StallDetector;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::nanos;
 
 /// One thread and its sleeps.
@@ -37,7 +37,7 @@ pub(crate) struct SleepThread<'a> {
     /// Sleeps that another thread hands to this one, and the channel to the next thread.
     inbox: Receiver<Pin<Box<Sleep>>>,
     pub(super) neighbour: Sender<Pin<Box<Sleep>>>,
-    pub(super) tally: Tally,
+    pub(super) tally: SurfaceTally,
     pub(super) moves: u64,
 }
 
@@ -68,13 +68,13 @@ impl<'a> SleepThread<'a> {
             ready,
             inbox,
             neighbour,
-            tally: Tally::new(plan.surface),
+            tally: SurfaceTally::new(plan.surface),
             moves: 0,
         }
     }
 
     /// Runs the thread. Returns its tally, and how often it moved a deadline.
-    pub(crate) fn run(mut self, meeting: &Barrier) -> (Tally, u64) {
+    pub(crate) fn run(mut self, meeting: &Barrier) -> (SurfaceTally, u64) {
         for index in 0..self.slots.len() {
             if !self.check.is_under_load() {
                 break;

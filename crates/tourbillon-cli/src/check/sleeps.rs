@@ -11,7 +11,7 @@ use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::promise::Promise;
 use super::sleep_thread::SleepThread;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::CheckClock;
 use crate::text::count;
 
@@ -44,7 +44,7 @@ pub(crate) fn run(check: &CheckRun, plan: &SleepPlan) -> Findings {
     let (mut outboxes, mut inboxes): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| channel()).unzip();
     // Each thread hands its sleeps to the next.
     outboxes.rotate_left(1);
-    let done: Vec<(Tally, u64)> = thread::scope(|scope| {
+    let done: Vec<(SurfaceTally, u64)> = thread::scope(|scope| {
         let start = |(thread, (inbox, neighbour))| {
             let meeting = &meeting;
             scope.spawn(move || SleepThread::new(check, plan, thread, inbox, neighbour).run(meeting))
@@ -52,7 +52,7 @@ pub(crate) fn run(check: &CheckRun, plan: &SleepPlan) -> Findings {
         let threads: Vec<_> = inboxes.drain(..).zip(outboxes.drain(..)).enumerate().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("a sleep thread does not panic")).collect()
     });
-    let mut total = Tally::new(plan.surface);
+    let mut total = SurfaceTally::new(plan.surface);
     let moves = done.iter().map(|(_, moves)| moves).sum();
     done.iter().for_each(|(tally, _)| total.add(tally));
     total.balance();
@@ -61,7 +61,7 @@ pub(crate) fn run(check: &CheckRun, plan: &SleepPlan) -> Findings {
 }
 
 /// Compares the engine's own counts with ours.
-fn compare(total: &mut Tally, plan: &SleepPlan, moves: u64) {
+fn compare(total: &mut SurfaceTally, plan: &SleepPlan, moves: u64) {
     let stats = plan.engine.stats();
     let ended = stats.fired + stats.cancelled + stats.stopped;
     let most = if plan.moves { total.armed + moves } else { total.armed };

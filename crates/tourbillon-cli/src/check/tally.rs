@@ -11,7 +11,7 @@ use crate::text;
 
 /// The counts of a surface: every timer that was armed, and how it ended.
 #[derive(Clone)]
-pub(crate) struct Tally {
+pub(crate) struct SurfaceTally {
     pub(crate) surface: String,
     pub(crate) armed: u64,
     pub(crate) fired: u64,
@@ -35,9 +35,9 @@ pub(crate) struct Complaint {
 /// Most complaints of a surface that are kept.
 const KEPT: usize = 8;
 
-impl Tally {
-    pub(crate) fn new(surface: impl Into<String>) -> Tally {
-        Tally {
+impl SurfaceTally {
+    pub(crate) fn new(surface: impl Into<String>) -> SurfaceTally {
+        SurfaceTally {
             surface: surface.into(),
             armed: 0,
             fired: 0,
@@ -98,7 +98,7 @@ impl Tally {
     }
 
     /// Adds the counts of the same surface from another thread.
-    pub(crate) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &SurfaceTally) {
         self.armed += other.armed;
         self.fired += other.fired;
         self.cancelled += other.cancelled;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn p1_a_completion_at_its_deadline_is_not_early_and_one_a_nanosecond_before_is() {
-        let mut tally = Tally::new("sleeps");
+        let mut tally = SurfaceTally::new("sleeps");
         tally.check(1_000, 1_000);
         assert_eq!((tally.checked, tally.early, tally.complaints.len()), (1, 0, 0));
         tally.check(1_000, 999);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn p2_a_ledger_that_does_not_balance_is_a_complaint() {
-        let mut tally = Tally { armed: 3, fired: 1, cancelled: 1, stopped: 1, ..Tally::new("sleeps") };
+        let mut tally = SurfaceTally { armed: 3, fired: 1, cancelled: 1, stopped: 1, ..SurfaceTally::new("sleeps") };
         tally.balance();
         assert!(tally.complaints.is_empty());
         tally.count(Outcome::Fired);

@@ -12,7 +12,7 @@ use tourbillon_tools::Random;
 use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::local_executor::{LocalTask, run_tasks};
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 
 /// Number of tasks of each surface.
@@ -27,7 +27,7 @@ const MISSED: [MissedTickBehavior; 3] =
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let _entered = engine.enter();
     let [timeouts, deadlines, intervals] =
-        ["timeouts", "deadline scopes", "intervals"].map(|surface| RefCell::new(Tally::new(surface)));
+        ["timeouts", "deadline scopes", "intervals"].map(|surface| RefCell::new(SurfaceTally::new(surface)));
     let mut tasks: Vec<LocalTask<'_>> = Vec::new();
     for task in 0..TASKS {
         let random = |surface| check.random(surface, task);
@@ -40,12 +40,12 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     Findings { tallies: tallies.into_iter().map(balanced).collect(), ..Findings::default() }
 }
 
-fn balanced(mut tally: Tally) -> Tally {
+fn balanced(mut tally: SurfaceTally) -> SurfaceTally {
     tally.balance();
     tally
 }
 
-async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+async fn with_timeouts(check: &CheckRun, tally: &RefCell<SurfaceTally>, mut random: Random) {
     while check.is_under_load() {
         let duration = random.duration(LONGEST);
         let before = monotonic();
@@ -84,7 +84,7 @@ async fn with_timeouts(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ran
     }
 }
 
-async fn with_deadlines(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random) {
+async fn with_deadlines(check: &CheckRun, tally: &RefCell<SurfaceTally>, mut random: Random) {
     while check.is_under_load() {
         let [outer, inner] = [(); 2].map(|()| random.duration(LONGEST));
         let before = monotonic();
@@ -95,7 +95,12 @@ async fn with_deadlines(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ra
     }
 }
 
-async fn with_intervals(check: &CheckRun, tally: &RefCell<Tally>, mut random: Random, missed: MissedTickBehavior) {
+async fn with_intervals(
+    check: &CheckRun,
+    tally: &RefCell<SurfaceTally>,
+    mut random: Random,
+    missed: MissedTickBehavior,
+) {
     while check.is_under_load() {
         let period = random.duration(LONGEST) + Duration::from_micros(100);
         let before = monotonic();
@@ -111,12 +116,12 @@ async fn with_intervals(check: &CheckRun, tally: &RefCell<Tally>, mut random: Ra
     }
 }
 
-fn fired(tally: &RefCell<Tally>, due: u64) {
+fn fired(tally: &RefCell<SurfaceTally>, due: u64) {
     tally.borrow_mut().check(due, monotonic());
     ended(tally, Outcome::Fired);
 }
 
-fn ended(tally: &RefCell<Tally>, outcome: Outcome) {
+fn ended(tally: &RefCell<SurfaceTally>, outcome: Outcome) {
     let mut tally = tally.borrow_mut();
     tally.armed += 1;
     tally.count(outcome);

@@ -12,7 +12,7 @@ use super::audit::Findings;
 use super::check_run::CheckRun;
 use super::local_executor::{LocalTask, run_tasks};
 use super::promise::Promise;
-use super::tally::Tally;
+use super::tally::SurfaceTally;
 use crate::clock::{monotonic, nanos};
 
 const TASKS: usize = 16;
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
     let blocking = thread::scope(|scope| {
         let blocking = scope.spawn(|| blocked(check, engine));
-        let tally = RefCell::new(Tally::new("waits"));
+        let tally = RefCell::new(SurfaceTally::new("waits"));
         let named = NamedTimers::on(engine);
         let mut tasks: Vec<LocalTask<'_>> = Vec::new();
         for task in 0..TASKS {
@@ -36,13 +36,13 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
         }
         [Some(tally.into_inner()), blocking.join().ok()]
     });
-    let mut total = Tally::new("waits");
+    let mut total = SurfaceTally::new("waits");
     blocking.iter().flatten().for_each(|tally| total.add(tally));
     total.balance();
     Findings { tallies: vec![total], ..Findings::default() }
 }
 
-async fn for_timers(check: &CheckRun, engine: &Engine, tally: &RefCell<Tally>, mut random: Random) {
+async fn for_timers(check: &CheckRun, engine: &Engine, tally: &RefCell<SurfaceTally>, mut random: Random) {
     let timer = Timer::on(engine);
     while check.is_under_load() {
         let duration = random.duration(LONGEST);
@@ -56,7 +56,7 @@ async fn for_timers(check: &CheckRun, engine: &Engine, tally: &RefCell<Tally>, m
     }
 }
 
-async fn for_named(check: &CheckRun, timers: &NamedTimers, tally: &RefCell<Tally>, mut random: Random) {
+async fn for_named(check: &CheckRun, timers: &NamedTimers, tally: &RefCell<SurfaceTally>, mut random: Random) {
     let name = random.any().to_string();
     while check.is_under_load() {
         let duration = random.duration(LONGEST);
@@ -72,9 +72,9 @@ async fn for_named(check: &CheckRun, timers: &NamedTimers, tally: &RefCell<Tally
 }
 
 /// Makes one wait after the other on a blocked thread.
-fn blocked(check: &CheckRun, engine: &Engine) -> Tally {
+fn blocked(check: &CheckRun, engine: &Engine) -> SurfaceTally {
     let mut random = check.random("blocking waits", 0);
-    let mut tally = Tally::new("waits");
+    let mut tally = SurfaceTally::new("waits");
     let timer = Timer::on(engine);
     while check.is_under_load() {
         let duration = random.duration(LONGEST);
@@ -86,7 +86,7 @@ fn blocked(check: &CheckRun, engine: &Engine) -> Tally {
 }
 
 /// Checks that the outcome agrees with what the cancel returned.
-fn ended(tally: &mut Tally, due: u64, cancelled: usize, outcome: Outcome) {
+fn ended(tally: &mut SurfaceTally, due: u64, cancelled: usize, outcome: Outcome) {
     let seen = monotonic();
     tally.armed += 1;
     tally.count(outcome);

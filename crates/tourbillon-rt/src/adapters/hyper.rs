@@ -74,7 +74,7 @@ impl Read for TcpStream {
             let of = room.len();
             let ((read, _), count) = rustix::net::recv(stream, &mut *room, RecvFlags::empty())?;
             debug_assert_eq!(read.len(), count);
-            // SAFETY: the first `count` bytes must be initialized. `recv` has returned `count`: the kernel has written so many.
+            // SAFETY: the first `count` bytes must be initialized. `recv` has returned `count`: the kernel has written that many.
             unsafe { buffer.advance(count) };
             Ok(IoProgress { value: (), exhausted: 0 < count && count < of })
         })

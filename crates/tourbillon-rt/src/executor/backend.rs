@@ -66,7 +66,7 @@ impl Backend {
         }
     }
 
-    /// Returns the back end of a runtime with so many workers: never [`Backend::Auto`].
+    /// Returns the back end of a runtime with `workers` workers: never [`Backend::Auto`].
     pub(crate) fn choose(self, workers: usize) -> Backend {
         match self {
             // A schedule has no kernel, and every thread of it waits on the same back end.

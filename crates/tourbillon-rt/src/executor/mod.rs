@@ -5,7 +5,7 @@
 //! | `runtime.rs`, `builder.rs`, `handle.rs` | the runtime as its users see it |
 //! | `backend.rs` | which back end a runtime uses |
 //! | `shared.rs` | the state that all threads of a runtime share: the global queue, and which threads have ended |
-//! | `worker.rs` | the loop of a thread that runs tasks, with the order of one turn |
+//! | `worker.rs` | the loop of a thread that runs tasks, with the order of one iteration |
 //! | `worker_shared.rs` | the part of such a thread's state that other threads use |
 //! | `idle.rs` | the parked workers, and which one is unparked for a task |
 //! | `monitor/` | serves the timers and sockets of a worker that its task blocks |
@@ -39,4 +39,4 @@ pub(crate) mod worker_shared;
 pub use self::backend::{Backend, BuildError, UnknownBackend};
 pub use self::builder::Builder;
 pub use self::handle::{Entered, Handle, spawn, spawn_blocking, spawn_local, try_spawn, try_spawn_local};
-pub use self::runtime::{Runtime, Shutdown};
+pub use self::runtime::{Runtime, ShutdownReport};

@@ -67,7 +67,7 @@ impl InterruptedWorker {
             // are evicted.
             worker.worker_shared().leave_timers_to_driver();
             // (Inside of a waker the sockets stay: an eviction would call the next waker inside of this one.)
-            if !shared.has_monitor && !worker.is_in_a_turn() {
+            if !shared.has_monitor && !worker.is_inside_waker() {
                 worker.worker_shared().reactor.evict();
             }
         }

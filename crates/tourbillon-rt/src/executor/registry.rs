@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 
+use crate::clock;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, catch_panic, lock};
-use crate::task::{Control, JoinError, Returned, catch};
+use crate::task::{JoinError, Returned, TaskControl, catch};
 use tourbillon::coop as budget;
 
 /// Tasks, in several shards, so that threads that spawn seldom contend.
@@ -27,14 +28,14 @@ const SHARDS: usize = 8;
 
 #[derive(Default)]
 struct RegistryShard {
-    controls: Vec<Option<Arc<Control>>>,
+    controls: Vec<Option<Arc<TaskControl>>>,
     free: Vec<usize>,
 }
 
 /// An entry of the registry, removed when it is dropped.
 struct RegistryEntry {
     registry: Arc<Registry>,
-    control: Arc<Control>,
+    control: Arc<TaskControl>,
     shard: usize,
     index: usize,
 }
@@ -57,8 +58,8 @@ pin_project! {
 
 impl Registry {
     /// Enters a task.
-    pub(crate) fn register<F: Future>(self: &Arc<Self>, future: F) -> (TaskFuture<F>, Arc<Control>) {
-        let control = Arc::<Control>::default();
+    pub(crate) fn register<F: Future>(self: &Arc<Self>, future: F) -> (TaskFuture<F>, Arc<TaskControl>) {
+        let control = Arc::<TaskControl>::default();
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let index = lock(&self.shards[shard]).insert(Arc::clone(&control));
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -80,12 +81,13 @@ impl Registry {
     }
 
     /// Waits until there are no tasks, but not beyond `until`, and returns whether there are none.
+    #[must_use]
     pub(crate) fn wait_until_empty(&self, until: Option<Instant>) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let (mutex, condvar) = &self.none_left;
         let mut guard = lock(mutex);
         while self.len() > 0 {
-            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(clock::system_now()));
             if left.is_zero() {
                 return false;
             }
@@ -96,7 +98,7 @@ impl Registry {
 }
 
 impl RegistryShard {
-    fn insert(&mut self, control: Arc<Control>) -> usize {
+    fn insert(&mut self, control: Arc<TaskControl>) -> usize {
         match self.free.pop() {
             Some(index) => {
                 self.controls[index] = Some(control);
@@ -109,7 +111,7 @@ impl RegistryShard {
         }
     }
 
-    fn remove(&mut self, index: usize) -> Option<Arc<Control>> {
+    fn remove(&mut self, index: usize) -> Option<Arc<TaskControl>> {
         self.free.push(index);
         self.controls[index].take()
     }

@@ -14,6 +14,7 @@ use super::monitor;
 use super::nesting::InterruptedWork;
 use super::worker::{self, IdleSlot};
 use super::worker_shared::WorkerShared;
+use crate::clock;
 use crate::sync::thread;
 use crate::task::JoinHandle;
 
@@ -47,7 +48,7 @@ pub struct Runtime {
 /// The result of [`shutdown_timeout`](Runtime::shutdown_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Shutdown {
+pub struct ShutdownReport {
     /// The number of tasks that had not finished by themselves, and were dropped.
     pub aborted: usize,
     /// The number of workers that their tasks still blocked, and that were left behind.
@@ -112,8 +113,8 @@ impl Runtime {
     /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(20)).aborted, 1);
     /// # Ok::<(), tourbillon_rt::BuildError>(())
     /// ```
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> Shutdown {
-        let until = Instant::now().checked_add(timeout);
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> ShutdownReport {
+        let until = clock::system_now().checked_add(timeout);
         let interrupted = InterruptedWork::new();
         let shared = &self.handle.shared;
         // Without workers no thread would run the tasks; and a task that called this would wait for itself.
@@ -125,7 +126,7 @@ impl Runtime {
         let aborted = if all_finished { 0 } else { shared.tasks_left() };
         drop(interrupted);
         let blocked = self.end(until);
-        Shutdown { aborted, blocked }
+        ShutdownReport { aborted, blocked }
     }
 
     /// Ends the runtime and returns how many workers are still blocked at `until`. Without a time it waits for all.
@@ -152,7 +153,7 @@ impl Runtime {
         shared.finish();
         // (A substitute may be the thread that drops the runtime.)
         let is_joined = !shared.works_on_this_thread();
-        let grace = |until: Instant| until.max(Instant::now()) + GRACE;
+        let grace = |until: Instant| until.max(clock::system_now()) + GRACE;
         let others = if is_joined { shared.substitutes.join(until.map(grace)) } else { 0 };
         if !blocked.is_empty() || others > 0 {
             // The last of them ends the timers. Until then other threads must not rely on theirs.
@@ -206,15 +207,15 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A worker that makes no progress for so long, after the time that it was given, counts as blocked.
+/// The time without progress after which a worker counts as blocked, once the timeout of the shutdown has passed.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Waits for a worker to end, until `until` and then as long as it makes progress. Returns whether it is blocked.
 fn is_blocked_after_wait(thread: &thread::JoinHandle<()>, worker: &WorkerShared, until: Instant) -> bool {
     let mut pause = Duration::from_micros(50);
-    let (mut poll_count, mut since) = (worker.poll_count(), Instant::now());
+    let (mut poll_count, mut since) = (worker.poll_count(), clock::system_now());
     while !thread.is_finished() {
-        let now = Instant::now();
+        let now = clock::system_now();
         if poll_count != worker.poll_count() {
             (poll_count, since) = (worker.poll_count(), now);
         }

@@ -196,6 +196,7 @@ impl RuntimeShared {
     }
 
     /// Waits until all tasks have ended, but not beyond `until`, and returns whether they have.
+    #[must_use]
     pub(crate) fn wait_for_tasks(&self, until: Option<Instant>) -> bool {
         // Tasks of one kind may spawn tasks of the other.
         while self.tasks_left() > 0 {

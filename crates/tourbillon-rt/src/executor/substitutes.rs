@@ -31,6 +31,7 @@ use super::external_threads::WorkerGuard;
 use super::shared::RuntimeShared;
 use super::worker::{Role, WorkerLocal};
 use super::worker_shared::WorkerShared;
+use crate::clock;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, fence, lock};
 use crate::task::catch;
@@ -108,7 +109,7 @@ impl SubstituteState {
 }
 
 impl Substitutes {
-    /// Returns the substitutes of a runtime with so many workers.
+    /// Returns the substitutes of a runtime with `workers` workers.
     pub(crate) fn new(name: &str, workers: usize) -> Substitutes {
         Substitutes {
             lacks_runner: AtomicBool::new(false),
@@ -163,6 +164,7 @@ impl Substitutes {
     }
 
     /// Called by a suspended thread that has made an offer: makes it a runner if it is needed, and returns whether it is.
+    #[must_use]
     pub(crate) fn take_offer(&self) -> bool {
         self.is_refused.load(Ordering::SeqCst) && {
             let mut state = lock(&self.state);
@@ -200,7 +202,7 @@ impl Substitutes {
             }
             let mut pause = Duration::from_micros(50);
             while let Some(until) = until.filter(|_| !threads.iter().all(JoinHandle::is_finished)) {
-                if Instant::now() >= until {
+                if clock::system_now() >= until {
                     return threads.iter().filter(|thread| !thread.is_finished()).count();
                 }
                 thread::sleep(pause);
@@ -286,6 +288,7 @@ impl Substitutes {
     }
 
     /// Called by a substitute, a runner: retires it if it is not needed, and returns whether it has.
+    #[must_use]
     pub(crate) fn try_retire(&self) -> bool {
         if !self.has_surplus.load(Ordering::SeqCst) {
             return false;
@@ -300,10 +303,11 @@ impl Substitutes {
     }
 
     /// Called by a retired substitute: waits for a request and returns whether one has come. Then it is a runner.
+    #[must_use]
     fn wait_for_request(&self) -> bool {
         let mut state = lock(&self.state);
         state.idle += 1;
-        let until = Instant::now() + KEPT;
+        let until = clock::system_now() + KEPT;
         let mut is_over = false;
         loop {
             if state.requested > 0 {
@@ -314,7 +318,7 @@ impl Substitutes {
                 state.idle -= 1;
                 return false;
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(clock::system_now());
             let (locked, timeout) = self.wakeup.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             (state, is_over) = (locked, timeout.timed_out());
         }
@@ -350,6 +354,7 @@ fn start(shared: &Arc<RuntimeShared>) -> io::Result<JoinHandle<()>> {
 }
 
 /// Runs tasks until another thread does. Returns `false` if it could not.
+#[must_use]
 fn work(shared: &Arc<RuntimeShared>) -> bool {
     let this = &shared.substitutes;
     let Some(guard) = WorkerGuard::new(shared, Role::Worker) else {

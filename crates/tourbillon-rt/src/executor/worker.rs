@@ -1,6 +1,6 @@
 //! The loop of a thread that runs tasks.
 //!
-//! # One turn of the loop
+//! # One iteration of the loop
 //!
 //! 1. *Tasks*, up to [`TASKS`], or as many as the timers have woken: from its own queue, its inbox, and now and then (and when there is
 //!    nothing else) the global queue. With some left after [`ENOUGH`], it unparks another worker to help.
@@ -35,17 +35,17 @@ use super::substitutes::DEPTH;
 use super::virtual_time::{self, Mover, VirtualTime};
 use super::worker_shared::{ParkAttempt, WorkerShared};
 use crate::clock;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 use crate::sync::{TaskQueue, catch_panic, dispose, thread};
 use crate::task::catch;
 
-/// The number of tasks that run before timers and sockets get their turn.
+/// The number of tasks that run before the worker looks at its timers and sockets.
 const TASKS: u32 = 64;
 
-/// A worker that has run so many tasks and has more unparks another.
+/// The number of tasks after which a worker that has more unparks another.
 const ENOUGH: u32 = 16;
 
-/// Once in so many tasks the global queue comes first, and then the inbox, so that neither starves.
+/// Once in this number of tasks a worker looks first at the global queue, and once first at its inbox, so that neither starves.
 const FAIRNESS: u32 = 61;
 
 /// The part of a worker's state that only its own thread uses.
@@ -63,7 +63,7 @@ pub(crate) struct WorkerLocal {
     ticks: Cell<u32>,
     /// The index of the worker that it tries to steal from first.
     first_victim: Cell<usize>,
-    turning: RefCell<Turning>,
+    loop_state: RefCell<LoopState>,
     /// Makes the timers of its tasks the runtime's. (Dropped after the shard is given back.)
     _engine: tourbillon::Entered,
 }
@@ -79,12 +79,12 @@ pub(crate) enum Role {
     Local,
 }
 
-/// The state that a turn of the loop needs.
-struct Turning {
+/// The state that an iteration of the loop borrows while it fires timers, reaps events and wakes.
+struct LoopState {
     /// `None` if the engine had no shard left, or if the role needs none: then the engine's driver fires the thread's timers. Also if all
     /// threads of the runtime turn the same timers, because its time can be virtual.
     timers: Option<tourbillon::Worker>,
-    batch: Batch,
+    batch: EventBatch,
     mover: Mover,
 }
 
@@ -126,7 +126,7 @@ impl WorkerLocal {
             _ => shared.engine.worker(move || _ = caller.upgrade().inspect(|worker_shared| worker_shared.unpark())),
         };
         worker_shared.set_takeover(timers.as_ref().map(tourbillon::Worker::takeover));
-        let turning = RefCell::new(Turning { timers, batch: Batch::default(), mover: Mover::default() });
+        let loop_state = RefCell::new(LoopState { timers, batch: EventBatch::default(), mover: Mover::default() });
         let runtime = Arc::clone(shared);
         let (base_role, role) = (role, Cell::new(role));
         let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
@@ -141,7 +141,7 @@ impl WorkerLocal {
             depth,
             ticks,
             first_victim,
-            turning,
+            loop_state,
             _engine: engine,
         })
     }
@@ -210,7 +210,7 @@ impl WorkerLocal {
         self.queue.push(runnable);
     }
 
-    /// Runs the loop until `is_done`, which is called before each turn, returns true.
+    /// Runs the loop until `is_done`, which is called before each iteration, returns true.
     pub(crate) fn run(&self, mut is_done: impl FnMut() -> bool) {
         let mut most = TASKS;
         while !is_done() {
@@ -279,6 +279,7 @@ impl WorkerLocal {
     }
 
     /// Takes tasks from another worker.
+    #[must_use]
     fn steal(&self) -> bool {
         if !self.runs_all_tasks() {
             return false;
@@ -314,8 +315,8 @@ impl WorkerLocal {
     /// Fires the timers that are due, up to a batch.
     pub(crate) fn turn_timers(&self) -> TimerTurn {
         let _poll = self.worker_shared.begin_poll();
-        let turning = &mut *self.turning.borrow_mut();
-        let turn = match &mut turning.timers {
+        let loop_state = &mut *self.loop_state.borrow_mut();
+        let turn = match &mut loop_state.timers {
             Some(timers) => Some(timers.turn()),
             None => virtual_time::turn(&self.runtime, self.fires_shared_timers()),
         };
@@ -329,46 +330,46 @@ impl WorkerLocal {
     }
 
     pub(crate) fn reap(&self) {
-        self.reap_into(&mut self.turning.borrow_mut().batch);
+        self.reap_into(&mut self.loop_state.borrow_mut().batch);
     }
 
-    fn reap_into(&self, batch: &mut Batch) {
+    fn reap_into(&self, batch: &mut EventBatch) {
         let _ = self.worker_shared.reactor.reap(batch);
         self.dispatch(batch);
     }
 
     /// Wakes tasks. A waker is the user's code: if it blocks, the monitor finds the thread blocked, as it does in a poll.
-    fn dispatch(&self, batch: &mut Batch) {
+    fn dispatch(&self, batch: &mut EventBatch) {
         let _poll = self.worker_shared.begin_poll();
         self.worker_shared.reactor.dispatch(batch);
     }
 
     /// Parks until there is something to do, but not beyond `most`.
     pub(crate) fn park(&self, most: Option<Time>) {
-        let turning = &mut *self.turning.borrow_mut();
-        let next = match &turning.timers {
+        let loop_state = &mut *self.loop_state.borrow_mut();
+        let next = match &loop_state.timers {
             Some(timers) => timers.next_turn(),
             None => virtual_time::next_turn(&self.runtime),
         };
-        let too_short = turning.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
+        let too_short = loop_state.timers.as_ref().map_or(Duration::ZERO, tourbillon::Worker::too_short_to_sleep);
         let until = [next, most].into_iter().flatten().min();
         if until.is_some_and(|until| until - clock::now() <= Span::from(too_short)) {
-            return self.reap_into(&mut turning.batch);
+            return self.reap_into(&mut loop_state.batch);
         }
-        if virtual_time::finish_removals(&self.worker_shared, &mut turning.batch) {
-            return self.dispatch(&mut turning.batch);
+        if virtual_time::finish_removals(&self.worker_shared, &mut loop_state.batch) {
+            return self.dispatch(&mut loop_state.batch);
         }
         if self.worker_shared.try_park() == ParkAttempt::Notified {
             // A worker that unparks itself again and again still has to see events of its sockets.
-            return self.reap_into(&mut turning.batch);
+            return self.reap_into(&mut loop_state.batch);
         }
         if self.runs_all_tasks() {
             self.runtime.idle.add(&self.worker_shared);
         }
         let has_work = self.has_task() || self.is_about_to_end();
-        if has_work || turning.mover.find_work(&self.runtime, &self.worker_shared, self.fires_shared_timers()) {
-            let _ = self.worker_shared.reactor.reap(&mut turning.batch);
-        } else if self.worker_shared.reactor.wait(until, &mut turning.batch).is_err() {
+        if has_work || loop_state.mover.find_work(&self.runtime, &self.worker_shared, self.fires_shared_timers()) {
+            let _ = self.worker_shared.reactor.reap(&mut loop_state.batch);
+        } else if self.worker_shared.reactor.wait(until, &mut loop_state.batch).is_err() {
             // No error is expected here; the pause keeps the thread from taking a whole processor.
             thread::sleep(Duration::from_millis(1));
         }
@@ -385,11 +386,11 @@ impl WorkerLocal {
             self.runtime.monitor.watch();
         }
         // While awake: a waker may block, and no thread may take this one for a parked worker then.
-        self.dispatch(&mut turning.batch);
-        turning.mover.wake(&self.runtime, &self.worker_shared);
+        self.dispatch(&mut loop_state.batch);
+        loop_state.mover.wake(&self.runtime, &self.worker_shared);
     }
 
-    /// Returns, at the runtime's end, whether the thread takes another turn instead of parking, because no thread would unpark it. A
+    /// Returns, at the runtime's end, whether the thread goes through another iteration instead of parking, because no thread would unpark it. A
     /// worker ends when no task is left, and another thread may just have taken the last; local tasks that have come meanwhile have to be
     /// aborted. Other threads park: a substitute is unparked when it can end, and that may be long after.
     fn is_about_to_end(&self) -> bool {
@@ -416,13 +417,13 @@ impl WorkerLocal {
         }
     }
 
-    /// Returns whether the thread is in the middle of a turn, inside of a waker.
-    pub(crate) fn is_in_a_turn(&self) -> bool {
-        self.turning.try_borrow_mut().is_err()
+    /// Returns whether the thread is in the middle of an iteration, inside of a waker.
+    pub(crate) fn is_inside_waker(&self) -> bool {
+        self.loop_state.try_borrow_mut().is_err()
     }
 
     /// Called by a `block_on` inside of a task, or of another `block_on`: lets the call turn the thread's timers and its reactor until
-    /// the returned guard is dropped. Returns `None` if the thread is in the middle of a turn, inside of a waker.
+    /// the returned guard is dropped. Returns `None` if the thread is in the middle of an iteration, inside of a waker.
     pub(crate) fn nest(&self) -> Option<impl Drop + use<'_>> {
         struct Nested<'a>(&'a WorkerLocal);
 
@@ -432,7 +433,7 @@ impl WorkerLocal {
             }
         }
 
-        if self.is_in_a_turn() {
+        if self.is_inside_waker() {
             return None;
         }
         self.depth.set(self.depth.get() + 1);

@@ -8,7 +8,7 @@ use tourbillon::WorkerTakeover;
 
 use super::registry::Registry;
 use super::virtual_time::VirtualTime;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, Stealer, lock};
 
 pub(crate) struct WorkerShared {
@@ -19,14 +19,14 @@ pub(crate) struct WorkerShared {
     inbox_len: AtomicUsize,
     /// All local tasks that have not ended.
     pub(crate) locals: Arc<Registry>,
-    sleep: AtomicU8,
+    park_state: AtomicParkState,
     /// Raised when a poll of a task begins and when it ends: odd during a poll.
     poll_count: AtomicU64,
     /// The count at the monitor's last look.
     poll_count_seen: AtomicU64,
     /// Gives the worker's timers to the driver while the worker is blocked.
     takeover: Mutex<Option<WorkerTakeover>>,
-    /// That of the runtime.
+    /// The runtime's virtual time.
     pub(crate) virtual_time: VirtualTime,
 }
 
@@ -45,10 +45,20 @@ pub(crate) enum ParkAttempt {
     Notified,
 }
 
-const AWAKE: u8 = 0;
-const PARKED: u8 = 1;
-/// Another thread has unparked the worker, and the worker has not noticed yet.
-const NOTIFIED: u8 = 2;
+/// Whether the worker is parked, as other threads see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum ParkState {
+    /// The worker runs, and looks at its queues before it waits.
+    Awake,
+    /// The worker waits on its reactor, or is about to: `unpark` has to wake the reactor.
+    Parked,
+    /// Another thread has unparked the worker, and the worker has not noticed yet.
+    Notified,
+}
+
+/// A [`ParkState`] that threads share. All operations are sequentially consistent.
+struct AtomicParkState(AtomicU8);
 
 impl WorkerShared {
     pub(crate) fn new(reactor: Arc<Reactor>, stealer: Stealer<Runnable>, virtual_time: VirtualTime) -> WorkerShared {
@@ -58,7 +68,7 @@ impl WorkerShared {
             inbox: Mutex::default(),
             inbox_len: AtomicUsize::new(0),
             locals: Arc::default(),
-            sleep: AtomicU8::new(AWAKE),
+            park_state: AtomicParkState::new(ParkState::Awake),
             poll_count: AtomicU64::new(0),
             poll_count_seen: AtomicU64::new(0),
             takeover: Mutex::new(None),
@@ -69,15 +79,15 @@ impl WorkerShared {
     /// Called by any thread: makes the worker look at its queues before it parks, or wakes it up. Makes a system call only if it is
     /// parked.
     pub(crate) fn unpark(&self) {
-        if self.sleep.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
+        if self.park_state.swap(ParkState::Notified) == ParkState::Parked {
             self.reactor.wake();
         }
     }
 
     /// Called by the worker: from here on `unpark` wakes its reactor.
     pub(crate) fn try_park(&self) -> ParkAttempt {
-        match self.sleep.compare_exchange(AWAKE, PARKED, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => ParkAttempt::Parked,
+        match self.park_state.compare_exchange(ParkState::Awake, ParkState::Parked) {
+            Ok(()) => ParkAttempt::Parked,
             Err(_) => {
                 self.set_awake();
                 ParkAttempt::Notified
@@ -94,11 +104,11 @@ impl WorkerShared {
     pub(crate) fn set_awake(&self) {
         // Not a store: the swap sees the last of several calls of `unpark`, and what their threads did before them. (On x86 the two are
         // the same instruction.)
-        self.sleep.swap(AWAKE, Ordering::SeqCst);
+        let _before = self.park_state.swap(ParkState::Awake);
     }
 
     pub(crate) fn is_parked(&self) -> bool {
-        self.sleep.load(Ordering::SeqCst) == PARKED
+        self.park_state.load() == ParkState::Parked
     }
 
     /// Called by any thread: queues a local task.
@@ -154,6 +164,7 @@ impl WorkerShared {
 
     /// Called by the monitor: returns whether the worker is awake and still in the poll that it was in at the last call. (A worker that
     /// blocks in a nested call may park meanwhile: then that call serves its timers and sockets.)
+    #[must_use]
     pub(crate) fn check_stuck(&self) -> bool {
         let poll_count = self.poll_count();
         self.poll_count_seen.swap(poll_count, Ordering::Relaxed) == poll_count
@@ -176,10 +187,42 @@ impl WorkerShared {
     }
 
     /// Called by a thread that finds the worker blocked: leaves its timers to the driver, and wakes the tasks that wait for its sockets.
-    pub(crate) fn take_over(&self, batch: &mut Batch) {
+    pub(crate) fn take_over(&self, batch: &mut EventBatch) {
         self.leave_timers_to_driver();
         // If the reactor fails, the worker gets the same error.
         let _ = self.reactor.reap_for_owner(batch);
+    }
+}
+
+impl ParkState {
+    fn from_byte(byte: u8) -> ParkState {
+        match byte {
+            0 => ParkState::Awake,
+            1 => ParkState::Parked,
+            _ => ParkState::Notified,
+        }
+    }
+}
+
+impl AtomicParkState {
+    fn new(state: ParkState) -> AtomicParkState {
+        AtomicParkState(AtomicU8::new(state as u8))
+    }
+
+    fn load(&self) -> ParkState {
+        ParkState::from_byte(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Sets the state and returns the one before.
+    #[must_use]
+    fn swap(&self, state: ParkState) -> ParkState {
+        ParkState::from_byte(self.0.swap(state as u8, Ordering::SeqCst))
+    }
+
+    /// Changes the state from `from` to `to`, or returns the state that it is in instead.
+    fn compare_exchange(&self, from: ParkState, to: ParkState) -> Result<(), ParkState> {
+        let result = self.0.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst);
+        result.map(drop).map_err(ParkState::from_byte)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct WorkerWaker {
 }
 
 /// Wakes a future whose thread does not act as a worker.
-struct ThreadWaker {
+struct ParkedThreadWaker {
     is_woken: AtomicBool,
     thread: Thread,
     /// The runtime, if its time can be virtual: no worker tells whether this thread is parked.
@@ -37,8 +37,8 @@ struct ThreadWaker {
     held: Mutex<Option<HeldTime>>,
 }
 
-/// A nested call that goes on for so many turns without waiting leaves its thread's tasks to other threads, too.
-const TURNS: u32 = 16;
+/// The number of iterations without waiting after which a nested call leaves its thread's tasks to other threads, too.
+const ITERATIONS: u32 = 16;
 
 impl Runtime {
     /// Runs a future to its end on this thread, which has a reactor and turns timers meanwhile. The future need not be `Send`, and can
@@ -101,7 +101,7 @@ fn run_on_worker<F: Future>(worker: &WorkerLocal, future: F, interrupted: &Inter
     let woken = WorkerWaker::new(worker.worker_shared());
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let (mut output, mut turns) = (None, 0_u32);
+    let (mut output, mut iterations) = (None, 0_u32);
     worker.run(|| {
         if woken.take_wakeup() {
             budget::refill();
@@ -111,8 +111,8 @@ fn run_on_worker<F: Future>(worker: &WorkerLocal, future: F, interrupted: &Inter
                 return true;
             }
         }
-        turns = turns.saturating_add(1);
-        if turns > TURNS || !woken.is_woken() {
+        iterations = iterations.saturating_add(1);
+        if iterations > ITERATIONS || !woken.is_woken() {
             interrupted.suspend(Some(worker));
             interrupted.help_if_needed(worker);
         }
@@ -132,7 +132,7 @@ fn run_parked<F: Future>(
     let _engine = handle.shared().engine.enter();
     let mut future = pin!(future);
     let shared = handle.shared();
-    let woken = Arc::new(ThreadWaker {
+    let woken = Arc::new(ParkedThreadWaker {
         is_woken: AtomicBool::new(true),
         thread: thread::current(),
         shared: shared.virtual_time.is_pausable().then(|| Arc::clone(shared)),
@@ -142,7 +142,7 @@ fn run_parked<F: Future>(
     let _call = call;
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    let (mut turns, mut has_parked) = (0_u32, false);
+    let (mut iterations, mut has_parked) = (0_u32, false);
     let output = loop {
         while !woken.is_woken.swap(false, Ordering::SeqCst) {
             interrupted.suspend(None);
@@ -157,8 +157,8 @@ fn run_parked<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
-        turns = turns.saturating_add(1);
-        if turns > TURNS {
+        iterations = iterations.saturating_add(1);
+        if iterations > ITERATIONS {
             interrupted.suspend(None);
         }
     };
@@ -176,6 +176,7 @@ impl WorkerWaker {
     }
 
     /// Clears the flag and returns whether it was set.
+    #[must_use]
     pub(crate) fn take_wakeup(&self) -> bool {
         self.is_woken.swap(false, Ordering::SeqCst)
     }
@@ -198,7 +199,7 @@ impl Wake for WorkerWaker {
     }
 }
 
-impl Wake for ThreadWaker {
+impl Wake for ParkedThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -25,7 +25,7 @@ use crate::executor::external_threads::WorkerGuard;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker::Role;
 use crate::executor::{Backend, BuildError, Handle, Runtime};
-use crate::sync::Fragile;
+use crate::sync::CatchDropPanic;
 use crate::task::JoinHandle;
 
 /// An event loop: the threads that call [`run`](EventLoop::run) run its handlers as long as there is work.
@@ -129,7 +129,7 @@ impl EventLoop {
         self.run_within(RunLimit { handlers: 1, until: None, waits: true })
     }
 
-    /// Runs handlers for so long, or until there is no work any more.
+    /// Runs handlers for `duration`, or until no work is left.
     ///
     /// # Panics
     /// If a handler panics.
@@ -138,12 +138,12 @@ impl EventLoop {
         self.run_within(RunLimit { handlers: usize::MAX, until: Some(until), waits: true })
     }
 
-    /// Runs handlers until the deadline, or until there is no work any more.
+    /// Runs handlers until `deadline`, or until no work is left.
     ///
     /// # Panics
     /// If a handler panics.
     pub fn run_until(&self, deadline: Instant) -> usize {
-        self.run_for(deadline.saturating_duration_since(Instant::now()))
+        self.run_for(deadline.saturating_duration_since(clock::task_now()))
     }
 
     /// Runs the handlers that are ready, without waiting. The handler of a timer is ready when the loop's engine has seen its expiry,
@@ -207,7 +207,7 @@ impl EventLoop {
     pub fn post(&self, handler: impl FnOnce() + Send + 'static) {
         let work = self.work_guard();
         let shared = Arc::clone(self.handle().shared());
-        let handler = Fragile::new(handler);
+        let handler = CatchDropPanic::new(handler);
         let call = async move {
             // The work ends with the handler, also if it panics.
             let _work = work;
@@ -307,7 +307,7 @@ impl EventLoop {
     }
 }
 
-/// The number of handlers that run before timers and sockets get their turn.
+/// The number of handlers that run before the thread looks at its timers and sockets.
 const HANDLERS: usize = 64;
 
 impl RunLimit {

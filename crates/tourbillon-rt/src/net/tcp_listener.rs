@@ -84,7 +84,7 @@ impl TcpListener {
     /// Returns the address that it listens at.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
@@ -92,7 +92,7 @@ impl TcpListener {
     /// Sets the time to live of the packets of accepted connections.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
@@ -100,7 +100,7 @@ impl TcpListener {
     /// Returns the time to live of the packets of accepted connections.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }

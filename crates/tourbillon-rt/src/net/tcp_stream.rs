@@ -132,7 +132,7 @@ impl TcpStream {
     /// Returns the connection's address on this machine.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
@@ -140,7 +140,7 @@ impl TcpStream {
     /// Sets whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
         self.source.io().set_nodelay(yes)
     }
@@ -148,7 +148,7 @@ impl TcpStream {
     /// Returns whether small writes are sent at once.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.source.io().nodelay()
     }
@@ -156,7 +156,7 @@ impl TcpStream {
     /// Sets the time to live of the connection's packets.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
@@ -164,7 +164,7 @@ impl TcpStream {
     /// Returns the time to live of the connection's packets.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }
@@ -173,7 +173,7 @@ impl TcpStream {
     /// the connection.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self.source.io(), linger)?)
     }
@@ -181,7 +181,7 @@ impl TcpStream {
     /// Sets whether the system sends probes now and then while the connection is silent.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_keepalive(&self, yes: bool) -> io::Result<()> {
         Ok(sockopt::set_socket_keepalive(self.source.io(), yes)?)
     }
@@ -189,7 +189,7 @@ impl TcpStream {
     /// Sets how many bytes the system takes before the peer does.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         Ok(sockopt::set_socket_send_buffer_size(self.source.io(), bytes)?)
     }
@@ -197,7 +197,7 @@ impl TcpStream {
     /// Sets how many bytes the system keeps until they are read.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         Ok(sockopt::set_socket_recv_buffer_size(self.source.io(), bytes)?)
     }

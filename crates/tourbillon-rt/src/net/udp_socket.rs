@@ -52,7 +52,7 @@ impl UdpSocket {
     /// this blocks until it is resolved.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn connect(&self, address: impl ToSocketAddrs) -> io::Result<()> {
         self.source.io().connect(address)
     }
@@ -91,7 +91,7 @@ impl UdpSocket {
     /// Returns the socket's address.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.source.io().local_addr()
     }
@@ -107,7 +107,7 @@ impl UdpSocket {
     /// Sets whether the socket may send to broadcast addresses.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_broadcast(&self, yes: bool) -> io::Result<()> {
         self.source.io().set_broadcast(yes)
     }
@@ -115,7 +115,7 @@ impl UdpSocket {
     /// Sets the time to live of the socket's packets.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.source.io().set_ttl(ttl)
     }
@@ -123,7 +123,7 @@ impl UdpSocket {
     /// Returns the time to live of the socket's packets.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn ttl(&self) -> io::Result<u32> {
         self.source.io().ttl()
     }
@@ -131,7 +131,7 @@ impl UdpSocket {
     /// Joins a multicast group, on one of this machine's interfaces.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn join_multicast_v4(&self, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
         self.source.io().join_multicast_v4(&group, &interface)
     }
@@ -139,7 +139,7 @@ impl UdpSocket {
     /// Joins a multicast group, on one of this machine's interfaces.
     ///
     /// # Errors
-    /// That of the system.
+    /// Returns the error of the system call.
     pub fn join_multicast_v6(&self, group: Ipv6Addr, interface: u32) -> io::Result<()> {
         self.source.io().join_multicast_v6(&group, interface)
     }

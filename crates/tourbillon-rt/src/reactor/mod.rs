@@ -74,7 +74,7 @@ const POLLED: usize = 256;
 
 /// Buffers for the events and wakers of one wait, which the waiting thread keeps.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct EventBatch {
     events: Vec<SocketEvent>,
     /// Each event with its socket.
     affected: Vec<(Arc<Readiness>, SocketEvent)>,
@@ -112,7 +112,8 @@ impl Reactor {
 
     /// Called by the owner: finishes the removals, collects the events that have happened, and returns whether there were removals.
     #[cfg(feature = "test-util")]
-    pub(crate) fn finish_removals(&self, batch: &mut Batch) -> bool {
+    #[must_use]
+    pub(crate) fn finish_removals(&self, batch: &mut EventBatch) -> bool {
         let Some(removals) = &self.removals else { return false };
         let made = removals.load(Ordering::SeqCst);
         if made > 0 {
@@ -148,6 +149,7 @@ impl Reactor {
 
     /// Returns whether a thread that leaves a waker here will be woken. Either that thread sees that the owner has left, or the owner,
     /// when it leaves, sees the flag that this sets.
+    #[must_use]
     pub(crate) fn admit_waiter(&self, is_own: bool) -> bool {
         if !is_own && !self.has_foreign_waiters.load(Ordering::SeqCst) {
             self.has_foreign_waiters.store(true, Ordering::SeqCst);
@@ -161,7 +163,7 @@ impl Reactor {
     }
 
     /// Waits for events. [`dispatch`](Reactor::dispatch) then wakes the tasks.
-    pub(crate) fn wait(&self, until: Option<Time>, batch: &mut Batch) -> io::Result<()> {
+    pub(crate) fn wait(&self, until: Option<Time>, batch: &mut EventBatch) -> io::Result<()> {
         let recheck = self.poll_recheck_list(&mut batch.events);
         if batch.events.is_empty() {
             self.selector.wait([until, recheck].into_iter().flatten().min(), &mut batch.events)
@@ -171,13 +173,13 @@ impl Reactor {
     }
 
     /// Collects the events that have happened, without waiting.
-    pub(crate) fn reap(&self, batch: &mut Batch) -> io::Result<()> {
+    pub(crate) fn reap(&self, batch: &mut EventBatch) -> io::Result<()> {
         let _later = self.poll_recheck_list(&mut batch.events);
         self.selector.reap(&mut batch.events)
     }
 
     /// Called by the monitor: does the work of an owner that is blocked, and wakes the tasks.
-    pub(crate) fn reap_for_owner(&self, batch: &mut Batch) -> io::Result<()> {
+    pub(crate) fn reap_for_owner(&self, batch: &mut EventBatch) -> io::Result<()> {
         let outcome = self.selector.reap_for_owner(&mut batch.events)?;
         match outcome {
             TakeoverOutcome::Collected => {}
@@ -192,7 +194,8 @@ impl Reactor {
 
     /// Collects the sockets that are ready for an operation that waits, takes nothing from the owner, and returns whether there are any.
     #[cfg(feature = "test-util")]
-    pub(crate) fn collect_ready(&self, batch: &mut Batch) -> bool {
+    #[must_use]
+    pub(crate) fn collect_ready(&self, batch: &mut EventBatch) -> bool {
         self.poll_awaited(&mut batch.events);
         // Not under the lock of the table: a socket that registers has locked itself before the slots.
         let get = |event: &SocketEvent| lock(&self.slots).get(event.token).cloned();
@@ -267,8 +270,8 @@ impl Reactor {
     }
 
     /// Wakes the tasks that wait for the events.
-    pub(crate) fn dispatch(&self, batch: &mut Batch) {
-        let Batch { events, affected, wakers } = batch;
+    pub(crate) fn dispatch(&self, batch: &mut EventBatch) {
+        let EventBatch { events, affected, wakers } = batch;
         if events.is_empty() {
             return;
         }

@@ -16,7 +16,7 @@ pub(crate) struct RecheckList {
     polled_at: Time,
 }
 
-/// Up to so many sockets are polled at once, whenever the last poll was.
+/// The number of sockets up to which all are polled at once, whenever the last poll was.
 const POLLED_AT_ONCE: usize = 8;
 
 /// The time between two polls of more sockets than that.

@@ -63,11 +63,11 @@ pub(crate) fn catch_panic(users: impl FnOnce()) {
 
 /// A value of the user's until it is taken. If no caller takes it, it may be dropped where a panic would end the process, as within a
 /// task: a panic of its destructor is caught.
-pub(crate) struct Fragile<T>(Option<T>);
+pub(crate) struct CatchDropPanic<T>(Option<T>);
 
-impl<T> Fragile<T> {
-    pub(crate) fn new(users: T) -> Fragile<T> {
-        Fragile(Some(users))
+impl<T> CatchDropPanic<T> {
+    pub(crate) fn new(users: T) -> CatchDropPanic<T> {
+        CatchDropPanic(Some(users))
     }
 
     pub(crate) fn take(mut self) -> Option<T> {
@@ -75,7 +75,7 @@ impl<T> Fragile<T> {
     }
 }
 
-impl<T> Drop for Fragile<T> {
+impl<T> Drop for CatchDropPanic<T> {
     fn drop(&mut self) {
         catch_panic(|| drop(self.0.take()));
     }

@@ -14,20 +14,21 @@ use shuttle::sync::atomic::AtomicUsize;
 
 use super::{Mutex, Ordering, lock};
 
-pub(crate) struct Injector<T>(Shelf<T>);
+pub(crate) struct Injector<T>(LockedQueue<T>);
 
-pub(crate) struct TaskQueue<T>(Arc<Shelf<T>>);
+pub(crate) struct TaskQueue<T>(Arc<LockedQueue<T>>);
 
-pub(crate) struct Stealer<T>(Arc<Shelf<T>>);
+pub(crate) struct Stealer<T>(Arc<LockedQueue<T>>);
 
-struct Shelf<T> {
+/// A queue behind a lock, with its length beside it.
+struct LockedQueue<T> {
     tasks: Mutex<VecDeque<T>>,
     len: AtomicUsize,
 }
 
-impl<T> Shelf<T> {
-    fn new() -> Shelf<T> {
-        Shelf { tasks: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
+impl<T> LockedQueue<T> {
+    fn new() -> LockedQueue<T> {
+        LockedQueue { tasks: Mutex::new(VecDeque::new()), len: AtomicUsize::new(0) }
     }
 
     fn push(&self, task: T) {
@@ -54,7 +55,7 @@ impl<T> Shelf<T> {
 
 impl<T> Injector<T> {
     pub(crate) fn new() -> Injector<T> {
-        Injector(Shelf::new())
+        Injector(LockedQueue::new())
     }
 
     pub(crate) fn push(&self, task: T) {
@@ -80,7 +81,7 @@ impl<T> Injector<T> {
 
 impl<T> TaskQueue<T> {
     pub(crate) fn new_fifo() -> TaskQueue<T> {
-        TaskQueue(Arc::new(Shelf::new()))
+        TaskQueue(Arc::new(LockedQueue::new()))
     }
 
     pub(crate) fn stealer(&self) -> Stealer<T> {

@@ -11,7 +11,7 @@ pub(crate) fn on_each_backend(test: impl Fn(Backend)) {
     on_each_backend_with(2, |runtime| test(runtime.backend()));
 }
 
-/// Runs a test on a runtime of each back end, with so many workers.
+/// Runs a test on a runtime of each back end, with `workers` workers.
 pub(crate) fn on_each_backend_with(workers: usize, test: impl Fn(&Runtime)) {
     for backend in [Backend::Epoll, Backend::Uring] {
         match Runtime::builder().backend(backend).workers(workers).build() {

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tourbillon::Outcome;
 use tourbillon::time::{Interval, MissedTickBehavior, interval_at};
+use tourbillon::{Outcome, Span};
 
 use super::{MOST, TaskActor};
 use crate::context::{SimContext, add, engine_time};
@@ -39,7 +39,7 @@ pub struct IntervalActor {
 }
 
 /// A tick that is later than this counts as missed, as documented.
-const TOLERANCE: u64 = 5_000_000;
+const TOLERANCE: Span = Span::from_millis(5);
 
 /// Most ticks that one poll of the task takes.
 const IN_A_ROW: usize = 4;
@@ -182,7 +182,7 @@ fn create(
 
 /// Computes the tick after `tick`.
 fn next_tick(tick: u64, now: u64, period: Duration, missed: MissedTickBehavior) -> u64 {
-    let is_late = now > tick.saturating_add(TOLERANCE);
+    let is_late = now > tick.saturating_add(TOLERANCE.as_nanos());
     match missed {
         MissedTickBehavior::Delay if is_late => add(now, period),
         MissedTickBehavior::Skip if is_late => {

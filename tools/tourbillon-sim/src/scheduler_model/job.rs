@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tourbillon::Span;
 use tourbillon::scheduler::Overlap;
 use tourbillon::time::MissedTickBehavior;
 
@@ -66,7 +67,7 @@ pub struct JobPolicy {
 /// When a job is due.
 #[derive(Clone, Debug)]
 pub enum ModelTiming {
-    /// Every so many nanoseconds.
+    /// Periodically. The period is in nanoseconds.
     Every(u64),
     /// By a cron line and the wall clock.
     Cron(Rc<RefCell<CronReference>>),
@@ -80,7 +81,7 @@ pub(super) struct DueResult {
 }
 
 /// A run that is no later than this counts as on time, as documented.
-const TOLERANCE: u64 = 5_000_000;
+const TOLERANCE: Span = Span::from_millis(5);
 /// Most missed times of a cron line that are counted, as documented.
 const COUNTED: u64 = 1000;
 
@@ -117,7 +118,7 @@ impl ModelJob {
         match self.policy.missed {
             MissedTickBehavior::Burst if self.policy.overlap == Overlap::Parallel => self.due = self.timing.after(due),
             MissedTickBehavior::Burst => self.backlog = self.timing.some_after(due, passed),
-            MissedTickBehavior::Delay if now - due > TOLERANCE && !self.timing.is_wall() => {
+            MissedTickBehavior::Delay if now - due > TOLERANCE.as_nanos() && !self.timing.is_wall() => {
                 self.due = self.timing.after(now);
             }
             _ => missed = passed,

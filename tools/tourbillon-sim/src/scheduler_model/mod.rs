@@ -15,6 +15,7 @@ mod operations;
 
 use std::collections::VecDeque;
 
+use tourbillon::Span;
 use tourbillon::scheduler::{Overflow, Remaining, Shutdown};
 
 pub use self::job::{JobPolicy, ModelJob, ModelTiming};
@@ -104,10 +105,10 @@ struct ModelRun {
     plan: u32,
 }
 
-/// A scheduler looks at so many jobs before it makes a run.
+/// Number of jobs that a scheduler looks at before it makes a run.
 const AT_A_TIME: usize = 64;
-/// A wall clock that is set back by more than this, in nanoseconds, is taken to have been wrong before.
-const SET_BACK: u64 = 3 * 60 * 60 * 1_000_000_000;
+/// A wall clock that is set back by more than this is taken to have been wrong before.
+const SET_BACK: Span = Span::from_secs(3 * 60 * 60);
 
 impl SchedulerModel {
     /// Returns a model without jobs.
@@ -310,7 +311,7 @@ impl SchedulerModel {
     fn note_clocks(&mut self, now: SimClocks) {
         let expected = self.seen.wall.saturating_add(now.engine.saturating_sub(self.seen.engine));
         self.seen = now;
-        if now.wall == 0 || expected.saturating_sub(now.wall) <= SET_BACK {
+        if now.wall == 0 || expected.saturating_sub(now.wall) <= SET_BACK.as_nanos() {
             return;
         }
         self.since.wall = self.since.wall.min(now.wall);

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, SimFailure, World, WorldResult};
+use super::{PATIENCE, SimFailure, SimWorld, WorldResult};
 use crate::actors::{self, named, scheduler, timer};
 use crate::violation::PromiseViolation;
 
-impl World {
+impl SimWorld {
     /// Drops all actors, shuts the engine down, and checks that nothing is left.
     pub(super) fn finish(mut self) -> WorldResult {
         self.is_swept = false;
@@ -57,7 +57,7 @@ impl World {
     }
 
     fn end(self) -> WorldResult {
-        let World { sim, trace, .. } = self;
+        let SimWorld { sim, trace, .. } = self;
         let recorder = std::sync::Arc::clone(&sim.recorder);
         let mut totals = sim.totals.clone();
         (totals.runs, totals.checks) = (1, sim.model.checks);
@@ -90,8 +90,9 @@ impl World {
         totals.runs = 1;
         self.sim.recorder.set_engine(None);
         let hash = self.trace.hash();
-        let World { sim, sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, .. } =
-            self;
+        let SimWorld {
+            sim, sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, ..
+        } = self;
         let _its_own_affair = catch_unwind(AssertUnwindSafe(|| {
             drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps));
             drop(sim);

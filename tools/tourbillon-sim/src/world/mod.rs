@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tourbillon::Time;
+use tourbillon::{Span, Time};
 
 use crate::actors::{self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
 use crate::callback_thread::{CallbackThread, Stuck};
@@ -44,7 +44,7 @@ pub struct SimFailure {
     pub step: Option<usize>,
 }
 
-struct World {
+struct SimWorld {
     sim: SimContext,
     trace: RunHash,
     sleeps: Vec<sleep::SleepActor>,
@@ -63,9 +63,10 @@ struct World {
 /// Most timers of a shard that one turn fires.
 const BATCH: usize = 256;
 
-/// No planned cron line is due a thousand times in this time, nor in sixteen hours if it is due every minute. Of more a job
-/// counts a thousand each time that its scheduler looks, and how often that is, is not known.
-const LONGEST: u64 = 150 * 24 * 60 * 60 * 1_000_000_000;
+/// Longest step of time while jobs follow the wall clock. No planned cron line is due a thousand times in it, nor in sixteen hours if it is due
+/// every minute. A job counts at most a thousand occurrences each time that its scheduler looks, and the model does not know how
+/// often the scheduler looks.
+const LONGEST: Span = Span::from_secs(150 * 24 * 60 * 60);
 
 /// Most rounds of turns before a step stops waiting for nothing to be left to do.
 const TURNS: usize = 20_000;
@@ -76,7 +77,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a plan to its end, or to the first broken promise.
 #[must_use]
 pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> WorldResult {
-    let mut world = World::new(plan, broken);
+    let mut world = SimWorld::new(plan, broken);
     for (number, step) in &plan.steps {
         world.step(*step);
         if let Some(violation) = world.sim.model.violation().cloned() {
@@ -86,9 +87,9 @@ pub fn run(plan: &SimPlan, broken: Option<PlantedFault>) -> WorldResult {
     world.finish()
 }
 
-impl World {
-    fn new(plan: &SimPlan, broken: Option<PlantedFault>) -> World {
-        World {
+impl SimWorld {
+    fn new(plan: &SimPlan, broken: Option<PlantedFault>) -> SimWorld {
+        SimWorld {
             sim: SimContext::new(plan.setup, broken),
             trace: RunHash::new(),
             sleeps: Vec::new(),
@@ -161,7 +162,7 @@ impl World {
     fn bounded(&self, by: u64) -> u64 {
         let repeats = !self.intervals.is_empty() || scheduler::has_jobs(&self.schedulers);
         let most = if repeats { self.sim.setup.scale.saturating_mul(16) } else { u64::MAX };
-        let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST) } else { most };
+        let most = if scheduler::has_wall(&self.schedulers) { most.min(LONGEST.as_nanos()) } else { most };
         // The clock stops before its last moments.
         by.min(most).min(LAST - 1 - self.sim.now())
     }

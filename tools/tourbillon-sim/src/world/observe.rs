@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{PATIENCE, World};
+use super::{PATIENCE, SimWorld};
 use crate::actors::{bulk_sleeps, named, scheduler, sleep, timer};
 use crate::callback_thread::Stuck;
 use crate::context::SimContext;
 use crate::recorder::{EventKind, NO_TIMER};
 
-impl World {
+impl SimWorld {
     /// Processes the events that the engine has caused.
     pub(super) fn process_events(&mut self) {
         self.sim.note_wakes();
@@ -104,11 +104,11 @@ impl World {
             );
             self.sim.note_wakes();
             self.sim.others = self.others();
-            self.sim.has_place_forwarders = !self.timers.is_empty() || !self.named.is_empty();
+            self.sim.has_slot_forwarders = !self.timers.is_empty() || !self.named.is_empty();
             // A surface without a task of its own has been served when all threads have turned: it is armed, or does not need a
             // slot.
             let others = if self.is_swept { self.others_with_tasks() } else { self.sim.others };
-            self.sim.model.check_places(stats.pending, others);
+            self.sim.model.check_slots(stats.pending, others);
         }
         let least = (sleep::armed(&self.sleeps, &self.sim) + bulk_sleeps::armed(&self.bulk_sleeps, &self.sim)) as u64;
         let others = (self.timeouts.len() + self.intervals.len()) as u64 + self.others();

@@ -17,10 +17,10 @@ use std::time::Duration;
 use self::alarm::MonitorAlarm;
 use super::shared::RuntimeShared;
 use super::virtual_time;
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::{AtomicBool, Ordering};
 
-/// The time between two looks: a worker that is in the same poll for so long counts as blocked.
+/// The time between two looks of the monitor. A worker that is in the same poll at both counts as blocked.
 pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 pub(crate) struct Monitor {
@@ -52,12 +52,14 @@ impl Monitor {
 
 impl AlarmFlag {
     /// Called by a worker that has woken up: returns whether it has to set the alarm.
+    #[must_use]
     pub(crate) fn begin(&self) -> bool {
         !self.0.load(Ordering::SeqCst) && !self.0.swap(true, Ordering::SeqCst)
     }
 
     /// Called by the monitor after a look: returns whether it has to set the alarm again. If not, the next worker that wakes up does, or
     /// has just done so.
+    #[must_use]
     pub(crate) fn keep_watching(&self, all_sleep: impl Fn() -> bool) -> bool {
         if !all_sleep() {
             return true;
@@ -71,7 +73,7 @@ impl AlarmFlag {
 /// The monitor's thread. It ends when the runtime does.
 pub(crate) fn run(shared: &Arc<RuntimeShared>) {
     let monitor = &shared.monitor;
-    let mut batch = Batch::default();
+    let mut batch = EventBatch::default();
     loop {
         monitor.alarm.wait();
         if shared.is_stopped() {

@@ -4,7 +4,7 @@
 //!
 //! 1. a thread is inside `block_on` (between two calls of it time stands still, also with workers);
 //! 2. every thread that runs tasks, or is inside `block_on`, is parked: its [`WorkerShared`](super::worker_shared::WorkerShared) is
-//!    `PARKED`;
+//!    `Parked`;
 //! 3. no task is queued, in the global queue, a worker's queue or an inbox;
 //! 4. no work is counted as [busy](VirtualTime::begin_work): blocking tasks, a thread that is just coming or leaving, the monitor while
 //!    it serves a blocked worker, a thread inside `block_on` that does not act as a worker;
@@ -22,7 +22,7 @@
 //!
 //! ```text
 //!     mover, under a lock                            waker
-//!     M1  moving = true                              W1  queue the task, or change a worker from PARKED to NOTIFIED
+//!     M1  moving = true                              W1  queue the task, or change a worker from Parked to Notified
 //!     M2  fence                                      W2  fence
 //!     M3  look at 1 to 5; if idle, move the clock    W3  if moving: wait for the end of that move
 //!     M4  moving = false; notify threads in W3
@@ -31,27 +31,27 @@
 //! - *One of the two sees the other.* The fences are sequentially consistent. If W2 comes before M2, the mover's look M3 sees the effect
 //!   of W1, and the clock does not move. If M2 comes before W2, the waker finds `moving` true, or the mover has finished; the waker
 //!   returns after M4, so that move was before its return.
-//! - *The effect of W1 stays visible until the task is polled.* The thread that takes a queued task is not `PARKED`, and a worker that
-//!   was `NOTIFIED` becomes `AWAKE`. Only the worker's own thread makes it `PARKED` again, after it has looked at its queues and, in
-//!   `block_on`, at its future. So a later mover finds a queue that is not empty or a worker that is not `PARKED`.
-//! - *No thread wakes up during a move.* A thread that the kernel wakes, for an event of its reactor, makes its worker `AWAKE` and then
-//!   does W2 and W3 before anything else. So if M3 finds all workers `PARKED`, none of them has taken an event, run a task or read a
+//! - *The effect of W1 stays visible until the task is polled.* The thread that takes a queued task is not `Parked`, and a worker that
+//!   was `Notified` becomes `Awake`. Only the worker's own thread makes it `Parked` again, after it has looked at its queues and, in
+//!   `block_on`, at its future. So a later mover finds a queue that is not empty or a worker that is not `Parked`.
+//! - *No thread wakes up during a move.* A thread that the kernel wakes, for an event of its reactor, makes its worker `Awake` and then
+//!   does W2 and W3 before anything else. So if M3 finds all workers `Parked`, none of them has taken an event, run a task or read a
 //!   socket since M2 that M3 does not see: the parts of M3 are one look at one moment.
 //! - *Sockets.* A send over the loopback device, or to a socket of the same machine, has put its bytes into the receiver's buffer when it
 //!   returns (except on kernels that leave this to a thread of their own, such as real-time kernels). The bytes stay there until a task
 //!   reads them, so `poll(2)` in M3 finds the socket ready, whether or not the kernel has told the receiver's reactor yet, and whether or
 //!   not that thread is on its way. The same holds for the end of a stream, with one exception: io_uring keeps a socket open while it
-//!   polls it. A thread that closes a socket of another thread's reactor counts that before its own worker can become `PARKED`, and the
+//!   polls it. A thread that closes a socket of another thread's reactor counts that before its own worker can become `Parked`, and the
 //!   owner ends the poll before its worker does.
-//! - *After a move* the mover's worker is `AWAKE` before the lock is free. It stays so until the mover has woken all timers that it has
+//! - *After a move* the mover's worker is `Awake` before the lock is free. It stays so until the mover has woken all timers that it has
 //!   fired and run all queued tasks. So tasks that one deadline has woken run before time moves again.
 //!
 //! # Time moves if the runtime is idle
 //!
-//! The last of the five conditions to become true makes a thread look: a thread looks after it has made its worker `PARKED`; the end of
+//! The last of the five conditions to become true makes a thread look: a thread looks after it has made its worker `Parked`; the end of
 //! counted work unparks all workers; and so does a timer that a thread outside the runtime arms before all others, and a `pause`. A
 //! thread waits for the mover's lock and does not only try it: of two threads that park at the same time the second finds both workers
-//! `PARKED`.
+//! `Parked`.
 
 #[cfg(feature = "test-util")]
 mod mover;
@@ -117,7 +117,7 @@ impl VirtualTime {
         self.0.is_some()
     }
 
-    /// Called by a thread that has queued a task, unparked a worker, or left `PARKED`: waits for the end of a move that may not have seen
+    /// Called by a thread that has queued a task, unparked a worker, or left `Parked`: waits for the end of a move that may not have seen
     /// that.
     pub(crate) fn wait_for_move(&self) {
         let Some(moves) = &self.0 else { return };
@@ -129,6 +129,7 @@ impl VirtualTime {
 
     /// Called by a thread that is about to park: runs `attempt`, which looks whether the runtime is idle and moves the clock, and returns
     /// its result: whether the thread has something to do.
+    #[must_use]
     pub(crate) fn try_move(&self, attempt: impl FnOnce() -> bool) -> bool {
         let Some(moves) = &self.0 else { return false };
         let _mover = lock(&moves.mover);

@@ -8,7 +8,7 @@ use tourbillon::{AutoAdvance, Time, Turn};
 use super::VirtualTime;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker_shared::WorkerShared;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 
 /// The work that a thread has found when it was about to park.
 #[derive(Default)]
@@ -16,15 +16,16 @@ pub(crate) struct Mover {
     /// The wakers of the timers that it has fired.
     fired: Vec<Waker>,
     /// The ready sockets, by the reactor that they are registered with.
-    ready: Vec<(Arc<Reactor>, Batch)>,
+    ready: Vec<(Arc<Reactor>, EventBatch)>,
 }
 
 impl Mover {
-    /// Called by the thread of `worker`, which is `PARKED` and about to wait: moves virtual time if the runtime is idle. Returns whether
+    /// Called by the thread of `worker`, which is `Parked` and about to wait: moves virtual time if the runtime is idle. Returns whether
     /// the thread has something to do instead of waiting: to call [`wake`](Mover::wake), and to turn the timers. Then its worker is
     /// awake.
     ///
     /// A thread that does not fire the shared timers unparks a worker for that, which looks itself before it parks again.
+    #[must_use]
     pub(crate) fn find_work(&mut self, shared: &RuntimeShared, worker: &WorkerShared, fires: bool) -> bool {
         shared.virtual_time.try_move(|| {
             let advances = |mover: &mut Mover| if fires { mover.advances(shared) } else { call_worker(shared) };
@@ -48,10 +49,11 @@ impl Mover {
     }
 
     /// Polls all sockets that tasks of the runtime wait for.
+    #[must_use]
     fn find_ready(&mut self, shared: &RuntimeShared) -> bool {
         shared.all_workers(|workers| {
             for worker in workers {
-                let mut batch = Batch::default();
+                let mut batch = EventBatch::default();
                 if worker.reactor.collect_ready(&mut batch) {
                     self.ready.push((Arc::clone(&worker.reactor), batch));
                 }
@@ -60,6 +62,7 @@ impl Mover {
         !self.ready.is_empty()
     }
 
+    #[must_use]
     fn advances(&mut self, shared: &RuntimeShared) -> bool {
         let engine = &shared.engine;
         engine.clock().is_paused() && engine.auto_advance(&mut self.fired) != AutoAdvance::Nothing
@@ -67,6 +70,7 @@ impl Mover {
 }
 
 /// Has a worker move the clock, if a timer or a callback is pending. The calling thread has nothing to do.
+#[must_use]
 fn call_worker(shared: &RuntimeShared) -> bool {
     let engine = &shared.engine;
     if engine.clock().is_paused() && engine.next_turn().is_some() {
@@ -99,7 +103,8 @@ pub(crate) fn next_turn(shared: &RuntimeShared) -> Option<Time> {
 
 /// Called by the thread of `worker`, which is about to park: finishes the removals that other threads have left for its reactor, so that
 /// sockets which they closed are closed for their peers before time can move. Returns whether there were any.
-pub(crate) fn finish_removals(worker: &WorkerShared, batch: &mut Batch) -> bool {
+#[must_use]
+pub(crate) fn finish_removals(worker: &WorkerShared, batch: &mut EventBatch) -> bool {
     worker.reactor.finish_removals(batch)
 }
 

@@ -5,13 +5,14 @@ use tourbillon::{Time, Turn};
 use super::VirtualTime;
 use crate::executor::shared::RuntimeShared;
 use crate::executor::worker_shared::WorkerShared;
-use crate::reactor::{Batch, Reactor};
+use crate::reactor::{EventBatch, Reactor};
 
 #[derive(Default)]
 pub(crate) struct Mover(());
 
 impl Mover {
     #[inline(always)]
+    #[must_use]
     pub(crate) fn find_work(&mut self, _: &RuntimeShared, _: &WorkerShared, _: bool) -> bool {
         false
     }
@@ -34,7 +35,8 @@ pub(crate) fn next_turn(_: &RuntimeShared) -> Option<Time> {
 }
 
 #[inline(always)]
-pub(crate) fn finish_removals(_: &WorkerShared, _: &mut Batch) -> bool {
+#[must_use]
+pub(crate) fn finish_removals(_: &WorkerShared, _: &mut EventBatch) -> bool {
     false
 }
 

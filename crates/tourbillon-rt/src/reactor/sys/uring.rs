@@ -78,7 +78,7 @@ const CANCEL: Token = Token::reserved(0);
 const SUBMISSIONS: u32 = 64;
 const COMPLETIONS: u32 = 4096;
 
-/// The kernel prepares so many completions each time that it is entered, or all that there are.
+/// The number of completions that the kernel prepares each time that it is entered, unless it prepares all that there are.
 const PREPARED: usize = 20;
 
 /// The number of times that one call enters the kernel at most. The rest is left to the next call.

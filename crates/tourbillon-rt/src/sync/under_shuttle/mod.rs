@@ -33,7 +33,7 @@ pub(crate) struct WaitTimeoutResult(bool);
 /// The most substitutes that a runtime has: so few that schedules reach the limit.
 pub(crate) const SUBSTITUTES: usize = 2;
 
-/// One of so many waits with a timeout times out, if no other thread ends it before.
+/// One in four waits with a timeout times out, if no other thread ends it before.
 const TIMES_OUT: u32 = 4;
 
 impl Signal {

@@ -19,7 +19,7 @@ use super::{Signal, lock};
 /// The time at which a schedule begins.
 const START: Time = Time::from_nanos(1_000_000_000);
 
-/// The time that passes in a turn of a busy worker: less than the shortest time for which it parks.
+/// The time that passes in an iteration of a busy worker: less than the shortest time for which it parks.
 const MOMENT: Duration = Duration::from_micros(10);
 
 std::thread_local! {

@@ -25,7 +25,7 @@ use self::reactor::silent_reactor;
 use crate::executor::virtual_time::VirtualTime;
 use crate::executor::worker::IdleSlot;
 use crate::executor::worker_shared::{ParkAttempt, WorkerShared};
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::lock;
 
 /// Tries every order in which threads are interrupted at most three times where they could go on.
@@ -84,7 +84,7 @@ fn park(worker: &WorkerShared, has_something_to_do: impl Fn() -> bool) {
         return;
     }
     if !has_something_to_do() {
-        worker.reactor.wait(None, &mut Batch::default()).unwrap();
+        worker.reactor.wait(None, &mut EventBatch::default()).unwrap();
     }
     worker.set_awake();
 }

@@ -15,7 +15,7 @@ use crate::executor::idle::{IdleWorkers, WakeReason};
 use crate::executor::substitutes::{SubstituteRequest, Substitutes};
 use crate::executor::worker_shared::{ParkAttempt, WorkerShared};
 use crate::external::block_on::WorkerWaker;
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::{AtomicBool, Injector, Ordering};
 use crate::verify::loom::explore;
 
@@ -93,28 +93,28 @@ fn d66_each_of_three_nested_loops_ends_with_its_own_wake_up() {
 }
 
 /// The queues and the threads of a runtime.
-struct ModelRuntime {
+struct NestedCallModel {
     injector: Injector<Runnable>,
     idle: IdleWorkers,
     substitutes: Substitutes,
 }
 
-impl ModelRuntime {
-    /// Returns a runtime with so many workers.
-    fn new(workers: usize) -> Arc<ModelRuntime> {
+impl NestedCallModel {
+    /// Returns a runtime with `workers` workers.
+    fn new(workers: usize) -> Arc<NestedCallModel> {
         let substitutes = Substitutes::new("model", workers);
-        Arc::new(ModelRuntime { injector: Injector::new(), idle: IdleWorkers::default(), substitutes })
+        Arc::new(NestedCallModel { injector: Injector::new(), idle: IdleWorkers::default(), substitutes })
     }
 
     /// As `RuntimeShared::schedule` does from outside.
-    fn schedule(self: &Arc<ModelRuntime>, runnable: Runnable) {
+    fn schedule(self: &Arc<NestedCallModel>, runnable: Runnable) {
         self.injector.push(runnable);
         self.idle.unpark_one();
         self.request_substitute();
     }
 
     /// As `RuntimeShared::unpark_if_tasks` does.
-    fn unpark_if_tasks(self: &Arc<ModelRuntime>) {
+    fn unpark_if_tasks(self: &Arc<NestedCallModel>) {
         if !self.injector.is_empty() {
             self.idle.unpark_one();
             self.request_substitute();
@@ -122,7 +122,7 @@ impl ModelRuntime {
     }
 
     /// As `RuntimeShared::request_substitute_if_needed` does, with `substitutes::request`.
-    fn request_substitute(self: &Arc<ModelRuntime>) {
+    fn request_substitute(self: &Arc<NestedCallModel>) {
         let is_called = self.substitutes.lacks_runner() && !self.injector.is_empty();
         if is_called && self.substitutes.try_request() == SubstituteRequest::Start {
             let theirs = Arc::clone(self);
@@ -131,7 +131,7 @@ impl ModelRuntime {
     }
 
     /// As a substitute does until it retires, and then what the end of its `WorkerGuard` does.
-    fn substitute(self: &Arc<ModelRuntime>) {
+    fn substitute(self: &Arc<NestedCallModel>) {
         let (worker, mut own) = (new_worker(), None);
         self.substitutes.enter(&worker);
         while !self.substitutes.try_retire() {
@@ -158,7 +158,7 @@ impl ModelRuntime {
         }
         self.idle.add(worker);
         if self.injector.is_empty() {
-            worker.reactor.wait(None, &mut Batch::default()).unwrap();
+            worker.reactor.wait(None, &mut EventBatch::default()).unwrap();
         }
         worker.set_awake();
         if self.idle.remove(worker) == WakeReason::ToSearch {
@@ -167,7 +167,7 @@ impl ModelRuntime {
     }
 
     /// As a worker does in a task: a nested call that waits for the flag.
-    fn nested(self: &Arc<ModelRuntime>, worker: &Arc<WorkerShared>, woken: &WorkerWaker, is_raised: &AtomicBool) {
+    fn nested(self: &Arc<NestedCallModel>, worker: &Arc<WorkerShared>, woken: &WorkerWaker, is_raised: &AtomicBool) {
         let mut is_suspended = false;
         run(worker, woken, is_raised, || {
             if !std::mem::replace(&mut is_suspended, true) {
@@ -187,7 +187,7 @@ impl ModelRuntime {
 #[test]
 fn d66_a_task_that_is_sent_while_the_only_worker_is_being_suspended_is_run() {
     explore(|| {
-        let (runtime, worker) = (ModelRuntime::new(1), new_worker());
+        let (runtime, worker) = (NestedCallModel::new(1), new_worker());
         let (woken, is_raised) = (WorkerWaker::new(&worker), Arc::new(AtomicBool::new(false)));
         let (theirs, wakes, flag) = (Arc::clone(&runtime), Arc::clone(&woken), Arc::clone(&is_raised));
         let sends = thread::spawn(move || theirs.schedule(task(move || wake(&wakes, &flag))));
@@ -201,7 +201,7 @@ fn d66_a_task_that_is_sent_while_the_only_worker_is_being_suspended_is_run() {
 #[test]
 fn d66_a_second_nested_call_is_served_though_the_substitute_of_the_first_is_retiring() {
     explore(|| {
-        let (runtime, worker) = (ModelRuntime::new(1), new_worker());
+        let (runtime, worker) = (NestedCallModel::new(1), new_worker());
         for _ in 0..2 {
             let (woken, is_raised) = (WorkerWaker::new(&worker), Arc::new(AtomicBool::new(false)));
             let (wakes, flag) = (Arc::clone(&woken), Arc::clone(&is_raised));

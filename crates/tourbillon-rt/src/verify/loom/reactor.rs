@@ -111,9 +111,9 @@ fn evicted(readiness: &Readiness) {
 
 /// Bytes that the kernel has for a socket.
 #[derive(Default)]
-struct Bytes(Mutex<usize>);
+struct KernelBytes(Mutex<usize>);
 
-impl Bytes {
+impl KernelBytes {
     fn come(&self) {
         *lock(&self.0) += 1;
     }
@@ -177,7 +177,7 @@ fn an_event_wakes_two_tasks_that_wait_for_the_same_direction() {
 #[test]
 fn an_event_that_comes_while_a_read_is_found_to_block_is_not_taken_back() {
     explore(|| {
-        let (readiness, bytes) = (registered(&Arc::new(silent_reactor())), Arc::<Bytes>::default());
+        let (readiness, bytes) = (registered(&Arc::new(silent_reactor())), Arc::<KernelBytes>::default());
         // An earlier event, whose bytes have been read since.
         became(&readiness, ReadyFlags::READ);
         let (theirs, their_bytes) = (Arc::clone(&readiness), Arc::clone(&bytes));
@@ -195,7 +195,7 @@ fn an_event_that_comes_while_a_read_is_found_to_block_is_not_taken_back() {
 #[test]
 fn an_event_that_comes_while_a_read_takes_all_there_was_is_not_taken_back() {
     explore(|| {
-        let (readiness, bytes) = (registered(&Arc::new(silent_reactor())), Arc::<Bytes>::default());
+        let (readiness, bytes) = (registered(&Arc::new(silent_reactor())), Arc::<KernelBytes>::default());
         bytes.come();
         became(&readiness, ReadyFlags::READ);
         let (theirs, their_bytes) = (Arc::clone(&readiness), Arc::clone(&bytes));

@@ -8,7 +8,7 @@ use loom::thread;
 use super::{new_worker, park};
 use crate::executor::idle::{IdleWorkers, WakeReason};
 use crate::executor::worker_shared::{ParkAttempt, WorkerShared};
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::{AtomicBool, Injector, Ordering};
 use crate::verify::loom::{explore, explore_up_to};
 
@@ -65,15 +65,15 @@ fn tasks_that_are_sent_to_a_worker_by_two_threads_are_both_received() {
 
 /// Workers and the global queue.
 #[derive(Default)]
-struct ModelRuntime {
+struct UnparkModel {
     injector: Option<Injector<Runnable>>,
     idle: IdleWorkers,
     is_done: AtomicBool,
 }
 
-impl ModelRuntime {
-    fn new() -> Arc<ModelRuntime> {
-        Arc::new(ModelRuntime { injector: Some(Injector::new()), ..ModelRuntime::default() })
+impl UnparkModel {
+    fn new() -> Arc<UnparkModel> {
+        Arc::new(UnparkModel { injector: Some(Injector::new()), ..UnparkModel::default() })
     }
 
     fn injector(&self) -> &Injector<Runnable> {
@@ -103,7 +103,7 @@ impl ModelRuntime {
         }
         self.idle.add(worker);
         if self.injector().is_empty() && !self.is_done.load(Ordering::SeqCst) {
-            worker.reactor.wait(None, &mut Batch::default()).unwrap();
+            worker.reactor.wait(None, &mut EventBatch::default()).unwrap();
         }
         worker.set_awake();
         if self.idle.remove(worker) == WakeReason::ToSearch {
@@ -120,7 +120,7 @@ impl ModelRuntime {
 #[test]
 fn f10_a_task_from_outside_is_run_by_a_worker_that_is_about_to_sleep() {
     explore(|| {
-        let (runtime, worker) = (ModelRuntime::new(), new_worker());
+        let (runtime, worker) = (UnparkModel::new(), new_worker());
         let theirs = Arc::clone(&runtime);
         let sends = thread::spawn(move || {
             let ends = Arc::clone(&theirs);
@@ -136,7 +136,7 @@ fn f10_a_task_from_outside_is_run_by_a_worker_that_is_about_to_sleep() {
 #[test]
 fn f10_a_task_from_outside_is_run_by_one_of_two_and_no_worker_is_left_searching() {
     explore_up_to(2, || {
-        let (runtime, workers) = (ModelRuntime::new(), [new_worker(), new_worker()]);
+        let (runtime, workers) = (UnparkModel::new(), [new_worker(), new_worker()]);
         let threads = workers.clone().map(|worker| {
             let theirs = Arc::clone(&runtime);
             thread::spawn(move || theirs.work(&worker))
@@ -161,7 +161,7 @@ fn f10_a_task_from_outside_is_run_by_one_of_two_and_no_worker_is_left_searching(
 #[test]
 fn f10_two_tasks_from_outside_are_both_run() {
     explore_up_to(2, || {
-        let (runtime, worker) = (ModelRuntime::new(), new_worker());
+        let (runtime, worker) = (UnparkModel::new(), new_worker());
         let theirs = Arc::clone(&runtime);
         let sends = thread::spawn(move || {
             let ends = Arc::clone(&theirs);

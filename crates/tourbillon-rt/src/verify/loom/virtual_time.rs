@@ -15,13 +15,13 @@ use crate::executor::virtual_time::{VirtualTime, WorkEnd};
 use crate::executor::worker::{IdleSlot, Role};
 use crate::executor::worker_shared::{ParkAttempt, WorkerShared};
 use crate::external::block_on::WorkerWaker;
-use crate::reactor::Batch;
+use crate::reactor::EventBatch;
 use crate::sync::{AtomicBool, AtomicUsize, Injector, Ordering};
 use crate::verify::loom::explore_up_to;
 use crate::verify::loom::reactor::silent_reactor;
 
 /// A runtime with virtual time.
-struct ModelRuntime {
+struct VirtualTimeModel {
     injector: Injector<Runnable>,
     idle: IdleWorkers,
     virtual_time: VirtualTime,
@@ -32,13 +32,13 @@ struct ModelRuntime {
     is_done: AtomicBool,
 }
 
-impl ModelRuntime {
-    /// Returns a runtime with so many threads that run tasks, and a thread inside `block_on`.
-    fn new(threads: usize) -> Arc<ModelRuntime> {
+impl VirtualTimeModel {
+    /// Returns a runtime with `threads` threads that run tasks, and a thread inside `block_on`.
+    fn new(threads: usize) -> Arc<VirtualTimeModel> {
         let virtual_time = VirtualTime::pausable();
         // The call never returns.
         std::mem::forget(virtual_time.enter_block_on());
-        Arc::new(ModelRuntime {
+        Arc::new(VirtualTimeModel {
             injector: Injector::new(),
             idle: IdleWorkers::default(),
             workers: (0..threads).map(|_| IdleSlot::new(silent_reactor(), &virtual_time).worker).collect(),
@@ -88,7 +88,7 @@ impl ModelRuntime {
         let has_task = role == Role::Worker && !self.injector.is_empty();
         let has_work = has_task || self.is_done.load(Ordering::SeqCst);
         if !has_work && !self.find_work(worker) {
-            worker.reactor.wait(None, &mut Batch::default()).unwrap();
+            worker.reactor.wait(None, &mut EventBatch::default()).unwrap();
         }
         worker.set_awake();
         self.virtual_time.wait_for_move();
@@ -109,14 +109,14 @@ impl ModelRuntime {
         }
     }
 
-    /// Makes all threads return from [`work`](ModelRuntime::work).
+    /// Makes all threads return from [`work`](VirtualTimeModel::work).
     fn end(&self) {
         self.is_done.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|worker| worker.unpark());
     }
 
     /// Returns a task that notes the time and ends the model.
-    fn noting(self: &Arc<ModelRuntime>, seen: &Arc<AtomicUsize>) -> Runnable {
+    fn noting(self: &Arc<VirtualTimeModel>, seen: &Arc<AtomicUsize>) -> Runnable {
         let (runtime, seen) = (Arc::clone(self), Arc::clone(seen));
         task(move || {
             seen.store(runtime.now(), Ordering::SeqCst);
@@ -129,7 +129,7 @@ impl ModelRuntime {
 #[test]
 fn b6_time_does_not_move_between_a_wake_up_from_outside_and_its_task() {
     explore_up_to(3, || {
-        let (runtime, seen) = (ModelRuntime::new(1), Arc::new(AtomicUsize::new(usize::MAX)));
+        let (runtime, seen) = (VirtualTimeModel::new(1), Arc::new(AtomicUsize::new(usize::MAX)));
         let (theirs, notes) = (Arc::clone(&runtime), Arc::clone(&seen));
         let wakes = thread::spawn(move || {
             theirs.schedule(theirs.noting(&notes));
@@ -147,7 +147,7 @@ fn b6_time_does_not_move_between_a_wake_up_from_outside_and_its_task() {
 #[test]
 fn b6_the_last_worker_goes_idle_while_another_thread_wakes_a_task() {
     explore_up_to(2, || {
-        let (runtime, seen) = (ModelRuntime::new(2), Arc::new(AtomicUsize::new(usize::MAX)));
+        let (runtime, seen) = (VirtualTimeModel::new(2), Arc::new(AtomicUsize::new(usize::MAX)));
         let theirs = Arc::clone(&runtime);
         let other = thread::spawn(move || theirs.work(1, Role::Local));
         let (theirs, notes) = (Arc::clone(&runtime), Arc::clone(&seen));
@@ -168,8 +168,8 @@ fn b6_the_last_worker_goes_idle_while_another_thread_wakes_a_task() {
 #[test]
 fn b6_one_of_two_threads_that_go_idle_at_the_same_time_moves_the_clock() {
     explore_up_to(3, || {
-        let runtime = ModelRuntime::new(2);
-        let runs = |runtime: Arc<ModelRuntime>, worker: usize| {
+        let runtime = VirtualTimeModel::new(2);
+        let runs = |runtime: Arc<VirtualTimeModel>, worker: usize| {
             move || {
                 while !runtime.is_done.load(Ordering::SeqCst) {
                     runtime.park(&runtime.workers[worker], Role::Worker);
@@ -191,7 +191,7 @@ fn b6_one_of_two_threads_that_go_idle_at_the_same_time_moves_the_clock() {
 #[test]
 fn b6_time_does_not_move_between_a_wake_up_and_the_future_of_block_on() {
     explore_up_to(3, || {
-        let runtime = ModelRuntime::new(1);
+        let runtime = VirtualTimeModel::new(1);
         let (woken, is_raised) = (WorkerWaker::new(&runtime.workers[0]), Arc::new(AtomicBool::new(false)));
         let (theirs, wakes, raises) = (Arc::clone(&runtime), Arc::clone(&woken), Arc::clone(&is_raised));
         let other = thread::spawn(move || {
@@ -217,7 +217,7 @@ fn b6_time_does_not_move_between_a_wake_up_and_the_future_of_block_on() {
 #[test]
 fn b6_time_does_not_move_while_a_thread_that_the_kernel_has_woken_runs_its_task() {
     explore_up_to(2, || {
-        let runtime = ModelRuntime::new(2);
+        let runtime = VirtualTimeModel::new(2);
         let theirs = Arc::clone(&runtime);
         let other = thread::spawn(move || theirs.work(1, Role::Local));
         let theirs = Arc::clone(&runtime);
@@ -243,7 +243,7 @@ fn b6_time_does_not_move_while_a_thread_that_the_kernel_has_woken_runs_its_task(
 #[test]
 fn d74_time_stands_still_until_counted_work_has_woken_its_task_and_moves_then() {
     explore_up_to(3, || {
-        let (runtime, seen) = (ModelRuntime::new(1), Arc::new(AtomicUsize::new(usize::MAX)));
+        let (runtime, seen) = (VirtualTimeModel::new(1), Arc::new(AtomicUsize::new(usize::MAX)));
         runtime.virtual_time.begin_work();
         let (theirs, notes) = (Arc::clone(&runtime), Arc::clone(&seen));
         // As the closure that `spawn_blocking` gives to its pool.

@@ -2,7 +2,7 @@
 //! run step by step in an order that is chosen at random.
 //!
 //! ```text
-//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon-rt --no-default-features --release --lib shuttle -- --nocapture
+//!     RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p tourbillon-rt --no-default-features --lib shuttle -- --nocapture
 //! ```
 //!
 //! Models (`verify/loom`) try every order of a few steps of one part; schedules try some orders of thousands of steps of all parts
@@ -23,7 +23,7 @@
 //! ```text
 //!     TOURBILLON_SEED=1794812433559153725 ...
 //!     TOURBILLON_SCHEDULE=91024fb7.. ...      or the name of a file
-//!     TOURBILLON_SCHEDULES=100000 ...         for so many of each kind
+//!     TOURBILLON_SCHEDULES=100000 ...         to run that many of each kind
 //! ```
 
 mod program;

@@ -6,7 +6,7 @@ use shuttle::thread;
 
 use super::explore;
 use super::program::program;
-use super::world::{Flag, ProgramOptions, World, one_of};
+use super::world::{ProgramOptions, ProgramWorld, WaitFlag, one_of};
 use crate::{spawn, spawn_local};
 
 /// How deep programs nest.
@@ -14,7 +14,7 @@ const NESTED: usize = 2;
 
 /// One thread runs a program inside of `block_on`.
 fn one_user(workers: usize) {
-    let (runtime, world) = World::new(workers);
+    let (runtime, world) = ProgramWorld::new(workers);
     runtime.block_on(program(world.clone(), NESTED));
     drop(runtime);
     world.check();
@@ -22,7 +22,7 @@ fn one_user(workers: usize) {
 
 /// Two threads run a program each, in `block_on` or as a task, at the same time.
 fn two_users(workers: usize) {
-    let (runtime, world) = World::new(workers);
+    let (runtime, world) = ProgramWorld::new(workers);
     let other = {
         let (runtime, world) = (Arc::clone(&runtime), world.clone());
         thread::spawn(move || runtime.block_on(program(world, NESTED)))
@@ -40,7 +40,7 @@ fn two_users(workers: usize) {
 
 /// One thread runs a program that nests calls of two runtimes.
 fn two_runtimes() {
-    let ([first, second], world) = World::of([one_of(3), one_of(3)], ProgramOptions::default());
+    let ([first, second], world) = ProgramWorld::of([one_of(3), one_of(3)], ProgramOptions::default());
     first.block_on(program(world.clone(), NESTED));
     drop((first, second));
 }
@@ -48,14 +48,15 @@ fn two_runtimes() {
 /// One thread runs a program whose timers have wakers that block.
 fn wakers_that_block() {
     let options = ProgramOptions { blocking_wakers: true, ..ProgramOptions::default() };
-    let ([runtime], world) = World::of([1 + one_of(2)], options);
+    let ([runtime], world) = ProgramWorld::of([1 + one_of(2)], options);
     runtime.block_on(program(world.clone(), NESTED));
     drop(runtime);
 }
 
 /// One thread runs a program that aborts tasks, and drops the runtime while others have not ended.
 fn left_behind() {
-    let ([runtime], world) = World::of([one_of(3)], ProgramOptions { aborts: true, ..ProgramOptions::default() });
+    let ([runtime], world) =
+        ProgramWorld::of([one_of(3)], ProgramOptions { aborts: true, ..ProgramOptions::default() });
     drop(runtime.spawn(program(world.clone(), NESTED)));
     runtime.block_on(program(world, NESTED));
     drop(runtime);
@@ -63,11 +64,11 @@ fn left_behind() {
 
 /// A runtime ends while its worker is blocked in a call of another runtime, and a substitute has nothing to do.
 fn ends_while_blocked() {
-    let ([runtime, other], world) = World::of([1, 0], ProgramOptions::default());
+    let ([runtime, other], world) = ProgramWorld::of([1, 0], ProgramOptions::default());
     let nested = world.clone();
     let task = runtime.spawn(async move {
         drop(spawn(async {}));
-        let flag = Flag::default();
+        let flag = WaitFlag::default();
         nested.raise_later(&flag);
         other.block_on(flag);
     });
@@ -76,10 +77,10 @@ fn ends_while_blocked() {
 
 /// The smallest case: threads outside of the runtime wake a `block_on` and another one inside of it, in a local task.
 fn outer_and_inner() {
-    let (runtime, world) = World::new(one_of(2));
-    let (outer, nested) = (Flag::default(), world.clone());
+    let (runtime, world) = ProgramWorld::new(one_of(2));
+    let (outer, nested) = (WaitFlag::default(), world.clone());
     runtime.block_on(async move {
-        let (inner, raised) = (Flag::default(), outer.clone());
+        let (inner, raised) = (WaitFlag::default(), outer.clone());
         let task = spawn_local(async move {
             nested.raise_later(&raised);
             nested.raise_later(&inner);

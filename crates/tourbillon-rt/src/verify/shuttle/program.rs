@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tourbillon::Span;
 
-use super::world::{Flag, World, one_of};
+use super::world::{ProgramWorld, WaitFlag, one_of};
 use crate::clock;
 use crate::{JoinError, JoinHandle, spawn, spawn_blocking, spawn_local, time};
 
@@ -20,7 +20,7 @@ use crate::{JoinError, JoinHandle, spawn, spawn_blocking, spawn_local, time};
 #[derive(Clone, Copy)]
 enum Action {
     /// The program waits for a flag.
-    Flag,
+    WaitFlag,
     /// The program lets other tasks run.
     GiveWay,
     /// The program waits for a timer.
@@ -42,31 +42,33 @@ enum Action {
 }
 
 /// A program that is a task or a local task, and how it may end.
-struct Begun {
+struct BegunProgram {
     handle: JoinHandle<()>,
     may_be_cancelled: bool,
 }
 
-/// Returns a program whose nested programs nest so deep at most. It has to be polled inside of a runtime.
-pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+/// Returns a program whose nested programs are at most `depth` levels deep. It has to be polled inside of a runtime.
+pub(super) fn program(world: ProgramWorld, depth: usize) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let running = world.begin();
     Box::pin(async move {
         let _running = running;
-        let mut begun: Vec<Begun> = Vec::new();
+        let mut begun: Vec<BegunProgram> = Vec::new();
         for _ in 0..1 + one_of(3) {
             let nested = || program(world.clone(), depth - 1);
             match Action::choose(&world, depth) {
-                Action::Flag => flag(&world).await,
+                Action::WaitFlag => flag(&world).await,
                 Action::GiveWay => give_way().await,
                 Action::Sleep => sleep(&world, |sleep| sleep).await,
                 Action::Timeout => drop(time::timeout(millis(), flag(&world)).await),
                 Action::BlockingWaker => {
                     sleep(&world, |sleep| block_when_woken(&world, raised_outside(&world), sleep)).await
                 }
-                Action::Blocking => begun.push(Begun { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
-                Action::Task => begun.push(Begun { handle: spawn(nested()), may_be_cancelled: world.options.aborts }),
+                Action::Blocking => begun.push(BegunProgram { handle: spawn_blocking(|| ()), may_be_cancelled: false }),
+                Action::Task => {
+                    begun.push(BegunProgram { handle: spawn(nested()), may_be_cancelled: world.options.aborts })
+                }
                 // The thread that runs it may leave the runtime before it ends.
-                Action::Local => begun.push(Begun { handle: spawn_local(nested()), may_be_cancelled: true }),
+                Action::Local => begun.push(BegunProgram { handle: spawn_local(nested()), may_be_cancelled: true }),
                 Action::Abort => begun.iter().next_back().into_iter().for_each(|program| program.handle.abort()),
                 Action::BlockOn => {
                     let runtime = world.runtime();
@@ -81,9 +83,9 @@ pub(super) fn program(world: World, depth: usize) -> Pin<Box<dyn Future<Output =
 }
 
 impl Action {
-    fn choose(world: &World, depth: usize) -> Action {
-        use Action::{Abort, BlockOn, Blocking, BlockingWaker, Flag, GiveWay, Local, Sleep, Task, Timeout};
-        let waits = [Flag, Flag, GiveWay, Sleep, Timeout, Blocking];
+    fn choose(world: &ProgramWorld, depth: usize) -> Action {
+        use Action::{Abort, BlockOn, Blocking, BlockingWaker, GiveWay, Local, Sleep, Task, Timeout, WaitFlag};
+        let waits = [WaitFlag, WaitFlag, GiveWay, Sleep, Timeout, Blocking];
         let nests = [Task, Task, Local, Local, BlockOn, BlockOn];
         let actions = waits.iter().chain(nests.iter().filter(|_| depth > 0));
         let actions = actions.chain([Abort].iter().filter(|_| world.options.aborts));
@@ -93,7 +95,7 @@ impl Action {
     }
 }
 
-impl Begun {
+impl BegunProgram {
     async fn join(self) {
         let result = self.handle.await;
         let is_cancelled = result.as_ref().is_err_and(JoinError::is_cancelled);
@@ -102,25 +104,25 @@ impl Begun {
 }
 
 /// Returns a flag that is raised by a thread outside of the runtimes or by a task, some time.
-fn flag(world: &World) -> Flag {
+fn flag(world: &ProgramWorld) -> WaitFlag {
     if one_of(4) > 0 {
         return raised_outside(world);
     }
-    let flag = Flag::default();
+    let flag = WaitFlag::default();
     let raises = flag.clone();
     drop(spawn(async move { raises.raise() }));
     flag
 }
 
 /// Returns a flag that is raised by a thread outside of the runtimes, some time.
-fn raised_outside(world: &World) -> Flag {
-    let flag = Flag::default();
+fn raised_outside(world: &ProgramWorld) -> WaitFlag {
+    let flag = WaitFlag::default();
     world.raise_later(&flag);
     flag
 }
 
 /// Sleeps for a while, wrapped by `wrap`, and checks that the sleep was not shorter (P1).
-async fn sleep<F: Future>(world: &World, wrap: impl FnOnce(time::Sleep) -> F) {
+async fn sleep<F: Future>(world: &ProgramWorld, wrap: impl FnOnce(time::Sleep) -> F) {
     let duration = millis();
     let due = clock::now() + Span::from(duration);
     wrap(time::sleep(duration)).await;
@@ -148,8 +150,8 @@ pub(super) async fn give_way() {
 
 /// Blocks the thread that wakes it until the flag is raised, and then wakes a task.
 struct BlocksFirst {
-    world: World,
-    flag: Flag,
+    world: ProgramWorld,
+    flag: WaitFlag,
     task: Waker,
 }
 
@@ -163,7 +165,7 @@ impl Wake for BlocksFirst {
 }
 
 /// Awaits a sleep with a waker that blocks until the flag is raised.
-pub(super) async fn block_when_woken(world: &World, flag: Flag, sleep: time::Sleep) {
+pub(super) async fn block_when_woken(world: &ProgramWorld, flag: WaitFlag, sleep: time::Sleep) {
     let mut sleep = pin!(sleep);
     poll_fn(|context| {
         let blocks = BlocksFirst { world: world.clone(), flag: flag.clone(), task: context.waker().clone() };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shuttle::thread_local;
 
 use super::explore;
-use super::world::{World, one_of};
+use super::world::{ProgramWorld, one_of};
 use crate::spawn;
 use crate::sync::under_shuttle::SUBSTITUTES;
 
@@ -41,7 +41,7 @@ impl Drop for OnStack {
 }
 
 /// A task that blocks on a task, and so on, `tasks` in all. Returns how many have run.
-fn chain(world: World, tasks: usize, most: usize) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+fn chain(world: ProgramWorld, tasks: usize, most: usize) -> Pin<Box<dyn Future<Output = usize> + Send>> {
     Box::pin(async move {
         let _on_stack = OnStack::new(most);
         if tasks == 1 {
@@ -53,9 +53,9 @@ fn chain(world: World, tasks: usize, most: usize) -> Pin<Box<dyn Future<Output =
     })
 }
 
-/// Runs a chain of so many tasks, of which one thread has at most `most` on its stack.
+/// Runs a chain of `tasks` tasks, of which one thread has at most `most` on its stack.
 fn run_chain(workers: usize, tasks: usize, most: usize) {
-    let (runtime, world) = World::new(workers);
+    let (runtime, world) = ProgramWorld::new(workers);
     let first = runtime.spawn(chain(world.clone(), tasks, most));
     assert_eq!(runtime.block_on(first).expect("it is not cancelled and does not panic"), tasks);
     drop(world);

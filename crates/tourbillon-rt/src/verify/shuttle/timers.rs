@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::explore;
 use super::program::{block_when_woken, give_way, millis};
-use super::world::{Flag, ProgramOptions, World, one_of};
+use super::world::{ProgramOptions, ProgramWorld, WaitFlag, one_of};
 use crate::{JoinHandle, spawn, time};
 
 /// Begins a task that raises the flag after a while, and may arm its timer on this thread.
-async fn raised_after(sleep: Duration) -> (Flag, JoinHandle<()>) {
-    let flag = Flag::default();
+async fn raised_after(sleep: Duration) -> (WaitFlag, JoinHandle<()>) {
+    let flag = WaitFlag::default();
     let raises = flag.clone();
     let task = spawn(async move {
         time::sleep(sleep).await;
@@ -23,7 +23,7 @@ async fn raised_after(sleep: Duration) -> (Flag, JoinHandle<()>) {
 
 /// A thread that runs tasks blocks in a call of another runtime, and does not turn its timers meanwhile.
 fn blocked_in_another_runtime() {
-    let ([runtime, other], _world) = World::of([one_of(3), 0], ProgramOptions::default());
+    let ([runtime, other], _world) = ProgramWorld::of([one_of(3), 0], ProgramOptions::default());
     let blocks = async move {
         let (flag, task) = raised_after(millis()).await;
         other.block_on(flag);
@@ -38,7 +38,7 @@ fn blocked_in_another_runtime() {
 
 /// The thread that runs tasks fires a timer whose waker blocks, in the middle of a turn of its timers.
 fn blocked_by_a_waker() {
-    let (runtime, world) = World::new(0);
+    let (runtime, world) = ProgramWorld::new(0);
     runtime.block_on(async move {
         // Not at the same time: one turn of the timers wakes their wakers one after the other, and the first would block before the
         // second is woken.

@@ -17,9 +17,9 @@ use crate::sync::under_shuttle::time::{self, ClockGuard};
 
 /// The state that the programs of a schedule share. It does not keep the runtimes: their tasks have clones of it.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct ProgramWorld {
     runtimes: Vec<Weak<Runtime>>,
-    raisers: Vec<Sender<Flag>>,
+    raisers: Vec<Sender<WaitFlag>>,
     pub(super) options: ProgramOptions,
     counts: Arc<ProgramCounts>,
     /// Time moves as long as there is a program.
@@ -49,7 +49,7 @@ pub(super) struct ProgramGuard(Arc<ProgramCounts>);
 
 /// A future that is ready as soon as some thread has raised the flag.
 #[derive(Clone, Default)]
-pub(super) struct Flag(Arc<Mutex<FlagState>>);
+pub(super) struct WaitFlag(Arc<Mutex<FlagState>>);
 
 #[derive(Default)]
 struct FlagState {
@@ -62,16 +62,19 @@ std::thread_local! {
     static LAST: RefCell<Weak<ProgramCounts>> = const { RefCell::new(Weak::new()) };
 }
 
-impl World {
-    /// Returns a runtime with so many workers, and its world.
-    pub(super) fn new(workers: usize) -> (Arc<Runtime>, World) {
-        let ([runtime], world) = World::of([workers], ProgramOptions::default());
+impl ProgramWorld {
+    /// Returns a runtime with `workers` workers, and its world.
+    pub(super) fn new(workers: usize) -> (Arc<Runtime>, ProgramWorld) {
+        let ([runtime], world) = ProgramWorld::of([workers], ProgramOptions::default());
         (runtime, world)
     }
 
-    /// Returns runtimes with so many workers each, and a world with two threads that raise flags, each in the order that they were
-    /// [given](World::raise_later) to it. Those end with the last clone of the world.
-    pub(super) fn of<const N: usize>(workers: [usize; N], options: ProgramOptions) -> ([Arc<Runtime>; N], World) {
+    /// Returns a runtime for each number of workers, and a world with two threads that raise flags, each in the order that they were
+    /// [given](ProgramWorld::raise_later) to it. Those end with the last clone of the world.
+    pub(super) fn of<const N: usize>(
+        workers: [usize; N],
+        options: ProgramOptions,
+    ) -> ([Arc<Runtime>; N], ProgramWorld) {
         assert_eq!(LAST.with_borrow(Weak::strong_count), 0, "the last schedule has left a program behind");
         let time = Arc::new(time::begin());
         let runtimes = workers.map(|workers| {
@@ -80,15 +83,20 @@ impl World {
             Arc::new(runtime)
         });
         let raiser = || {
-            let (sender, flags) = channel::<Flag>();
+            let (sender, flags) = channel::<WaitFlag>();
             thread::spawn(move || flags.iter().for_each(|flag| flag.raise()));
             sender
         };
         let counts = Arc::default();
         LAST.set(Arc::downgrade(&counts));
         let raisers = vec![raiser(), raiser()];
-        let world =
-            World { runtimes: runtimes.iter().map(Arc::downgrade).collect(), raisers, options, counts, _time: time };
+        let world = ProgramWorld {
+            runtimes: runtimes.iter().map(Arc::downgrade).collect(),
+            raisers,
+            options,
+            counts,
+            _time: time,
+        };
         (runtimes, world)
     }
 
@@ -98,7 +106,7 @@ impl World {
     }
 
     /// Has one of the threads outside of the runtimes raise the flag, some time.
-    pub(super) fn raise_later(&self, flag: &Flag) {
+    pub(super) fn raise_later(&self, flag: &WaitFlag) {
         let raiser = &self.raisers[one_of(self.raisers.len())];
         raiser.send(flag.clone()).expect("it raises flags until the world has gone");
     }
@@ -124,7 +132,7 @@ impl Drop for ProgramGuard {
     }
 }
 
-impl Flag {
+impl WaitFlag {
     pub(super) fn raise(&self) {
         let waiters = {
             let mut raised = self.0.lock().unwrap();
@@ -135,7 +143,7 @@ impl Flag {
     }
 }
 
-impl Future for Flag {
+impl Future for WaitFlag {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -148,7 +156,7 @@ impl Future for Flag {
     }
 }
 
-/// Returns one of so many numbers, at random.
+/// Returns a random number below `many`.
 pub(super) fn one_of(many: usize) -> usize {
     thread_rng().gen_range(0..many)
 }

@@ -44,7 +44,7 @@ pub enum SimRunEnd {
 /// How an asynchronous run proceeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AsyncCourse {
-    /// It wakes itself, and is ready after so many polls.
+    /// It wakes itself, and is ready after this number of polls.
     Yields(u8),
     /// It waits until its gate is opened.
     Waits,

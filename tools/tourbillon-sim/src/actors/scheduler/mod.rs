@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tourbillon::scheduler::{Overlap, Plan, Scheduler, SchedulerStats, Shutdown};
 use tourbillon::time::MissedTickBehavior;
-use tourbillon::{Cron, Time};
+use tourbillon::{Cron, Span, Time};
 
 use self::job_runs::{JobBehavior, JobContext, RunGates};
 use self::run_actions::SchedulerAction;
@@ -84,7 +84,7 @@ pub struct SchedulerActor {
 /// Most jobs of the scheduler.
 const CAPACITY: usize = 6;
 const KEYS: u32 = 8;
-const MINUTE: u64 = 60 * 1_000_000_000;
+const MINUTE: Span = Span::from_secs(60);
 
 impl SchedulerOp {
     /// Returns a random operation.
@@ -404,9 +404,9 @@ fn set_wall(sim: &mut SimContext, by: u64, is_back: bool, is_whole: bool) {
     }
     let now = sim.wall.clock().now().as_nanos();
     let to = if is_back { now.saturating_sub(by) } else { now.saturating_add(by).min(LAST - 1) };
-    let to = match to % MINUTE {
+    let to = match to % MINUTE.as_nanos() {
         past if is_whole && is_back => to - past,
-        past @ 1.. if is_whole => to.checked_add(MINUTE - past).unwrap_or(to),
+        past @ 1.. if is_whole => to.checked_add(MINUTE.as_nanos() - past).unwrap_or(to),
         _ => to,
     };
     sim.wall.clock().set(Time::from_nanos(to));

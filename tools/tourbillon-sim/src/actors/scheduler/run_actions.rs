@@ -26,7 +26,7 @@ impl SchedulerAction {
         let (terms, line) = JobTerms::random(random, setup);
         let key = random.below(u64::from(KEYS)) as u32;
         match random.below(16) {
-            // A queued run that is paused takes room until the scheduler reaches it, which causes no event.
+            // A queued run that is paused keeps its slot in the queue until the scheduler reaches it, which causes no event.
             0..4 if setup.has_roomy_queue() => SchedulerAction::Pause(key),
             0..7 => SchedulerAction::Resume(key),
             7..10 => SchedulerAction::Remove(key),
