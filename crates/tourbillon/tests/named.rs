@@ -563,7 +563,7 @@ fn p7_d64_at_the_engines_capacity_they_fire_at_their_time() {
 }
 
 #[test]
-fn p7_timers_that_have_fired_leave_their_room_to_others() {
+fn p7_timers_that_have_fired_leave_their_slot_to_others() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let outcomes = Outcomes::default();
     let all: Vec<_> = (0..5).map(|_| NamedTimers::on(&engine)).collect();
@@ -571,7 +571,7 @@ fn p7_timers_that_have_fired_leave_their_room_to_others() {
         timers.start("alike", ms(10 * (number + 1)), outcomes.callback(number)).unwrap();
     }
     engine.advance(ms(100));
-    // Which of the waiting timers gets the room is not specified.
+    // The engine does not specify which of the waiting timers gets the slot.
     let mut all_told = outcomes.take();
     all_told.sort_unstable_by_key(|(number, _)| *number);
     assert_eq!((all_told, engine.stats().pending), (fired(0..5), 0));

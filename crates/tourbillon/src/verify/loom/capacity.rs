@@ -58,7 +58,7 @@ fn assert_all_given_back(capacity: &Capacity) {
 }
 
 #[test]
-fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
+fn d39_p7_a_slot_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
     explore(|| {
         let (capacity, tally) = (full(), Tally::new());
         let holder = giver(&capacity);
@@ -76,7 +76,7 @@ fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
 }
 
 #[test]
-fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_its_end() {
+fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_slot_and_the_other_by_its_end() {
     explore_up_to(3, || {
         let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
         let holder = giver(&capacity);
@@ -88,8 +88,8 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
         let claims = [other.join().unwrap(), mine];
         holder.join().unwrap();
         let woken: usize = tallies.iter().map(|tally| tally.woken()).sum();
-        let placed = claims.iter().filter(|claim| matches!(claim, Claim::Slot)).count();
-        assert_eq!(woken + placed, 1, "one slot for one sleep");
+        let taken = claims.iter().filter(|claim| matches!(claim, Claim::Slot)).count();
+        assert_eq!(woken + taken, 1, "one slot for one sleep");
         // The sleep that has the slot ends, and then the other.
         give_back_of(&capacity, &claims, tallies);
         give_back_of(&capacity, &claims, tallies);
@@ -114,7 +114,7 @@ fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tal
 }
 
 #[test]
-fn d39_p7_two_threads_that_take_at_once_do_not_share_a_place() {
+fn d39_p7_two_threads_that_take_at_once_do_not_share_a_slot() {
     explore(|| {
         let capacity = Arc::new(Capacity::new(1));
         let other = {
@@ -150,7 +150,7 @@ fn d39_p7_a_sleep_that_is_polled_with_another_waker_is_woken_by_that_one() {
 }
 
 #[test]
-fn d65_p7_a_sleep_that_leaves_passes_its_place_on() {
+fn d65_p7_a_sleep_that_leaves_passes_its_slot_on() {
     explore_up_to(3, || {
         let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
         let [first, second] = tallies.map(|tally| wait(&capacity, tally));
@@ -170,7 +170,7 @@ fn d65_p7_a_sleep_that_leaves_passes_its_place_on() {
 }
 
 #[test]
-fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_on() {
+fn d64_p7_a_sleep_that_gets_its_slot_at_its_deadline_ends_and_the_slot_passes_on() {
     explore_up_to(3, || {
         let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
         let first = wait(&capacity, tallies[0]);

@@ -265,7 +265,7 @@ fn d39_a_driver_that_is_about_to_sleep_does_not_miss_shutdown() {
 }
 
 #[test]
-fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
+fn d39_p7_a_sleep_that_waits_for_a_slot_is_woken_by_shutdown() {
     explore_up_to(3, || {
         let world = World::new(1, Some(1));
         let capacity = world.core.capacity.as_ref().expect("asked for above");
@@ -285,7 +285,7 @@ fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
 }
 
 #[test]
-fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep_that_waits_for_room() {
+fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep_that_waits_for_a_slot() {
     explore(|| {
         let world = World::new(1, Some(1));
         let capacity = world.core.capacity.as_ref().expect("asked for above");

@@ -125,16 +125,16 @@ fn taken_for_long() {
 }
 
 #[test]
-fn d64_a_sleep_that_waits_for_a_place_ends_at_its_own_deadline() {
+fn d64_a_sleep_that_waits_for_a_slot_ends_at_its_own_deadline() {
     explore(taken_for_long);
 }
 
 #[test]
-fn p1_p2_p7_a_sleep_that_waits_for_room_gets_it_and_in_the_end_all_places_are_free() {
+fn p1_p2_p7_a_sleep_that_waits_for_a_slot_gets_it_and_in_the_end_all_slots_are_free() {
     explore(|| many(false));
 }
 
 #[test]
-fn p2_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
+fn p2_p7_a_sleep_that_waits_for_a_slot_is_woken_by_shutdown() {
     explore(|| many(true));
 }
