@@ -24,7 +24,7 @@
 //! ```
 
 mod counted_sleep;
-mod told;
+mod outcome_counts;
 mod world;
 
 mod capacity;

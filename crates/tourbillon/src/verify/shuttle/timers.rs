@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 use super::explore;
-use super::told::Told;
+use super::outcome_counts::OutcomeCounts;
 use super::world::{World, micros, one_of};
 use crate::multi::waiter::block_on;
 use crate::sync::under_shuttle::time;
@@ -21,7 +21,7 @@ const MOST: u64 = 20_000;
 struct User<'a> {
     world: &'a World,
     timer: Arc<Timer>,
-    told: &'a Arc<Told>,
+    counts: &'a Arc<OutcomeCounts>,
     sets: bool,
     due: Time,
     handles: Vec<WaitHandle>,
@@ -35,10 +35,10 @@ impl User<'_> {
                 3..6 => self.call(),
                 6 => {
                     let is_cancelled = self.handles.pop().is_some_and(|handle| handle.cancel());
-                    self.told.cancel(usize::from(is_cancelled));
+                    self.counts.cancel(usize::from(is_cancelled));
                 }
-                7 => self.told.cancel(self.timer.cancel()),
-                8 => self.told.cancel(usize::from(self.timer.cancel_one())),
+                7 => self.counts.cancel(self.timer.cancel()),
+                8 => self.counts.cancel(usize::from(self.timer.cancel_one())),
                 9 => self.wait(),
                 10 => self.withdraw(),
                 11 if may_end => self.world.engine.shutdown(),
@@ -50,17 +50,17 @@ impl User<'_> {
     fn set(&mut self) {
         let after = micros(0, MOST);
         self.due = time() + Span::from(after);
-        self.told.cancel(self.timer.expires_after(after));
+        self.counts.cancel(self.timer.expires_after(after));
     }
 
     fn call(&mut self) {
-        self.handles.push(self.timer.on_expiry(self.told.callback(self.world, self.due)));
+        self.handles.push(self.timer.on_expiry(self.counts.callback(self.world, self.due)));
     }
 
     /// Begins a wait whose callback begins another wait.
     fn call_again(&self) {
-        let first = self.told.callback(self.world, Time::ZERO);
-        let second = self.told.callback(self.world, Time::ZERO);
+        let first = self.counts.callback(self.world, Time::ZERO);
+        let second = self.counts.callback(self.world, Time::ZERO);
         let timer = Arc::clone(&self.timer);
         self.timer.on_expiry(move |outcome| {
             timer.on_expiry(second);
@@ -70,35 +70,35 @@ impl User<'_> {
     }
 
     fn wait(&self) {
-        self.told.begin();
+        self.counts.begin();
         let wait = self.timer.wait();
         // The timer was set before, and setting it again ends the wait.
         let _waits = self.world.waits_until(time() + Span::from(Duration::from_micros(MOST)));
-        self.told.tell(block_on(wait));
+        self.counts.record(block_on(wait));
     }
 
     fn withdraw(&self) {
-        self.told.begin();
+        self.counts.begin();
         let mut wait = Box::pin(self.timer.wait());
         let _either = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(wait);
-        self.told.withdraw();
+        self.counts.withdraw();
     }
 }
 
 fn share(world: World, may_end: bool) {
-    let (timer, told) = (Arc::new(Timer::on(&world.engine)), Arc::new(Told::default()));
+    let (timer, counts) = (Arc::new(Timer::on(&world.engine)), Arc::new(OutcomeCounts::default()));
     for number in 0..3 {
-        let (timer, told) = (Arc::clone(&timer), Arc::clone(&told));
+        let (timer, counts) = (Arc::clone(&timer), Arc::clone(&counts));
         world.spawn(move |world| {
             let (sets, due) = (number == 0, Time::ZERO);
-            User { world, timer, told: &told, sets, due, handles: Vec::new() }.use_it(may_end);
+            User { world, timer, counts: &counts, sets, due, handles: Vec::new() }.use_it(may_end);
         });
     }
     world.run();
     // A callback may begin a wait after the last cancel. With an expiry in the past that wait ends at once.
-    told.cancel(timer.expires_after(Duration::ZERO));
-    told.check(&world);
+    counts.cancel(timer.expires_after(Duration::ZERO));
+    counts.check(&world);
     world.engine.shutdown();
     world.check_outcomes();
     assert_eq!(timer.wait_blocking(), Outcome::Stopped);

@@ -11,7 +11,7 @@ use crate::sync::under_shuttle::time;
 
 /// The outcomes that callbacks and futures got. (The counters are ones that shuttle does not check.)
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct OutcomeCounts {
     /// Callbacks and futures that have to get one outcome each.
     begun: AtomicU64,
     fired: AtomicU64,
@@ -23,16 +23,16 @@ pub(super) struct Told {
     withdrawn: AtomicU64,
 }
 
-impl Told {
+impl OutcomeCounts {
     /// Returns a callback that has to run once, and with `Fired` not before `due`.
     pub(super) fn callback(self: &Arc<Self>, world: &World, due: Time) -> impl FnOnce(Outcome) + Send + use<> {
         self.begin();
-        let (told, world) = (Arc::clone(self), world.clone());
+        let (counts, world) = (Arc::clone(self), world.clone());
         move |outcome| {
             // A panic is counted by the engine: see `World::check_outcomes`.
             assert!(outcome != Outcome::Fired || time() >= due, "fired at {:?}, due at {due:?}", time());
-            told.tell(outcome);
-            drop(told);
+            counts.record(outcome);
+            drop(counts);
             world.changed();
             world.panic_sometimes();
         }
@@ -43,19 +43,19 @@ impl Told {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back a [`begin`](Told::begin): the callback or future was refused.
-    pub(super) fn take_back(&self) {
+    /// Undoes a [`begin`](OutcomeCounts::begin), because the callback or future was refused.
+    pub(super) fn uncount(&self) {
         self.begun.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a future that was dropped.
     pub(super) fn withdraw(&self) {
-        self.take_back();
+        self.uncount();
         self.withdrawn.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an outcome.
-    pub(super) fn tell(&self, outcome: Outcome) {
+    pub(super) fn record(&self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Fired => &self.fired,
             Outcome::Cancelled => &self.cancelled,
@@ -73,11 +73,11 @@ impl Told {
     /// `cancel` have returned.
     #[track_caller]
     pub(super) fn check(&self, world: &World) {
-        let Told { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
+        let OutcomeCounts { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let told = || get(fired) + get(cancelled) + get(stopped);
-        world.wait_now(|| told() >= get(begun));
-        assert_eq!(told(), get(begun), "outcomes, and callbacks and futures");
+        let ended = || get(fired) + get(cancelled) + get(stopped);
+        world.wait_now(|| ended() >= get(begun));
+        assert_eq!(ended(), get(begun), "outcomes, and callbacks and futures");
         let cancels = get(cancelled)..=get(cancelled) + get(withdrawn);
         assert!(
             cancels.contains(&get(by_cancels)),
