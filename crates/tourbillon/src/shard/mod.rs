@@ -310,7 +310,7 @@ impl<'a> LocalShard<'a> {
         LocalShard { shard, access, thread: PhantomData }
     }
 
-    /// Locks the shard in the owner's quick way, if the thread is the owner and the lock is not revoked.
+    /// Locks the shard by the owner's fast path, if the thread is the owner and the lock is not revoked.
     #[inline(always)]
     fn lock(self) -> Option<OwnerGuard<'a, ShardTimers>> {
         if self.access != Access::Owner {
@@ -348,7 +348,7 @@ impl<'a> LocalShard<'a> {
         waker: Waker,
         refused: &mut Option<Waker>,
     ) -> Arm {
-        // This is `with`, written out so that the quick way keeps all values in registers.
+        // This is `with`, written out so that the fast path keeps all values in registers.
         if let Some(mut guard) = self.lock()
             && let Some(node) = guard.with(|timers| timers.take_node(self.shard))
         {

@@ -401,7 +401,7 @@ impl ShardTimers {
 
 impl Busy for ShardTimers {
     #[inline(always)]
-    fn visits(&self) -> u64 {
+    fn owner_locks(&self) -> u64 {
         self.counts.armed + self.counts.cancelled
     }
 }

@@ -55,7 +55,7 @@ pub(crate) const LATER: Time = Time::from_nanos(200);
 /// The state of a shard's biased lock when a model begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lock {
-    /// The owner locks in the quick way.
+    /// The owner locks by the fast path.
     Biased,
     /// The owner locks by the mutex.
     Revoked,
