@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::thread_time;
-use crate::sync::aside::thread_local;
+use crate::sync::unmodelled::thread_local;
 
 /// How many results may be ready at once before a task yields.
 pub const RESULTS: u32 = 128;

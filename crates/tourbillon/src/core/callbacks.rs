@@ -26,9 +26,9 @@
 use crate::core::trace;
 use crate::core::{Core, CoreRef};
 use crate::outcome::Outcome;
-use crate::sync::aside::{AtomicBool, AtomicU64};
 use crate::sync::catch_panic::{CallResult, catch_panic};
-use crate::sync::{Condvar, Mutex, Ordering, lock};
+use crate::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::sync::{Condvar, Mutex, Ordering, ignore_poison, lock};
 
 /// A function of the user that runs when a timer has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Outcome) + Send>;
@@ -253,7 +253,7 @@ impl CallbackQueue {
                 return None;
             }
             pending.thread = CallbackThreadState::Asleep;
-            pending = self.posted.wait(pending).unwrap_or_else(std::sync::PoisonError::into_inner);
+            pending = ignore_poison(self.posted.wait(pending));
             pending.thread = CallbackThreadState::Awake;
         }
     }
@@ -337,7 +337,7 @@ mod thread {
     use super::run;
     use crate::core::CoreRef;
     #[cfg(not(loom))]
-    use crate::sync::aside::thread::Builder;
+    use crate::sync::unmodelled::thread::Builder;
 
     /// Starts the callback thread, which ends when the engine is closed and the queue is empty.
     #[cfg(not(loom))]

@@ -10,9 +10,9 @@ use std::task::Waker;
 use std::task::{Context, Poll};
 
 use crate::core::Core;
-use crate::sync::Ordering;
-use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
 use crate::sync::catch_panic::catch_panic;
+use crate::sync::unmodelled::{AtomicBool, Condvar, Mutex, lock};
+use crate::sync::{Ordering, ignore_poison};
 
 thread_local! {
     /// Whether this thread does such work.
@@ -179,7 +179,7 @@ impl TimerWork {
     fn wait(&self) {
         let mut state = lock(&self.state);
         while (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst) {
-            state = self.ended.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = ignore_poison(self.ended.wait(state));
         }
     }
 

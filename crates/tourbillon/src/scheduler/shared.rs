@@ -39,9 +39,9 @@ use crate::multi::deadline_map::{DeadlineKey, DeadlineMap};
 use crate::multi::waiter::OutcomeCell;
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
-use crate::sync::aside::thread_local;
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::sync::unmodelled::thread_local;
+use crate::sync::{Condvar, Mutex, MutexGuard, ignore_poison, lock};
 
 pub(super) struct SchedulerShared<K> {
     /// How many threads the scheduler has. Without any, its work is done in callbacks of the engine.
@@ -373,7 +373,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         if state.alerts == alerts {
             state.idle += 1;
-            state = self.work.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = ignore_poison(self.work.wait(state));
             state.idle -= 1;
             state.notified = state.notified.saturating_sub(1);
         }

@@ -52,7 +52,7 @@ use crate::slack::SlackBits;
 use crate::stats::ShardCounts;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
-use crate::sync::{IS_CHECK, Ordering, aside};
+use crate::sync::{IS_CHECK, Ordering, unmodelled};
 
 /// How many timers one visit fires at most.
 pub(crate) const BATCH: usize = if IS_CHECK { 2 } else { 256 };
@@ -72,11 +72,11 @@ pub(crate) struct Shard {
     /// The fork generation of the process that created the shard: see [`fork`].
     generation: u32,
     /// Whether a worker, which is the owning thread, drives the shard instead of the driver.
-    has_worker: aside::AtomicBool,
+    has_worker: unmodelled::AtomicBool,
     /// Tells the worker that another thread has armed a timer here.
-    notify: aside::Mutex<Option<Notify>>,
+    notify: unmodelled::Mutex<Option<Notify>>,
     /// Whether a thread that releases a node frees it at once: the engine is gone, and no thread visits the shard any more.
-    is_engine_gone: aside::AtomicBool,
+    is_engine_gone: unmodelled::AtomicBool,
     remote_free: CachePadded<RemoteFreeList>,
     /// The chunks of the slab hold the shard's address.
     _pinned: PhantomPinned,
@@ -152,9 +152,9 @@ impl Shard {
             next_wake: NextWake::new(),
             core,
             generation: fork::generation(),
-            has_worker: aside::AtomicBool::new(false),
-            notify: aside::Mutex::new(None),
-            is_engine_gone: aside::AtomicBool::new(false),
+            has_worker: unmodelled::AtomicBool::new(false),
+            notify: unmodelled::Mutex::new(None),
+            is_engine_gone: unmodelled::AtomicBool::new(false),
             remote_free: CachePadded(RemoteFreeList::new()),
             _pinned: PhantomPinned,
         }))
@@ -180,7 +180,7 @@ impl Shard {
 
     /// Gives the shard to a worker, unless it has one. Returns whether it did.
     pub(crate) fn set_worker(&self, notify: Notify) -> bool {
-        let mut current = aside::lock(&self.notify);
+        let mut current = unmodelled::lock(&self.notify);
         if current.is_some() {
             return false;
         }
@@ -191,7 +191,7 @@ impl Shard {
 
     /// Takes the shard from the worker of `notify`, or from any worker. Returns `false` if another worker, or none, has it.
     pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
-        let mut current = aside::lock(&self.notify);
+        let mut current = unmodelled::lock(&self.notify);
         let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
         let ended = if is_its { current.take() } else { None };
         if is_its {
@@ -205,7 +205,7 @@ impl Shard {
 
     /// Notifies the worker of the shard of a timer that the worker may not know of.
     pub(crate) fn notify_worker(&self) {
-        let notify = aside::lock(&self.notify).clone();
+        let notify = unmodelled::lock(&self.notify).clone();
         if let Some(notify) = notify {
             let _ignored = catch_panic(|| notify());
         }
