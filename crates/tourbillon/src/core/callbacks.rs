@@ -9,7 +9,7 @@
 //!
 //! Which thread drains the queue:
 //!
-//! - In an engine with a driver of its own, the engine's thread `tourbillon-calls`. The first callback starts it, and it sleeps while the
+//! - In an engine with a driver of its own, the engine's thread `tourbillon-cb`. The first callback starts it, and it sleeps while the
 //!   queue is empty. So a callback that blocks delays other callbacks, and no timer (P4, P11).
 //! - In an engine that its user turns, the thread that turns it, after the round. A turn runs the callbacks that were queued when it began
 //!   to drain, so that a callback that arms a timer again cannot keep it for ever.
@@ -344,7 +344,7 @@ mod thread {
     pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
         #[cfg(all(test, not(shuttle)))]
         core.callbacks.may_start_threads()?;
-        let thread = Builder::new().name("tourbillon-calls".into());
+        let thread = Builder::new().name("tourbillon-cb".into());
         thread.spawn(move || run(&core)).map(drop)
     }
 
