@@ -714,8 +714,8 @@ impl Entry {
         Poll::Ready(outcome)
     }
 
-    /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that cancelled the timer. (If the timer
-    /// had ended before, the thread that ended it has freed the slot.)
+    /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that
+    /// cancelled the timer. (If the timer had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
     fn cancel_node(&mut self) -> Result<Waker, Outcome> {
         if self.core().reports_cancels {

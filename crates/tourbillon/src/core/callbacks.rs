@@ -72,6 +72,7 @@ enum CallbackThreadState {
     None,
     /// It checks the queue before it sleeps.
     Awake,
+    /// It waits until a callback is posted.
     Asleep,
     /// The system has refused it.
     Refused,

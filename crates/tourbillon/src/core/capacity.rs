@@ -2,8 +2,8 @@
 //!
 //! Engines without a limit pay nothing for it. With one, each arming and each end counts on a shared word.
 //!
-//! A slot is the right to hold one timer. It is taken from the arming of a timer to its end: the thread that fires, cancels or stops the timer gives the slot back at
-//! once, whether or not the timer is polled afterwards. A sleep that finds no slot waits:
+//! A slot is the right to hold one timer. It is taken from the arming of a timer to its end: the thread that fires, cancels or stops the
+//! timer gives the slot back at once, whether or not the timer is polled afterwards. A sleep that finds no slot waits:
 //!
 //! ```text
 //!     Queued --- it is first, and a slot is free ----> Granted --- poll ---> armed, in that slot
@@ -132,8 +132,10 @@ struct WaitRecord {
     waker: Option<Waker>,
 }
 
+/// How far the wait for a slot has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WaitState {
+    /// It waits for a slot.
     Queued,
     /// A slot is reserved for it.
     Granted,

@@ -55,8 +55,8 @@ use crate::sync::{Mutex, lock};
 /// Cloning is cheap, and all clones refer to the same timers. When the last clone is dropped, pending timers are cancelled.
 ///
 /// # Where callbacks run
-/// Where those of a [`Timer`](crate::Timer#where-callbacks-run) run: never inside a call of this type, nor under a lock. They are called
-/// in the order of the deadlines, and for equal deadlines in the order in which the timers were started. A callback may call any
+/// Callbacks run on the same thread as those of a [`Timer`](crate::Timer#where-callbacks-run): never inside a call of this type, nor under a
+/// lock. They are called in the order of the deadlines, and for equal deadlines in the order in which the timers were started. A callback may call any
 /// method, also cancel all timers, or start as many again.
 ///
 /// # Names

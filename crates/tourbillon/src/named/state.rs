@@ -58,22 +58,29 @@ struct NameList {
 /// Whether a thread is firing due timers. Only one does at a time, so that the waiters are notified in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Firing {
+    /// No thread does.
     No,
+    /// One thread does, and knows of every wake-up so far.
     Yes,
-    /// Another wake-up came meanwhile, so the thread has to look again.
+    /// One thread does. Another wake-up came meanwhile, so the thread has to look again.
     Again,
 }
 
 /// The result of starting a timer.
 pub(super) enum StartResult {
+    /// The timer is pending.
     Started,
+    /// The timer had been cancelled before. The caller notifies the waiter.
     WasCancelled(TimerWaiter),
+    /// The timers or the engine have been closed, so the timer was removed.
     Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] TimerWaiter),
 }
 
 /// A direction in a list.
 enum Side {
+    /// Towards the oldest timer.
     Before,
+    /// Towards the newest timer.
     After,
 }
 

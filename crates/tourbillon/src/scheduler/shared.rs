@@ -83,7 +83,7 @@ enum StepResult {
     Over,
 }
 
-/// How many steps one callback does before other callbacks of the engine get their turn.
+/// How many steps one callback does before other callbacks of the engine run.
 const STEPS_A_CALLBACK: usize = if cfg!(shuttle) { 2 } else { 256 };
 
 thread_local! {
@@ -228,8 +228,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         self.postpone_virtual_wakeups();
     }
 
-    /// Unlocks after a change that gives a thread something to do at once, and wakes an idle thread for it (or posts a turn, if the scheduler
-    /// has no threads). Sets no wake-up: after a change of when jobs are due, use [`unlock_changed`](SchedulerShared::unlock_changed).
+    /// Unlocks after a change that gives a thread something to do at once, and wakes an idle thread for it (or posts a
+    /// callback, if the scheduler has no threads). Sets no wake-up: after a change of when jobs are due, use [`unlock_changed`](SchedulerShared::unlock_changed).
     pub(super) fn unlock_alerted(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         state.alerts += 1;
         self.report_busy(&mut state);
@@ -246,7 +246,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     }
 
     /// Does the work of a scheduler without threads, in a callback of the engine. After some steps the rest goes to another callback, so
-    /// that other callbacks get their turn.
+    /// that other callbacks run in between.
     fn run_in_callback(self: Arc<Self>) {
         self.lock().is_callback_posted = false;
         let mut ended = None;

@@ -20,7 +20,7 @@
 //!
 //! The barrier takes some microseconds on a busy machine. It pays if the owner takes the lock a thousand times between two remote threads.
 //! A remote thread that finds that it did not pay leaves the lock *revoked*: the lock is then an ordinary mutex until the owner has taken it
-//! so often alone that the bias pays again. Where the kernel has no `membarrier` it stays an ordinary mutex.
+//! alone often enough for the bias to pay again. Where the kernel has no `membarrier` it stays an ordinary mutex.
 
 #[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
 mod tests;

@@ -19,7 +19,7 @@ struct World {
     tick: Cell<f64>,
     /// By what factor the clock is slewed.
     slew: Cell<f64>,
-    /// The clock stands still for so many ticks, until the counter has come back to where it was.
+    /// The clock stands still for this many ticks, until the counter has come back to where it was.
     back: Cell<f64>,
     /// Whether the kernel derives its clock from the counter, and whether the thread knows it to.
     is_derived: Cell<bool>,
