@@ -24,7 +24,7 @@ use super::clock_pair::{ClockId, ClockPair, DueTime, JobClock};
 use super::ending::Shutdown;
 use super::error::{Cause, Failure};
 use super::job::ScheduledJob;
-use super::job_body::{Begun, BoxedRun, Run};
+use super::job_body::{BegunRun, BoxedRun, Run};
 use super::key_index::TagAddress;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
 use super::{JobId, SchedulerOwner};
@@ -403,11 +403,11 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let RunStart { job, body, number, due } = start;
         let run = Run { shared: Arc::clone(self), body, id: JobId(job), number, due: self.instant(due) };
         let failure = match self.run_user_code(|| run.body.begin(&run)) {
-            Ok(Begun::Future(future)) => {
+            Ok(BegunRun::Future(future)) => {
                 self.spawn_async(future, run);
                 return None;
             }
-            Ok(Begun::Returned(result)) => self.failure(&run, RunOutcome::Returned(result)),
+            Ok(BegunRun::Returned(result)) => self.failure(&run, RunOutcome::Returned(result)),
             Err(payload) => self.failure(&run, RunOutcome::Panicked(payload)),
         };
         // This may drop the last reference to the job's closure.

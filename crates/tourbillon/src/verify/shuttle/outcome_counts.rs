@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tourbillon_queue::Time;
 
-use super::world::World;
+use super::checked_engine::CheckedEngine;
 use crate::Outcome;
 use crate::sync::under_shuttle::time;
 
@@ -25,16 +25,20 @@ pub(super) struct OutcomeCounts {
 
 impl OutcomeCounts {
     /// Returns a callback that has to run once, and with `Fired` not before `due`.
-    pub(super) fn callback(self: &Arc<Self>, world: &World, due: Time) -> impl FnOnce(Outcome) + Send + use<> {
+    pub(super) fn callback(
+        self: &Arc<Self>,
+        checked: &CheckedEngine,
+        due: Time,
+    ) -> impl FnOnce(Outcome) + Send + use<> {
         self.begin();
-        let (counts, world) = (Arc::clone(self), world.clone());
+        let (counts, checked) = (Arc::clone(self), checked.clone());
         move |outcome| {
-            // A panic is counted by the engine: see `World::check_outcomes`.
+            // A panic is counted by the engine: see `CheckedEngine::check_outcomes`.
             assert!(outcome != Outcome::Fired || time() >= due, "fired at {:?}, due at {due:?}", time());
             counts.record(outcome);
             drop(counts);
-            world.changed();
-            world.panic_sometimes();
+            checked.changed();
+            checked.panic_sometimes();
         }
     }
 
@@ -72,11 +76,11 @@ impl OutcomeCounts {
     /// Asserts, after all timers have ended, that each callback and future got one outcome, and that as many were cancelled as the calls of
     /// `cancel` have returned.
     #[track_caller]
-    pub(super) fn check(&self, world: &World) {
+    pub(super) fn check(&self, checked: &CheckedEngine) {
         let OutcomeCounts { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let ended = || get(fired) + get(cancelled) + get(stopped);
-        world.wait_now(|| ended() >= get(begun));
+        checked.wait_now(|| ended() >= get(begun));
         assert_eq!(ended(), get(begun), "outcomes, and callbacks and futures");
         let cancels = get(cancelled)..=get(cancelled) + get(withdrawn);
         assert!(
@@ -84,6 +88,6 @@ impl OutcomeCounts {
             "the cancels returned {}, and {cancels:?} got `Cancelled`",
             get(by_cancels)
         );
-        assert!(get(stopped) == 0 || world.engine.is_shutdown(), "stopped in an engine that goes on");
+        assert!(get(stopped) == 0 || checked.engine.is_shutdown(), "stopped in an engine that goes on");
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
+use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
 use super::outcome_counts::OutcomeCounts;
-use super::world::{World, micros, one_of};
 use crate::multi::waiter::block_on;
 use crate::sync::under_shuttle::time;
 use crate::timer::WaitHandle;
@@ -18,8 +18,8 @@ use crate::{Engine, Outcome, Timer};
 const MOST: u64 = 20_000;
 
 /// A thread that uses the timer. Only one thread sets it, so that this thread knows when its waits are due.
-struct User<'a> {
-    world: &'a World,
+struct TimerUser<'a> {
+    checked: &'a CheckedEngine,
     timer: Arc<Timer>,
     counts: &'a Arc<OutcomeCounts>,
     sets: bool,
@@ -27,7 +27,7 @@ struct User<'a> {
     handles: Vec<WaitHandle>,
 }
 
-impl User<'_> {
+impl TimerUser<'_> {
     fn use_it(&mut self, may_end: bool) {
         for _ in 0..6 {
             match one_of(12) {
@@ -41,7 +41,7 @@ impl User<'_> {
                 8 => self.counts.cancel(usize::from(self.timer.cancel_one())),
                 9 => self.wait(),
                 10 => self.withdraw(),
-                11 if may_end => self.world.engine.shutdown(),
+                11 if may_end => self.checked.engine.shutdown(),
                 _ => self.call_again(),
             }
         }
@@ -54,13 +54,13 @@ impl User<'_> {
     }
 
     fn call(&mut self) {
-        self.handles.push(self.timer.on_expiry(self.counts.callback(self.world, self.due)));
+        self.handles.push(self.timer.on_expiry(self.counts.callback(self.checked, self.due)));
     }
 
     /// Begins a wait whose callback begins another wait.
     fn call_again(&self) {
-        let first = self.counts.callback(self.world, Time::ZERO);
-        let second = self.counts.callback(self.world, Time::ZERO);
+        let first = self.counts.callback(self.checked, Time::ZERO);
+        let second = self.counts.callback(self.checked, Time::ZERO);
         let timer = Arc::clone(&self.timer);
         self.timer.on_expiry(move |outcome| {
             timer.on_expiry(second);
@@ -73,7 +73,7 @@ impl User<'_> {
         self.counts.begin();
         let wait = self.timer.wait();
         // The timer was set before, and setting it again ends the wait.
-        let _waits = self.world.waits_until(time() + Span::from(Duration::from_micros(MOST)));
+        let _waits = self.checked.waits_until(time() + Span::from(Duration::from_micros(MOST)));
         self.counts.record(block_on(wait));
     }
 
@@ -86,35 +86,35 @@ impl User<'_> {
     }
 }
 
-fn share(world: World, may_end: bool) {
-    let (timer, counts) = (Arc::new(Timer::on(&world.engine)), Arc::new(OutcomeCounts::default()));
+fn share(checked: CheckedEngine, may_end: bool) {
+    let (timer, counts) = (Arc::new(Timer::on(&checked.engine)), Arc::new(OutcomeCounts::default()));
     for number in 0..3 {
         let (timer, counts) = (Arc::clone(&timer), Arc::clone(&counts));
-        world.spawn(move |world| {
+        checked.spawn(move |checked| {
             let (sets, due) = (number == 0, Time::ZERO);
-            User { world, timer, counts: &counts, sets, due, handles: Vec::new() }.use_it(may_end);
+            TimerUser { checked, timer, counts: &counts, sets, due, handles: Vec::new() }.use_it(may_end);
         });
     }
-    world.run();
+    checked.run();
     // A callback may begin a wait after the last cancel. With an expiry in the past that wait ends at once.
     counts.cancel(timer.expires_after(Duration::ZERO));
-    counts.check(&world);
-    world.engine.shutdown();
-    world.check_outcomes();
+    counts.check(&checked);
+    checked.engine.shutdown();
+    checked.check_outcomes();
     assert_eq!(timer.wait_blocking(), Outcome::Stopped);
 }
 
 #[test]
 fn p1_p2_a3_a4_waits_of_a_timer_that_three_threads_share_end_once() {
-    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+    explore(|| share(CheckedEngine::driven(Engine::builder().shards(1 + one_of(3))), false));
 }
 
 #[test]
 fn p2_d28_waits_of_a_timer_end_once_when_the_engine_is_shut_down() {
-    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
+    explore(|| share(CheckedEngine::driven(Engine::builder().shards(1 + one_of(3))), true));
 }
 
 #[test]
 fn p1_p2_a3_waits_of_a_timer_whose_engine_is_turned_by_two_threads() {
-    explore(|| share(World::turned(Engine::builder(), 2), true));
+    explore(|| share(CheckedEngine::turned(Engine::builder(), 2), true));
 }
