@@ -440,6 +440,7 @@ impl Entry {
     }
 
     /// Arms the entry in the shard of the calling thread, and returns `true`; or puts the waker into `refused`, and returns `false`.
+    #[must_use]
     fn try_arm(&mut self, kind: ArmKind, waker: Waker, refused: &mut Option<Waker>) -> bool {
         let (deadline, slack) = (self.due(), self.slack());
         let armed =

@@ -280,6 +280,7 @@ impl PendingCallbacks {
     }
 
     /// Returns whether the caller has to try to start the thread again. The state is then `Awake`, and the caller resets it on failure.
+    #[must_use]
     fn claim_thread_start(&mut self) -> bool {
         let is_claimed = self.thread == CallbackThreadState::Refused && !self.is_draining;
         if is_claimed {

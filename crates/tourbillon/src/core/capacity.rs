@@ -155,10 +155,12 @@ impl Capacity {
     }
 
     /// Takes a slot, if one is free that no sleep waits for.
+    #[must_use]
     pub(crate) fn take(&self) -> bool {
         !self.awaited.load(Ordering::SeqCst) && self.take_free()
     }
 
+    #[must_use]
     fn take_free(&self) -> bool {
         let take = |taken| (taken < self.most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
@@ -187,6 +189,7 @@ impl Capacity {
     }
 
     /// Passes a slot that the caller has to the first wait of the queue; `false` if no wait is queued.
+    #[must_use]
     fn grant_first(&self, waits: &mut WaitTable, batch: &mut Vec<Waker>) -> bool {
         let Some(ticket) = waits.queued.pop_first() else { return false };
         self.awaited.store(!waits.queued.is_empty(), Ordering::SeqCst);

@@ -108,6 +108,7 @@ impl Drop for ResetAtWork {
 
 impl TimerWork {
     /// Counts work that begins, and returns whether it is the first.
+    #[must_use]
     fn begin(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way += count;
@@ -115,6 +116,7 @@ impl TimerWork {
     }
 
     /// Counts work that has ended, and returns whether it was the last.
+    #[must_use]
     fn end(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way -= count;
@@ -155,6 +157,7 @@ impl TimerWork {
     }
 
     /// As [`needs_hold`](TimerWork::needs_hold); if so, the caller has to start a blocking task that calls [`hold`](TimerWork::hold).
+    #[must_use]
     #[cfg(feature = "tokio")]
     fn begin_hold(&self) -> bool {
         let mut state = lock(&self.state);

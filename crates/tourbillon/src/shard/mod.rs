@@ -179,6 +179,7 @@ impl Shard {
     }
 
     /// Gives the shard to a worker, unless it has one. Returns whether it did.
+    #[must_use]
     pub(crate) fn set_worker(&self, notify: Notify) -> bool {
         let mut current = unmodelled::lock(&self.notify);
         if current.is_some() {
@@ -190,6 +191,7 @@ impl Shard {
     }
 
     /// Takes the shard from the worker of `notify`, or from any worker. Returns `false` if another worker, or none, has it.
+    #[must_use]
     pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
         let mut current = unmodelled::lock(&self.notify);
         let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
@@ -265,6 +267,7 @@ impl Shard {
 
     /// Stops a batch of timers, from the node with the index `*cursor` on. The caller wakes the wakers, and calls again until this returns
     /// `false`.
+    #[must_use]
     pub(crate) fn stop_some(&self, cursor: &mut u32, batch: &mut Vec<Waker>) -> bool {
         self.timers.lock_remote(|timers| {
             debug_assert!(timers.closed);
