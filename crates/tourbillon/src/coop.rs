@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use tourbillon_queue::{Span, Time};
 
 use crate::clock::thread_time;
-use crate::sync::aside::thread_local;
+use crate::sync::unmodelled::thread_local;
 
 /// How many results may be ready at once before a task yields.
 pub const RESULTS: u32 = 128;
@@ -77,7 +77,7 @@ pub fn poll_unit(context: &mut Context<'_>) -> Poll<Unit> {
         Poll::Ready(unit) => unit,
         Poll::Pending => return Poll::Pending,
     };
-    if left() == 0 && must_yield(context) {
+    if left() == 0 && try_yield(context) {
         return Poll::Pending;
     }
     Poll::Ready(Unit {
@@ -101,7 +101,7 @@ pub(crate) fn poll_result(context: &mut Context<'_>, result: Result) -> Poll<()>
 /// `Pending`.
 #[inline]
 pub fn spend(context: &mut Context<'_>) -> Poll<()> {
-    if left() == 0 && must_yield(context) {
+    if left() == 0 && try_yield(context) {
         return Poll::Pending;
     }
     take_one();
@@ -147,9 +147,10 @@ fn take_one() {
 }
 
 /// Refills the count when nothing is left. Wakes the task and returns `true` if it has to yield.
+#[must_use]
 #[cold]
 #[inline(never)]
-fn must_yield(context: &Context<'_>) -> bool {
+fn try_yield(context: &Context<'_>) -> bool {
     let has_yielded = YIELDS.try_with(Cell::get).unwrap_or(false);
     let _ = LEFT.try_with(|left| left.set(if has_yielded { RESULTS } else { CHECK_EVERY }));
     // Inside Tokio only Tokio's budget counts, and with `unconstrained` none does.
@@ -157,7 +158,7 @@ fn must_yield(context: &Context<'_>) -> bool {
     if tokio::runtime::Handle::try_current().is_ok() {
         return false;
     }
-    if context.waker().data().is_null() || !(has_yielded || is_due()) {
+    if context.waker().data().is_null() || !(has_yielded || record_check()) {
         return false;
     }
     refill();
@@ -165,12 +166,13 @@ fn must_yield(context: &Context<'_>) -> bool {
     true
 }
 
-/// Returns whether a thread that has not yielded before should yield now.
-fn is_due() -> bool {
+/// Records a check of a thread that has not yielded before, and returns whether the thread should yield now.
+#[must_use]
+fn record_check() -> bool {
     let now = thread_time();
-    let Ok((looks, before)) = LAST_CHECK.try_with(|looked| looked.replace((looked.get().0 + 1, now))) else {
+    let Ok((checks, before)) = LAST_CHECK.try_with(|last| last.replace((last.get().0 + 1, now))) else {
         return false;
     };
     // The first check has nothing to compare with.
-    looks + 1 >= CHECKS || (looks > 0 && now - before >= WORK)
+    checks + 1 >= CHECKS || (checks > 0 && now - before >= WORK)
 }

@@ -14,25 +14,29 @@
 //! - a cancel is a compare-and-swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;
 //! - for an earlier deadline or another waker the entry *migrates*: it is cancelled in its shard and armed in the shard of the calling
 //!   thread. So a timer follows its task.
+//!
+//! This file has the entry's fields, its polls and its end; `arm` arms it, `wait_for_slot` waits while the engine is full, `reset` changes
+//! its deadline, and `migrate` moves its timer.
+
+mod arm;
+mod migrate;
+mod reset;
+mod wait_for_slot;
 
 use std::ptr::NonNull;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tourbillon_queue::Time;
 
-use crate::clock::representable;
 use crate::coop;
-use crate::core::capacity::{CapacityWait, Claim, Moved, WaitEnd, WaitProgress, WaitTicket};
-use crate::core::error::ArmError;
 use crate::core::thread_shard::{self, ThreadShard};
 use crate::core::{Core, CoreRef};
 use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::shard::node::{Node, NodeHandle, NodeRef};
 use crate::shard::slab::shard_of;
-use crate::shard::state::{Later, NodeState};
-use crate::shard::{Access, ArmKind, NotifyDriver, Release, Shard};
+use crate::shard::state::NodeState;
+use crate::shard::{Release, Shard};
 use crate::slack::SlackBits;
 use crate::sync::fork;
 
@@ -55,6 +59,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy)]
 struct Target(*mut ());
 
+/// What the entry knows of its timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum EntryPhase {
     /// It has no node, and may wait for a slot.
@@ -65,17 +70,6 @@ enum EntryPhase {
     Fired = 2,
     /// A poll has found that the engine was shut down.
     Stopped = 3,
-}
-
-/// The outcome of [`Entry::arm_on`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[must_use]
-enum Arming {
-    Armed(NotifyDriver),
-    /// The deadline is past: the entry was not armed.
-    Past,
-    /// The engine has been shut down, or the shard is full.
-    Refused,
 }
 
 /// Set in an idle entry that waits for a slot: [`Capacity`](crate::core::capacity::Capacity) then has its waker and its deadline.
@@ -263,221 +257,7 @@ impl Entry {
         if has_waited { coop::Result::Awaited } else { coop::Result::AtOnce }
     }
 
-    /// Arms an idle entry, or returns the outcome if the deadline is past or the engine was shut down.
-    ///
-    /// # Errors
-    /// The engine holds as many timers as it may.
-    #[inline(always)]
-    pub(crate) fn arm(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
-        debug_assert!(self.phase() == EntryPhase::Idle && !self.is_waiting());
-        if self.core().capacity.is_some() {
-            return self.arm_within_capacity(waker);
-        }
-        let mut waker = Some(waker.clone());
-        let arming = thread_shard::with(self.core_ptr(), |local| self.arm_on(local, &mut waker));
-        self.finish_arming(arming, waker)
-    }
-
-    /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, on the thread's shard of that engine. The caller then
-    /// calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
-    #[inline(always)]
-    fn arm_on(&mut self, local: &ThreadShard, waker: &mut Option<Waker>) -> Arming {
-        let (due, slack) = (self.due(), self.slack());
-        if is_known_past(local, due, slack) {
-            return Arming::Past;
-        }
-        let Some(taken) = waker.take() else { return Arming::Past };
-        let armed = local.shard().arm(ArmKind::New, due, slack, taken, waker);
-        let Some(handle) = armed.handle else { return Arming::Refused };
-        self.target = Target::node(handle, self.target.is_held());
-        Arming::Armed(armed.notify_driver)
-    }
-
-    /// Returns an armed entry that is due in `duration` from now, with the waker in `waker`, in the engine of `local`. The caller notifies
-    /// the driver if necessary, outside of the closure that has `local`. `None`: the waker is still there, and the caller has to create and
-    /// poll an entry, because it may be due already, or there may be no slot for it.
-    #[inline(always)]
-    pub(crate) fn armed_on(
-        local: &ThreadShard,
-        duration: Duration,
-        waker: &mut Option<Waker>,
-    ) -> Option<(Entry, NotifyDriver)> {
-        let core = local.core();
-        if core.capacity.is_some() || duration.is_zero() {
-            return None;
-        }
-        let deadline = core.deadline(local.deadline(duration));
-        let mut refused = None;
-        let armed = local.shard().arm(ArmKind::New, deadline, core.slack, waker.take()?, &mut refused);
-        *waker = refused;
-        let target = Target::node(armed.handle?, false);
-        // The reference is the entry's from here on.
-        let _core = local.take_ref();
-        Some((Entry { target, deadline }, armed.notify_driver))
-    }
-
-    /// Finishes arming outside of the closure that has the thread's shard: notifies the driver, or drops a waker that was not used.
-    #[inline(always)]
-    fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
-        if let Arming::Armed(notify_driver) = arming {
-            if notify_driver == NotifyDriver::Yes {
-                self.notify_driver();
-            }
-            return Ok(Poll::Pending);
-        }
-        let ended = if arming == Arming::Past { Ok(self.ended_when_idle()) } else { self.refused() };
-        // The waker's destructor is the user's code and may panic: it runs last.
-        drop(waker);
-        ended
-    }
-
-    /// Arms an idle entry in an engine that has a capacity.
-    #[cold]
-    #[inline(never)]
-    fn arm_within_capacity(&mut self, waker: &Waker) -> Result<Poll<Outcome>, ArmError> {
-        let (due, slack) = (self.due(), self.slack());
-        if thread_shard::with(self.core_ptr(), |local| is_known_past(local, due, slack)) {
-            return Ok(self.ended_when_idle());
-        }
-        // Cloned before a slot is reserved, which would be lost if the clone panics.
-        let waker = waker.clone();
-        if let Some(capacity) = &self.core().capacity
-            && !capacity.take()
-        {
-            return Err(ArmError::Full { capacity: capacity.most });
-        }
-        self.arm_with_slot(waker)
-    }
-
-    /// Arms the entry before it is polled, so that its creator learns whether that is possible.
-    ///
-    /// # Errors
-    /// The engine holds as many timers as it may, or has been shut down.
-    pub(crate) fn armed(mut self) -> Result<Entry, ArmError> {
-        match self.arm(Waker::noop()) {
-            Ok(Poll::Ready(Outcome::Stopped)) => Err(ArmError::Stopped),
-            Ok(_) => Ok(self),
-            // The engine was shut down, so no slot will be free any more.
-            Err(_) if self.core().is_closed() => Err(ArmError::Stopped),
-            Err(full) => Err(full),
-        }
-    }
-
-    /// Polls an idle entry that waits for a slot.
-    #[cold]
-    fn poll_waiting(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Cloned before a slot is reserved, which would be lost if a clone panics.
-        let (mine, kept) = (waker.clone(), waker.clone());
-        if self.core().is_closed() || self.is_past() {
-            return self.end_waiting();
-        }
-        let Some(capacity) = &self.core().capacity else { return Poll::Pending };
-        match capacity.poll(self.ticket(), kept) {
-            WaitProgress::Granted(deadline) => {
-                self.set_capacity_wait(CapacityWait::None(deadline));
-                self.arm_in_slot(mine, waker)
-            }
-            WaitProgress::Ended(deadline) => {
-                self.set_capacity_wait(CapacityWait::None(deadline));
-                self.ended(Outcome::Fired)
-            }
-            // A shutdown may have collected the wakers before this one was stored.
-            WaitProgress::Waiting(_) if self.core().is_closed() => self.end_waiting(),
-            WaitProgress::Waiting(before) => {
-                drop(before);
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Polls an idle entry for which there was no slot: reserves a slot, or begins to wait for one.
-    #[cold]
-    fn poll_when_full(&mut self, waker: &Waker) -> Poll<Outcome> {
-        // Cloned before a slot is reserved, which would be lost if a clone panics.
-        let (mine, kept) = (waker.clone(), waker.clone());
-        if self.core().is_closed() {
-            return self.ended(Outcome::Stopped);
-        }
-        let end = self.wait_end(self.deadline);
-        let claim = self.core().capacity.as_ref().map_or(Claim::Slot, |capacity| capacity.take_or_wait(end, kept));
-        let Claim::Wait(ticket) = claim else { return self.arm_in_slot(mine, waker) };
-        self.set_capacity_wait(CapacityWait::Waiting(ticket));
-        // A shutdown may have collected the wakers before this one was stored.
-        if self.core().is_closed() {
-            return self.end_waiting();
-        }
-        self.core().tell_of_waits();
-        Poll::Pending
-    }
-
-    /// Arms the entry in the slot that is reserved for it, with `mine`, a clone of `waker`.
-    fn arm_in_slot(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
-        self.arm_with_slot(mine).unwrap_or_else(|_| {
-            // The shard has a billion timers. No thread would wake the task when it has fewer, so the task polls again.
-            waker.wake_by_ref();
-            Poll::Pending
-        })
-    }
-
-    /// Ends a wait for a slot, because the deadline is past or the engine is closed.
-    fn end_waiting(&mut self) -> Poll<Outcome> {
-        let (has_ended, waker) = self.leave_wait_queue();
-        let ready = if has_ended { self.ended(Outcome::Fired) } else { self.ended_when_idle() };
-        drop(waker);
-        ready
-    }
-
-    /// Arms an idle entry that has a slot within the capacity.
-    fn arm_with_slot(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
-        let mut refused = None;
-        if self.try_arm(ArmKind::New, waker, &mut refused) {
-            return Ok(Poll::Pending);
-        }
-        let ended = self.refused();
-        // The waker's destructor is the user's code and may panic: it runs last.
-        drop(refused);
-        ended
-    }
-
-    /// Arms the entry in the shard of the calling thread, and returns `true`; or puts the waker into `refused`, and returns `false`.
-    fn try_arm(&mut self, kind: ArmKind, waker: Waker, refused: &mut Option<Waker>) -> bool {
-        let (deadline, slack) = (self.due(), self.slack());
-        let armed =
-            thread_shard::with(self.core_ptr(), |local| local.shard().arm(kind, deadline, slack, waker, refused));
-        let Some(handle) = armed.handle else { return false };
-        self.target = Target::node(handle, self.target.is_held());
-        if armed.notify_driver == NotifyDriver::Yes {
-            self.notify_driver();
-        }
-        true
-    }
-
-    /// Notifies the driver that the shard of this armed entry has an earlier next wake-up.
-    #[cold]
-    pub(crate) fn notify_driver(&self) {
-        let shard = self.shard();
-        let by = thread_shard::with_owner(shard, |local| if local.is_some() { Access::Owner } else { Access::Remote });
-        self.core().notify_driver(shard, by);
-    }
-
-    /// Frees the slot of an entry that its shard has refused to arm, and returns the outcome if the engine was shut down.
-    ///
-    /// # Errors
-    /// The shard is full.
-    #[cold]
-    fn refused(&mut self) -> Result<Poll<Outcome>, ArmError> {
-        self.free_slot();
-        match self.core().is_closed() {
-            true => Ok(self.ended(Outcome::Stopped)),
-            false => Err(ArmError::Full { capacity: crate::shard::slab::MOST as usize }),
-        }
-    }
-
-    /// Ends an idle entry because its deadline is past, or its engine was shut down.
-    fn ended_when_idle(&mut self) -> Poll<Outcome> {
-        self.ended(if self.core().is_closed() { Outcome::Stopped } else { Outcome::Fired })
-    }
-
+    /// Polls an armed entry.
     #[inline]
     fn poll_armed(&mut self, waker: &Waker) -> Poll<Outcome> {
         let node = self.node();
@@ -491,186 +271,6 @@ impl Entry {
             NodeState::Armed(_) if same => Poll::Pending,
             NodeState::Armed(_) => self.change_waker(waker),
             ended => self.end_as(ended.outcome()),
-        }
-    }
-
-    #[cold]
-    fn change_waker(&mut self, waker: &Waker) -> Poll<Outcome> {
-        let mut new = Some(waker.clone());
-        let changed = thread_shard::with_owner(self.shard(), |local| {
-            local.map(|local| local.shard().change_waker(&self.handle(), &mut new))
-        });
-        match changed {
-            Some(Some(old)) => {
-                drop(old);
-                Poll::Pending
-            }
-            Some(None) => self.poll_armed(waker),
-            None => self.migrate(new),
-        }
-    }
-
-    /// Migrates an armed entry from its shard to that of the calling thread, with the waker `new` or the one that it had.
-    ///
-    /// The entry keeps its slot within the capacity. While it is between the two shards no code of the user runs: if that panicked, the
-    /// timer would be lost.
-    fn migrate(&mut self, new: Option<Waker>) -> Poll<Outcome> {
-        let old = match self.release_node(Release::Migrating) {
-            Ok(old) => old,
-            Err(outcome) => return self.ended(outcome),
-        };
-        let (waker, replaced) = match new {
-            Some(new) => (new, Some(old)),
-            None => (old, None),
-        };
-        let poll = if self.is_past() { self.fire(waker) } else { self.arm_again(waker) };
-        drop(replaced);
-        poll
-    }
-
-    /// Arms a migrating entry in the shard of the calling thread.
-    fn arm_again(&mut self, waker: Waker) -> Poll<Outcome> {
-        let mut refused = None;
-        if self.try_arm(ArmKind::Migrated, waker, &mut refused) {
-            return Poll::Pending;
-        }
-        let poll = self.refused().unwrap_or(Poll::Pending);
-        // The shard has refused it: the task is woken, so that it polls and sees the outcome.
-        refused.into_iter().for_each(|waker| self.core().wake_one(waker));
-        poll
-    }
-
-    /// Fires a migrating entry that is past its deadline.
-    fn fire(&mut self, waker: Waker) -> Poll<Outcome> {
-        let due = self.due();
-        thread_shard::with(self.core_ptr(), |local| {
-            local.shard().count_fired(local.now() - due);
-        });
-        self.free_slot();
-        let ready = self.ended(Outcome::Fired);
-        self.core().wake_one(waker);
-        ready
-    }
-
-    /// Sets another deadline, in any phase. An armed entry keeps its waker, which is woken at the new deadline.
-    pub(crate) fn reset(&mut self, deadline: Instant) {
-        self.reset_on_clock(self.core().clock.time_of(deadline.into_std()));
-    }
-
-    /// [Resets](Entry::reset) the entry to a deadline on the engine's clock.
-    pub(crate) fn reset_on_clock(&mut self, deadline: Time) {
-        let (before, deadline) = (self.due(), self.core().deadline(deadline));
-        self.set_held(false);
-        if self.is_waiting() {
-            return self.set_waiting_deadline(deadline);
-        }
-        self.deadline = deadline;
-        self.deadline_changed(before);
-    }
-
-    /// Makes the entry idle, with another deadline on the engine's clock; the next poll arms it. Unlike [`reset`](Entry::reset) it wakes no
-    /// waker, and never means never in virtual time too.
-    pub(crate) fn set_due(&mut self, deadline: Time) {
-        self.make_idle();
-        let deadline = representable(deadline);
-        if !self.is_waiting() {
-            self.deadline = deadline;
-        } else if self.move_wait(deadline) == Moved::Ended {
-            drop(self.leave_wait_queue());
-            self.deadline = deadline;
-        }
-    }
-
-    /// Cancels the timer, or ends the wait for a slot, and drops the waker. The deadline stays; the next poll arms the entry again.
-    pub(crate) fn disarm(&mut self) {
-        self.make_idle();
-        drop(self.leave_wait_queue());
-    }
-
-    /// Holds the entry: it is never due until [`let_go`](Entry::let_go) or [`reset`](Entry::reset). The deadline and the waker stay.
-    pub(crate) fn hold(&mut self) {
-        let before = self.due();
-        self.set_held(true);
-        self.deadline_changed(before);
-    }
-
-    /// Ends a [`hold`](Entry::hold): the entry is due at its deadline again.
-    pub(crate) fn let_go(&mut self) {
-        let before = self.due();
-        self.set_held(false);
-        if self.due() != before {
-            self.deadline_changed(before);
-        }
-    }
-
-    /// Applies a changed effective deadline, which was `before`, to the node or to the wait for a slot.
-    fn deadline_changed(&mut self, before: Time) {
-        let due = self.due();
-        if self.is_waiting() {
-            self.set_waiting_deadline(self.stored_deadline());
-        } else if self.phase() != EntryPhase::Armed {
-            self.set_phase(EntryPhase::Idle);
-        } else if due < before {
-            self.move_or_migrate(due);
-        } else if self.core().is_virtual {
-            self.set_later_virtual(due);
-        } else if self.node().state().later(before, due) == Later::Lost {
-            self.make_idle();
-        }
-    }
-
-    /// Sets the deadline of an entry that waits for a slot. If the deadline is past, the entry needs no slot, and ends.
-    #[cold]
-    fn set_waiting_deadline(&mut self, deadline: Time) {
-        if self.move_wait(deadline) == Moved::Ended {
-            // The wait had ended; the next poll begins another.
-            drop(self.leave_wait_queue());
-            self.deadline = deadline;
-        } else if self.is_past() {
-            let (_, waker) = self.leave_wait_queue();
-            let _ready = self.ended_when_idle();
-            waker.into_iter().for_each(|waker| self.core().wake_one(waker));
-        }
-    }
-
-    /// Sets the deadline of the wait for a slot, and notifies the driver.
-    fn move_wait(&mut self, deadline: Time) -> Moved {
-        let (ticket, end) = (self.ticket(), self.wait_end(deadline));
-        let moved = self.core().capacity_of_process().map_or(Moved::Ended, |capacity| capacity.set_end(ticket, end));
-        if moved == Moved::Done {
-            self.core().tell_of_waits();
-        }
-        moved
-    }
-
-    /// Returns when a wait for a slot ends, with this deadline.
-    fn wait_end(&self, deadline: Time) -> WaitEnd {
-        let due = if self.target.is_held() { Time::NEVER } else { deadline };
-        WaitEnd { deadline, due, slack: self.slack() }
-    }
-
-    /// Sets a later deadline in a virtual engine: its next wake-up has to be exact at once.
-    #[cold]
-    fn set_later_virtual(&mut self, due: Time) {
-        let core = self.core().to_ref();
-        let shard = NonNull::from(self.shard());
-        self.move_or_migrate(due);
-        core.refresh_and_replan(shard);
-    }
-
-    /// Moves the timer to `due` within its shard, or migrates it.
-    fn move_or_migrate(&mut self, due: Time) {
-        let is_past = self.is_past();
-        let moved = thread_shard::with_owner(self.shard(), |local| {
-            let local = local.filter(|_| !is_past)?;
-            Some(local.shard().move_timer(&self.handle(), due))
-        });
-        match moved {
-            Some(Some(NotifyDriver::Yes)) => self.notify_driver(),
-            Some(Some(NotifyDriver::No)) => {}
-            Some(None) => self.make_idle(),
-            None if self.outcome().is_some() => self.make_idle(),
-            None => _ = self.migrate(None),
         }
     }
 
@@ -714,8 +314,8 @@ impl Entry {
         Poll::Ready(outcome)
     }
 
-    /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that cancelled the timer. (If the timer
-    /// had ended before, the thread that ended it has freed the slot.)
+    /// Releases the node of an armed entry (see [`release_node`](Entry::release_node)), and frees its slot within the capacity if that
+    /// cancelled the timer. (If the timer had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
     fn cancel_node(&mut self) -> Result<Waker, Outcome> {
         if self.core().reports_cancels {
@@ -724,7 +324,7 @@ impl Entry {
         self.release_node(Release::Cancelled)
     }
 
-    /// Does the same for an engine with a capacity, or a virtual engine, which has to make its next wake-up exact.
+    /// [Cancels](Entry::cancel_node) in an engine with a capacity, or in a virtual engine, which has to make its next wake-up exact.
     #[cold]
     #[inline(never)]
     fn cancel_and_free_slot(&mut self) -> Result<Waker, Outcome> {
@@ -758,53 +358,10 @@ impl Entry {
         if self.is_waiting() { self.waiting_deadline() } else { self.deadline }
     }
 
-    #[cold]
-    fn waiting_deadline(&self) -> Time {
-        self.core().capacity_of_process().map_or(Time::NEVER, |capacity| capacity.deadline(self.ticket()))
-    }
-
-    #[cold]
-    fn has_ended_waiting(&self) -> bool {
-        self.core().capacity_of_process().is_some_and(|capacity| capacity.has_ended(self.ticket()))
-    }
-
-    /// Ends the wait for a slot, if the entry waits; a slot that was reserved for it passes to the next sleep in the queue. Returns whether
-    /// the driver had ended the wait at its deadline, and the waker of the wait.
-    fn leave_wait_queue(&mut self) -> (bool, Option<Waker>) {
-        let CapacityWait::Waiting(ticket) = self.capacity_wait() else { return (false, None) };
-        let Some(capacity) = self.core().capacity_of_process() else {
-            self.set_capacity_wait(CapacityWait::None(Time::NEVER));
-            return (false, None);
-        };
-        let mut wait = capacity.leave(ticket);
-        self.set_capacity_wait(CapacityWait::None(wait.deadline));
-        self.core().wake(&mut wait.next);
-        (wait.has_ended, wait.waker)
-    }
-
-    fn capacity_wait(&self) -> CapacityWait {
-        if self.is_waiting() { CapacityWait::Waiting(self.ticket()) } else { CapacityWait::None(self.deadline) }
-    }
-
-    /// Sets the deadline, or the ticket of a wait, of an idle entry.
-    fn set_capacity_wait(&mut self, wait: CapacityWait) {
-        let (deadline, bits) = match wait {
-            CapacityWait::None(deadline) => (deadline, 0),
-            CapacityWait::Waiting(WaitTicket(number)) => (Time::from_nanos(number), WAITING),
-        };
-        self.deadline = deadline;
-        self.target = Target(self.target.0.map_addr(|address| address & !WAITING | bits));
-    }
-
     /// Returns whether the entry waits for a slot.
     #[inline(always)]
     fn is_waiting(&self) -> bool {
         self.target.0.addr() & (WAITING | PHASE) == WAITING | EntryPhase::Idle as usize
-    }
-
-    fn ticket(&self) -> WaitTicket {
-        debug_assert!(self.is_waiting());
-        WaitTicket(self.deadline.as_nanos())
     }
 
     /// Returns whether the effective deadline is past.
@@ -879,16 +436,10 @@ impl Drop for Entry {
     }
 }
 
-/// Returns whether a deadline is known to be past. Reads the clock only if the shard has no visit planned before the deadline. (If that
-/// visit is overdue, this may return `false` for a deadline that is past; the visit then fires the timer.)
-#[inline(always)]
-fn is_known_past(local: &ThreadShard, deadline: Time, slack: SlackBits) -> bool {
-    let may_be = deadline < local.shard().next_wake().get(slack.queue()) || local.core().clock.may_go_back();
-    deadline <= local.seen() || (may_be && deadline <= local.now())
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Clock, Engine};
 

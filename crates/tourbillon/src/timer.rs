@@ -61,7 +61,7 @@ use crate::verify::loom::timer::Entry;
 ///
 /// # Where callbacks run
 /// Never inside the call that begins the wait, nor in the one that ends it, nor under a lock. An engine with a driver of its own
-/// calls them on one thread, `tourbillon-calls`, in the order in which the waits ended: a slow callback delays other callbacks, but
+/// calls them on one thread, `tourbillon-cb`, in the order in which the waits ended: a slow callback delays other callbacks, but
 /// no timer. An engine that is [turned](Engine::turn) from outside calls them in the turn, and those that are left when it is
 /// [shut down](Engine::shutdown) in the shutdown. Callbacks of waits that end after the shutdown run on a new thread. A panic
 /// is caught and [counted](crate::Stats::callback_panics). In a callback the engine is [current](Engine::current).

@@ -30,12 +30,12 @@ struct Recorded {
 }
 
 /// One metric.
-struct Handle(Memory, String);
+struct RecordedMetric(Memory, String);
 
 impl Memory {
-    fn handle(&self, key: &Key) -> Arc<Handle> {
+    fn handle(&self, key: &Key) -> Arc<RecordedMetric> {
         let labels = key.labels().map(|label| format!(" {}={}", label.key(), label.value())).collect::<String>();
-        Arc::new(Handle(self.clone(), format!("{}{labels}", key.name())))
+        Arc::new(RecordedMetric(self.clone(), format!("{}{labels}", key.name())))
     }
 
     fn describe(&self, key: &KeyName) {
@@ -74,7 +74,7 @@ impl Recorder for Memory {
     }
 }
 
-impl CounterFn for Handle {
+impl CounterFn for RecordedMetric {
     fn increment(&self, _: u64) {
         panic!("counters are absolute");
     }
@@ -84,7 +84,7 @@ impl CounterFn for Handle {
     }
 }
 
-impl GaugeFn for Handle {
+impl GaugeFn for RecordedMetric {
     fn increment(&self, _: f64) {
         panic!("gauges are set");
     }
@@ -98,7 +98,7 @@ impl GaugeFn for Handle {
     }
 }
 
-impl HistogramFn for Handle {
+impl HistogramFn for RecordedMetric {
     fn record(&self, value: f64) {
         self.record_many(value, 1);
     }

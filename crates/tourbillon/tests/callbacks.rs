@@ -38,7 +38,7 @@ fn a11_with_a_driver_callbacks_run_on_a_thread_of_the_engine_which_is_current_th
         send.send((outcome, name, Engine::current())).unwrap();
     });
     let (outcome, name, current) = receive.recv().unwrap();
-    assert_eq!((outcome, name.as_deref()), (Outcome::Fired, Some("tourbillon-calls")));
+    assert_eq!((outcome, name.as_deref()), (Outcome::Fired, Some("tourbillon-cb")));
     current.shutdown();
     assert!(engine.is_shutdown());
 }

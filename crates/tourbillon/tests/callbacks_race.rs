@@ -18,14 +18,14 @@ use tourbillon::{Engine, NamedTimers, Outcome, Timer};
 
 /// The number of timers with each outcome, and of those that ended early.
 #[derive(Default)]
-struct Tally {
+struct OutcomeTally {
     fired: AtomicUsize,
     cancelled: AtomicUsize,
     stopped: AtomicUsize,
     early: AtomicUsize,
 }
 
-impl Tally {
+impl OutcomeTally {
     fn count(&self, outcome: Outcome, due: Instant) {
         let count = match outcome {
             Outcome::Fired => &self.fired,
@@ -37,7 +37,7 @@ impl Tally {
         self.early.fetch_add(usize::from(is_early), Ordering::Relaxed);
     }
 
-    fn callback(self: &Arc<Tally>, due: Instant) -> impl FnOnce(Outcome) + Send + 'static {
+    fn callback(self: &Arc<OutcomeTally>, due: Instant) -> impl FnOnce(Outcome) + Send + 'static {
         let tally = self.clone();
         move |outcome| tally.count(outcome, due)
     }
@@ -69,7 +69,7 @@ fn w3_d27_named_timers_that_time_out_are_cancelled_and_stopped_at_once_end_once_
     let (rounds, each, names) = (250, 20_000, 50);
     let mut ways = [0; 3];
     for _ in 0..rounds {
-        let (timers, tally) = (NamedTimers::on(&engine), Arc::new(Tally::default()));
+        let (timers, tally) = (NamedTimers::on(&engine), Arc::new(OutcomeTally::default()));
         let name = |number: u64| format!("name {number}");
         let mut begun = 0;
         let start = Instant::now();
@@ -116,7 +116,7 @@ fn w3_d27_named_timers_that_time_out_are_cancelled_and_stopped_at_once_end_once_
 fn w3_d28_named_timers_and_timers_of_an_engine_that_is_shut_down_end_once_each() {
     let mut random = Random(seed());
     for _ in 0..100 {
-        let (engine, tally) = (engine(), Arc::new(Tally::default()));
+        let (engine, tally) = (engine(), Arc::new(OutcomeTally::default()));
         let named = NamedTimers::on(&engine);
         let timers: Vec<_> = (0..500).map(|_| Timer::on(&engine)).collect();
         let mut begun = 0;
@@ -158,7 +158,7 @@ fn w3_d28_named_timers_and_timers_of_an_engine_that_is_shut_down_end_once_each()
 #[test]
 fn d27_a_timer_that_is_set_waited_for_and_cancelled_by_several_threads_counts_exactly() {
     let (engine, mut random) = (engine(), Random(seed()));
-    let (timer, tally) = (Timer::on(&engine), Arc::new(Tally::default()));
+    let (timer, tally) = (Timer::on(&engine), Arc::new(OutcomeTally::default()));
     let over = AtomicBool::new(false);
     let (begun, cancelled) = thread::scope(|scope| {
         let cancels = |seed: u64| {
@@ -205,7 +205,7 @@ fn d27_a_timer_that_is_set_waited_for_and_cancelled_by_several_threads_counts_ex
 #[test]
 fn d27_d39_futures_that_are_polled_and_dropped_while_they_fire_and_are_cancelled_count_exactly() {
     let (engine, mut random) = (engine(), Random(seed()));
-    let tally = Tally::default();
+    let tally = OutcomeTally::default();
     let (mut begun, mut withdrawn, mut cancelled) = (0, 0, 0);
     for _ in 0..300 {
         let timer = Timer::on(&engine);
@@ -245,7 +245,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn d28_no_callback_is_lost_while_engines_come_and_go() {
     let mut random = Random(seed());
     for _ in 0..300 {
-        let (engine, tally) = (engine(), Arc::new(Tally::default()));
+        let (engine, tally) = (engine(), Arc::new(OutcomeTally::default()));
         let timer = Arc::new(Timer::on(&engine));
         let now = Instant::now();
         let (posts, threads) = (200, 2);

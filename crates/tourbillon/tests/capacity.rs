@@ -1,4 +1,4 @@
-//! The capacity of an engine: timers beyond it are refused, or wait in line for a slot.
+//! The capacity of an engine: timers beyond it are refused, or wait in a queue for a slot.
 
 mod support;
 
@@ -49,7 +49,7 @@ fn b7_the_try_forms_say_at_once_that_an_engine_is_full_or_stopped() {
 }
 
 #[test]
-fn d43_p1_at_capacity_a_plain_sleep_waits_for_room_and_is_never_early() {
+fn d43_p1_at_capacity_a_plain_sleep_waits_for_a_slot_and_is_never_early() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let (first_task, task) = (Task::new(), Task::new());
     let mut first = Box::pin(engine.sleep(ms(10)));
@@ -70,7 +70,7 @@ fn d43_p1_at_capacity_a_plain_sleep_waits_for_room_and_is_never_early() {
 }
 
 #[test]
-fn d43_a_sleep_that_waits_for_room_is_stopped_by_a_shutdown() {
+fn d43_a_sleep_that_waits_for_a_slot_is_stopped_by_a_shutdown() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let _held = engine.try_sleep(ms(5)).unwrap();
     let task = Task::new();
@@ -93,7 +93,7 @@ fn d43_d32_an_engine_that_was_full_when_it_was_shut_down_reports_that_it_is_stop
 }
 
 #[test]
-fn d43_a_sleep_dropped_while_it_waits_for_room_drops_its_waker_and_harms_no_other() {
+fn d43_a_sleep_dropped_while_it_waits_for_a_slot_drops_its_waker_and_harms_no_other() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(100)).unwrap();
     let (waits, goes) = (Task::new(), Task::new());
@@ -136,7 +136,7 @@ fn d43_many_threads_share_a_small_capacity_and_all_get_through() {
 }
 
 #[test]
-fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_which_they_came() {
+fn b6_d65_sleeps_that_wait_for_a_slot_are_woken_one_for_each_slot_in_the_order_in_which_they_came() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let takes_all_slots = engine.try_sleep(ms(10)).unwrap();
     let log = Log::default();
@@ -156,7 +156,7 @@ fn b6_d65_sleeps_that_wait_for_room_are_woken_one_for_each_slot_in_the_order_in_
 }
 
 #[test]
-fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_other_overtakes_it() {
+fn b6_d65_a_sleep_that_waits_for_a_slot_keeps_its_slot_with_another_waker_and_no_other_overtakes_it() {
     let (engine, takes_all_slots) = full();
     let log = Log::default();
     let mut sleeps: Vec<_> = (0..20).map(|_| Box::pin(engine.sleep(ms(10)))).collect();
@@ -178,7 +178,7 @@ fn b6_d65_a_sleep_that_waits_for_room_keeps_its_slot_with_another_waker_and_no_o
 }
 
 #[test]
-fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() {
+fn p7_a_sleep_that_waits_for_a_slot_keeps_the_newest_of_its_wakers_and_no_other() {
     let (engine, takes_all_slots) = full();
     let mut sleep = pin!(engine.sleep(ms(10)));
     let tasks: Vec<_> = (0..1000).map(|_| Task::new()).collect();
@@ -196,7 +196,7 @@ fn p7_a_sleep_that_waits_for_room_keeps_the_newest_of_its_wakers_and_no_other() 
 }
 
 #[test]
-fn p7_a_sleep_that_gives_up_waiting_for_room_disturbs_no_other_in_line() {
+fn p7_a_sleep_that_gives_up_waiting_for_a_slot_disturbs_no_other_in_the_queue() {
     let (engine, takes_all_slots) = full();
     let (patient, impatient) = (Task::new(), Task::new());
     let mut sleep = pin!(engine.sleep(ms(10)));
@@ -214,7 +214,7 @@ fn p7_a_sleep_that_gives_up_waiting_for_room_disturbs_no_other_in_line() {
 }
 
 #[test]
-fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
+fn p7_a_sleep_that_waits_for_a_slot_has_a_deadline_as_any_other() {
     let (engine, takes_all_slots) = full();
     let start = now(&engine);
     let task = Task::new();
@@ -238,7 +238,7 @@ fn p7_a_sleep_that_waits_for_room_has_a_deadline_as_any_other() {
 }
 
 #[test]
-fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() {
+fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_a_slot_ends_at_its_deadline() {
     let (engine, _takes_all_slots) = full();
     let start = now(&engine);
     let task = Task::new();
@@ -260,7 +260,7 @@ fn p4_d64_a_sleep_that_comes_due_while_it_waits_for_room_ends_at_its_deadline() 
 }
 
 #[test]
-fn p7_a_sleep_that_finds_neither_room_nor_an_engine_leaves_no_waker_behind() {
+fn p7_a_sleep_that_finds_neither_a_slot_nor_an_engine_leaves_no_waker_behind() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let _takes_all_slots = engine.try_sleep(ms(10)).unwrap();
     engine.shutdown();

@@ -138,7 +138,7 @@ fn d69_a_guard_that_was_made_before_a_fork_can_be_dropped_after_it() {
 }
 
 #[test]
-fn d69_a_sleep_that_waits_for_room_can_be_dropped_and_polled_in_a_child() {
+fn d69_a_sleep_that_waits_for_a_slot_can_be_dropped_and_polled_in_a_child() {
     let engine = Engine::builder().capacity(1).build().unwrap();
     let _takes_all_slots = armed(&engine, Duration::from_secs(3600));
     let [mut polled, dropped, kept] = [(); 3].map(|()| armed(&engine, ms(100)));

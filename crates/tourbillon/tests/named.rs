@@ -393,7 +393,7 @@ fn p10_user_code_may_call_back_into_named_timers_at_any_point() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many timers take hours")]
+#[cfg_attr(miri, ignore = "a hundred thousand timers take hours")]
 fn d30_a_hundred_thousand_are_cancelled_inside_a_callback_while_their_callbacks_create_as_many() {
     let count = 100_000;
     let (send, done) = mpsc::channel();
@@ -458,7 +458,7 @@ fn w8_a_callback_that_starts_its_timer_again_neither_recurses_nor_deadlocks() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many timers take hours")]
+#[cfg_attr(miri, ignore = "a million timers take hours")]
 fn w4_a_million_timers_of_one_name_are_cancelled_and_a_million_of_their_own_names_fire() {
     let count = 1_000_000;
     let engine = Engine::builder().build().unwrap();
@@ -513,9 +513,9 @@ fn p7_thousands_of_names_are_cancelled_one_by_one_and_created_again() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many timers take hours")]
+#[cfg_attr(miri, ignore = "200,000 timers take hours")]
 fn d26_while_a_great_many_fire_at_once_the_engine_fires_other_timers() {
-    // On a busy machine it takes long to arm so many: then the test is repeated with more time.
+    // On a busy machine it takes long to arm the timers: then the test is repeated with more time.
     let count = 200_000;
     let left = [300, 3_000, 30_000].into_iter().find_map(|after| left_while_many_fire(count, ms(after)));
     assert!(left.is_some_and(|left| left > 0 && left <= count), "{left:?} were left");
@@ -563,7 +563,7 @@ fn p7_d64_at_the_engines_capacity_they_fire_at_their_time() {
 }
 
 #[test]
-fn p7_timers_that_have_fired_leave_their_room_to_others() {
+fn p7_timers_that_have_fired_leave_their_slot_to_others() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let outcomes = Outcomes::default();
     let all: Vec<_> = (0..5).map(|_| NamedTimers::on(&engine)).collect();
@@ -571,7 +571,7 @@ fn p7_timers_that_have_fired_leave_their_room_to_others() {
         timers.start("alike", ms(10 * (number + 1)), outcomes.callback(number)).unwrap();
     }
     engine.advance(ms(100));
-    // Which of the waiting timers gets the room is not specified.
+    // The engine does not specify which of the waiting timers gets the slot.
     let mut all_told = outcomes.take();
     all_told.sort_unstable_by_key(|(number, _)| *number);
     assert_eq!((all_told, engine.stats().pending), (fired(0..5), 0));

@@ -98,7 +98,7 @@ fn p6_a_waker_that_panics_when_a_sleep_is_reset_into_the_past_does_not_harm_the_
 }
 
 #[test]
-fn p6_a_waker_that_panics_when_there_is_room_again_does_not_harm_the_thread_that_made_room() {
+fn p6_a_waker_that_panics_when_its_slot_is_granted_does_not_harm_the_thread_that_freed_the_slot() {
     let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
     let held = engine.try_sleep(ms(10)).unwrap();
     let mut first = Box::pin(engine.sleep(ms(10)));

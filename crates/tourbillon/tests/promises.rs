@@ -600,7 +600,7 @@ fn p10_a_waker_may_use_other_engines_when_it_is_dropped_because_its_engine_is_sh
 }
 
 #[test]
-fn p10_d43_a_waker_may_free_a_slot_when_it_is_cloned_to_wait_for_room() {
+fn p10_d43_a_waker_may_free_a_slot_when_it_is_cloned_to_wait_for_a_slot() {
     static HELD: Mutex<Option<Sleep>> = Mutex::new(None);
 
     fn free_the_slot() {
@@ -625,7 +625,7 @@ fn p10_d43_a_waker_may_free_a_slot_when_it_is_cloned_to_wait_for_room() {
 }
 
 #[test]
-fn p7_d32_a_sleep_that_gets_room_in_an_engine_that_is_shut_down_meanwhile_leaves_no_waker_behind() {
+fn p7_d32_a_sleep_that_gets_a_slot_in_an_engine_that_is_shut_down_meanwhile_leaves_no_waker_behind() {
     static HELD: Mutex<Option<(Sleep, Engine)>> = Mutex::new(None);
     static CLONES: AtomicUsize = AtomicUsize::new(0);
 

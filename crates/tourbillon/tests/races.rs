@@ -102,7 +102,7 @@ fn p2_p1_a_poll_on_another_thread_during_a_shutdown_returns_stopped_and_never_fi
 }
 
 #[test]
-fn d39_d43_a_sleep_that_waits_for_room_loses_no_wake_up_while_others_give_up_waiting() {
+fn d39_d43_a_sleep_that_waits_for_a_slot_loses_no_wake_up_while_others_give_up_waiting() {
     // Of three sleeps that need the one slot, one has it and frees it, one gives up, one waits to the end.
     repeat(|random| {
         let engine = Engine::builder().capacity(1).shards(4).build().unwrap();
@@ -127,7 +127,7 @@ fn d39_d43_a_sleep_that_waits_for_room_loses_no_wake_up_while_others_give_up_wai
             let mut sleep = pin!(engine.sleep(Duration::from_micros(50)));
             // As in an executor: the sleep is polled again when it was woken, and not before.
             while patient.poll(sleep.as_mut()).is_pending() {
-                eventually("there is room, or the timer fires", || patient.wakes() > 0);
+                eventually("a slot is granted, or the timer fires", || patient.wakes() > 0);
             }
             assert_eq!(sleep.outcome(), Some(Outcome::Fired));
         });

@@ -507,7 +507,7 @@ fn w8_a_callback_that_waits_again_neither_recurses_nor_prolongs_the_turn() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "so many waits take hours")]
+#[cfg_attr(miri, ignore = "a million waits take hours")]
 fn a4_a_million_waits_of_one_timer_end_one_by_one() {
     let run = || {
         let engine = manual();

@@ -1,5 +1,6 @@
 //! The clocks of engines. Only this folder reads the clock of an engine. (Bounded waits in real time, in `scheduler/ending.rs` and
-//! `virtual_time/watcher.rs`, read the standard library's `Instant`. So does `current::now_std`, if the engine's clock is that clock.)
+//! `virtual_time/watcher.rs`, read the standard library's `Instant`. So does `current::now_std`, if the engine's clock is that clock, and
+//! `instant::far_future`, once in a process.)
 //!
 //! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock.
 //! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere the

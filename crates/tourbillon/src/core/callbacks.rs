@@ -9,7 +9,7 @@
 //!
 //! Which thread drains the queue:
 //!
-//! - In an engine with a driver of its own, the engine's thread `tourbillon-calls`. The first callback starts it, and it sleeps while the
+//! - In an engine with a driver of its own, the engine's thread `tourbillon-cb`. The first callback starts it, and it sleeps while the
 //!   queue is empty. So a callback that blocks delays other callbacks, and no timer (P4, P11).
 //! - In an engine that its user turns, the thread that turns it, after the round. A turn runs the callbacks that were queued when it began
 //!   to drain, so that a callback that arms a timer again cannot keep it for ever.
@@ -26,9 +26,9 @@
 use crate::core::trace;
 use crate::core::{Core, CoreRef};
 use crate::outcome::Outcome;
-use crate::sync::aside::{AtomicBool, AtomicU64};
 use crate::sync::catch_panic::{CallResult, catch_panic};
-use crate::sync::{Condvar, Mutex, Ordering, lock};
+use crate::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::sync::{Condvar, Mutex, Ordering, ignore_poison, lock};
 
 /// A function of the user that runs when a timer has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Outcome) + Send>;
@@ -72,6 +72,7 @@ enum CallbackThreadState {
     None,
     /// It checks the queue before it sleeps.
     Awake,
+    /// It waits until a callback is posted.
     Asleep,
     /// The system has refused it.
     Refused,
@@ -253,7 +254,7 @@ impl CallbackQueue {
                 return None;
             }
             pending.thread = CallbackThreadState::Asleep;
-            pending = self.posted.wait(pending).unwrap_or_else(std::sync::PoisonError::into_inner);
+            pending = ignore_poison(self.posted.wait(pending));
             pending.thread = CallbackThreadState::Awake;
         }
     }
@@ -279,6 +280,7 @@ impl PendingCallbacks {
     }
 
     /// Returns whether the caller has to try to start the thread again. The state is then `Awake`, and the caller resets it on failure.
+    #[must_use]
     fn claim_thread_start(&mut self) -> bool {
         let is_claimed = self.thread == CallbackThreadState::Refused && !self.is_draining;
         if is_claimed {
@@ -337,14 +339,14 @@ mod thread {
     use super::run;
     use crate::core::CoreRef;
     #[cfg(not(loom))]
-    use crate::sync::aside::thread::Builder;
+    use crate::sync::unmodelled::thread::Builder;
 
     /// Starts the callback thread, which ends when the engine is closed and the queue is empty.
     #[cfg(not(loom))]
     pub(super) fn spawn(core: CoreRef) -> io::Result<()> {
         #[cfg(all(test, not(shuttle)))]
         core.callbacks.may_start_threads()?;
-        let thread = Builder::new().name("tourbillon-calls".into());
+        let thread = Builder::new().name("tourbillon-cb".into());
         thread.spawn(move || run(&core)).map(drop)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Engines without a limit pay nothing for it. With one, each arming and each end counts on a shared word.
 //!
-//! A slot is the right to hold one timer. It is taken from the arming of a timer to its end: the thread that fires, cancels or stops the timer gives the slot back at
-//! once, whether or not the timer is polled afterwards. A sleep that finds no slot waits:
+//! A slot is the right to hold one timer. It is taken from the arming of a timer to its end: the thread that fires, cancels or stops the
+//! timer gives the slot back at once, whether or not the timer is polled afterwards. A sleep that finds no slot waits:
 //!
 //! ```text
 //!     Queued --- it is first, and a slot is free ----> Granted --- poll ---> armed, in that slot
@@ -132,8 +132,10 @@ struct WaitRecord {
     waker: Option<Waker>,
 }
 
+/// How far the wait for a slot has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WaitState {
+    /// It waits for a slot.
     Queued,
     /// A slot is reserved for it.
     Granted,
@@ -153,10 +155,12 @@ impl Capacity {
     }
 
     /// Takes a slot, if one is free that no sleep waits for.
+    #[must_use]
     pub(crate) fn take(&self) -> bool {
         !self.awaited.load(Ordering::SeqCst) && self.take_free()
     }
 
+    #[must_use]
     fn take_free(&self) -> bool {
         let take = |taken| (taken < self.most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
@@ -185,6 +189,7 @@ impl Capacity {
     }
 
     /// Passes a slot that the caller has to the first wait of the queue; `false` if no wait is queued.
+    #[must_use]
     fn grant_first(&self, waits: &mut WaitTable, batch: &mut Vec<Waker>) -> bool {
         let Some(ticket) = waits.queued.pop_first() else { return false };
         self.awaited.store(!waits.queued.is_empty(), Ordering::SeqCst);

@@ -19,8 +19,8 @@ use tourbillon_queue::Time;
 
 use crate::core::Core;
 use crate::sync::Ordering;
-use crate::sync::aside::{self, AtomicBool, AtomicU64, Mutex};
 use crate::sync::catch_panic::catch_panic;
+use crate::sync::unmodelled::{self, AtomicBool, AtomicU64, Mutex};
 
 /// A listener that is notified when the clock was set.
 pub(crate) trait OnClockSet: Send + Sync {
@@ -42,7 +42,7 @@ impl Core {
     /// Adds a listener, which is notified until it is dropped.
     pub(crate) fn on_clock_set(&self, listener: Weak<dyn OnClockSet>) {
         {
-            let mut listeners = aside::lock(&self.jumps.listeners);
+            let mut listeners = unmodelled::lock(&self.jumps.listeners);
             // Listeners that were dropped make room before the list grows.
             if listeners.len() == listeners.capacity() {
                 listeners.retain(|listener| listener.strong_count() > 0);
@@ -80,7 +80,7 @@ impl Core {
     /// Notifies all listeners. A panic of one of them does not reach the others.
     #[cold]
     pub(crate) fn notify_clock_set(&self) {
-        let listeners = aside::lock(&self.jumps.listeners).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let listeners = unmodelled::lock(&self.jumps.listeners).iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         for listener in listeners {
             // If this is its last reference by now, it is dropped here, together with values of the user, whose destructors may panic.
             let _ignored = catch_panic(move || listener.clock_was_set());
@@ -244,7 +244,7 @@ mod tests {
         for _ in 0..if cfg!(miri) { 300 } else { 10_000 } {
             drop(TestListener::on(&engine));
         }
-        assert!(aside::lock(&engine.core().jumps.listeners).len() < 100);
+        assert!(unmodelled::lock(&engine.core().jumps.listeners).len() < 100);
         engine.advance(HOUR);
         set_back(&engine, HOUR);
         engine.turn();

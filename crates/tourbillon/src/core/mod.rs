@@ -37,9 +37,9 @@ use crate::shard::queue::QueueKind;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 use crate::slack::SlackBits;
 use crate::stats::Stats;
-use crate::sync::aside::{self, AtomicU64, AtomicUsize, Mutex};
 use crate::sync::catch_panic::{CallResult, catch_panic};
 use crate::sync::fork;
+use crate::sync::unmodelled::{self, AtomicU64, AtomicUsize, Mutex};
 use crate::sync::{AtomicBool, Ordering};
 
 /// The shared state of one engine.
@@ -211,14 +211,14 @@ impl Core {
     /// Returns the kernel's ids of the threads that have a shard of this engine.
     #[cfg(feature = "test-util")]
     pub(crate) fn threads(&self) -> Vec<i32> {
-        aside::lock(&self.threads).clone()
+        unmodelled::lock(&self.threads).clone()
     }
 
     /// Records that the calling thread has a shard of this engine.
     #[cfg(feature = "test-util")]
     pub(crate) fn add_thread(&self) {
         #[cfg(target_os = "linux")]
-        aside::lock(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
+        unmodelled::lock(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
     }
 
     /// Returns the deadline of a timer that is given `deadline`.
@@ -263,7 +263,7 @@ impl Core {
 
     /// Returns a shard for the calling thread: one that the thread now owns, or a shared one if all have an owner.
     pub(crate) fn adopt(&self) -> (usize, &Shard, Access) {
-        let mut ownership = aside::lock(&self.ownership);
+        let mut ownership = unmodelled::lock(&self.ownership);
         if let Some(index) = ownership.owned.iter().position(|owned| !owned) {
             ownership.owned[index] = true;
             return (index, self.shard(index), Access::Owner);
@@ -279,7 +279,7 @@ impl Core {
         if let Some(shard) = self.shards[index].get() {
             self.take_from_worker(shard, None);
         }
-        aside::lock(&self.ownership).owned[index] = false;
+        unmodelled::lock(&self.ownership).owned[index] = false;
     }
 
     /// Gives a shard back to the driver, from the worker `worker` or from any.
@@ -291,7 +291,7 @@ impl Core {
 
     /// Returns a shard for a thread that cannot have one of its own.
     pub(crate) fn any_shard(&self) -> &Shard {
-        let _ownership = aside::lock(&self.ownership);
+        let _ownership = unmodelled::lock(&self.ownership);
         self.shard(0)
     }
 
@@ -458,7 +458,7 @@ impl Core {
             return;
         }
         // A thread that creates a shard after this sees that the engine is closed.
-        drop(aside::lock(&self.ownership));
+        drop(unmodelled::lock(&self.ownership));
         let mut batch = Vec::with_capacity(BATCH);
         for shard in self.shards() {
             shard.close();

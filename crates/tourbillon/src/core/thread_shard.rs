@@ -35,9 +35,9 @@ use tourbillon_queue::{Span, Time};
 use crate::clock::Ahead;
 use crate::core::{Core, CoreRef};
 use crate::shard::{Access, LocalShard, Shard};
-use crate::sync::aside::thread_local;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
+use crate::sync::unmodelled::thread_local;
 
 /// The shortest duration that may start some microseconds late: a four-hundredth of it, or less.
 const LONG: Duration = Duration::from_millis(2);

@@ -10,9 +10,9 @@ use std::task::Waker;
 use std::task::{Context, Poll};
 
 use crate::core::Core;
-use crate::sync::Ordering;
-use crate::sync::aside::{AtomicBool, Condvar, Mutex, lock};
 use crate::sync::catch_panic::catch_panic;
+use crate::sync::unmodelled::{AtomicBool, Condvar, Mutex, lock};
+use crate::sync::{Ordering, ignore_poison};
 
 thread_local! {
     /// Whether this thread does such work.
@@ -108,6 +108,7 @@ impl Drop for ResetAtWork {
 
 impl TimerWork {
     /// Counts work that begins, and returns whether it is the first.
+    #[must_use]
     fn begin(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way += count;
@@ -115,6 +116,7 @@ impl TimerWork {
     }
 
     /// Counts work that has ended, and returns whether it was the last.
+    #[must_use]
     fn end(&self, count: usize) -> bool {
         let mut state = lock(&self.state);
         state.under_way -= count;
@@ -155,6 +157,7 @@ impl TimerWork {
     }
 
     /// As [`needs_hold`](TimerWork::needs_hold); if so, the caller has to start a blocking task that calls [`hold`](TimerWork::hold).
+    #[must_use]
     #[cfg(feature = "tokio")]
     fn begin_hold(&self) -> bool {
         let mut state = lock(&self.state);
@@ -179,7 +182,7 @@ impl TimerWork {
     fn wait(&self) {
         let mut state = lock(&self.state);
         while (state.under_way > 0 || state.is_waking) && !self.is_closed.load(Ordering::SeqCst) {
-            state = self.ended.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = ignore_poison(self.ended.wait(state));
         }
     }
 

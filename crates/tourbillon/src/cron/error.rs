@@ -49,7 +49,7 @@ pub enum CronError {
     Field {
         /// The line.
         line: Box<str>,
-        /// Which field.
+        /// The field that is wrong.
         field: CronField,
         /// The bytes of the line that are wrong.
         at: Range<usize>,

@@ -328,7 +328,7 @@ impl Core {
                 return fired;
             }
         }
-        // Other tasks get a turn before this continues.
+        // Other tasks run before this continues.
         self.driver.wake();
         fired
     }

@@ -4,8 +4,8 @@ use std::io;
 
 use super::{DriverLoop, DriverStep};
 use crate::core::CoreRef;
-use crate::sync::aside::thread::{Builder, JoinHandle};
 use crate::sync::spin_loop;
+use crate::sync::unmodelled::thread::{Builder, JoinHandle};
 
 /// Starts the driver thread, which ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef) -> io::Result<()> {

@@ -32,7 +32,7 @@ pub(super) fn spawn(runtime: &Handle, core: CoreRef) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// How many batches are fired before other tasks get a turn.
+/// How many batches are fired before other tasks run.
 const BATCHES_IN_A_ROW: usize = 8;
 
 struct DriverTask {
@@ -45,7 +45,7 @@ impl DriverTask {
         let mut rounds = 0;
         while let Some(driver) = &mut self.driver {
             match driver.step() {
-                // After some batches, the tasks that they have woken get a turn.
+                // After some batches, the tasks that they have woken run.
                 DriverStep::More if rounds < BATCHES_IN_A_ROW => rounds += 1,
                 DriverStep::More | DriverStep::Soon => {
                     rounds = 0;

@@ -50,7 +50,7 @@ impl Builder {
         self
     }
 
-    /// Sets the number of shards: so many threads have a shard of their own, and further threads share.
+    /// Sets the number of shards: up to this many threads have a shard of their own, and further threads share.
     ///
     /// By default four for each core, and one with a [manual clock](Clock::manual), because timers fire in order within one shard.
     pub fn shards(mut self, shards: usize) -> Builder {

@@ -94,8 +94,8 @@ impl Worker {
             return Turn { fired: 0, more: false, next: None, now: core.clock.now() };
         }
         if !self.shard().has_worker() {
-            // Another thread has taken over meanwhile.
-            self.shard().set_worker(self.notify.clone());
+            // Another thread has taken over meanwhile. If the shard has another worker by now, that one keeps it.
+            let _is_set = self.shard().set_worker(self.notify.clone());
         }
         let (visit, now) = thread_shard::with(core.as_ptr(), |local| {
             let now = local.now();

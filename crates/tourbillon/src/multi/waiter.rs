@@ -12,7 +12,7 @@ use crate::coop;
 use crate::core::Core;
 use crate::core::callbacks::{Callback, PostedCallback};
 use crate::outcome::Outcome;
-use crate::sync::aside::thread::{self, Thread};
+use crate::sync::unmodelled::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
 /// A callback or a task that waits for a timer. It receives one outcome.

@@ -118,8 +118,8 @@ impl WakeupTimer {
         if !entry.is_pending() {
             (state.is_set, state.at) = (false, Time::NEVER);
         }
-        // An entry that has ended takes up capacity of the engine until it is dropped, and the timer may not be set again for long.
-        // It is dropped outside the lock, because that wakes timers that wait for capacity.
+        // An ended entry keeps its node, or its record in the wait table, until it is dropped, and the timer may not be set again for
+        // long. The old entry is dropped outside the lock, which its drop does not need.
         let ended = outcome.and_then(|_| state.entry.replace(Entry::on(&self.core, Time::NEVER)));
         drop(state);
         drop(ended);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn d39_p7_news_of_room_that_comes_while_somebody_arms_it_is_told_again() {
+    fn d39_p7_a_slot_granted_while_another_thread_arms_the_entry_wakes_the_surface_again() {
         let engine = Engine::builder().clock(Clock::manual()).capacity(1).build().unwrap();
         let _takes_all_slots = engine.try_sleep(Duration::from_secs(1)).unwrap();
         let wakes = Arc::new(WakeCount::default());

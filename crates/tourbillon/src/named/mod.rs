@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use self::state::{BATCH, Batch, NamedState, StartResult};
+use self::state::{BATCH, EndedTimers, NamedState, StartResult};
 use crate::clock::representable;
 use crate::core::CoreRef;
 use crate::core::error::ArmError;
@@ -55,9 +55,9 @@ use crate::sync::{Mutex, lock};
 /// Cloning is cheap, and all clones refer to the same timers. When the last clone is dropped, pending timers are cancelled.
 ///
 /// # Where callbacks run
-/// Where those of a [`Timer`](crate::Timer#where-callbacks-run) run: never inside a call of this type, nor under a lock. They are called
-/// in the order of the deadlines, and for equal deadlines in the order in which the timers were started. A callback may call any
-/// method, also cancel all timers, or start as many again.
+/// Callbacks run on the same thread as those of a [`Timer`](crate::Timer#where-callbacks-run): never inside a call of this type, nor under a
+/// lock. They are called in the order of the deadlines, and for equal deadlines in the order in which the timers were started. A callback
+/// may call any method, also cancel all timers, or start as many again.
 ///
 /// # Names
 /// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it. The number of timers
@@ -375,7 +375,7 @@ impl NamedShared {
     }
 
     fn cancel(&self, name: &str, max: usize) -> usize {
-        let (mut count, mut batch) = (0, Batch::new());
+        let (mut count, mut batch) = (0, EndedTimers::new());
         let created = lock(&self.state).created;
         loop {
             let taken = lock(&self.state).take_oldest(name, created, BATCH.min(max - count), &mut batch);
@@ -390,7 +390,7 @@ impl NamedShared {
 
     /// Ends all started timers, and accepts no more.
     fn close(&self, outcome: Outcome) -> usize {
-        let (mut count, mut batch) = (0, Batch::new());
+        let (mut count, mut batch) = (0, EndedTimers::new());
         let mut cursor = 0;
         loop {
             let is_over = {
@@ -446,7 +446,7 @@ impl NamedShared {
     /// late. A clock that is moved by hand waits, so there all are fired.
     fn fire(&self) -> bool {
         let now = self.core.clock.now();
-        let mut batch = Batch::new();
+        let mut batch = EndedTimers::new();
         for batches in 1.. {
             let more = lock(&self.state).take_due(now, &mut batch);
             waiter::notify_all(&self.core, batch.drain(..));

@@ -58,26 +58,34 @@ struct NameList {
 /// Whether a thread is firing due timers. Only one does at a time, so that the waiters are notified in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Firing {
+    /// No thread does.
     No,
+    /// One thread does, and knows of every wake-up so far.
     Yes,
-    /// Another wake-up came meanwhile, so the thread has to look again.
+    /// One thread does. Another wake-up came meanwhile, so the thread has to look again.
     Again,
 }
 
 /// The result of starting a timer.
 pub(super) enum StartResult {
+    /// The timer is pending.
     Started,
+    /// The timer had been cancelled before. The caller notifies the waiter.
     WasCancelled(TimerWaiter),
+    /// The timers or the engine have been closed, so the timer was removed.
     Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] TimerWaiter),
 }
 
 /// A direction in a list.
 enum Side {
+    /// Towards the oldest timer.
     Before,
+    /// Towards the newest timer.
     After,
 }
 
-pub(super) type Batch = Vec<(TimerWaiter, Outcome)>;
+/// Timers that were removed, each with the outcome of which its waiter has to be notified.
+pub(super) type EndedTimers = Vec<(TimerWaiter, Outcome)>;
 
 /// How many timers are removed before the lock is released (D26).
 pub(super) const BATCH: usize = 256;
@@ -165,7 +173,7 @@ impl NamedState {
 
     /// Cancels at most `most` timers of a name, the oldest first, of those with numbers below `end`. Returns how many; those that were
     /// started are added to the batch.
-    pub(super) fn take_oldest(&mut self, name: &str, end: u64, most: usize, batch: &mut Batch) -> usize {
+    pub(super) fn take_oldest(&mut self, name: &str, end: u64, most: usize, batch: &mut EndedTimers) -> usize {
         let Some(list) = self.names.get(name).copied() else { return 0 };
         let mut taken = 0;
         // Removing its last timer frees the list, and freeing the last list may free all of them.
@@ -180,7 +188,8 @@ impl NamedState {
     }
 
     /// Ends started timers, by their indices from `cursor` on, and adds them to the batch. Returns whether the end was reached.
-    pub(super) fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut Batch) -> bool {
+    #[must_use]
+    pub(super) fn take_started(&mut self, cursor: &mut u32, outcome: Outcome, batch: &mut EndedTimers) -> bool {
         for _ in 0..STEPS {
             let Some(key) = self.deadlines.key_at(*cursor) else { return true };
             *cursor += 1;
@@ -192,7 +201,8 @@ impl NamedState {
     }
 
     /// Ends due timers, in order, and adds them to the batch. Returns whether there may be more.
-    pub(super) fn take_due(&mut self, now: Time, batch: &mut Batch) -> bool {
+    #[must_use]
+    pub(super) fn take_due(&mut self, now: Time, batch: &mut EndedTimers) -> bool {
         while batch.len() < BATCH {
             match self.deadlines.pop(now, STEPS) {
                 Popped::Due(key, _) => self.end(key, Outcome::Fired, batch),
@@ -203,14 +213,16 @@ impl NamedState {
         true
     }
 
-    /// Returns whether the calling thread is the one to fire due timers. If not, the thread that fires looks again.
+    /// Claims the firing of due timers, and returns whether the calling thread has it. If not, the thread that fires looks again.
+    #[must_use]
     pub(super) fn begin_firing(&mut self) -> bool {
         let before = self.firing;
         self.firing = if before == Firing::No { Firing::Yes } else { Firing::Again };
         before == Firing::No
     }
 
-    /// Returns whether the calling thread is done; if not, it has to look again.
+    /// Ends a pass over the due timers, and returns whether the calling thread is done; if not, it has to look again.
+    #[must_use]
     pub(super) fn end_firing(&mut self) -> bool {
         let was_all = self.firing == Firing::Yes;
         self.firing = if was_all { Firing::No } else { Firing::Yes };
@@ -218,7 +230,7 @@ impl NamedState {
     }
 
     /// Removes a timer. If it was started, its waiter is added to the batch.
-    fn end(&mut self, key: DeadlineKey, outcome: Outcome, batch: &mut Batch) {
+    fn end(&mut self, key: DeadlineKey, outcome: Outcome, batch: &mut EndedTimers) {
         let waiter = self.remove(key).and_then(|item| item.waiter);
         batch.extend(waiter.map(|waiter| (waiter, outcome)));
     }

@@ -31,8 +31,11 @@ struct PendingRun<K> {
 
 /// How a run ended.
 pub(super) enum RunOutcome {
+    /// Its future was ready.
     Returned(RunResult),
+    /// Its future panicked, with this payload.
     Panicked(Box<dyn Any + Send>),
+    /// Its future was dropped before it was ready.
     Aborted,
 }
 

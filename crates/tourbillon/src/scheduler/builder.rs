@@ -10,7 +10,7 @@ use super::shared::{BoxedTask, OnFailure, SchedulerShared, SpawnWith, UserHooks}
 use super::{Scheduler, SchedulerOwner};
 use crate::engine::Engine;
 use crate::multi::deadline_map;
-use crate::sync::aside::thread;
+use crate::sync::unmodelled::thread;
 use crate::time::MissedTickBehavior;
 
 /// Builds a [`Scheduler`].

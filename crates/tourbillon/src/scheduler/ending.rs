@@ -9,6 +9,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use super::shared::SchedulerShared;
 use super::state::SchedulerPhase;
+use crate::sync::ignore_poison;
 
 /// How a scheduler is [shut down](super::Scheduler::shutdown).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ impl<K> Ending<K> {
                 return false;
             }
             let waited = self.shared.over.wait_timeout(state, left);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = ignore_poison(waited).0;
         }
         state.phase == SchedulerPhase::Over
     }

@@ -22,7 +22,7 @@ pub(super) trait JobBody<K>: Send + Sync {
     fn key(&self) -> &K;
 
     /// Makes a run, or creates its future.
-    fn begin(&self, run: &Run<K>) -> Begun;
+    fn begin(&self, run: &Run<K>) -> BegunRun;
 }
 
 /// A body that is made of a key and a closure, and can be taken apart again.
@@ -33,7 +33,7 @@ pub(super) trait JobBodyParts<K, F>: JobBody<K> {
 }
 
 /// The result of [`JobBody::begin`].
-pub(super) enum Begun {
+pub(super) enum BegunRun {
     /// The run has been made.
     Returned(RunResult),
     /// The run has to be polled.
@@ -104,8 +104,8 @@ where
         &self.key
     }
 
-    fn begin(&self, run: &Run<K>) -> Begun {
-        Begun::Returned((self.job)(run).into_result())
+    fn begin(&self, run: &Run<K>) -> BegunRun {
+        BegunRun::Returned((self.job)(run).into_result())
     }
 }
 
@@ -119,9 +119,9 @@ where
         &self.key
     }
 
-    fn begin(&self, run: &Run<K>) -> Begun {
+    fn begin(&self, run: &Run<K>) -> BegunRun {
         let future = (self.job)(run.clone());
-        Begun::Future(Box::pin(async { future.await.into_result() }))
+        BegunRun::Future(Box::pin(async { future.await.into_result() }))
     }
 }
 

@@ -24,7 +24,7 @@ use super::clock_pair::{ClockId, ClockPair, DueTime, JobClock};
 use super::ending::Shutdown;
 use super::error::{Cause, Failure};
 use super::job::ScheduledJob;
-use super::job_body::{Begun, BoxedRun, Run};
+use super::job_body::{BegunRun, BoxedRun, Run};
 use super::key_index::TagAddress;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
 use super::{JobId, SchedulerOwner};
@@ -39,9 +39,9 @@ use crate::multi::deadline_map::{DeadlineKey, DeadlineMap};
 use crate::multi::waiter::OutcomeCell;
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
-use crate::sync::aside::thread_local;
 use crate::sync::catch_panic::catch_panic;
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::sync::unmodelled::thread_local;
+use crate::sync::{Condvar, Mutex, MutexGuard, ignore_poison, lock};
 
 pub(super) struct SchedulerShared<K> {
     /// How many threads the scheduler has. Without any, its work is done in callbacks of the engine.
@@ -83,7 +83,7 @@ enum StepResult {
     Over,
 }
 
-/// How many steps one callback does before other callbacks of the engine get their turn.
+/// How many steps one callback does before other callbacks of the engine run.
 const STEPS_A_CALLBACK: usize = if cfg!(shuttle) { 2 } else { 256 };
 
 thread_local! {
@@ -228,8 +228,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         self.postpone_virtual_wakeups();
     }
 
-    /// Unlocks after a change that gives a thread something to do at once, and wakes an idle thread for it (or posts a turn, if the scheduler
-    /// has no threads). Sets no wake-up: after a change of when jobs are due, use [`unlock_changed`](SchedulerShared::unlock_changed).
+    /// Unlocks after a change that gives a thread something to do at once, and wakes an idle thread for it (or posts a
+    /// callback, if the scheduler has no threads). Sets no wake-up: after a change of when jobs are due, use [`unlock_changed`](SchedulerShared::unlock_changed).
     pub(super) fn unlock_alerted(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         state.alerts += 1;
         self.report_busy(&mut state);
@@ -246,7 +246,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     }
 
     /// Does the work of a scheduler without threads, in a callback of the engine. After some steps the rest goes to another callback, so
-    /// that other callbacks get their turn.
+    /// that other callbacks run in between.
     fn run_in_callback(self: Arc<Self>) {
         self.lock().is_callback_posted = false;
         let mut ended = None;
@@ -373,7 +373,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         if state.alerts == alerts {
             state.idle += 1;
-            state = self.work.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = ignore_poison(self.work.wait(state));
             state.idle -= 1;
             state.notified = state.notified.saturating_sub(1);
         }
@@ -403,11 +403,11 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let RunStart { job, body, number, due } = start;
         let run = Run { shared: Arc::clone(self), body, id: JobId(job), number, due: self.instant(due) };
         let failure = match self.run_user_code(|| run.body.begin(&run)) {
-            Ok(Begun::Future(future)) => {
+            Ok(BegunRun::Future(future)) => {
                 self.spawn_async(future, run);
                 return None;
             }
-            Ok(Begun::Returned(result)) => self.failure(&run, RunOutcome::Returned(result)),
+            Ok(BegunRun::Returned(result)) => self.failure(&run, RunOutcome::Returned(result)),
             Err(payload) => self.failure(&run, RunOutcome::Panicked(payload)),
         };
         // This may drop the last reference to the job's closure.

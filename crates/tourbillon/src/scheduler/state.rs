@@ -67,7 +67,7 @@ pub(super) struct SchedulerState<K> {
     drain_until: Option<ClockPair>,
     /// How many runs have begun and not ended.
     pub(super) running: usize,
-    /// Those of them that are futures, each with the cell that tells it to abort.
+    /// The runs under way that are futures, each with the cell that tells it to abort.
     pub(super) async_runs: Box<DeadlineMap<Arc<OutcomeCell>>>,
     /// How many threads wait for work.
     pub(super) idle: usize,

@@ -9,7 +9,7 @@ use tourbillon_queue::{Span, Time};
 use super::builder::SchedulerRules;
 use super::clock_pair::{ClockPair, JobClock};
 use super::job::{RemovedJob, ScheduledJob};
-use super::job_body::{Begun, JobBody, Run};
+use super::job_body::{BegunRun, JobBody, Run};
 use super::plan::{FOR_EVER, JobTiming};
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
 use super::{Overflow, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
@@ -27,7 +27,7 @@ impl JobBody<u64> for KeyOnly {
         &self.0
     }
 
-    fn begin(&self, _: &Run<u64>) -> Begun {
+    fn begin(&self, _: &Run<u64>) -> BegunRun {
         unreachable!("the state runs no job")
     }
 }

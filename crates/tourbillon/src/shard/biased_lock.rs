@@ -20,7 +20,7 @@
 //!
 //! The barrier takes some microseconds on a busy machine. It pays if the owner takes the lock a thousand times between two remote threads.
 //! A remote thread that finds that it did not pay leaves the lock *revoked*: the lock is then an ordinary mutex until the owner has taken it
-//! so often alone that the bias pays again. Where the kernel has no `membarrier` it stays an ordinary mutex.
+//! alone often enough for the bias to pay again. Where the kernel has no `membarrier` it stays an ordinary mutex.
 
 #[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
 mod tests;
@@ -36,7 +36,7 @@ const BIAS_PAYS_AT: u64 = if IS_CHECK { 2 } else { 1024 };
 
 /// Data behind a lock that is biased to its owner.
 pub(crate) struct BiasedLock<T> {
-    /// Whether the owner has the lock by the quick way, or is about to check `revoked`. Written by the owner only.
+    /// Whether the owner has the lock by the fast path, or is about to check `revoked`. Written by the owner only.
     inside: AtomicBool,
     /// Whether the owner must take the mutex. Written by the thread that holds the mutex.
     revoked: AtomicBool,
@@ -46,13 +46,13 @@ pub(crate) struct BiasedLock<T> {
 
 /// Data that tells the lock how often its owner takes it.
 pub(crate) trait Busy {
-    /// Returns a count that grows each time that the owner takes the lock.
-    fn visits(&self) -> u64;
+    /// Returns a count that grows about as often as the owner takes the lock.
+    fn owner_locks(&self) -> u64;
 }
 
 struct Counted<T> {
     value: T,
-    /// `value.visits()` when the last remote thread left the lock.
+    /// `value.owner_locks()` when the last remote thread left the lock.
     at_last_remote: u64,
 }
 
@@ -71,7 +71,7 @@ impl<T: Busy> BiasedLock<T> {
         }
     }
 
-    /// Locks in the owner's quick way; `None` if the lock is revoked: then the owner has to [use the mutex](BiasedLock::lock_owner_slow).
+    /// Locks by the owner's fast path; `None` if the lock is revoked: then the owner has to [use the mutex](BiasedLock::lock_owner_slow).
     ///
     /// # Safety
     /// The calling thread is the owner, no other thread is at the same time, and the calling thread does not have this lock already. If
@@ -96,14 +96,14 @@ impl<T: Busy> BiasedLock<T> {
         }
         self.data.with_mut(|data| {
             // SAFETY: no other thread has the data. (1) Other remote threads, and an owner that has seen `revoked`, wait for the mutex, which
-            // this thread holds. (2) If the lock was biased, this thread has waited until the owner left the quick way, and has acquired its
+            // this thread holds. (2) If the lock was biased, this thread has waited until the owner left the fast path, and has acquired its
             // writes; the owner's next check is after the barrier and sees `revoked`. (3) If the lock was revoked already, (2) holds since
             // an earlier thread revoked it, or since it was created: `revoked` is cleared only under the mutex.
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
-            let visits = data.value.visits();
-            let paid = visits.wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
-            data.at_last_remote = visits;
+            let locks = data.value.owner_locks();
+            let paid = locks.wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
+            data.at_last_remote = locks;
             if biased && paid {
                 self.revoked.store(false, Ordering::Release);
             }
@@ -122,7 +122,7 @@ impl<T: Busy> BiasedLock<T> {
             // and it has no `OwnerGuard`: the contract of this function.
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
-            let alone = data.value.visits().wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
+            let alone = data.value.owner_locks().wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
             if alone && asymmetric_fence::available() {
                 self.revoked.store(false, Ordering::Release);
             }
@@ -176,7 +176,7 @@ impl Backoff {
     }
 }
 
-/// The lock, held by the owner in the quick way. Dropping it unlocks, also in a panic.
+/// The lock, held by the owner on the fast path. Dropping it unlocks, also in a panic.
 pub(crate) struct OwnerGuard<'a, T> {
     lock: &'a BiasedLock<T>,
 }

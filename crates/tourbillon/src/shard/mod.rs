@@ -52,7 +52,7 @@ use crate::slack::SlackBits;
 use crate::stats::ShardCounts;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::fork;
-use crate::sync::{IS_CHECK, Ordering, aside};
+use crate::sync::{IS_CHECK, Ordering, unmodelled};
 
 /// How many timers one visit fires at most.
 pub(crate) const BATCH: usize = if IS_CHECK { 2 } else { 256 };
@@ -72,11 +72,11 @@ pub(crate) struct Shard {
     /// The fork generation of the process that created the shard: see [`fork`].
     generation: u32,
     /// Whether a worker, which is the owning thread, drives the shard instead of the driver.
-    has_worker: aside::AtomicBool,
+    has_worker: unmodelled::AtomicBool,
     /// Tells the worker that another thread has armed a timer here.
-    notify: aside::Mutex<Option<Notify>>,
+    notify: unmodelled::Mutex<Option<Notify>>,
     /// Whether a thread that releases a node frees it at once: the engine is gone, and no thread visits the shard any more.
-    is_engine_gone: aside::AtomicBool,
+    is_engine_gone: unmodelled::AtomicBool,
     remote_free: CachePadded<RemoteFreeList>,
     /// The chunks of the slab hold the shard's address.
     _pinned: PhantomPinned,
@@ -152,9 +152,9 @@ impl Shard {
             next_wake: NextWake::new(),
             core,
             generation: fork::generation(),
-            has_worker: aside::AtomicBool::new(false),
-            notify: aside::Mutex::new(None),
-            is_engine_gone: aside::AtomicBool::new(false),
+            has_worker: unmodelled::AtomicBool::new(false),
+            notify: unmodelled::Mutex::new(None),
+            is_engine_gone: unmodelled::AtomicBool::new(false),
             remote_free: CachePadded(RemoteFreeList::new()),
             _pinned: PhantomPinned,
         }))
@@ -179,8 +179,9 @@ impl Shard {
     }
 
     /// Gives the shard to a worker, unless it has one. Returns whether it did.
+    #[must_use]
     pub(crate) fn set_worker(&self, notify: Notify) -> bool {
-        let mut current = aside::lock(&self.notify);
+        let mut current = unmodelled::lock(&self.notify);
         if current.is_some() {
             return false;
         }
@@ -190,8 +191,9 @@ impl Shard {
     }
 
     /// Takes the shard from the worker of `notify`, or from any worker. Returns `false` if another worker, or none, has it.
+    #[must_use]
     pub(crate) fn end_worker(&self, notify: Option<&Notify>) -> bool {
-        let mut current = aside::lock(&self.notify);
+        let mut current = unmodelled::lock(&self.notify);
         let is_its = current.as_ref().is_some_and(|current| notify.is_none_or(|its| Arc::ptr_eq(current, its)));
         let ended = if is_its { current.take() } else { None };
         if is_its {
@@ -205,7 +207,7 @@ impl Shard {
 
     /// Notifies the worker of the shard of a timer that the worker may not know of.
     pub(crate) fn notify_worker(&self) {
-        let notify = aside::lock(&self.notify).clone();
+        let notify = unmodelled::lock(&self.notify).clone();
         if let Some(notify) = notify {
             let _ignored = catch_panic(|| notify());
         }
@@ -265,6 +267,7 @@ impl Shard {
 
     /// Stops a batch of timers, from the node with the index `*cursor` on. The caller wakes the wakers, and calls again until this returns
     /// `false`.
+    #[must_use]
     pub(crate) fn stop_some(&self, cursor: &mut u32, batch: &mut Vec<Waker>) -> bool {
         self.timers.lock_remote(|timers| {
             debug_assert!(timers.closed);
@@ -310,7 +313,7 @@ impl<'a> LocalShard<'a> {
         LocalShard { shard, access, thread: PhantomData }
     }
 
-    /// Locks the shard in the owner's quick way, if the thread is the owner and the lock is not revoked.
+    /// Locks the shard by the owner's fast path, if the thread is the owner and the lock is not revoked.
     #[inline(always)]
     fn lock(self) -> Option<OwnerGuard<'a, ShardTimers>> {
         if self.access != Access::Owner {
@@ -348,7 +351,7 @@ impl<'a> LocalShard<'a> {
         waker: Waker,
         refused: &mut Option<Waker>,
     ) -> Arm {
-        // This is `with`, written out so that the quick way keeps all values in registers.
+        // This is `with`, written out so that the fast path keeps all values in registers.
         if let Some(mut guard) = self.lock()
             && let Some(node) = guard.with(|timers| timers.take_node(self.shard))
         {

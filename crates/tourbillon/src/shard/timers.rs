@@ -387,8 +387,8 @@ impl ShardTimers {
     }
 
     /// Returns when the queue of on-time timers has to be visited after a visit at `now`, and whether the driver stays awake until then
-    /// because a precise timer is due within [`PRECISE_LEAD`](crate::slack::PRECISE_LEAD). The driver does not stay awake for the other timers of that
-    /// queue (D73).
+    /// because a precise timer is due within [`PRECISE_LEAD`](crate::slack::PRECISE_LEAD). The driver does not stay awake for
+    /// the other timers of that queue (D73).
     fn next_on_time(&self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::OnTime);
         match self.precise_due_times.first().map(lead_start) {
@@ -401,7 +401,7 @@ impl ShardTimers {
 
 impl Busy for ShardTimers {
     #[inline(always)]
-    fn visits(&self) -> u64 {
+    fn owner_locks(&self) -> u64 {
         self.counts.armed + self.counts.cancelled
     }
 }

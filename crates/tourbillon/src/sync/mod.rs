@@ -45,8 +45,8 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// Primitives that loom does not check, because it would have too many orders to try. Shuttle checks them.
-pub(crate) mod aside {
+/// Primitives that loom does not model, because it would have too many orders to try. Shuttle checks them.
+pub(crate) mod unmodelled {
     #[cfg(shuttle)]
     pub(crate) use shuttle::{
         sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
@@ -62,7 +62,7 @@ pub(crate) mod aside {
 
     /// Locks, also if a thread has panicked inside: see [`lock`](super::lock).
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        super::ignore_poison(mutex.lock())
     }
 }
 
@@ -94,5 +94,11 @@ impl<T> UnsafeCell<T> {
 /// panic.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    ignore_poison(mutex.lock())
+}
+
+/// Returns the guard, also of a poisoned lock: see [`lock`].
+#[inline]
+pub(crate) fn ignore_poison<G>(guard: std::sync::LockResult<G>) -> G {
+    guard.unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use super::error::Elapsed;
 use super::timeout::{Timeout, timeout_at};
 use crate::instant::{Instant, far_future};
-use crate::sync::aside::thread_local;
+use crate::sync::unmodelled::thread_local;
 
 /// The time by which some work must be done.
 ///

@@ -171,7 +171,7 @@ pub fn resume() {
 /// Each timer that comes due meanwhile fires at its own time: callbacks of [`Timer`](crate::Timer) and [`NamedTimers`](crate::NamedTimers) and
 /// runs of a [`Scheduler`](crate::Scheduler) run while the clock shows the time at which they were due, and end before time moves on. (A run
 /// that is a future gets as far as it can without waiting.) Tasks whose sleeps come due meanwhile run afterwards, as with
-/// `tokio::time::advance`, when the clock shows the end of `duration`; they get a turn before this returns.
+/// `tokio::time::advance`, when the clock shows the end of `duration`; they are polled before this returns.
 ///
 /// ```
 /// use std::pin::pin;

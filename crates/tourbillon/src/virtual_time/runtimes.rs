@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{LazyLock, RwLock};
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
@@ -15,6 +15,7 @@ use crate::driver::Driver;
 use crate::engine::Engine;
 #[cfg(feature = "test-util")]
 use crate::engine::builder::UntracedEngine;
+use crate::sync::ignore_poison;
 
 /// The engine of each runtime; `None` for a runtime without a time driver.
 static ENGINES: LazyLock<RwLock<HashMap<Id, Option<Engine>>>> = LazyLock::new(RwLock::default);
@@ -56,7 +57,7 @@ pub(super) fn core_of(runtime: &Handle) -> Option<CoreRef> {
 
 /// Returns the entry of a runtime in [`ENGINES`].
 pub(super) fn find(runtime: Id) -> Option<Option<Engine>> {
-    ENGINES.read().unwrap_or_else(PoisonError::into_inner).get(&runtime).cloned()
+    ignore_poison(ENGINES.read()).get(&runtime).cloned()
 }
 
 /// Makes this engine the one of a runtime, unless another thread was faster. Returns the engine that the runtime has then.
@@ -123,7 +124,7 @@ fn make_engine(runtime: &Handle) -> Option<Engine> {
 
 /// Inserts an engine into [`ENGINES`], unless another thread was faster. Returns the entry, and whether it is the inserted one.
 fn insert(runtime: Id, engine: Option<Engine>) -> (Option<Engine>, bool) {
-    let mut engines = ENGINES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut engines = ignore_poison(ENGINES.write());
     let first = engines.get(&runtime).cloned();
     let entered = match first {
         Some(first) => (first, false),
@@ -154,7 +155,7 @@ struct RemoveOnRuntimeEnd(Id);
 impl Drop for RemoveOnRuntimeEnd {
     fn drop(&mut self) {
         // The engine's shutdown wakes tasks, so it happens outside the lock.
-        let engine = ENGINES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        let engine = ignore_poison(ENGINES.write()).remove(&self.0);
         CHANGES.fetch_add(1, Ordering::Release);
         if let Some(Some(engine)) = &engine {
             engine.shutdown();

@@ -71,7 +71,8 @@ fn run(core: &Core) {
         }
         idle_polls = 0;
         let others_wait = || moved.elapsed() >= GRACE_AFTER_MOVE || thread_state::others_wait(&core.threads());
-        let is_idle = !core.work.is_under_way() && filter.are_idle(waits_of_threads(core)) && others_wait();
+        let is_idle =
+            !core.work.is_under_way() && filter.observe(waits_of_threads(core)) == Activity::Idle && others_wait();
         if is_idle && core.clock.is_paused() && next == core.next_step() {
             core.advance(next);
             moved = Instant::now();
@@ -95,18 +96,29 @@ fn waits_of_threads(core: &Core) -> Option<Vec<ThreadWait>> {
 #[derive(Default)]
 struct LockWaitFilter(Option<(Vec<ThreadWait>, Instant)>);
 
+/// Whether the threads that use the engine have something to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Activity {
+    /// All of them wait, and none of them for a lock.
+    Idle,
+    /// One of them runs, or may wait for a lock.
+    Busy,
+}
+
 impl LockWaitFilter {
-    /// Returns whether all threads wait, and none of them for a lock.
-    fn are_idle(&mut self, waits: Option<Vec<ThreadWait>>) -> bool {
-        let Some(waits) = waits else { return false };
+    /// Records the waits of the threads if one may be for a lock, and returns whether the threads are idle.
+    fn observe(&mut self, waits: Option<Vec<ThreadWait>>) -> Activity {
+        let Some(waits) = waits else { return Activity::Busy };
         if !waits.iter().any(ThreadWait::may_be_for_lock) {
-            return true;
+            return Activity::Idle;
         }
         match &self.0 {
-            Some((known, since)) if *known == waits => since.elapsed() >= LOCK_WAIT,
+            Some((known, since)) if *known == waits && since.elapsed() >= LOCK_WAIT => Activity::Idle,
+            Some((known, _)) if *known == waits => Activity::Busy,
             _ => {
                 self.0 = Some((waits, Instant::now()));
-                false
+                Activity::Busy
             }
         }
     }

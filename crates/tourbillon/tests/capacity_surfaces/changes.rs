@@ -86,7 +86,7 @@ fn d64_a_waiting_sleep_can_be_moved_to_another_thread() {
 }
 
 #[test]
-fn d64_d65_with_room_for_one_sleeps_take_turns_and_end_each_on_time() {
+fn d64_d65_with_one_slot_sleeps_hold_it_one_after_the_other_and_end_each_on_time() {
     let engine = with_slots(1);
     let mut all: Vec<_> = (1..=20).map(|number| Sleeper::new(&engine, ms(10 * number))).collect();
     for index in 0..20 {

@@ -7,12 +7,12 @@
 
 mod changes;
 mod free_slots;
-mod line;
 mod real_time;
 mod shutdown;
 #[path = "../support/mod.rs"]
 mod support;
 mod surfaces;
+mod wait_queue;
 mod waiting;
 mod wake_ups;
 

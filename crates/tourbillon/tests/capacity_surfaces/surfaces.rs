@@ -234,7 +234,7 @@ fn d43_d64_surfaces_that_share_one_slot_take_turns_and_lose_nothing() {
     assert!(engine.try_sleep(HOUR).is_ok());
 }
 
-/// Checks that a sleep gets the slot that a surface was in line for, after `makes_idle` has removed the last deadline of that surface.
+/// Checks that a sleep gets the slot that a surface waited for, after `makes_idle` has removed the last deadline of that surface.
 fn assert_passes_slot_on<S>(surface: impl FnOnce(&Engine) -> S, makes_idle: impl FnOnce(&mut S)) {
     let (engine, taken) = full(1);
     let _entered = engine.enter();
@@ -288,7 +288,7 @@ fn d65_p7_an_empty_delay_queue_passes_its_slot_on() {
 }
 
 #[test]
-fn d28_p7_a_shutdown_ends_every_surface_that_waits_for_room() {
+fn d28_p7_a_shutdown_ends_every_surface_that_waits_for_a_slot() {
     let (engine, _taken) = full(1);
     let _entered = engine.enter();
     let (task, outcomes) = (Task::new(), Outcomes::default());

@@ -11,7 +11,7 @@ use crate::support::{Task, ms, poll_with};
 use crate::{HOUR, Sleeper, full, recording_waker, wakes};
 
 #[test]
-fn d64_a_sleep_that_waits_for_room_is_woken_and_ends_at_its_own_deadline() {
+fn d64_a_sleep_that_waits_for_a_slot_is_woken_and_ends_at_its_own_deadline() {
     let (engine, _taken) = full(1);
     let mut sleep = Box::pin(engine.sleep(ms(50)));
     let (waker, times) = recording_waker(&engine);
@@ -29,12 +29,12 @@ fn d64_a_sleep_that_waits_for_room_is_woken_and_ends_at_its_own_deadline() {
 }
 
 #[test]
-fn d64_many_sleeps_that_wait_for_room_end_each_at_its_own_deadline() {
+fn d64_many_sleeps_that_wait_for_a_slot_end_each_at_its_own_deadline() {
     let (engine, _taken) = full(2);
     let all: Vec<_> = (1..=300)
         .map(|number| {
             let (waker, times) = recording_waker(&engine);
-            // Far and near deadlines alternate in the line.
+            // Far and near deadlines alternate in the queue.
             let after = if number % 2 == 0 { number } else { 1000 - number };
             let mut sleep = Box::pin(engine.sleep(ms(after)));
             assert!(poll_with(sleep.as_mut(), &waker).is_pending());
@@ -50,7 +50,7 @@ fn d64_many_sleeps_that_wait_for_room_end_each_at_its_own_deadline() {
 }
 
 #[test]
-fn d64_a_turn_ends_the_sleeps_that_wait_for_room_and_returns_when_the_next_of_them_is_due() {
+fn d64_a_turn_ends_the_sleeps_that_wait_for_a_slot_and_returns_when_the_next_of_them_is_due() {
     let (engine, _taken) = full(1);
     let near = Sleeper::new(&engine, ms(20));
     let far = Sleeper::new(&engine, ms(30));
@@ -98,7 +98,7 @@ fn d64_a_sleep_that_was_never_armed_is_in_no_count() {
 }
 
 #[test]
-fn d64_a_new_sleep_that_is_due_needs_no_room() {
+fn d64_a_new_sleep_that_is_due_needs_no_slot() {
     let (engine, _taken) = full(1);
     let mut sleep = pin!(engine.sleep(Duration::ZERO));
     let task = Task::new();

@@ -80,18 +80,18 @@ impl Crowd {
 }
 
 const SLEEPS: usize = 8000;
-const ROOM: usize = 100;
+const SLOTS: usize = 100;
 
 #[test]
-fn d65_eight_thousand_sleeps_through_room_for_a_hundred_are_woken_twice_each_at_most() {
-    let engine = with_slots(ROOM);
+fn d65_eight_thousand_sleeps_through_a_hundred_slots_are_woken_twice_each_at_most() {
+    let engine = with_slots(SLOTS);
     let mut crowd = Crowd::new(&engine, SLEEPS, |index| ms(10 + index as u64 / 2));
     // An armed sleep is woken when it ends; one that waits is also woken when it gets a slot.
-    let at_most = ROOM + 2 * (SLEEPS - ROOM);
+    let at_most = SLOTS + 2 * (SLEEPS - SLOTS);
     while crowd.ended < SLEEPS {
         engine.advance(ms(1));
         crowd.run(at_most);
-        assert!(engine.stats().pending <= ROOM as u64);
+        assert!(engine.stats().pending <= SLOTS as u64);
         assert!(crowd.wakes() >= crowd.ended);
     }
     assert!((SLEEPS..=at_most).contains(&crowd.wakes()), "{} wake-ups", crowd.wakes());
@@ -100,14 +100,14 @@ fn d65_eight_thousand_sleeps_through_room_for_a_hundred_are_woken_twice_each_at_
 
 #[test]
 fn d65_eight_thousand_sleeps_that_take_turns_by_being_dropped_are_woken_once_each() {
-    let engine = with_slots(ROOM);
+    let engine = with_slots(SLOTS);
     let mut crowd = Crowd::new(&engine, SLEEPS, |_| HOUR);
     for index in 0..SLEEPS {
         crowd.sleeps[index] = None;
-        crowd.run(SLEEPS - ROOM);
-        assert_eq!(engine.stats().pending as usize, ROOM.min(SLEEPS - 1 - index));
+        crowd.run(SLEEPS - SLOTS);
+        assert_eq!(engine.stats().pending as usize, SLOTS.min(SLEEPS - 1 - index));
     }
-    assert_eq!(crowd.wakes(), SLEEPS - ROOM, "one wake-up for each slot that was given");
+    assert_eq!(crowd.wakes(), SLEEPS - SLOTS, "one wake-up for each slot that was given");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn gets_none() {
     let engine = Engine::builder().build().expect("the system starts threads again");
     futures_lite::future::block_on(engine.sleep(ms(5)));
     // Callbacks move back to a thread of their own, so that they delay no timers.
-    assert_eq!(callers(&calls), ["tourbillon-calls"], "callbacks have a thread again");
+    assert_eq!(callers(&calls), ["tourbillon-cb"], "callbacks have a thread again");
 }
 
 /// Returns the names of the threads that run callbacks.

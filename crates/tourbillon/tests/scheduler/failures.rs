@@ -285,25 +285,25 @@ fn p6_a_key_that_panics_when_it_is_dropped_harms_no_job() {
 }
 
 /// An error that panics when it is displayed or dropped.
-struct Nasty {
+struct PanicsWhenShownOrDropped {
     panics_when_shown: bool,
     bomb: Option<PanicsWhenDropped>,
 }
 
-impl fmt::Debug for Nasty {
+impl fmt::Debug for PanicsWhenShownOrDropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nasty")
+        f.write_str("PanicsWhenShownOrDropped")
     }
 }
 
-impl fmt::Display for Nasty {
+impl fmt::Display for PanicsWhenShownOrDropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         assert!(!self.panics_when_shown, "an error that panics when it is shown");
-        write!(f, "nasty, {}", self.bomb.is_some())
+        write!(f, "displayed, {}", self.bomb.is_some())
     }
 }
 
-impl Error for Nasty {}
+impl Error for PanicsWhenShownOrDropped {}
 
 #[test]
 fn p6_an_error_that_panics_when_it_is_displayed_or_dropped_harms_no_job() {
@@ -311,7 +311,7 @@ fn p6_an_error_that_panics_when_it_is_displayed_or_dropped_harms_no_job() {
         for is_async in [false, true] {
             let engine = manual();
             let scheduler = Scheduler::builder().engine(&engine).threads(threads).build().unwrap();
-            let error = |number: u64| Nasty {
+            let error = |number: u64| PanicsWhenShownOrDropped {
                 panics_when_shown: number % 2 == 1,
                 bomb: (number % 4 >= 2).then(|| PanicsWhenDropped),
             };
@@ -328,7 +328,7 @@ fn p6_an_error_that_panics_when_it_is_displayed_or_dropped_harms_no_job() {
                     scheduler.stats().failed == round && scheduler.stats().running == 0
                 });
                 let shown = scheduler.report(&0).unwrap().last_failure.unwrap();
-                assert_eq!(shown.contains("nasty"), round % 2 == 0, "{shown}");
+                assert_eq!(shown.contains("displayed"), round % 2 == 0, "{shown}");
             }
             assert!(scheduler.shutdown(Shutdown::Drain).wait_for(Duration::from_secs(60)));
         }

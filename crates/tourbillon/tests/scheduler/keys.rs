@@ -91,29 +91,29 @@ fn g8_an_unknown_key_is_harmless() {
 fn p6_a_key_that_panics_when_it_is_compared_leaves_the_scheduler_intact() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    struct Touchy(u8);
-    impl std::hash::Hash for Touchy {
+    struct PanicsWhenCompared(u8);
+    impl std::hash::Hash for PanicsWhenCompared {
         fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
             self.0.hash(state);
         }
     }
-    impl PartialEq for Touchy {
-        fn eq(&self, other: &Touchy) -> bool {
+    impl PartialEq for PanicsWhenCompared {
+        fn eq(&self, other: &PanicsWhenCompared) -> bool {
             assert!(self.0 != 7 && other.0 != 7, "not comparable");
             self.0 == other.0
         }
     }
-    impl Eq for Touchy {}
+    impl Eq for PanicsWhenCompared {}
     let engine = manual();
     let scheduler = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
     let count = Count::default();
-    scheduler.schedule(Touchy(7), ms(10), count.job()).unwrap();
+    scheduler.schedule(PanicsWhenCompared(7), ms(10), count.job()).unwrap();
     for _ in 0..3 {
-        assert!(catch_unwind(AssertUnwindSafe(|| scheduler.contains(&Touchy(7)))).is_err());
-        assert!(catch_unwind(AssertUnwindSafe(|| scheduler.schedule(Touchy(7), ms(1), |_| ()))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| scheduler.contains(&PanicsWhenCompared(7)))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| scheduler.schedule(PanicsWhenCompared(7), ms(1), |_| ()))).is_err());
     }
-    scheduler.schedule(Touchy(1), ms(10), count.job()).unwrap();
-    assert!(scheduler.contains(&Touchy(1)));
+    scheduler.schedule(PanicsWhenCompared(1), ms(10), count.job()).unwrap();
+    assert!(scheduler.contains(&PanicsWhenCompared(1)));
     engine.advance(ms(10));
     assert_eq!((count.get(), scheduler.len()), (2, 2));
 }

@@ -15,7 +15,7 @@ const KEYS: u64 = 20;
 
 /// The events, counted by the jobs themselves.
 #[derive(Default)]
-struct Tally {
+struct JobTally {
     scheduled: AtomicU64,
     removed: AtomicU64,
     begun: AtomicU64,
@@ -34,7 +34,7 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 /// Counts the drop of a closure.
-struct Closure(Arc<Tally>);
+struct Closure(Arc<JobTally>);
 
 impl Drop for Closure {
     fn drop(&mut self) {
@@ -44,7 +44,7 @@ impl Drop for Closure {
 
 /// Counts whether a future ran to its end.
 struct FutureEnd {
-    tally: Arc<Tally>,
+    tally: Arc<JobTally>,
     has_ended: bool,
 }
 
@@ -54,7 +54,7 @@ impl Drop for FutureEnd {
     }
 }
 
-fn schedule(scheduler: &Scheduler<u64>, tally: &Arc<Tally>, random: &mut Random) -> bool {
+fn schedule(scheduler: &Scheduler<u64>, tally: &Arc<JobTally>, random: &mut Random) -> bool {
     let key = random.below(KEYS);
     let overlap = random.one_of([Overlap::Skip, Overlap::QueueOne, Overlap::Parallel]);
     let missed = random.one_of([MissedTickBehavior::Skip, MissedTickBehavior::Burst, MissedTickBehavior::Delay]);
@@ -96,7 +96,7 @@ fn schedule(scheduler: &Scheduler<u64>, tally: &Arc<Tally>, random: &mut Random)
     }
 }
 
-fn act(scheduler: &Scheduler<u64>, tally: &Arc<Tally>, random: &mut Random) {
+fn act(scheduler: &Scheduler<u64>, tally: &Arc<JobTally>, random: &mut Random) {
     let key = random.below(KEYS);
     match random.below(16) {
         0..6 => {
@@ -126,7 +126,7 @@ fn stress(threads: usize, overflow: Overflow, how: Shutdown, seed: u64) {
     let engine = manual();
     let builder = Scheduler::builder().engine(&engine).threads(threads).queue(3).overflow(overflow);
     let scheduler = builder.build().unwrap();
-    let tally = Arc::new(Tally::default());
+    let tally = Arc::new(JobTally::default());
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let actors: Vec<_> = (0..3)
@@ -187,7 +187,7 @@ fn d28_a_shutdown_in_the_middle_of_it_leaves_no_run_unfinished() {
     for round in 0..60 {
         let engine = manual();
         let scheduler = Scheduler::builder().engine(&engine).threads(round % 3).build().unwrap();
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(JobTally::default());
         let how = random.one_of([Shutdown::Drain, Shutdown::Abort]);
         let (seed, pause) = (random.below(u64::MAX), random.below(300));
         thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use super::*;
 
 /// A machine, as one of its threads sees it. Each reading takes some nanoseconds.
-struct World {
+struct SimulatedMachine {
     random: Cell<u64>,
     /// The counter, and the part of a tick that has passed since.
     count: Cell<u64>,
@@ -19,7 +19,7 @@ struct World {
     tick: Cell<f64>,
     /// By what factor the clock is slewed.
     slew: Cell<f64>,
-    /// The clock stands still for so many ticks, until the counter has come back to where it was.
+    /// The clock stands still for this many ticks, until the counter has come back to where it was.
     back: Cell<f64>,
     /// Whether the kernel derives its clock from the counter, and whether the thread knows it to.
     is_derived: Cell<bool>,
@@ -34,7 +34,7 @@ struct World {
 }
 
 /// An event that changes a machine.
-type Event = Box<dyn FnMut(&World)>;
+type Event = Box<dyn FnMut(&SimulatedMachine)>;
 
 /// The behaviour of a counter while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,9 +47,9 @@ enum Counter {
 /// Ticks further away than any window or interval: nearer than this is the coincidence that is left out.
 const FAR: u64 = 8_000_000;
 
-impl World {
-    fn new(seed: u64) -> World {
-        World {
+impl SimulatedMachine {
+    fn new(seed: u64) -> SimulatedMachine {
+        SimulatedMachine {
             random: Cell::new(seed),
             count: Cell::new(1 << 50),
             part: Cell::new(0.0),
@@ -68,15 +68,15 @@ impl World {
     }
 
     /// Calls `event` once, before the reading with this number.
-    fn at_reading(self, number: u64, event: impl Fn(&World) + 'static) -> World {
-        self.before_each(move |world| {
-            if world.readings.get() == number {
-                event(world);
+    fn at_reading(self, number: u64, event: impl Fn(&SimulatedMachine) + 'static) -> SimulatedMachine {
+        self.before_each(move |machine| {
+            if machine.readings.get() == number {
+                event(machine);
             }
         })
     }
 
-    fn before_each(self, event: impl FnMut(&World) + 'static) -> World {
+    fn before_each(self, event: impl FnMut(&SimulatedMachine) + 'static) -> SimulatedMachine {
         *self.before_reading.borrow_mut() = Box::new(event);
         self
     }
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-impl CounterSource for &World {
+impl CounterSource for &SimulatedMachine {
     fn counter(&self) -> u64 {
         self.reads();
         self.count.get()
@@ -195,50 +195,50 @@ impl CounterSource for &World {
 
 /// A thread that reads the time repeatedly, and checks each result.
 struct Thread<'a> {
-    world: &'a World,
-    ahead: Ahead<&'a World>,
+    machine: &'a SimulatedMachine,
+    ahead: Ahead<&'a SimulatedMachine>,
     windows: u64,
     last: Time,
 }
 
 impl<'a> Thread<'a> {
-    fn new(world: &'a World, windows: u64) -> Thread<'a> {
-        Thread { world, ahead: Ahead::with(world, windows, 1), windows, last: Time::ZERO }
+    fn new(machine: &'a SimulatedMachine, windows: u64) -> Thread<'a> {
+        Thread { machine, ahead: Ahead::with(machine, windows, 1), windows, last: Time::ZERO }
     }
 
     #[track_caller]
     fn now(&mut self) {
-        let before = self.world.shows();
+        let before = self.machine.shows();
         let now = self.ahead.now();
-        assert!(now >= before, "P1: {} ns behind, reading {}", (before - now).as_nanos(), self.world.readings.get());
+        assert!(now >= before, "P1: {} ns behind, reading {}", (before - now).as_nanos(), self.machine.readings.get());
         assert!(
             now >= self.last,
             "P3: {} ns back, reading {}",
             (self.last - now).as_nanos(),
-            self.world.readings.get()
+            self.machine.readings.get()
         );
         let most = self.windows * WINDOW + TOGETHER + EARLY;
-        let ahead = (now - self.world.shows()).as_nanos();
-        assert!(ahead <= most, "P4: {ahead} ns ahead, reading {}", self.world.readings.get());
+        let ahead = (now - self.machine.shows()).as_nanos();
+        assert!(ahead <= most, "P4: {ahead} ns ahead, reading {}", self.machine.readings.get());
         self.last = now;
     }
 
     /// Reads the time until the clock has moved by `nanos`.
     #[track_caller]
     fn run(&mut self, nanos: u64) {
-        let end = self.world.shows() + Span::from_nanos(nanos);
-        while self.world.shows() < end {
+        let end = self.machine.shows() + Span::from_nanos(nanos);
+        while self.machine.shows() < end {
             self.now();
-            self.world.pass(self.world.within(5.0, 60.0));
+            self.machine.pass(self.machine.within(5.0, 60.0));
         }
     }
 
     /// Reads the time repeatedly, and returns whether most reads did without the clock.
     #[track_caller]
     fn reads_cheaply(&mut self) -> bool {
-        let (clock, all) = (self.world.clock_readings.get(), self.world.readings.get());
+        let (clock, all) = (self.machine.clock_readings.get(), self.machine.readings.get());
         self.run(1_000_000);
-        (self.world.clock_readings.get() - clock) * 10 < self.world.readings.get() - all
+        (self.machine.clock_readings.get() - clock) * 10 < self.machine.readings.get() - all
     }
 }
 
@@ -253,18 +253,18 @@ fn moments() -> impl Iterator<Item = (u64, u64)> {
 
 /// Makes an event happen at any moment, and checks that the returned times are right, and cheap again after a while.
 #[track_caller]
-fn at_any_moment(event: impl Fn(&World) + Copy + 'static) {
+fn at_any_moment(event: impl Fn(&SimulatedMachine) + Copy + 'static) {
     for (number, windows) in moments() {
-        let world = World::new(number).at_reading(number, event);
-        goes_well(&world, number, windows);
+        let machine = SimulatedMachine::new(number).at_reading(number, event);
+        goes_well(&machine, number, windows);
     }
 }
 
 /// Reads the time until some time after the event.
 #[track_caller]
-fn goes_well(world: &World, number: u64, windows: u64) {
-    let mut thread = Thread::new(world, windows);
-    while world.readings.get() <= number {
+fn goes_well(machine: &SimulatedMachine, number: u64, windows: u64) {
+    let mut thread = Thread::new(machine, windows);
+    while machine.readings.get() <= number {
         thread.run(1_000);
     }
     thread.run(100_000);
@@ -278,7 +278,7 @@ fn goes_well(world: &World, number: u64, windows: u64) {
 fn d68_a_suspend_during_the_measurement_or_later_makes_nothing_early() {
     for counter in COUNTERS {
         for nanos in [300e3, 20e6, 3600e9] {
-            at_any_moment(move |world| world.suspend(counter, nanos));
+            at_any_moment(move |machine| machine.suspend(counter, nanos));
         }
     }
 }
@@ -287,10 +287,10 @@ fn d68_a_suspend_during_the_measurement_or_later_makes_nothing_early() {
 fn d68_a_restore_under_another_kernel_makes_nothing_early() {
     for factor in [0.5, 1.0, 2.0] {
         for later in [0.0, 100e3] {
-            let go = move |world: &World, counter| world.restore(counter, 2.8 * factor, later);
-            at_any_moment(move |world| go(world, world.count.get().wrapping_add(FAR)));
-            at_any_moment(move |world| go(world, world.count.get().wrapping_sub(FAR)));
-            at_any_moment(move |world| go(world, world.far_from_now(u64::MAX)));
+            let go = move |machine: &SimulatedMachine, counter| machine.restore(counter, 2.8 * factor, later);
+            at_any_moment(move |machine| go(machine, machine.count.get().wrapping_add(FAR)));
+            at_any_moment(move |machine| go(machine, machine.count.get().wrapping_sub(FAR)));
+            at_any_moment(move |machine| go(machine, machine.far_from_now(u64::MAX)));
         }
     }
 }
@@ -299,9 +299,9 @@ fn d68_a_restore_under_another_kernel_makes_nothing_early() {
 fn d68_a_migration_of_the_virtual_machine_between_or_inside_windows_makes_nothing_early() {
     for factor in [0.5, 1.0, 2.0] {
         for nanos in [0.0, 10e3, 50e6] {
-            at_any_moment(move |world| world.migrate(2.8 * factor, nanos));
+            at_any_moment(move |machine| machine.migrate(2.8 * factor, nanos));
         }
-        at_any_moment(move |world| world.migrate_back(2.8 * factor, FAR));
+        at_any_moment(move |machine| machine.migrate_back(2.8 * factor, FAR));
     }
 }
 
@@ -309,9 +309,9 @@ fn d68_a_migration_of_the_virtual_machine_between_or_inside_windows_makes_nothin
 fn d68_a_clock_that_is_slewed_by_a_tenth_either_way_is_not_overtaken() {
     for (from, to) in [(0.9, 1.1), (1.1, 0.9), (1.0, 1.1), (1.0, 0.9)] {
         for (number, windows) in moments() {
-            let world = World::new(number).at_reading(number, move |world| world.slew.set(to));
-            world.slew.set(from);
-            goes_well(&world, number, windows);
+            let machine = SimulatedMachine::new(number).at_reading(number, move |machine| machine.slew.set(to));
+            machine.slew.set(from);
+            goes_well(&machine, number, windows);
         }
     }
 }
@@ -319,7 +319,7 @@ fn d68_a_clock_that_is_slewed_by_a_tenth_either_way_is_not_overtaken() {
 #[test]
 fn d68_a_thread_that_loses_its_processor_between_two_readings_is_not_early() {
     for nanos in [500.0, 5e3, 50e3, 500e3, 5e6, 5e9] {
-        at_any_moment(move |world| world.pass(nanos));
+        at_any_moment(move |machine| machine.pass(nanos));
     }
 }
 
@@ -327,11 +327,11 @@ fn d68_a_thread_that_loses_its_processor_between_two_readings_is_not_early() {
 #[test]
 fn d68_threads_measure_counters_of_their_own() {
     let worlds = [2.8, 1.4, 5.6].map(|hertz: f64| {
-        let world = World::new(hertz.to_bits());
-        world.restore(world.below(u64::MAX), hertz, 0.0);
-        world
+        let machine = SimulatedMachine::new(hertz.to_bits());
+        machine.restore(machine.below(u64::MAX), hertz, 0.0);
+        machine
     });
-    let mut threads: Vec<_> = worlds.iter().map(|world| Thread::new(world, 16)).collect();
+    let mut threads: Vec<_> = worlds.iter().map(|machine| Thread::new(machine, 16)).collect();
     for _ in 0..1000 {
         threads.iter_mut().for_each(|thread| thread.run(2_000));
     }
@@ -341,17 +341,17 @@ fn d68_threads_measure_counters_of_their_own() {
 #[test]
 fn d68_a_counter_that_stands_still_or_runs_at_an_impossible_rate_is_not_used() {
     for factor in [0.0, 1e-6, 0.01, 100.0] {
-        let world = World::new(1);
-        world.is_derived.set(false);
+        let machine = SimulatedMachine::new(1);
+        machine.is_derived.set(false);
         let hertz = 2.8 * factor;
-        let count = |world: &World, by: f64| world.part.set(world.part.get() + by);
+        let count = |machine: &SimulatedMachine, by: f64| machine.part.set(machine.part.get() + by);
         // Here the clock runs by itself, independent of the counter.
-        let world = world.before_each(move |world| {
-            world.clock.set(world.clock.get() + 15.0);
-            count(world, 15.0 * hertz);
+        let machine = machine.before_each(move |machine| {
+            machine.clock.set(machine.clock.get() + 15.0);
+            count(machine, 15.0 * hertz);
         });
-        world.hertz.set(0.0);
-        let mut thread = Thread::new(&world, 16);
+        machine.hertz.set(0.0);
+        let mut thread = Thread::new(&machine, 16);
         for _ in 0..100_000 {
             thread.now();
         }
@@ -360,32 +360,32 @@ fn d68_a_counter_that_stands_still_or_runs_at_an_impossible_rate_is_not_used() {
 }
 
 impl Thread<'_> {
-    /// As `reads_cheaply`, for a world whose clock moves with readings only.
+    /// As `reads_cheaply`, for a machine whose clock moves with readings only.
     fn reads_cheaply_by_calls(&mut self) -> bool {
-        let before = self.world.clock_readings.get();
+        let before = self.machine.clock_readings.get();
         (0..10_000).for_each(|_| self.now());
-        self.world.clock_readings.get() - before < 5_000
+        self.machine.clock_readings.get() - before < 5_000
     }
 }
 
 #[test]
 fn d68_when_the_kernel_chooses_another_source_the_first_disagreement_ends_the_use_of_the_counter() {
     for windows in WINDOWS {
-        let world = World::new(7);
-        let mut thread = Thread::new(&world, windows);
+        let machine = SimulatedMachine::new(7);
+        let mut thread = Thread::new(&machine, windows);
         thread.run(1_000_000);
         assert!(thread.reads_cheaply());
         // From now on the clock runs by itself, and the counter, which goes on, is a twentieth too fast for it. That is
         // too little to make a time late, and enough to be seen.
-        world.is_derived.set(false);
-        let world = &world;
-        *world.before_reading.borrow_mut() = Box::new(|world| world.clock.set(world.clock.get() + 15.0 / 1.05));
+        machine.is_derived.set(false);
+        let machine = &machine;
+        *machine.before_reading.borrow_mut() = Box::new(|machine| machine.clock.set(machine.clock.get() + 15.0 / 1.05));
         for _ in 0..100_000 {
-            world.hertz.set(0.0);
-            world.part.set(world.part.get() + 15.0 * 2.8);
+            machine.hertz.set(0.0);
+            machine.part.set(machine.part.get() + 15.0 * 2.8);
             thread.now();
         }
-        assert!(world.checks.get() >= 1 && !thread.ahead.usable.get());
+        assert!(machine.checks.get() >= 1 && !thread.ahead.usable.get());
         thread.now();
     }
 }
@@ -394,11 +394,11 @@ fn d68_when_the_kernel_chooses_another_source_the_first_disagreement_ends_the_us
 #[test]
 fn d68_a_clock_that_was_set_back_is_followed() {
     for windows in WINDOWS {
-        let world = World::new(3);
-        let mut thread = Thread::new(&world, windows);
+        let machine = SimulatedMachine::new(3);
+        let mut thread = Thread::new(&machine, windows);
         thread.run(1_000_000);
-        world.clock.set(world.clock.get() - 900e9);
-        world.pass(300e3);
+        machine.clock.set(machine.clock.get() - 900e9);
+        machine.pass(300e3);
         thread.last = Time::ZERO;
         thread.run(1_000_000);
         assert!(thread.reads_cheaply());
@@ -407,15 +407,15 @@ fn d68_a_clock_that_was_set_back_is_followed() {
 
 #[test]
 fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event() {
-    let world = World::new(5);
-    let mut thread = Thread::new(&world, 16);
-    thread.ahead = Ahead::with(&world, 16, PROVEN_ALONE);
+    let machine = SimulatedMachine::new(5);
+    let mut thread = Thread::new(&machine, 16);
+    thread.ahead = Ahead::with(&machine, 16, PROVEN_ALONE);
     for _ in 0..2 {
         thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
         assert_eq!(thread.ahead.window.get(), 0);
         thread.run(u64::from(PROVEN_ALONE) * SHORTEST);
         assert!(thread.reads_cheaply());
-        world.restore(world.far_from_now(u64::MAX), 1.4, 0.0);
+        machine.restore(machine.far_from_now(u64::MAX), 1.4, 0.0);
     }
 }
 
@@ -423,12 +423,12 @@ fn d68_a_counter_is_used_after_it_has_proven_itself_and_again_after_each_event()
 #[test]
 fn d68_a_clock_that_is_set_forward_all_the_time_is_read_each_time() {
     for windows in WINDOWS {
-        let world = World::new(9);
-        let mut thread = Thread::new(&world, windows);
-        thread.ahead = Ahead::with(&world, windows, PROVEN_ALONE);
+        let machine = SimulatedMachine::new(9);
+        let mut thread = Thread::new(&machine, windows);
+        thread.ahead = Ahead::with(&machine, windows, PROVEN_ALONE);
         for _ in 0..200 {
             (0..1000).for_each(|_| thread.now());
-            world.clock.set(world.clock.get() + world.within(1e6, 600e9));
+            machine.clock.set(machine.clock.get() + machine.within(1e6, 600e9));
         }
     }
 }
@@ -442,42 +442,42 @@ fn d68_p1_p3_whatever_happens_to_counter_and_clock_no_time_is_behind_or_goes_bac
     println!("to repeat this: TOURBILLON_SEED={seed}");
     let mut cheap = 0;
     for round in 0..100 {
-        let world = World::new(seed.wrapping_add(round));
-        let rate = 1 << world.below(6);
+        let machine = SimulatedMachine::new(seed.wrapping_add(round));
+        let rate = 1 << machine.below(6);
         let mut quiet_until = 0.0;
-        let world = world.before_each(move |world| {
-            if world.below(100) == 0 {
-                world.pass(world.within(0.0, 4.0).exp() * 100.0);
+        let machine = machine.before_each(move |machine| {
+            if machine.below(100) == 0 {
+                machine.pass(machine.within(0.0, 4.0).exp() * 100.0);
             }
-            if world.below(3_000 * rate) == 0 {
-                world.slew.set(world.within(0.9, 1.1));
+            if machine.below(3_000 * rate) == 0 {
+                machine.slew.set(machine.within(0.9, 1.1));
             }
             // Two of these do not come within two milliseconds of the clock: each takes longer than that.
-            if world.clock.get() >= quiet_until && world.below(1_000 * rate) == 0 {
-                happens(world);
-                quiet_until = world.clock.get() + 2.1e6;
+            if machine.clock.get() >= quiet_until && machine.below(1_000 * rate) == 0 {
+                happens(machine);
+                quiet_until = machine.clock.get() + 2.1e6;
             }
         });
-        let mut thread = Thread::new(&world, WINDOWS[round as usize % 2]);
-        let (calls, most) = (20_000, world.below(8) as f64);
+        let mut thread = Thread::new(&machine, WINDOWS[round as usize % 2]);
+        let (calls, most) = (20_000, machine.below(8) as f64);
         for _ in 0..calls {
             thread.now();
-            world.pass(world.within(0.0, most).exp() * 5.0);
+            machine.pass(machine.within(0.0, most).exp() * 5.0);
         }
-        cheap += u64::from(world.clock_readings.get() * 2 < calls);
+        cheap += u64::from(machine.clock_readings.get() * 2 < calls);
     }
     assert!(cheap >= 10, "the counter is hardly used: in {cheap} of 100 rounds");
 }
 
-fn happens(world: &World) {
-    let hertz = 2.8 * world.within(-1.0, 1.0).exp2();
-    let nanos = 300e3 * world.within(0.0, 20.0).exp();
-    match world.below(6) {
-        0 | 1 => world.suspend(COUNTERS[world.below(3) as usize], nanos),
-        2 => world.migrate(hertz, nanos - 300e3),
-        3 => world.migrate_back(hertz, FAR + world.below(FAR)),
-        4 => world.restore(world.far_from_now(u64::MAX), hertz, world.within(0.0, 1e6)),
-        _ => world.restore(world.count.get().wrapping_add(FAR), hertz, world.within(0.0, 1e9)),
+fn happens(machine: &SimulatedMachine) {
+    let hertz = 2.8 * machine.within(-1.0, 1.0).exp2();
+    let nanos = 300e3 * machine.within(0.0, 20.0).exp();
+    match machine.below(6) {
+        0 | 1 => machine.suspend(COUNTERS[machine.below(3) as usize], nanos),
+        2 => machine.migrate(hertz, nanos - 300e3),
+        3 => machine.migrate_back(hertz, FAR + machine.below(FAR)),
+        4 => machine.restore(machine.far_from_now(u64::MAX), hertz, machine.within(0.0, 1e6)),
+        _ => machine.restore(machine.count.get().wrapping_add(FAR), hertz, machine.within(0.0, 1e9)),
     }
 }
 

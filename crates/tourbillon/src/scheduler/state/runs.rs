@@ -146,7 +146,7 @@ impl<K> SchedulerState<K> {
         Admitted::Some
     }
 
-    /// Returns a due job, or whether there may be more. The two clocks take turns, so that a clock on which a job is always due does
+    /// Returns a due job, or whether there may be more. The two clocks alternate, so that a clock on which a job is always due does
     /// not keep back the jobs of the other.
     fn pop(&mut self, now: ClockPair) -> Result<(DeadlineKey, DueTime), Admitted> {
         if !self.has_wall_jobs() {

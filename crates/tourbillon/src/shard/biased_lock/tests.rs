@@ -11,17 +11,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-struct Visits(u64);
+struct OwnerLocks(u64);
 
-impl Busy for Visits {
-    fn visits(&self) -> u64 {
+impl Busy for OwnerLocks {
+    fn owner_locks(&self) -> u64 {
         self.0
     }
 }
 
-/// Starts an owner thread that locks in the quick way, sends whether it could, and keeps the lock until `stay` returns.
+/// Starts an owner thread that locks by the fast path, sends whether it could, and keeps the lock until `stay` returns.
 fn owner_inside(
-    lock: &Arc<BiasedLock<Visits>>,
+    lock: &Arc<BiasedLock<OwnerLocks>>,
     stay: impl FnOnce() + Send + 'static,
 ) -> (JoinHandle<()>, Receiver<bool>) {
     let (lock, (say, said)) = (Arc::clone(lock), mpsc::channel());
@@ -29,7 +29,7 @@ fn owner_inside(
         asymmetric_fence::find_out();
         for _ in 0..BIAS_PAYS_AT {
             // SAFETY: this thread is the only owner, and it does not have the lock.
-            unsafe { lock.lock_owner_slow(|visits| visits.0 += 1) };
+            unsafe { lock.lock_owner_slow(|locks| locks.0 += 1) };
         }
         // SAFETY: this thread is the only owner, and it does not have the lock.
         let inside = unsafe { lock.lock_owner() };
@@ -39,8 +39,8 @@ fn owner_inside(
     (owner, said)
 }
 
-fn new_lock() -> Arc<BiasedLock<Visits>> {
-    Arc::new(BiasedLock::new(Visits(0)))
+fn new_lock() -> Arc<BiasedLock<OwnerLocks>> {
+    Arc::new(BiasedLock::new(OwnerLocks(0)))
 }
 
 /// Returns how often a thread of this process has gone to sleep by itself. (A yield does not count.)
@@ -62,7 +62,7 @@ fn d71_a_remote_thread_sleeps_while_the_owner_keeps_the_lock() {
     let (say, said) = mpsc::channel();
     let remote = thread::spawn(move || {
         say.send(gettid().as_raw_nonzero().get()).unwrap();
-        lock.lock_remote(|visits| visits.0)
+        lock.lock_remote(|locks| locks.0)
     });
     let thread = said.recv().unwrap();
     let (before, start) = (sleeps_of(thread), Instant::now());
@@ -99,7 +99,7 @@ fn d71_a_remote_thread_of_a_real_time_priority_lets_the_owner_on_the_same_core_u
             return (is_real_time, Duration::ZERO);
         }
         let before = time_on_core();
-        remote_lock.lock_remote(|visits| visits.0);
+        remote_lock.lock_remote(|locks| locks.0);
         (is_real_time, time_on_core() - before)
     });
     let (owner, inside) = owner_inside(&lock, move || {

@@ -15,7 +15,7 @@ struct LockCounts {
 }
 
 impl Busy for LockCounts {
-    fn visits(&self) -> u64 {
+    fn owner_locks(&self) -> u64 {
         self.owner
     }
 }
@@ -29,7 +29,7 @@ fn lock_after(times: usize) -> Arc<BiasedLock<LockCounts>> {
     lock
 }
 
-/// Takes the lock as the owner. Returns whether that was in the quick way.
+/// Takes the lock as the owner. Returns whether that was by the fast path.
 fn enter_as_owner(lock: &BiasedLock<LockCounts>) -> bool {
     // SAFETY: in each model one thread at a time is the owner, and it does not have the lock.
     if let Some(mut inside) = unsafe { lock.lock_owner() } {
@@ -56,7 +56,7 @@ fn assert_counts(lock: &BiasedLock<LockCounts>, owner: u64, remote: u64) {
 }
 
 #[test]
-fn d39_the_owner_in_the_quick_way_excludes_a_remote_thread() {
+fn d39_the_owner_on_the_fast_path_excludes_a_remote_thread() {
     explore(|| {
         let lock = lock_after(2);
         let remote = spawn_remote(&lock);

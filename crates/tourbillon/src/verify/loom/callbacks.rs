@@ -54,7 +54,7 @@ pub(super) fn core(driver: Driver, clock: Clock) -> CoreRef {
 }
 
 #[test]
-fn d28_no_call_is_lost_by_a_thread_that_goes_to_sleep() {
+fn d28_no_callback_is_lost_by_a_thread_that_goes_to_sleep() {
     explore_up_to(3, || {
         let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
         runs.post(&core);
@@ -71,7 +71,7 @@ fn d28_no_call_is_lost_by_a_thread_that_goes_to_sleep() {
 }
 
 #[test]
-fn d28_no_call_is_lost_by_a_thread_that_ends() {
+fn d28_no_callback_is_lost_by_a_thread_that_ends() {
     explore_up_to(3, || {
         let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
         runs.post(&core);
@@ -87,7 +87,7 @@ fn d28_no_call_is_lost_by_a_thread_that_ends() {
 }
 
 #[test]
-fn d28_no_call_is_lost_between_a_driver_that_had_to_call_and_a_thread_that_is_to_be_had_again() {
+fn d28_no_callback_is_lost_between_a_driver_that_runs_callbacks_and_a_thread_that_starts_again() {
     explore_up_to(3, || {
         let (core, runs) = (core(Driver::thread(), Clock::monotonic()), RunCount::default());
         core.refuse_thread_for_callbacks();
@@ -110,7 +110,7 @@ fn d28_no_call_is_lost_between_a_driver_that_had_to_call_and_a_thread_that_is_to
 }
 
 #[test]
-fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
+fn d28_no_callback_is_lost_by_a_shutdown_from_outside() {
     explore_up_to(3, || {
         let (core, runs) = (core(Driver::external(), Clock::manual()), RunCount::default());
         let other = {
@@ -128,7 +128,7 @@ fn d28_no_call_is_lost_by_a_shutdown_from_outside() {
 }
 
 #[test]
-fn d28_no_call_is_lost_between_a_turn_and_a_shutdown() {
+fn d28_no_callback_is_lost_between_a_turn_and_a_shutdown() {
     explore_up_to(3, || {
         let (core, runs) = (core(Driver::external(), Clock::manual()), RunCount::default());
         runs.post(&core);

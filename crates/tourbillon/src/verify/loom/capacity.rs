@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use loom::thread;
 
-use super::{DUE, Tally, explore, explore_up_to};
+use super::{DUE, WakerTally, explore, explore_up_to};
 use crate::core::capacity::{Capacity, Claim, WaitEnd, WaitProgress, WaitTicket};
 use crate::slack::SlackBits;
 
@@ -43,7 +43,7 @@ fn leave(capacity: &Capacity, ticket: WaitTicket) {
 }
 
 /// Begins to wait, where no slot can be free.
-fn wait(capacity: &Capacity, tally: &'static Tally) -> WaitTicket {
+fn wait(capacity: &Capacity, tally: &'static WakerTally) -> WaitTicket {
     match capacity.take_or_wait(END, tally.waker()) {
         Claim::Slot => panic!("there was no slot"),
         Claim::Wait(ticket) => ticket,
@@ -58,9 +58,9 @@ fn assert_all_given_back(capacity: &Capacity) {
 }
 
 #[test]
-fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
+fn d39_p7_a_slot_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
     explore(|| {
-        let (capacity, tally) = (full(), Tally::new());
+        let (capacity, tally) = (full(), WakerTally::new());
         let holder = giver(&capacity);
         let claim = capacity.take_or_wait(END, tally.waker());
         holder.join().unwrap();
@@ -76,9 +76,9 @@ fn d39_p7_a_place_that_is_given_back_is_taken_or_wakes_the_sleep_that_waits() {
 }
 
 #[test]
-fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_its_end() {
+fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_slot_and_the_other_by_its_end() {
     explore_up_to(3, || {
-        let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
+        let (capacity, tallies) = (full(), [WakerTally::new(), WakerTally::new()]);
         let holder = giver(&capacity);
         let other = {
             let capacity = capacity.clone();
@@ -88,18 +88,18 @@ fn d65_p7_of_two_sleeps_that_wait_one_is_woken_for_one_place_and_the_other_by_it
         let claims = [other.join().unwrap(), mine];
         holder.join().unwrap();
         let woken: usize = tallies.iter().map(|tally| tally.woken()).sum();
-        let placed = claims.iter().filter(|claim| matches!(claim, Claim::Slot)).count();
-        assert_eq!(woken + placed, 1, "one slot for one sleep");
+        let taken = claims.iter().filter(|claim| matches!(claim, Claim::Slot)).count();
+        assert_eq!(woken + taken, 1, "one slot for one sleep");
         // The sleep that has the slot ends, and then the other.
         give_back_of(&capacity, &claims, tallies);
         give_back_of(&capacity, &claims, tallies);
         assert_all_given_back(&capacity);
-        tallies.into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        tallies.into_iter().for_each(WakerTally::assert_none_lost_or_doubled);
     });
 }
 
 /// Gives back the slot of the sleep that has it, taken at once or granted later.
-fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tally; 2]) {
+fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static WakerTally; 2]) {
     for (claim, tally) in claims.iter().zip(tallies) {
         if let Claim::Wait(ticket) = claim
             && tally.woken() == 1
@@ -114,7 +114,7 @@ fn give_back_of(capacity: &Capacity, claims: &[Claim; 2], tallies: [&'static Tal
 }
 
 #[test]
-fn d39_p7_two_threads_that_take_at_once_do_not_share_a_place() {
+fn d39_p7_two_threads_that_take_at_once_do_not_share_a_slot() {
     explore(|| {
         let capacity = Arc::new(Capacity::new(1));
         let other = {
@@ -129,7 +129,7 @@ fn d39_p7_two_threads_that_take_at_once_do_not_share_a_place() {
 #[test]
 fn d39_p7_a_sleep_that_is_polled_with_another_waker_is_woken_by_that_one() {
     explore(|| {
-        let (capacity, old, new) = (full(), Tally::new(), Tally::new());
+        let (capacity, old, new) = (full(), WakerTally::new(), WakerTally::new());
         let ticket = wait(&capacity, old);
         let holder = giver(&capacity);
         let progress = capacity.poll(ticket, new.waker());
@@ -145,14 +145,14 @@ fn d39_p7_a_sleep_that_is_polled_with_another_waker_is_woken_by_that_one() {
         }
         give_back(&capacity);
         assert_all_given_back(&capacity);
-        [old, new].into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        [old, new].into_iter().for_each(WakerTally::assert_none_lost_or_doubled);
     });
 }
 
 #[test]
-fn d65_p7_a_sleep_that_leaves_passes_its_place_on() {
+fn d65_p7_a_sleep_that_leaves_passes_its_slot_on() {
     explore_up_to(3, || {
-        let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
+        let (capacity, tallies) = (full(), [WakerTally::new(), WakerTally::new()]);
         let [first, second] = tallies.map(|tally| wait(&capacity, tally));
         let holder = giver(&capacity);
         let leaver = {
@@ -165,14 +165,14 @@ fn d65_p7_a_sleep_that_leaves_passes_its_place_on() {
         assert!(matches!(capacity.poll(second, tallies[1].waker()), WaitProgress::Granted(_)));
         give_back(&capacity);
         assert_all_given_back(&capacity);
-        tallies.into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        tallies.into_iter().for_each(WakerTally::assert_none_lost_or_doubled);
     });
 }
 
 #[test]
-fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_on() {
+fn d64_p7_a_sleep_that_gets_its_slot_at_its_deadline_ends_and_the_slot_passes_on() {
     explore_up_to(3, || {
-        let (capacity, tallies) = (full(), [Tally::new(), Tally::new()]);
+        let (capacity, tallies) = (full(), [WakerTally::new(), WakerTally::new()]);
         let first = wait(&capacity, tallies[0]);
         let holder = giver(&capacity);
         let driver = {
@@ -191,14 +191,14 @@ fn d64_p7_a_sleep_that_gets_its_place_at_its_deadline_ends_and_the_place_passes_
         }
         give_back(&capacity);
         assert_all_given_back(&capacity);
-        tallies.into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        tallies.into_iter().for_each(WakerTally::assert_none_lost_or_doubled);
     });
 }
 
 #[test]
 fn d64_p2_a_sleep_that_is_polled_while_the_driver_ends_it_ends_once() {
     explore(|| {
-        let (capacity, tally) = (full(), Tally::new());
+        let (capacity, tally) = (full(), WakerTally::new());
         let ticket = wait(&capacity, tally);
         let driver = {
             let capacity = capacity.clone();

@@ -7,7 +7,7 @@ use std::task::Waker;
 use loom::thread;
 use tourbillon_queue::Time;
 
-use super::{DUE, EARLIER, LATER, Tally, explore, explore_up_to, handle, local};
+use super::{DUE, EARLIER, LATER, WakerTally, explore, explore_up_to, handle, local};
 use crate::clock::Clock;
 use crate::core::capacity::{Claim, WaitEnd};
 use crate::core::{CoreConfig, CoreRef};
@@ -25,24 +25,24 @@ const END: WaitEnd = WaitEnd { deadline: DUE, due: DUE, slack: SlackBits::ADAPTI
 
 /// A core, and whether its driver has been notified to turn again.
 #[derive(Clone)]
-struct World {
+struct DrivenCore {
     core: CoreRef,
     notified: Arc<AtomicBool>,
 }
 
-impl World {
-    /// Returns a world with `shards` shards, each of which one thread of the model owns. (They are made before the threads start, because
+impl DrivenCore {
+    /// Returns a core with `shards` shards, each of which one thread of the model owns. (They are made before the threads start, because
     /// the core keeps them behind locks that loom does not check.)
-    fn new(shards: usize, capacity: Option<usize>) -> World {
-        World::with(shards, capacity, false)
+    fn new(shards: usize, capacity: Option<usize>) -> DrivenCore {
+        DrivenCore::with(shards, capacity, false)
     }
 
-    /// Returns a world whose engine is in virtual time.
-    fn virtual_time(shards: usize) -> World {
-        World::with(shards, None, true)
+    /// Returns a core whose engine is in virtual time.
+    fn virtual_time(shards: usize) -> DrivenCore {
+        DrivenCore::with(shards, None, true)
     }
 
-    fn with(shards: usize, capacity: Option<usize>, is_virtual: bool) -> World {
+    fn with(shards: usize, capacity: Option<usize>, is_virtual: bool) -> DrivenCore {
         let notified = Arc::new(AtomicBool::new(false));
         let notify = {
             let notified = notified.clone();
@@ -64,7 +64,7 @@ impl World {
         for _ in 0..shards {
             assert_eq!(core.adopt().2, Access::Owner);
         }
-        World { core, notified }
+        DrivenCore { core, notified }
     }
 
     fn shard(&self, index: usize) -> &Shard {
@@ -120,17 +120,17 @@ fn noop() -> Waker {
 /// Arms a timer while the driver, which had nothing to do before, makes a turn.
 fn race(slack: SlackBits) {
     explore(move || {
-        let world = World::new(1, None);
-        assert_eq!(world.turn(Time::ZERO).next, None);
+        let driven = DrivenCore::new(1, None);
+        assert_eq!(driven.turn(Time::ZERO).next, None);
         let armer = {
-            let world = world.clone();
-            thread::spawn(move || world.arm(0, DUE, slack, noop()).expect("an open engine arms"))
+            let driven = driven.clone();
+            thread::spawn(move || driven.arm(0, DUE, slack, noop()).expect("an open engine arms"))
         };
-        let last = world.turn(NOW);
+        let last = driven.turn(NOW);
         let node = armer.join().unwrap();
-        world.assert_wakes_by(last, DUE);
-        assert_eq!(world.turn(DUE).fired, 1);
-        world.cancel(0, node);
+        driven.assert_wakes_by(last, DUE);
+        assert_eq!(driven.turn(DUE).fired, 1);
+        driven.cancel(0, node);
     });
 }
 
@@ -147,137 +147,137 @@ fn d39_d40_no_exact_wake_up_is_missed_by_a_driver_that_is_about_to_sleep() {
 #[test]
 fn d39_no_wake_up_is_missed_by_a_driver_that_plans_for_a_later_timer() {
     explore_up_to(3, || {
-        let world = World::new(1, None);
-        let late = world.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
-        assert_eq!(world.turn(Time::ZERO).next, Some(LATER));
+        let driven = DrivenCore::new(1, None);
+        let late = driven.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        assert_eq!(driven.turn(Time::ZERO).next, Some(LATER));
         let armer = {
-            let world = world.clone();
-            thread::spawn(move || world.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
+            let driven = driven.clone();
+            thread::spawn(move || driven.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
         };
-        let last = world.turn(NOW);
+        let last = driven.turn(NOW);
         let node = armer.join().unwrap();
-        world.assert_wakes_by(last, DUE);
-        assert_eq!(world.turn(DUE).fired, 1);
-        [node, late].into_iter().for_each(|node| world.cancel(0, node));
+        driven.assert_wakes_by(last, DUE);
+        assert_eq!(driven.turn(DUE).fired, 1);
+        [node, late].into_iter().for_each(|node| driven.cancel(0, node));
     });
 }
 
 #[test]
 fn d39_no_wake_up_is_missed_while_another_timer_fires() {
     explore_up_to(3, || {
-        let world = World::new(1, None);
-        let early = world.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
-        assert_eq!(world.turn(Time::ZERO).next, Some(EARLIER));
+        let driven = DrivenCore::new(1, None);
+        let early = driven.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        assert_eq!(driven.turn(Time::ZERO).next, Some(EARLIER));
         let armer = {
-            let world = world.clone();
-            thread::spawn(move || world.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
+            let driven = driven.clone();
+            thread::spawn(move || driven.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
         };
-        let last = world.turn(EARLIER);
+        let last = driven.turn(EARLIER);
         assert_eq!(last.fired, 1);
         let node = armer.join().unwrap();
-        world.assert_wakes_by(last, DUE);
-        assert_eq!(world.turn(DUE).fired, 1);
-        [node, early].into_iter().for_each(|node| world.cancel(0, node));
+        driven.assert_wakes_by(last, DUE);
+        assert_eq!(driven.turn(DUE).fired, 1);
+        [node, early].into_iter().for_each(|node| driven.cancel(0, node));
     });
 }
 
 #[test]
 fn d39_no_wake_up_is_missed_of_two_shards() {
     explore_up_to(2, || {
-        let world = World::new(2, None);
+        let driven = DrivenCore::new(2, None);
         let armer = {
-            let world = world.clone();
-            thread::spawn(move || world.arm(1, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
+            let driven = driven.clone();
+            thread::spawn(move || driven.arm(1, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
         };
         let driver = {
-            let world = world.clone();
-            thread::spawn(move || world.turn(NOW))
+            let driven = driven.clone();
+            thread::spawn(move || driven.turn(NOW))
         };
-        let mine = world.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        let mine = driven.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         let theirs = armer.join().unwrap();
         let last = driver.join().unwrap();
-        world.assert_wakes_by(last, DUE);
-        assert_eq!((world.turn(DUE).fired, world.turn(LATER).fired), (1, 1));
-        world.cancel(0, mine);
-        world.cancel(1, theirs);
+        driven.assert_wakes_by(last, DUE);
+        assert_eq!((driven.turn(DUE).fired, driven.turn(LATER).fired), (1, 1));
+        driven.cancel(0, mine);
+        driven.cancel(1, theirs);
     });
 }
 
 #[test]
 fn d39_no_move_to_an_earlier_deadline_is_missed() {
     explore_up_to(3, || {
-        let world = World::new(1, None);
-        let node = world.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
-        assert_eq!(world.turn(Time::ZERO).next, Some(LATER));
+        let driven = DrivenCore::new(1, None);
+        let node = driven.arm(0, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        assert_eq!(driven.turn(Time::ZERO).next, Some(LATER));
         let mover = {
-            let world = world.clone();
+            let driven = driven.clone();
             thread::spawn(move || {
-                let shard = world.shard(0);
+                let shard = driven.shard(0);
                 let moved = local(shard, Access::Owner).move_timer(&handle(node), DUE);
                 let notify_driver = moved.expect("it was not due");
-                world.notify_driver(shard, notify_driver);
+                driven.notify_driver(shard, notify_driver);
             })
         };
-        let last = world.turn(NOW);
+        let last = driven.turn(NOW);
         mover.join().unwrap();
-        world.assert_wakes_by(last, DUE);
-        assert_eq!(world.turn(DUE).fired, 1);
-        world.cancel(0, node);
+        driven.assert_wakes_by(last, DUE);
+        assert_eq!(driven.turn(DUE).fired, 1);
+        driven.cancel(0, node);
     });
 }
 
 #[test]
 fn d39_d41_an_arm_that_is_refused_finds_the_engine_closed() {
     explore_up_to(3, || {
-        let world = World::new(1, None);
-        let tally = Tally::new();
+        let driven = DrivenCore::new(1, None);
+        let tally = WakerTally::new();
         let shutdown = {
-            let world = world.clone();
-            thread::spawn(move || world.core.shut_down())
+            let driven = driven.clone();
+            thread::spawn(move || driven.core.shut_down())
         };
-        let node = world.arm(0, DUE, SlackBits::ADAPTIVE, tally.waker());
-        assert!(node.is_some() || world.core.is_closed(), "the timer was refused, but the engine is open");
+        let node = driven.arm(0, DUE, SlackBits::ADAPTIVE, tally.waker());
+        assert!(node.is_some() || driven.core.is_closed(), "the timer was refused, but the engine is open");
         shutdown.join().unwrap();
         assert_eq!(tally.woken(), usize::from(node.is_some()), "armed, then stopped and woken");
         if let Some(node) = node {
-            world.cancel(0, node);
+            driven.cancel(0, node);
         }
         tally.assert_none_lost_or_doubled();
-        assert_eq!(world.core.stats().pending, 0);
+        assert_eq!(driven.core.stats().pending, 0);
     });
 }
 
 #[test]
 fn d39_a_driver_that_is_about_to_sleep_does_not_miss_shutdown() {
     explore_up_to(3, || {
-        let world = World::new(1, None);
+        let driven = DrivenCore::new(1, None);
         let driver = {
-            let world = world.clone();
+            let driven = driven.clone();
             thread::spawn(move || {
-                world.turn(NOW);
-                world.core.is_closed()
+                driven.turn(NOW);
+                driven.core.is_closed()
             })
         };
-        world.core.shut_down();
+        driven.core.shut_down();
         let has_seen = driver.join().unwrap();
-        assert!(has_seen || world.notified.load(Ordering::Acquire), "the driver would sleep for ever");
+        assert!(has_seen || driven.notified.load(Ordering::Acquire), "the driver would sleep for ever");
     });
 }
 
 #[test]
-fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
+fn d39_p7_a_sleep_that_waits_for_a_slot_is_woken_by_shutdown() {
     explore_up_to(3, || {
-        let world = World::new(1, Some(1));
-        let capacity = world.core.capacity.as_ref().expect("asked for above");
+        let driven = DrivenCore::new(1, Some(1));
+        let capacity = driven.core.capacity.as_ref().expect("asked for above");
         assert!(capacity.take());
         let shutdown = {
-            let world = world.clone();
-            thread::spawn(move || world.core.shut_down())
+            let driven = driven.clone();
+            thread::spawn(move || driven.core.shut_down())
         };
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         // As in the poll of an entry that finds the engine full.
         let claim = capacity.take_or_wait(END, tally.waker());
-        let has_seen = world.core.is_closed();
+        let has_seen = driven.core.is_closed();
         shutdown.join().unwrap();
         assert!(matches!(claim, Claim::Wait(_)), "no slot was given back");
         assert!(has_seen || tally.woken() > 0, "the sleep would wait for ever");
@@ -285,27 +285,27 @@ fn d39_p7_a_sleep_that_waits_for_room_is_woken_by_shutdown() {
 }
 
 #[test]
-fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep_that_waits_for_room() {
+fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep_that_waits_for_a_slot() {
     explore(|| {
-        let world = World::new(1, Some(1));
-        let capacity = world.core.capacity.as_ref().expect("asked for above");
+        let driven = DrivenCore::new(1, Some(1));
+        let capacity = driven.core.capacity.as_ref().expect("asked for above");
         assert!(capacity.take());
-        assert_eq!(world.turn(Time::ZERO).next, None);
-        let tally = Tally::new();
+        assert_eq!(driven.turn(Time::ZERO).next, None);
+        let tally = WakerTally::new();
         let waiter = {
-            let world = world.clone();
+            let driven = driven.clone();
             thread::spawn(move || {
-                let capacity = world.core.capacity.as_ref().expect("asked for above");
+                let capacity = driven.core.capacity.as_ref().expect("asked for above");
                 let claim = capacity.take_or_wait(END, tally.waker());
-                world.core.tell_of_waits();
+                driven.core.tell_of_waits();
                 claim
             })
         };
-        let last = world.turn(NOW);
+        let last = driven.turn(NOW);
         let claim = waiter.join().unwrap();
         assert!(matches!(claim, Claim::Wait(_)), "no slot was given back");
-        world.assert_wakes_by(last, DUE);
-        world.turn(DUE);
+        driven.assert_wakes_by(last, DUE);
+        driven.turn(DUE);
         assert_eq!(tally.woken(), 1);
     });
 }
@@ -313,34 +313,34 @@ fn d64_d39_a_driver_that_is_about_to_sleep_does_not_miss_the_deadline_of_a_sleep
 #[test]
 fn e2_a_virtual_time_driver_waits_for_the_timers_that_are_left_while_one_timer_is_cancelled_and_another_is_armed() {
     explore_up_to(3, || {
-        let world = World::virtual_time(2);
-        let early = world.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
-        assert_eq!(world.turn(Time::ZERO).next, Some(EARLIER));
+        let driven = DrivenCore::virtual_time(2);
+        let early = driven.arm(0, EARLIER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        assert_eq!(driven.turn(Time::ZERO).next, Some(EARLIER));
         let armer = {
-            let world = world.clone();
-            thread::spawn(move || world.arm(1, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
+            let driven = driven.clone();
+            thread::spawn(move || driven.arm(1, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms"))
         };
-        world.cancel_in_virtual_time(0, early);
+        driven.cancel_in_virtual_time(0, early);
         let node = armer.join().unwrap();
-        assert_eq!(world.core.driver.alarm_is_set_to(), DUE);
-        world.cancel_in_virtual_time(1, node);
-        assert_eq!(world.core.driver.alarm_is_set_to(), Time::NEVER);
+        assert_eq!(driven.core.driver.alarm_is_set_to(), DUE);
+        driven.cancel_in_virtual_time(1, node);
+        assert_eq!(driven.core.driver.alarm_is_set_to(), Time::NEVER);
     });
 }
 
 #[test]
 fn e2_a_virtual_time_driver_that_is_about_to_sleep_does_not_wait_for_a_timer_that_is_cancelled() {
     explore_up_to(3, || {
-        let world = World::virtual_time(2);
-        let node = world.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
-        let other = world.arm(1, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        let driven = DrivenCore::virtual_time(2);
+        let node = driven.arm(0, DUE, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
+        let other = driven.arm(1, LATER, SlackBits::ADAPTIVE, noop()).expect("an open engine arms");
         let canceller = {
-            let world = world.clone();
-            thread::spawn(move || world.cancel_in_virtual_time(0, node))
+            let driven = driven.clone();
+            thread::spawn(move || driven.cancel_in_virtual_time(0, node))
         };
-        while world.turn(NOW).more {}
+        while driven.turn(NOW).more {}
         canceller.join().unwrap();
-        assert_eq!(world.core.driver.alarm_is_set_to(), LATER);
-        world.cancel(1, other);
+        assert_eq!(driven.core.driver.alarm_is_set_to(), LATER);
+        driven.cancel(1, other);
     });
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, Tally, arm, assert_all_free, change_waker, explore, handle, move_to, release_owned,
+    DUE, EARLIER, LATER, Lock, WakerTally, arm, assert_all_free, change_waker, explore, handle, move_to, release_owned,
     release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::outcome::Outcome;
@@ -56,7 +56,7 @@ fn race<T: 'static>(
     ] {
         explore(move || {
             let shard = shard(lock);
-            let (old, new) = (Tally::new(), Tally::new());
+            let (old, new) = (WakerTally::new(), WakerTally::new());
             let (node, _) = arm(&shard, DUE, old.waker());
             let (theirs, waker) = (shard.clone(), new.waker());
             let (did, batch) = match first {
@@ -283,7 +283,7 @@ fn d39_a_poll_that_compares_wakers_and_finds_the_entry_armed_will_be_woken() {
 fn d39_p1_an_early_visit_fires_a_timer_only_if_it_was_moved_before() {
     explore(|| {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
             let shard = shard.clone();
@@ -313,7 +313,7 @@ fn d39_an_arm_against_a_visit_is_fired_or_sets_the_next_wake_up() {
     {
         explore(move || {
             let shard = shard(lock);
-            let tally = Tally::new();
+            let tally = WakerTally::new();
             let driver = {
                 let shard = shard.clone();
                 thread::spawn(move || visit(&shard, DUE).len())
@@ -336,7 +336,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
-            let tally = Tally::new();
+            let tally = WakerTally::new();
             let shutdown = {
                 let shard = shard.clone();
                 thread::spawn(move || stop(&shard).len())
@@ -359,7 +359,7 @@ fn d39_p2_an_arm_against_shutdown_is_refused_or_stopped() {
 fn d39_p2_a_fire_against_shutdown_has_one_winner() {
     explore(|| {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
             let shard = shard.clone();
@@ -380,7 +380,7 @@ fn d39_p2_a_fire_against_shutdown_has_one_winner() {
 fn d39_p2_two_visits_at_once_fire_an_entry_once() {
     explore(|| {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let (node, _) = arm(&shard, DUE, tally.waker());
         let driver = {
             let shard = shard.clone();

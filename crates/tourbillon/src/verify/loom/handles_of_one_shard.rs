@@ -6,8 +6,8 @@ use std::task::Waker;
 use loom::thread;
 
 use super::{
-    DUE, EARLIER, LATER, Lock, SharedShard, Tally, arm, assert_all_free, change_waker, explore, explore_up_to, handle,
-    local, move_to, release_owned, release_remote, shard, stats, stop, try_arm, visit,
+    DUE, EARLIER, LATER, Lock, SharedShard, WakerTally, arm, assert_all_free, change_waker, explore, explore_up_to,
+    handle, local, move_to, release_owned, release_remote, shard, stats, stop, try_arm, visit,
 };
 use crate::shard::node::NodeRef;
 use crate::shard::state::{Later, NodeState};
@@ -31,7 +31,7 @@ enum RemoteAction {
 
 impl OwnerAction {
     /// Acts on an entry that is due at `DUE`. Returns the nodes that are in use afterwards, which are due at `DUE` at the latest.
-    fn act(self, shard: &Shard, node: NodeRef, tally: &'static Tally) -> [Option<NodeRef>; 2] {
+    fn act(self, shard: &Shard, node: NodeRef, tally: &'static WakerTally) -> [Option<NodeRef>; 2] {
         match self {
             OwnerAction::Arm => return [Some(node), Some(arm(shard, DUE, tally.waker()).0)],
             OwnerAction::Cancel => {
@@ -68,7 +68,7 @@ fn race(owner: OwnerAction, remote: RemoteAction) {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
-            let tally = Tally::new();
+            let tally = WakerTally::new();
             let [one, two] = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
             let other = {
                 let shard = shard.clone();
@@ -85,7 +85,7 @@ fn race(owner: OwnerAction, remote: RemoteAction) {
 
 /// Fires the timers that are left, each at its deadline, and releases their nodes.
 #[track_caller]
-fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'static Tally) {
+fn finish(shard: &SharedShard, due: &[NodeRef], later: &[NodeRef], tally: &'static WakerTally) {
     for (nodes, at) in [(due, DUE), (later, LATER)] {
         assert!(nodes.is_empty() || shard.next_wake().next(EARLIER) <= at, "no visit is planned for it");
         let batch = visit(shard, at);
@@ -144,7 +144,7 @@ fn d39_p2_a_remote_arm_beside_an_arm_by_the_owner() {
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
-            let tally = Tally::new();
+            let tally = WakerTally::new();
             let remote = {
                 let shard = shard.clone();
                 thread::spawn(move || {
@@ -164,7 +164,7 @@ fn d39_p2_a_remote_arm_beside_an_arm_by_the_owner() {
 fn race_remote(one: RemoteAction, two: RemoteAction) {
     explore(move || {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let nodes = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
         let other = {
             let shard = shard.clone();
@@ -196,7 +196,7 @@ fn d39_p2_two_deadlines_pushed_later() {
 fn d39_p2_the_remote_free_list_is_drained_while_the_owner_arms_and_cancels() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let nodes = [(); 2].map(|()| arm(&shard, DUE, tally.waker()).0);
         let other = {
             let shard = shard.clone();
@@ -219,7 +219,7 @@ fn d39_p2_the_remote_free_list_is_drained_while_the_owner_arms_and_cancels() {
 fn d39_p2_a_node_released_remotely_is_reused_by_the_owner_while_the_shard_is_visited() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
-        let (first, second) = (Tally::new(), Tally::new());
+        let (first, second) = (WakerTally::new(), WakerTally::new());
         let node = arm(&shard, DUE, first.waker()).0;
         let remote = {
             let shard = shard.clone();
@@ -247,7 +247,7 @@ fn d39_p2_a_node_released_remotely_is_reused_by_the_owner_while_the_shard_is_vis
 fn d39_p2_a_remote_cancel_a_visit_and_shutdown_at_once_have_one_winner() {
     explore_up_to(3, || {
         let shard = shard(Lock::Biased);
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let node = arm(&shard, DUE, tally.waker()).0;
         let driver = {
             let shard = shard.clone();
@@ -270,7 +270,7 @@ fn d39_p2_a_remote_cancel_a_visit_and_shutdown_at_once_have_one_winner() {
 fn d39_p2_an_entry_that_migrates_is_counted_once_and_is_not_fired_in_its_old_shard() {
     explore(|| {
         let [here, there] = [(); 2].map(|()| shard(Lock::Revoked));
-        let tally = Tally::new();
+        let tally = WakerTally::new();
         let node = arm(&there, DUE, tally.waker()).0;
         let driver = {
             let there = there.clone();
@@ -292,7 +292,7 @@ fn worker<T: 'static>(remote: fn(&Shard, NodeRef) -> T, judge: fn(T, usize) -> O
     for lock in [Lock::Biased, Lock::Revoked] {
         explore(move || {
             let shard = shard(lock);
-            let tally = Tally::new();
+            let tally = WakerTally::new();
             let node = arm(&shard, DUE, tally.waker()).0;
             let other = {
                 let shard = shard.clone();

@@ -55,7 +55,7 @@ pub(crate) const LATER: Time = Time::from_nanos(200);
 /// The state of a shard's biased lock when a model begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lock {
-    /// The owner locks in the quick way.
+    /// The owner locks by the fast path.
     Biased,
     /// The owner locks by the mutex.
     Revoked,
@@ -75,15 +75,15 @@ pub(crate) fn explore_up_to(preemptions: impl Into<Option<usize>>, model: impl F
 
 /// Counts the wakers of one kind that were made, woken and dropped. (With atomics that loom does not see, which would only add orders.)
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct WakerTally {
     made: AtomicUsize,
     woken: AtomicUsize,
     gone: AtomicUsize,
 }
 
-impl Tally {
+impl WakerTally {
     /// Creates a tally and leaks it, so that a waker that is used once too often is counted and does not use freed memory.
-    pub(crate) fn new() -> &'static Tally {
+    pub(crate) fn new() -> &'static WakerTally {
         Box::leak(Box::default())
     }
 
@@ -94,20 +94,20 @@ impl Tally {
 
     fn raw(&'static self) -> RawWaker {
         static TABLE: RawWakerVTable = RawWakerVTable::new(
-            |data| Tally::of(data).raw(),
+            |data| WakerTally::of(data).raw(),
             |data| {
-                Tally::of(data).woken.fetch_add(1, Ordering::Relaxed);
-                Tally::of(data).gone.fetch_add(1, Ordering::Relaxed);
+                WakerTally::of(data).woken.fetch_add(1, Ordering::Relaxed);
+                WakerTally::of(data).gone.fetch_add(1, Ordering::Relaxed);
             },
-            |data| _ = Tally::of(data).woken.fetch_add(1, Ordering::Relaxed),
-            |data| _ = Tally::of(data).gone.fetch_add(1, Ordering::Relaxed),
+            |data| _ = WakerTally::of(data).woken.fetch_add(1, Ordering::Relaxed),
+            |data| _ = WakerTally::of(data).gone.fetch_add(1, Ordering::Relaxed),
         );
         self.made.fetch_add(1, Ordering::Relaxed);
         RawWaker::new(std::ptr::from_ref(self).cast(), &TABLE)
     }
 
-    fn of(data: *const ()) -> &'static Tally {
-        // SAFETY: `raw` made the pointer from a `&'static Tally`.
+    fn of(data: *const ()) -> &'static WakerTally {
+        // SAFETY: `raw` made the pointer from a `&'static WakerTally`.
         unsafe { &*data.cast() }
     }
 

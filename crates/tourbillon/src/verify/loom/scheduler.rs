@@ -18,12 +18,12 @@ use crate::instant::Instant;
 use crate::multi::waiter::OutcomeCell;
 use crate::outcome::Outcome;
 use crate::time::MissedTickBehavior;
-use crate::verify::loom::timer::{World, spawn};
-use crate::verify::loom::{DUE, LATER, Tally, explore, explore_up_to};
+use crate::verify::loom::timer::{ModelEngine, spawn};
+use crate::verify::loom::{DUE, LATER, WakerTally, explore, explore_up_to};
 
 /// A scheduler, its simulated engine and its threads.
 struct Fixture {
-    world: World,
+    model: ModelEngine,
     scheduler: Scheduler<u8>,
     threads: Vec<JoinHandle<()>>,
     made: Made,
@@ -48,7 +48,7 @@ impl Made {
 
 impl Fixture {
     fn new(threads: usize) -> Fixture {
-        let world = World::new();
+        let model = ModelEngine::new();
         let rules = SchedulerRules {
             overflow: super::Overflow::Wait,
             queue: 8,
@@ -57,8 +57,8 @@ impl Fixture {
             missed: MissedTickBehavior::Skip,
         };
         let hooks = UserHooks { on_failure: None, spawn: None };
-        let engine = Engine::of_core(world.core.clone());
-        let shared = SchedulerShared::new(world.core.clone(), threads, rules, hooks);
+        let engine = Engine::of_core(model.core.clone());
+        let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks);
         let scheduler = Scheduler { owner: Arc::new(SchedulerOwner::new(shared, engine.clone(), None)) };
         let shared = &scheduler.owner.shared;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
@@ -69,12 +69,12 @@ impl Fixture {
                 thread::spawn(move || shared.run_thread(&engine))
             })
             .collect();
-        Fixture { world, scheduler, threads, made: Made::default() }
+        Fixture { model, scheduler, threads, made: Made::default() }
     }
 
     /// Returns a plan to run once, at this time.
     fn plan(&self, due: Time) -> Plan {
-        let instant = Instant::from_std(self.world.core.clock.std_of(due));
+        let instant = Instant::from_std(self.model.core.clock.std_of(due));
         Plan::every(std::time::Duration::from_secs(1)).times(1).first_at(instant)
     }
 
@@ -86,21 +86,21 @@ impl Fixture {
 
     /// Turns the engine, which does the work of a scheduler without threads.
     fn turn(&self) {
-        self.world.core.run_callbacks();
+        self.model.core.run_callbacks();
     }
 
     /// Shuts the scheduler down, waits for its threads, and returns how many runs were made.
     fn end(self, how: Shutdown) -> u64 {
-        let Fixture { world, scheduler, threads, made } = self;
+        let Fixture { model, scheduler, threads, made } = self;
         let ending = scheduler.shutdown(how);
-        world.core.run_callbacks();
+        model.core.run_callbacks();
         ending.wait();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let stats = scheduler.stats();
         assert_eq!((stats.running, stats.waiting, stats.runs), (0, 0, made.get()));
         drop((ending, scheduler));
-        world.core.run_callbacks();
-        world.assert_idle();
+        model.core.run_callbacks();
+        model.assert_idle();
         made.get()
     }
 }
@@ -109,7 +109,7 @@ impl Fixture {
 fn d39_a_job_that_comes_due_while_a_thread_goes_to_sleep_is_made() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
-        let fires = spawn(&fixture.world, |world| world.fire(DUE));
+        let fires = spawn(&fixture.model, |model| model.fire(DUE));
         fixture.schedule(0, DUE).unwrap();
         fires.join().unwrap();
         fixture.made.wait_for(1);
@@ -122,7 +122,7 @@ fn d39_an_earlier_job_that_is_scheduled_while_time_comes_is_made() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
         fixture.schedule(0, LATER).unwrap();
-        let fires = spawn(&fixture.world, |world| world.fire(DUE));
+        let fires = spawn(&fixture.model, |model| model.fire(DUE));
         fixture.schedule(1, DUE).unwrap();
         fires.join().unwrap();
         fixture.made.wait_for(1);
@@ -135,11 +135,11 @@ fn d39_a_job_scheduled_while_another_fires_is_made_when_its_time_comes() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
         fixture.schedule(0, DUE).unwrap();
-        let fires = spawn(&fixture.world, |world| world.fire(DUE));
+        let fires = spawn(&fixture.model, |model| model.fire(DUE));
         fixture.schedule(1, LATER).unwrap();
         fires.join().unwrap();
         fixture.made.wait_for(1);
-        fixture.world.fire(LATER);
+        fixture.model.fire(LATER);
         fixture.made.wait_for(2);
         assert_eq!(fixture.end(Shutdown::Abort), 2);
     });
@@ -151,7 +151,7 @@ fn d39_two_threads_make_what_is_due_once_and_both_end() {
         let fixture = Fixture::new(2);
         fixture.schedule(0, DUE).unwrap();
         fixture.schedule(1, DUE).unwrap();
-        fixture.world.fire(DUE);
+        fixture.model.fire(DUE);
         assert_eq!(fixture.end(Shutdown::Drain), 2);
     });
 }
@@ -169,7 +169,7 @@ fn d19_a_job_that_is_removed_while_it_comes_due_begins_before_or_never() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
         fixture.schedule(0, DUE).unwrap();
-        let fires = spawn(&fixture.world, |world| world.fire(DUE));
+        let fires = spawn(&fixture.model, |model| model.fire(DUE));
         let was_there = fixture.scheduler.remove(&0);
         let runs = fixture.scheduler.stats().runs;
         fires.join().unwrap();
@@ -184,7 +184,7 @@ fn g5_a_job_that_comes_due_during_a_stop_and_a_start_is_made_or_missed() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
         fixture.schedule(0, DUE).unwrap();
-        let fires = spawn(&fixture.world, |world| world.fire(DUE));
+        let fires = spawn(&fixture.model, |model| model.fire(DUE));
         fixture.scheduler.stop();
         fixture.scheduler.start();
         fires.join().unwrap();
@@ -198,7 +198,7 @@ fn g5_a_job_that_comes_due_during_a_stop_and_a_start_is_made_or_missed() {
 fn d28_d32_a_job_that_is_scheduled_while_the_engine_ends_is_refused_or_gone() {
     explore_up_to(3, || {
         let fixture = Fixture::new(1);
-        let stops = spawn(&fixture.world, World::stop);
+        let stops = spawn(&fixture.model, ModelEngine::stop);
         let scheduled = fixture.schedule(0, DUE);
         assert!(matches!(scheduled, Ok(()) | Err(ScheduleErrorKind::ShutDown)));
         stops.join().unwrap();
@@ -228,9 +228,9 @@ fn d39_without_threads_a_job_that_comes_due_while_another_is_made_is_made() {
     explore_up_to(3, || {
         let fixture = Fixture::new(0);
         fixture.schedule(0, DUE).unwrap();
-        let fires = spawn(&fixture.world, |world| {
-            world.fire(DUE);
-            world.core.run_callbacks();
+        let fires = spawn(&fixture.model, |model| {
+            model.fire(DUE);
+            model.core.run_callbacks();
         });
         fixture.schedule(1, DUE).unwrap();
         fixture.turn();
@@ -247,8 +247,8 @@ fn d39_without_threads_two_that_turn_make_a_run_once() {
     explore_up_to(3, || {
         let fixture = Fixture::new(0);
         fixture.schedule(0, DUE).unwrap();
-        fixture.world.fire(DUE);
-        let turns = spawn(&fixture.world, |world| world.core.run_callbacks());
+        fixture.model.fire(DUE);
+        let turns = spawn(&fixture.model, |model| model.core.run_callbacks());
         fixture.turn();
         turns.join().unwrap();
         fixture.turn();
@@ -260,11 +260,11 @@ fn d39_without_threads_two_that_turn_make_a_run_once() {
 #[test]
 fn d39_a_run_that_is_aborted_while_it_is_polled_sees_it_or_is_woken() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
         let abort = OutcomeCell::new();
         let aborts = {
             let abort = abort.clone();
-            spawn(&world, move |world| abort.set(&world.core, Outcome::Cancelled))
+            spawn(&model, move |model| abort.set(&model.core, Outcome::Cancelled))
         };
         let poll = || abort.poll(&Context::from_waker(&tally.waker()));
         let at_once = poll();
@@ -273,6 +273,6 @@ fn d39_a_run_that_is_aborted_while_it_is_polled_sees_it_or_is_woken() {
         assert_eq!(poll(), Poll::Ready(Outcome::Cancelled));
         drop(abort);
         tally.assert_none_lost_or_doubled();
-        world.assert_idle();
+        model.assert_idle();
     });
 }

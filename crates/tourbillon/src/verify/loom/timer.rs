@@ -10,7 +10,7 @@ use loom::thread;
 use tourbillon_queue::Time;
 
 use super::callbacks::core;
-use super::{DUE, LATER, Tally, explore_up_to};
+use super::{DUE, LATER, WakerTally, explore_up_to};
 use crate::clock::Clock;
 use crate::core::CoreRef;
 use crate::driver::Driver;
@@ -99,19 +99,19 @@ impl Drop for Entry {
 
 /// The simulated engine of one run of a model, and the core whose callback queue it uses.
 #[derive(Clone)]
-pub(crate) struct World {
+pub(crate) struct ModelEngine {
     pub(crate) core: CoreRef,
     engine: Arc<Mutex<SimulatedEngine>>,
     outcomes: Arc<std::sync::Mutex<Vec<(u32, Outcome)>>>,
 }
 
-impl World {
-    pub(crate) fn new() -> World {
+impl ModelEngine {
+    pub(crate) fn new() -> ModelEngine {
         let engine = Arc::new(Mutex::new(SimulatedEngine { now: Time::ZERO, is_stopped: false, entries: Vec::new() }));
         ENGINE.set(Some(engine.clone()));
         let clock = Clock::manual();
         clock.set(Time::ZERO);
-        World { core: core(Driver::external(), clock), engine, outcomes: Arc::default() }
+        ModelEngine { core: core(Driver::external(), clock), engine, outcomes: Arc::default() }
     }
 
     fn timer(&self, expiry: Time) -> Timer {
@@ -161,143 +161,143 @@ impl World {
     }
 }
 
-pub(crate) fn spawn(world: &World, act: impl FnOnce(&World) + 'static) -> thread::JoinHandle<()> {
-    let world = world.clone();
-    thread::spawn(move || act(&world))
+pub(crate) fn spawn(model: &ModelEngine, act: impl FnOnce(&ModelEngine) + 'static) -> thread::JoinHandle<()> {
+    let model = model.clone();
+    thread::spawn(move || act(&model))
 }
 
 #[test]
 fn d27_w3_a_wait_that_is_fired_cancelled_and_stopped_at_once_ends_once_and_the_count_is_true() {
     explore_up_to(2, || {
-        let world = World::new();
-        let timer = world.timer(DUE);
-        timer.on_expiry(world.callback(1));
-        let fires = spawn(&world, |world| world.fire(DUE));
-        let stops = spawn(&world, World::stop);
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
+        timer.on_expiry(model.callback(1));
+        let fires = spawn(&model, |model| model.fire(DUE));
+        let stops = spawn(&model, ModelEngine::stop);
         let cancelled = timer.cancel();
         fires.join().unwrap();
         stops.join().unwrap();
-        let outcomes = world.outcomes();
+        let outcomes = model.outcomes();
         assert_eq!(outcomes.len(), 1, "{outcomes:?}");
         assert_eq!(usize::from(outcomes[0].1 == Outcome::Cancelled), cancelled);
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d27_two_threads_that_cancel_while_it_fires_count_each_wait_once() {
     explore_up_to(2, || {
-        let world = World::new();
-        let timer = Arc::new(world.timer(DUE));
-        timer.on_expiry(world.callback(1));
-        let handle = timer.on_expiry(world.callback(2));
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let model = ModelEngine::new();
+        let timer = Arc::new(model.timer(DUE));
+        timer.on_expiry(model.callback(1));
+        let handle = timer.on_expiry(model.callback(2));
+        let fires = spawn(&model, |model| model.fire(DUE));
         let one = thread::spawn(move || usize::from(handle.cancel()));
         let cancelled = timer.cancel() + one.join().unwrap();
         fires.join().unwrap();
-        let mut outcomes = world.outcomes();
+        let mut outcomes = model.outcomes();
         assert_eq!(outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Cancelled).count(), cancelled);
         outcomes.sort_by_key(|(name, _)| *name);
         assert_eq!(outcomes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [1, 2]);
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d39_a_wait_that_begins_while_the_timer_fires_is_not_forgotten() {
     explore_up_to(3, || {
-        let world = World::new();
-        let timer = world.timer(DUE);
-        timer.on_expiry(world.callback(1));
-        let fires = spawn(&world, |world| world.fire(DUE));
-        timer.on_expiry(world.callback(2));
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
+        timer.on_expiry(model.callback(1));
+        let fires = spawn(&model, |model| model.fire(DUE));
+        timer.on_expiry(model.callback(2));
         fires.join().unwrap();
         // Also in order, whichever thread notified them.
-        assert_eq!(world.outcomes(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
+        assert_eq!(model.outcomes(), [(1, Outcome::Fired), (2, Outcome::Fired)]);
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn p1_a_timer_that_is_set_again_while_it_fires_does_not_end_the_new_waits() {
     explore_up_to(3, || {
-        let world = World::new();
-        let timer = world.timer(DUE);
-        timer.on_expiry(world.callback(1));
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
+        timer.on_expiry(model.callback(1));
+        let fires = spawn(&model, |model| model.fire(DUE));
         let cancelled = timer.set(LATER);
-        timer.on_expiry(world.callback(2));
+        timer.on_expiry(model.callback(2));
         fires.join().unwrap();
         let first = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
-        assert_eq!(world.outcomes(), [(1, first)]);
-        world.fire(LATER);
-        assert_eq!(world.outcomes(), [(2, Outcome::Fired)]);
+        assert_eq!(model.outcomes(), [(1, first)]);
+        model.fire(LATER);
+        assert_eq!(model.outcomes(), [(2, Outcome::Fired)]);
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn p1_a_timer_that_is_set_again_while_it_is_being_armed_does_not_end_the_new_waits() {
     explore_up_to(4, || {
-        let world = World::new();
-        let timer = Arc::new(world.timer(DUE));
-        world.fire(DUE);
+        let model = ModelEngine::new();
+        let timer = Arc::new(model.timer(DUE));
+        model.fire(DUE);
         let waits = {
             let timer = timer.clone();
-            spawn(&world, move |world| _ = timer.on_expiry(world.callback(1)))
+            spawn(&model, move |model| _ = timer.on_expiry(model.callback(1)))
         };
         timer.set(LATER);
-        timer.on_expiry(world.callback(2));
+        timer.on_expiry(model.callback(2));
         waits.join().unwrap();
-        let outcomes = world.outcomes();
+        let outcomes = model.outcomes();
         assert!(outcomes.iter().all(|(name, outcome)| *name == 1 && *outcome != Outcome::Stopped), "{outcomes:?}");
-        world.fire(LATER);
-        let outcomes = [outcomes, world.outcomes()].concat();
+        model.fire(LATER);
+        let outcomes = [outcomes, model.outcomes()].concat();
         assert!(outcomes.contains(&(2, Outcome::Fired)) && outcomes.len() == 2, "{outcomes:?}");
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d39_a_wait_that_is_dropped_while_it_fires_leaves_nothing_behind() {
     explore_up_to(3, || {
-        let world = World::new();
-        let timer = world.timer(DUE);
-        let tally = Tally::new();
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
+        let tally = WakerTally::new();
         let mut wait = timer.wait();
         assert!(poll(&mut wait, &tally.waker()).is_pending());
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let fires = spawn(&model, |model| model.fire(DUE));
         drop(wait);
         fires.join().unwrap();
         assert!(tally.woken() <= 1);
         tally.assert_none_lost_or_doubled();
         assert_eq!(timer.cancel(), 0);
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d39_a_wait_that_is_polled_while_it_fires_is_ready_or_woken() {
     explore_up_to(3, || {
-        let world = World::new();
-        let timer = world.timer(DUE);
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
         let mut wait = timer.wait();
-        let (first, second) = (Tally::new(), Tally::new());
+        let (first, second) = (WakerTally::new(), WakerTally::new());
         assert!(poll(&mut wait, &first.waker()).is_pending());
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let fires = spawn(&model, |model| model.fire(DUE));
         let is_ready = poll(&mut wait, &second.waker()).is_ready();
         fires.join().unwrap();
         assert!(is_ready || second.woken() == 1, "a lost wake-up");
         assert_eq!(poll(&mut wait, &second.waker()), Poll::Ready(Outcome::Fired));
-        [first, second].into_iter().for_each(Tally::assert_none_lost_or_doubled);
+        [first, second].into_iter().for_each(WakerTally::assert_none_lost_or_doubled);
         drop((timer, wait));
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 

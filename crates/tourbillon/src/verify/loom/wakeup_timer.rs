@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::timer::{World, spawn};
-use super::{DUE, LATER, Tally, explore};
+use super::timer::{ModelEngine, spawn};
+use super::{DUE, LATER, WakerTally, explore};
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
 use crate::sync::{Mutex, lock};
@@ -13,8 +13,8 @@ use crate::sync::{Mutex, lock};
 #[test]
 fn d39_of_two_threads_that_set_it_at_once_the_earlier_is_woken() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
-        let timer = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
+        let timer = Arc::new(WakeupTimer::on(&model.core, tally.waker()));
         let other = {
             let timer = timer.clone();
             thread::spawn(move || timer.set(LATER))
@@ -22,15 +22,15 @@ fn d39_of_two_threads_that_set_it_at_once_the_earlier_is_woken() {
         timer.set(DUE);
         other.join().unwrap();
         assert_eq!(tally.woken(), 0);
-        world.fire(DUE);
+        model.fire(DUE);
         assert!(tally.woken() > 0, "it did not wake");
         assert_eq!(timer.take_outcome(), Some(Outcome::Fired));
         timer.set(LATER);
         let before = tally.woken();
-        world.fire(LATER);
+        model.fire(LATER);
         assert!(tally.woken() > before, "it did not wake again");
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
         tally.assert_none_lost_or_doubled();
     });
 }
@@ -38,24 +38,24 @@ fn d39_of_two_threads_that_set_it_at_once_the_earlier_is_woken() {
 #[test]
 fn d39_a_thread_that_sets_it_while_time_comes_is_woken() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
-        let timer = WakeupTimer::on(&world.core, tally.waker());
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
+        let timer = WakeupTimer::on(&model.core, tally.waker());
+        let fires = spawn(&model, |model| model.fire(DUE));
         timer.set(DUE);
         fires.join().unwrap();
         assert!(tally.woken() > 0, "it did not wake");
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d39_a_thread_that_looks_while_it_wakes_and_sets_it_again_is_woken_again() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
-        let timer = WakeupTimer::on(&world.core, tally.waker());
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
+        let timer = WakeupTimer::on(&model.core, tally.waker());
         timer.set(DUE);
-        let fires = spawn(&world, |world| world.fire(DUE));
+        let fires = spawn(&model, |model| model.fire(DUE));
         // A thread looks for another reason, and sets the timer for later.
         let first = timer.take_outcome();
         timer.set(LATER);
@@ -67,10 +67,10 @@ fn d39_a_thread_that_looks_while_it_wakes_and_sets_it_again_is_woken_again() {
             timer.set(LATER);
         }
         let before = tally.woken();
-        world.fire(LATER);
+        model.fire(LATER);
         assert!(tally.woken() > before, "it did not wake again");
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
@@ -78,11 +78,11 @@ fn d39_a_thread_that_looks_while_it_wakes_and_sets_it_again_is_woken_again() {
 #[test]
 fn d39_a_deadline_that_is_added_during_a_wakeup_is_taken_or_woken_for() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
-        let timer = Arc::new(WakeupTimer::on(&world.core, tally.waker()));
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
+        let timer = Arc::new(WakeupTimer::on(&model.core, tally.waker()));
         let surface = Arc::new(Mutex::new(false));
         timer.set(DUE);
-        world.fire(DUE);
+        model.fire(DUE);
         assert_eq!(tally.woken(), 1);
         let looks = {
             let (timer, surface) = (timer.clone(), surface.clone());
@@ -97,25 +97,25 @@ fn d39_a_deadline_that_is_added_during_a_wakeup_is_taken_or_woken_for() {
         look(&timer, &surface);
         assert!(!*lock(&surface));
         let before = tally.woken();
-        world.fire(LATER);
+        model.fire(LATER);
         assert!(tally.woken() > before, "it did not wake again");
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 
 #[test]
 fn d28_a_thread_that_sets_it_during_a_shutdown_is_woken_for_that() {
     explore(|| {
-        let (world, tally) = (World::new(), Tally::new());
-        let timer = WakeupTimer::on(&world.core, tally.waker());
-        let stops = spawn(&world, World::stop);
+        let (model, tally) = (ModelEngine::new(), WakerTally::new());
+        let timer = WakeupTimer::on(&model.core, tally.waker());
+        let stops = spawn(&model, ModelEngine::stop);
         timer.set(DUE);
         stops.join().unwrap();
         assert!(tally.woken() > 0, "no thread was woken for the shutdown");
         assert_eq!(timer.take_outcome(), Some(Outcome::Stopped));
         drop(timer);
-        world.assert_idle();
+        model.assert_idle();
     });
 }
 

@@ -10,19 +10,19 @@ use std::time::Duration;
 use shuttle::thread::{self, Thread};
 use tourbillon_queue::Time;
 
-use super::world::World;
+use super::checked_engine::CheckedEngine;
 use crate::sync::under_shuttle::time;
 use crate::time::Sleep;
 use crate::{ArmError, Outcome};
 
-/// A sleep whose events are counted in its world.
+/// A sleep whose events are counted by its [`CheckedEngine`].
 pub(super) struct CountedSleep {
     sleep: Pin<Box<Sleep>>,
 }
 
 /// A waker for a thread that polls a sleep.
 struct ThreadWaker {
-    world: World,
+    checked: CheckedEngine,
     thread: Thread,
 }
 
@@ -32,44 +32,44 @@ impl CountedSleep {
     }
 
     /// Returns a sleep that is armed at once, if a slot is free. Until it is polled it has no waker.
-    pub(super) fn try_new(world: &World, duration: Duration) -> Result<CountedSleep, ArmError> {
-        let sleep = CountedSleep::new(world.engine.try_sleep(duration)?);
-        world.counts.armed.fetch_add(u64::from(sleep.is_armed()), Ordering::Relaxed);
+    pub(super) fn try_new(checked: &CheckedEngine, duration: Duration) -> Result<CountedSleep, ArmError> {
+        let sleep = CountedSleep::new(checked.engine.try_sleep(duration)?);
+        checked.counts.armed.fetch_add(u64::from(sleep.is_armed()), Ordering::Relaxed);
         Ok(sleep)
     }
 
     /// Polls the sleep with a new waker for the calling thread.
-    pub(super) fn poll(&mut self, world: &World) -> Poll<Outcome> {
-        self.poll_with(world, &waker(world))
+    pub(super) fn poll(&mut self, checked: &CheckedEngine) -> Poll<Outcome> {
+        self.poll_with(checked, &waker(checked))
     }
 
     /// Waits until the sleep has ended.
-    pub(super) fn wait(&mut self, world: &World) -> Outcome {
-        let waker = waker(world);
+    pub(super) fn wait(&mut self, checked: &CheckedEngine) -> Outcome {
+        let waker = waker(checked);
         loop {
-            if let Poll::Ready(outcome) = self.poll_with(world, &waker) {
+            if let Poll::Ready(outcome) = self.poll_with(checked, &waker) {
                 return outcome;
             }
             // A sleep that waits for a slot ends at its deadline, too.
-            let _wait = world.waits_until(self.due(world));
+            let _wait = checked.waits_until(self.due(checked));
             thread::park();
         }
     }
 
-    pub(super) fn poll_with(&mut self, world: &World, waker: &Waker) -> Poll<Outcome> {
+    pub(super) fn poll_with(&mut self, checked: &CheckedEngine, waker: &Waker) -> Poll<Outcome> {
         let was_armed = self.is_armed();
         let poll = self.sleep.as_mut().poll(&mut Context::from_waker(waker));
         // Read before another thread runs.
         let now = time();
-        let counts = &world.counts;
+        let counts = &checked.counts;
         if poll.is_pending() {
             counts.armed.fetch_add(u64::from(!was_armed && self.is_armed()), Ordering::Relaxed);
             return Poll::Pending;
         }
         let outcome = self.sleep.outcome().expect("a ready sleep has an outcome");
         match outcome {
-            Outcome::Fired => assert!(now >= self.due(world), "fired at {now:?}, due at {:?}", self.due(world)),
-            _ => assert!(world.engine.is_shutdown(), "{outcome:?} in an engine that goes on"),
+            Outcome::Fired => assert!(now >= self.due(checked), "fired at {now:?}, due at {:?}", self.due(checked)),
+            _ => assert!(checked.engine.is_shutdown(), "{outcome:?} in an engine that goes on"),
         }
         if was_armed {
             let seen = if outcome == Outcome::Fired { &counts.fired } else { &counts.stopped };
@@ -84,8 +84,8 @@ impl CountedSleep {
     }
 
     /// Returns when the sleep is due.
-    pub(super) fn due(&self, world: &World) -> Time {
-        world.engine.clock().time_of(self.sleep.deadline().into_std())
+    pub(super) fn due(&self, checked: &CheckedEngine) -> Time {
+        checked.engine.clock().time_of(self.sleep.deadline().into_std())
     }
 
     /// Moves the deadline later.
@@ -108,17 +108,17 @@ impl CountedSleep {
 }
 
 /// Returns a waker for the calling thread.
-fn waker(world: &World) -> Waker {
-    Waker::from(Arc::new(ThreadWaker { world: world.clone(), thread: thread::current() }))
+fn waker(checked: &CheckedEngine) -> Waker {
+    Waker::from(Arc::new(ThreadWaker { checked: checked.clone(), thread: thread::current() }))
 }
 
 impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
-        self.world.counts.woken.fetch_add(1, Ordering::Relaxed);
+        self.checked.counts.woken.fetch_add(1, Ordering::Relaxed);
         self.thread.unpark();
-        self.world.changed();
-        let world = self.world.clone();
+        self.checked.changed();
+        let checked = self.checked.clone();
         drop(self);
-        world.panic_sometimes();
+        checked.panic_sometimes();
     }
 }

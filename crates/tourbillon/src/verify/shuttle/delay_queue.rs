@@ -8,8 +8,8 @@ use shuttle::sync::Mutex;
 use shuttle::thread::{self, Thread};
 use tourbillon_queue::Time;
 
+use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
-use super::world::{World, micros, one_of};
 use crate::delay_queue::Expired;
 use crate::instant::Instant;
 use crate::sync::under_shuttle::time;
@@ -49,41 +49,41 @@ impl SharedQueue {
     }
 
     /// Takes expired items until none is left to come, or the engine was shut down.
-    fn take(&self, world: &World) {
+    fn take(&self, checked: &CheckedEngine) {
         let waker = Waker::from(Arc::new(Taker(thread::current())));
         loop {
             let mut queue = self.queue.lock().unwrap();
             let (poll, is_over) = (queue.poll_expired(&mut Context::from_waker(&waker)), self.is_over(&queue));
-            let due = queue.peek().map_or(Time::NEVER, |key| due(world, queue.deadline(&key)));
+            let due = queue.peek().map_or(Time::NEVER, |key| due(checked, queue.deadline(&key)));
             drop(queue);
             match poll {
-                Poll::Ready(Some(expired)) => self.has_expired(world, expired),
+                Poll::Ready(Some(expired)) => self.has_expired(checked, expired),
                 Poll::Ready(None) if is_over => break,
                 // The thread that inserts wakes this thread.
                 Poll::Ready(None) => thread::park(),
                 Poll::Pending => {
-                    let _waits = world.waits_until(due);
+                    let _waits = checked.waits_until(due);
                     thread::park();
                 }
             }
         }
         self.is_left.store(true, Ordering::Relaxed);
-        world.changed();
+        checked.changed();
     }
 
     fn is_over(&self, queue: &DelayQueue<Arc<AtomicBool>>) -> bool {
         queue.is_stopped() || queue.is_empty() && self.is_complete.load(Ordering::Relaxed)
     }
 
-    fn has_expired(&self, world: &World, expired: Expired<Arc<AtomicBool>>) {
-        let due = due(world, expired.deadline());
+    fn has_expired(&self, checked: &CheckedEngine, expired: Expired<Arc<AtomicBool>>) {
+        let due = due(checked, expired.deadline());
         assert!(time() >= due, "expired at {:?}, due at {due:?}", time());
         assert!(!expired.get_ref().swap(true, Ordering::Relaxed), "an item that expired twice");
         self.expired.fetch_add(1, Ordering::Relaxed);
-        world.changed();
+        checked.changed();
     }
 
-    fn use_it(&self, world: &World, may_end: bool) {
+    fn use_it(&self, checked: &CheckedEngine, may_end: bool) {
         let mut keys = Vec::new();
         for _ in 0..6 {
             let (after, what) = (micros(0, MOST), one_of(10));
@@ -95,11 +95,11 @@ impl SharedQueue {
                     self.removed.fetch_add(u64::from(removed.is_some()), Ordering::Relaxed);
                     keys.pop();
                 }
-                (6, _) if may_end => world.engine.shutdown(),
+                (6, _) if may_end => checked.engine.shutdown(),
                 _ => {
                     let item = self.item();
                     self.queue.lock().unwrap().insert(Arc::clone(&item), after);
-                    world.wait_for(after, || item.load(Ordering::Relaxed) || self.is_left.load(Ordering::Relaxed));
+                    checked.wait_for(after, || item.load(Ordering::Relaxed) || self.is_left.load(Ordering::Relaxed));
                 }
             }
         }
@@ -126,36 +126,36 @@ impl SharedQueue {
     }
 }
 
-fn due(world: &World, deadline: Instant) -> Time {
-    world.engine.clock().time_of(deadline.into_std())
+fn due(checked: &CheckedEngine, deadline: Instant) -> Time {
+    checked.engine.clock().time_of(deadline.into_std())
 }
 
-fn share(world: World, may_end: bool) {
-    let (shared, users) = (Arc::new(SharedQueue::on(&world.engine)), Arc::new(AtomicU64::new(2)));
+fn share(checked: CheckedEngine, may_end: bool) {
+    let (shared, users) = (Arc::new(SharedQueue::on(&checked.engine)), Arc::new(AtomicU64::new(2)));
     let taken = Arc::clone(&shared);
-    world.spawn(move |world| taken.take(world));
+    checked.spawn(move |checked| taken.take(checked));
     for _ in 0..2 {
         let (shared, users) = (Arc::clone(&shared), Arc::clone(&users));
-        world.spawn(move |world| {
-            shared.use_it(world, may_end);
+        checked.spawn(move |checked| {
+            shared.use_it(checked, may_end);
             if users.fetch_sub(1, Ordering::Relaxed) == 1 {
                 shared.complete();
             }
         });
     }
-    world.run();
+    checked.run();
     shared.check();
     drop(shared);
-    world.engine.shutdown();
-    world.check_outcomes();
+    checked.engine.shutdown();
+    checked.check_outcomes();
 }
 
 #[test]
 fn p1_p2_t11_items_of_a_delay_queue_that_threads_share_come_out_once_and_in_time() {
-    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+    explore(|| share(CheckedEngine::driven(Engine::builder().shards(1 + one_of(3))), false));
 }
 
 #[test]
 fn p2_t11_items_of_a_delay_queue_are_all_there_when_its_engine_is_shut_down() {
-    explore(|| share(World::turned(Engine::builder(), 2), true));
+    explore(|| share(CheckedEngine::turned(Engine::builder(), 2), true));
 }

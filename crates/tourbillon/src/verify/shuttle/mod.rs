@@ -12,8 +12,8 @@
 //!
 //! Each schedule checks: no timer is early (P1); each timer ends once, by the counts of the threads that use it and by the engine's own
 //! (P2); order, where it is promised (P3); each callback runs once; slots are given back (P7); no two threads are inside a shard at once;
-//! and no thread waits for ever. Time does not pass by itself: a [`World`](world::World) moves it, and not while a thread waits that should
-//! have been woken. So a lost wake-up leaves all threads waiting, which shuttle reports.
+//! and no thread waits for ever. Time does not pass by itself: a [`CheckedEngine`](checked_engine::CheckedEngine) moves it, and not while a
+//! thread waits that should have been woken. So a lost wake-up leaves all threads waiting, which shuttle reports.
 //!
 //! To repeat a run, or the one schedule of it that failed (shuttle prints it; it can be long, so it can be in a file):
 //!
@@ -23,9 +23,9 @@
 //!     TOURBILLON_SCHEDULES=100000 ...         runs this many of each kind
 //! ```
 
+mod checked_engine;
 mod counted_sleep;
-mod told;
-mod world;
+mod outcome_counts;
 
 mod capacity;
 mod delay_queue;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tourbillon_queue::Span;
 
+use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
-use super::told::Told;
-use super::world::{World, micros, one_of};
+use super::outcome_counts::OutcomeCounts;
 use crate::multi::waiter::block_on;
 use crate::sync::under_shuttle::time;
 use crate::{ArmError, Engine, NamedTimers, Outcome};
@@ -14,85 +14,85 @@ use crate::{ArmError, Engine, NamedTimers, Outcome};
 /// The longest time until a timer is due, in microseconds.
 const MOST: u64 = 20_000;
 
-fn use_it(world: &World, timers: &NamedTimers, told: &Arc<Told>, may_end: bool) {
+fn use_it(checked: &CheckedEngine, timers: &NamedTimers, counts: &Arc<OutcomeCounts>, may_end: bool) {
     let name = || ["a", "b", ""][one_of(3)];
     for _ in 0..6 {
         let after = micros(0, MOST);
-        let callback = |told: &Arc<Told>| told.callback(world, time() + Span::from(after));
+        let callback = |counts: &Arc<OutcomeCounts>| counts.callback(checked, time() + Span::from(after));
         let started = match one_of(12) {
-            0..5 => timers.start(name(), after, callback(told)),
+            0..5 => timers.start(name(), after, callback(counts)),
             5 => {
                 let created = timers.create(name());
-                told.cancel(timers.cancel_up_to(name(), 1));
-                created.start(after, callback(told))
+                counts.cancel(timers.cancel_up_to(name(), 1));
+                created.start(after, callback(counts))
             }
             6 => {
                 // If another thread cancels it before it is dropped, that thread counts it.
                 let created = timers.create(name());
-                told.begin();
+                counts.begin();
                 drop(created);
-                told.withdraw();
+                counts.withdraw();
                 continue;
             }
             7..9 => {
-                told.cancel(timers.cancel(name()));
+                counts.cancel(timers.cancel(name()));
                 continue;
             }
             9 => {
-                told.cancel(timers.cancel_up_to(name(), 1 + one_of(2)));
+                counts.cancel(timers.cancel_up_to(name(), 1 + one_of(2)));
                 continue;
             }
             10 if may_end => {
-                world.engine.shutdown();
+                checked.engine.shutdown();
                 continue;
             }
-            _ => wait(world, timers, told, name()),
+            _ => wait(checked, timers, counts, name()),
         };
         if started.is_err() {
-            told.take_back();
+            counts.uncount();
         }
     }
 }
 
-fn wait(world: &World, timers: &NamedTimers, told: &Told, name: &str) -> Result<(), ArmError> {
-    told.begin();
+fn wait(checked: &CheckedEngine, timers: &NamedTimers, counts: &OutcomeCounts, name: &str) -> Result<(), ArmError> {
+    counts.begin();
     let after = micros(0, MOST);
     let due = time() + Span::from(after);
     let wait = timers.create(name).wait(after)?;
     let outcome = {
-        let _waits = world.waits_until(time() + Span::from(after));
+        let _waits = checked.waits_until(time() + Span::from(after));
         block_on(wait)
     };
     assert!(outcome != Outcome::Fired || time() >= due, "fired at {:?}, due at {due:?}", time());
-    told.tell(outcome);
+    counts.record(outcome);
     Ok(())
 }
 
-fn share(world: World, may_end: bool) {
-    let (timers, told) = (NamedTimers::on(&world.engine), Arc::new(Told::default()));
+fn share(checked: CheckedEngine, may_end: bool) {
+    let (timers, counts) = (NamedTimers::on(&checked.engine), Arc::new(OutcomeCounts::default()));
     for _ in 0..3 {
-        let (timers, told) = (timers.clone(), Arc::clone(&told));
-        world.spawn(move |world| use_it(world, &timers, &told, may_end));
+        let (timers, counts) = (timers.clone(), Arc::clone(&counts));
+        checked.spawn(move |checked| use_it(checked, &timers, &counts, may_end));
     }
-    world.run();
-    ["a", "b", ""].iter().for_each(|name| told.cancel(timers.cancel(name)));
-    told.check(&world);
+    checked.run();
+    ["a", "b", ""].iter().for_each(|name| counts.cancel(timers.cancel(name)));
+    counts.check(&checked);
     assert!(timers.is_empty() && timers.names().is_empty(), "{} are left", timers.len());
-    world.engine.shutdown();
-    world.check_outcomes();
+    checked.engine.shutdown();
+    checked.check_outcomes();
 }
 
 #[test]
 fn p1_p2_w3_w5_timers_by_name_end_once_and_cancels_are_counted_exactly() {
-    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), false));
+    explore(|| share(CheckedEngine::driven(Engine::builder().shards(1 + one_of(3))), false));
 }
 
 #[test]
 fn p2_w7_timers_by_name_end_once_when_the_engine_is_shut_down() {
-    explore(|| share(World::driven(Engine::builder().shards(1 + one_of(3))), true));
+    explore(|| share(CheckedEngine::driven(Engine::builder().shards(1 + one_of(3))), true));
 }
 
 #[test]
 fn p1_p2_w3_timers_by_name_on_an_engine_that_is_turned_by_two_threads() {
-    explore(|| share(World::turned(Engine::builder(), 2), true));
+    explore(|| share(CheckedEngine::turned(Engine::builder(), 2), true));
 }

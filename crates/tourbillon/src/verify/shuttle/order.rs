@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
+use super::checked_engine::{CheckedEngine, one_of};
 use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::world::{World, one_of};
 use crate::{Engine, Slack};
 
 /// A timer, and its number in the order of arming.
@@ -29,62 +29,63 @@ struct FireLog {
 struct FireRecorder {
     number: usize,
     log: Arc<StdMutex<FireLog>>,
-    world: World,
+    checked: CheckedEngine,
 }
 
 impl Wake for FireRecorder {
     fn wake(self: Arc<Self>) {
         self.log.lock().unwrap().fired.push(self.number);
-        self.world.changed();
+        self.checked.changed();
     }
 }
 
 /// The main thread arms all timers. Then one thread waits for them, and others cancel some and move some later, while they fire.
 fn in_order(slack: Slack) {
-    let world = World::driven(Engine::builder().shards(1));
+    let checked = CheckedEngine::driven(Engine::builder().shards(1));
     let log = Arc::new(StdMutex::new(FireLog { due: Vec::new(), fired: Vec::new() }));
     let mut parts: [Vec<Numbered>; 3] = Default::default();
     for number in 0..9 {
         // Few different deadlines, so that some are equal.
-        let mut timer = CountedSleep::new(world.engine.sleep(Duration::from_millis(1 + one_of(3) as u64)).slack(slack));
-        log.lock().unwrap().due.push(timer.due(&world));
-        let recorder = FireRecorder { number, log: Arc::clone(&log), world: world.clone() };
-        assert!(timer.poll_with(&world, &Waker::from(Arc::new(recorder))).is_pending());
+        let mut timer =
+            CountedSleep::new(checked.engine.sleep(Duration::from_millis(1 + one_of(3) as u64)).slack(slack));
+        log.lock().unwrap().due.push(timer.due(&checked));
+        let recorder = FireRecorder { number, log: Arc::clone(&log), checked: checked.clone() };
+        assert!(timer.poll_with(&checked, &Waker::from(Arc::new(recorder))).is_pending());
         parts[number % 3].push(Numbered { number, timer });
     }
     let [stay, leave, push] = parts;
-    world.spawn(|_| drop(leave));
-    world.spawn({
+    checked.spawn(|_| drop(leave));
+    checked.spawn({
         let log = Arc::clone(&log);
-        move |world| push_later(world, push, &log)
+        move |checked| push_later(checked, push, &log)
     });
-    world.spawn({
+    checked.spawn({
         let log = Arc::clone(&log);
-        move |world| wait_for(world, stay, &log)
+        move |checked| wait_for(checked, stay, &log)
     });
-    world.run();
-    world.engine.shutdown();
+    checked.run();
+    checked.engine.shutdown();
     let FireLog { due, fired } = &*log.lock().unwrap();
     let fired: Vec<_> = fired.iter().map(|number| (due[*number], *number)).collect();
     assert!(fired.is_sorted(), "fired in this order: {fired:?}");
 }
 
 /// Moves all timers later, each to a different time, and waits for them.
-fn push_later(world: &World, mut timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
+fn push_later(checked: &CheckedEngine, mut timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
     for Numbered { number, timer } in &mut timers {
         timer.later(Duration::from_nanos(500_000 + *number as u64));
         // A timer that has fired already keeps its old deadline.
         if timer.is_armed() {
-            log.lock().unwrap().due[*number] = timer.due(world);
+            log.lock().unwrap().due[*number] = timer.due(checked);
         }
     }
     timers.retain(|Numbered { timer, .. }| timer.is_armed());
-    wait_for(world, timers, log);
+    wait_for(checked, timers, log);
 }
 
-fn wait_for(world: &World, timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
+fn wait_for(checked: &CheckedEngine, timers: Vec<Numbered>, log: &StdMutex<FireLog>) {
     let has_fired = |number| log.lock().unwrap().fired.contains(number);
-    world.wait_for(Duration::from_millis(4), || timers.iter().all(|Numbered { number, .. }| has_fired(number)));
+    checked.wait_for(Duration::from_millis(4), || timers.iter().all(|Numbered { number, .. }| has_fired(number)));
     drop(timers);
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tourbillon_queue::Span;
 
+use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
-use super::world::{World, micros, one_of};
 use crate::engine::{Builder, Engine};
 use crate::scheduler::{Plan, Run, Scheduler, Shutdown};
 use crate::sync::under_shuttle::{point, time};
@@ -42,18 +42,18 @@ struct JobCounts {
 /// A run that has begun. (An assertion that fails in it is counted by the scheduler as a failed run.)
 struct ActiveRun {
     job: Arc<JobCounts>,
-    world: World,
+    checked: CheckedEngine,
 }
 
 impl ActiveRun {
-    fn begin(job: &Arc<JobCounts>, world: &World, run: &Run<usize>) -> ActiveRun {
-        let due = world.engine.clock().time_of(run.due().into_std());
+    fn begin(job: &Arc<JobCounts>, checked: &CheckedEngine, run: &Run<usize>) -> ActiveRun {
+        let due = checked.engine.clock().time_of(run.due().into_std());
         assert!(time() >= due, "run at {:?}, due at {due:?}", time());
         assert!(!job.common.is_over.load(Ordering::Relaxed), "a run that begins after the end");
         assert!(!job.is_running.swap(true, Ordering::Relaxed), "two runs of one job at once");
         assert_eq!(run.number(), job.last.fetch_add(1, Ordering::Relaxed) + 1);
         job.common.running.fetch_add(1, Ordering::Relaxed);
-        ActiveRun { job: Arc::clone(job), world: world.clone() }
+        ActiveRun { job: Arc::clone(job), checked: checked.clone() }
     }
 
     /// Ends the run, and returns whether it is to fail.
@@ -69,20 +69,20 @@ impl Drop for ActiveRun {
         self.job.common.running.fetch_sub(1, Ordering::Relaxed);
         self.job.is_running.store(false, Ordering::Relaxed);
         self.job.ended.fetch_add(1, Ordering::Relaxed);
-        self.world.changed();
+        self.checked.changed();
     }
 }
 
 /// A thread that adds, changes and removes jobs.
-struct User<'a> {
-    world: &'a World,
+struct SchedulerUser<'a> {
+    checked: &'a CheckedEngine,
     scheduler: &'a Scheduler<usize>,
     common: &'a Arc<Common>,
     /// Keys from this one on are used by this thread only.
     own: usize,
 }
 
-impl User<'_> {
+impl SchedulerUser<'_> {
     fn use_it(&self, may_end: bool) {
         let scheduler = self.scheduler;
         for step in 0..4 {
@@ -97,8 +97,8 @@ impl User<'_> {
                 7 if may_end => self.end(),
                 8 if may_end => {
                     self.common.is_ending.store(true, Ordering::Relaxed);
-                    self.world.engine.shutdown();
-                    self.world.changed();
+                    self.checked.engine.shutdown();
+                    self.checked.changed();
                 }
                 _ => self.wait_for_one(self.own + step),
             }
@@ -107,9 +107,9 @@ impl User<'_> {
 
     fn add(&self, key: usize, plan: Plan) -> Arc<JobCounts> {
         let job = self.job();
-        let (counts, world) = (Arc::clone(&job), self.world.clone());
+        let (counts, checked) = (Arc::clone(&job), self.checked.clone());
         let _or_not = self.scheduler.schedule(key, plan, move |run| {
-            let active = ActiveRun::begin(&counts, &world, run);
+            let active = ActiveRun::begin(&counts, &checked, run);
             point();
             if active.fails() {
                 // Not by `panic!`, which shuttle would report.
@@ -121,14 +121,14 @@ impl User<'_> {
 
     /// Adds a job whose runs sleep on the scheduler's engine.
     fn add_async(&self, key: usize, plan: Plan) {
-        let (job, world) = (self.job(), self.world.clone());
+        let (job, checked) = (self.job(), self.checked.clone());
         let _or_not = self.scheduler.schedule_async(key, plan, move |run| {
-            let (job, world) = (Arc::clone(&job), world.clone());
+            let (job, checked) = (Arc::clone(&job), checked.clone());
             async move {
-                let active = ActiveRun::begin(&job, &world, &run);
+                let active = ActiveRun::begin(&job, &checked, &run);
                 let after = micros(0, MOST);
-                let sleep = world.engine.sleep(after);
-                let _waits = world.waits_until(time() + Span::from(after));
+                let sleep = checked.engine.sleep(after);
+                let _waits = checked.waits_until(time() + Span::from(after));
                 sleep.await;
                 if active.fails() { Err("on purpose") } else { Ok(()) }
             }
@@ -140,12 +140,12 @@ impl User<'_> {
         let after = micros(0, MOST);
         let job = self.add(key, Plan::once(after));
         let is_ending = || self.common.is_ending.load(Ordering::Relaxed);
-        self.world.wait_for(after, || job.ended.load(Ordering::Relaxed) == 1 || is_ending());
+        self.checked.wait_for(after, || job.ended.load(Ordering::Relaxed) == 1 || is_ending());
     }
 
     fn end(&self) {
         self.common.is_ending.store(true, Ordering::Relaxed);
-        self.world.changed();
+        self.checked.changed();
         let how = if one_of(2) == 0 { Shutdown::Drain } else { Shutdown::Abort };
         self.scheduler.shutdown(how).wait();
         assert_eq!(self.common.running.load(Ordering::Relaxed), 0, "a run that goes on after the end");
@@ -157,14 +157,14 @@ impl User<'_> {
     }
 }
 
-fn share(world: World, threads: usize, may_end: bool) {
-    let scheduler = Scheduler::builder().engine(&world.engine).threads(threads).build().expect("there are threads");
+fn share(checked: CheckedEngine, threads: usize, may_end: bool) {
+    let scheduler = Scheduler::builder().engine(&checked.engine).threads(threads).build().expect("there are threads");
     let common = Arc::new(Common::default());
     let users = Arc::new(shuttle::sync::Mutex::new(2));
     for own in [10, 20] {
         let (scheduler, common, users) = (scheduler.clone(), Arc::clone(&common), Arc::clone(&users));
-        world.spawn(move |world| {
-            let user = User { world, scheduler: &scheduler, common: &common, own };
+        checked.spawn(move |checked| {
+            let user = SchedulerUser { checked, scheduler: &scheduler, common: &common, own };
             user.use_it(may_end);
             let is_last = {
                 let mut users = users.lock().unwrap();
@@ -176,13 +176,13 @@ fn share(world: World, threads: usize, may_end: bool) {
             }
         });
     }
-    world.run();
+    checked.run();
     let stats = scheduler.stats();
     let failed = common.failed.load(Ordering::Relaxed);
     assert_eq!((stats.failed, stats.running, stats.waiting, stats.jobs), (failed, 0, 0, 0), "{stats:?}");
     drop(scheduler);
-    world.engine.shutdown();
-    world.check_outcomes();
+    checked.engine.shutdown();
+    checked.check_outcomes();
 }
 
 fn builder() -> Builder {
@@ -191,15 +191,15 @@ fn builder() -> Builder {
 
 #[test]
 fn p1_g2_g5_jobs_of_a_scheduler_with_threads_run_one_at_a_time_and_none_is_lost() {
-    explore(|| share(World::driven(builder()), 1 + one_of(2), false));
+    explore(|| share(CheckedEngine::driven(builder()), 1 + one_of(2), false));
 }
 
 #[test]
 fn g9_d41_a_scheduler_or_its_engine_is_shut_down_at_any_moment() {
-    explore(|| share(World::driven(builder()), one_of(3), true));
+    explore(|| share(CheckedEngine::driven(builder()), one_of(3), true));
 }
 
 #[test]
 fn p1_g2_jobs_of_a_scheduler_without_threads_on_an_engine_that_is_turned() {
-    explore(|| share(World::turned(builder(), 1 + one_of(2)), 0, true));
+    explore(|| share(CheckedEngine::turned(builder(), 1 + one_of(2)), 0, true));
 }

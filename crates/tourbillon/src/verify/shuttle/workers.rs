@@ -6,60 +6,60 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 
+use super::checked_engine::{CheckedEngine, TurnSignal, micros, one_of};
 use super::counted_sleep::CountedSleep;
 use super::explore;
-use super::world::{TurnSignal, World, micros, one_of};
 use crate::{Driver, Engine};
 
 /// The worker turns until the other threads have ended, unless it ends before. Some of the three other threads, which use sleeps, share its
 /// shard.
 fn beside_a_worker() {
     let signal = Arc::new(TurnSignal::default());
-    let world = World::driven_beside(Engine::builder().shards(1 + one_of(2)), Arc::clone(&signal));
+    let checked = CheckedEngine::driven_beside(Engine::builder().shards(1 + one_of(2)), Arc::clone(&signal));
     let others = Arc::new(AtomicUsize::new(3));
-    world.spawn({
+    checked.spawn({
         let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
-        move |world| work(world, &signal, &others)
+        move |checked| work(checked, &signal, &others)
     });
     for _ in 0..3 {
         let (signal, others) = (Arc::clone(&signal), Arc::clone(&others));
-        world.spawn(move |world| {
+        checked.spawn(move |checked| {
             for _ in 0..3 {
-                let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 20_000)));
+                let mut sleep = CountedSleep::new(checked.engine.sleep(micros(0, 20_000)));
                 match one_of(4) {
-                    0 => _ = sleep.poll(world),
+                    0 => _ = sleep.poll(checked),
                     1 => {
-                        let _armed = sleep.poll(world);
+                        let _armed = sleep.poll(checked);
                         sleep.earlier(micros(1, 10_000));
-                        sleep.wait(world);
+                        sleep.wait(checked);
                     }
-                    _ => _ = sleep.wait(world),
+                    _ => _ = sleep.wait(checked),
                 }
             }
             others.fetch_sub(1, Ordering::Relaxed);
             signal.notify();
         });
     }
-    world.run();
-    world.check_wakes();
-    world.engine.shutdown();
+    checked.run();
+    checked.check_wakes();
+    checked.engine.shutdown();
 }
 
 /// Runs the worker, which arms sleeps of its own between its turns. Another thread may take its timers over at any moment.
-fn work(world: &World, signal: &Arc<TurnSignal>, others: &AtomicUsize) {
+fn work(checked: &CheckedEngine, signal: &Arc<TurnSignal>, others: &AtomicUsize) {
     let notify = {
         let signal = Arc::clone(signal);
         move || signal.notify()
     };
-    let Some(mut worker) = world.engine.worker(notify) else { return };
+    let Some(mut worker) = checked.engine.worker(notify) else { return };
     let takeover = worker.takeover();
-    world.spawn(move |_| (0..2).for_each(|_| takeover.take_over()));
+    checked.spawn(move |_| (0..2).for_each(|_| takeover.take_over()));
     let mut turns = 1 + one_of(8);
     let mut own = None;
     signal.turn_while(|| {
         turns -= 1;
-        let mut sleep = CountedSleep::new(world.engine.sleep(micros(0, 10_000)));
-        let _armed = sleep.poll(world);
+        let mut sleep = CountedSleep::new(checked.engine.sleep(micros(0, 10_000)));
+        let _armed = sleep.poll(checked);
         own = Some(sleep);
         (turns > 0 && others.load(Ordering::Relaxed) > 0).then(|| worker.turn())
     });

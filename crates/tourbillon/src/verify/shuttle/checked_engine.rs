@@ -27,7 +27,7 @@ const MAX_LATENESS: Duration = Duration::from_micros(2 * (WAKEUP_SPACING.as_micr
 
 /// An engine, the counts of its users, and the mover of time. Clones share them.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct CheckedEngine {
     pub(super) engine: Engine,
     pub(super) counts: Arc<UserCounts>,
     mover: Arc<TimeMover>,
@@ -60,7 +60,7 @@ struct MoverState {
     /// The times until which threads wait, by the number of the wait.
     waits: BTreeMap<u64, Time>,
     next: u64,
-    /// How many threads of the world have not ended.
+    /// How many threads of the schedule have not ended.
     threads: usize,
 }
 
@@ -78,24 +78,24 @@ pub(super) struct TurnSignal {
     changed: Condvar,
 }
 
-impl World {
-    /// Returns a world whose engine has a driver thread.
-    pub(super) fn driven(build: Builder) -> World {
-        World::driven_beside(build, Arc::default())
+impl CheckedEngine {
+    /// Returns an engine that has a driver thread.
+    pub(super) fn driven(build: Builder) -> CheckedEngine {
+        CheckedEngine::driven_beside(build, Arc::default())
     }
 
-    /// Returns a world whose engine has a driver thread, and `signal` for a thread that has to notice when time moves.
-    pub(super) fn driven_beside(build: Builder, signal: Arc<TurnSignal>) -> World {
+    /// Returns an engine that has a driver thread, and `signal` for a thread that has to notice when time moves.
+    pub(super) fn driven_beside(build: Builder, signal: Arc<TurnSignal>) -> CheckedEngine {
         set_time(START);
         let engine = build.build().expect("there are enough threads");
-        World::new(engine, move |engine| {
+        CheckedEngine::new(engine, move |engine| {
             engine.core().driver.time_has_moved(engine.clock());
             signal.time_has_moved();
         })
     }
 
-    /// Returns a world whose engine is turned by `turners` threads until it is shut down.
-    pub(super) fn turned(build: Builder, turners: usize) -> World {
+    /// Returns an engine that is turned by `turners` threads until it is shut down.
+    pub(super) fn turned(build: Builder, turners: usize) -> CheckedEngine {
         set_time(START);
         let signal = Arc::new(TurnSignal::default());
         let driver = {
@@ -113,22 +113,22 @@ impl World {
                 })
             });
         }
-        World::new(engine, move |_| signal.time_has_moved())
+        CheckedEngine::new(engine, move |_| signal.time_has_moved())
     }
 
-    fn new(engine: Engine, moved: impl Fn(&Engine) + Send + Sync + 'static) -> World {
+    fn new(engine: Engine, moved: impl Fn(&Engine) + Send + Sync + 'static) -> CheckedEngine {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let mover = Arc::new(TimeMover { state, changed, moved: Box::new(moved) });
-        World { engine, counts: Arc::default(), mover }
+        CheckedEngine { engine, counts: Arc::default(), mover }
     }
 
-    /// Starts a thread of this world.
-    pub(super) fn spawn(&self, run: impl FnOnce(&World) + Send + 'static) {
+    /// Starts a thread that uses the engine.
+    pub(super) fn spawn(&self, run: impl FnOnce(&CheckedEngine) + Send + 'static) {
         self.mover.change(|state| state.threads += 1);
-        let world = self.clone();
+        let checked = self.clone();
         thread::spawn(move || {
-            run(&world);
-            world.mover.change(|state| state.threads -= 1);
+            run(&checked);
+            checked.mover.change(|state| state.threads -= 1);
         });
     }
 
@@ -156,7 +156,7 @@ impl World {
         WaitGuard { mover: Arc::clone(&self.mover), number }
     }
 
-    /// Waits for a condition that becomes true within `at_most`. The thread that makes it true calls [`changed`](World::changed).
+    /// Waits for a condition that becomes true within `at_most`. The thread that makes it true calls [`changed`](CheckedEngine::changed).
     pub(super) fn wait_for(&self, at_most: Duration, condition: impl Fn() -> bool) {
         let _wait = self.waits_until(time() + Span::from(at_most));
         self.mover.wait_for(condition);
@@ -167,7 +167,7 @@ impl World {
         self.mover.wait_for(condition);
     }
 
-    /// Makes threads check the condition that they [wait for](World::wait_for).
+    /// Makes threads check the condition that they [wait for](CheckedEngine::wait_for).
     pub(super) fn changed(&self) {
         self.mover.change(|_| ());
     }
@@ -193,7 +193,7 @@ impl World {
         stats
     }
 
-    /// As [`check_outcomes`](World::check_outcomes), for a world in which all timers were
+    /// As [`check_outcomes`](CheckedEngine::check_outcomes), for an engine in which all timers were
     /// [`CountedSleep`](super::counted_sleep::CountedSleep)s: compares with their counts as well.
     #[track_caller]
     pub(super) fn check_sleeps(&self) -> Stats {
@@ -205,7 +205,7 @@ impl World {
         stats
     }
 
-    /// As [`check_sleeps`](World::check_sleeps), for an engine without a limit: each sleep that was not cancelled has woken its waker once.
+    /// As [`check_sleeps`](CheckedEngine::check_sleeps), for an engine without a limit: each sleep that was not cancelled has woken its waker once.
     #[track_caller]
     pub(super) fn check_wakes(&self) {
         let stats = self.check_sleeps();

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tourbillon_queue::Time;
 
-use super::world::World;
+use super::checked_engine::CheckedEngine;
 use crate::Outcome;
 use crate::sync::under_shuttle::time;
 
 /// The outcomes that callbacks and futures got. (The counters are ones that shuttle does not check.)
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct OutcomeCounts {
     /// Callbacks and futures that have to get one outcome each.
     begun: AtomicU64,
     fired: AtomicU64,
@@ -23,18 +23,22 @@ pub(super) struct Told {
     withdrawn: AtomicU64,
 }
 
-impl Told {
+impl OutcomeCounts {
     /// Returns a callback that has to run once, and with `Fired` not before `due`.
-    pub(super) fn callback(self: &Arc<Self>, world: &World, due: Time) -> impl FnOnce(Outcome) + Send + use<> {
+    pub(super) fn callback(
+        self: &Arc<Self>,
+        checked: &CheckedEngine,
+        due: Time,
+    ) -> impl FnOnce(Outcome) + Send + use<> {
         self.begin();
-        let (told, world) = (Arc::clone(self), world.clone());
+        let (counts, checked) = (Arc::clone(self), checked.clone());
         move |outcome| {
-            // A panic is counted by the engine: see `World::check_outcomes`.
+            // A panic is counted by the engine: see `CheckedEngine::check_outcomes`.
             assert!(outcome != Outcome::Fired || time() >= due, "fired at {:?}, due at {due:?}", time());
-            told.tell(outcome);
-            drop(told);
-            world.changed();
-            world.panic_sometimes();
+            counts.record(outcome);
+            drop(counts);
+            checked.changed();
+            checked.panic_sometimes();
         }
     }
 
@@ -43,19 +47,19 @@ impl Told {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back a [`begin`](Told::begin): the callback or future was refused.
-    pub(super) fn take_back(&self) {
+    /// Undoes a [`begin`](OutcomeCounts::begin), because the callback or future was refused.
+    pub(super) fn uncount(&self) {
         self.begun.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a future that was dropped.
     pub(super) fn withdraw(&self) {
-        self.take_back();
+        self.uncount();
         self.withdrawn.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an outcome.
-    pub(super) fn tell(&self, outcome: Outcome) {
+    pub(super) fn record(&self, outcome: Outcome) {
         let count = match outcome {
             Outcome::Fired => &self.fired,
             Outcome::Cancelled => &self.cancelled,
@@ -72,18 +76,18 @@ impl Told {
     /// Asserts, after all timers have ended, that each callback and future got one outcome, and that as many were cancelled as the calls of
     /// `cancel` have returned.
     #[track_caller]
-    pub(super) fn check(&self, world: &World) {
-        let Told { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
+    pub(super) fn check(&self, checked: &CheckedEngine) {
+        let OutcomeCounts { begun, fired, cancelled, stopped, by_cancels, withdrawn } = self;
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let told = || get(fired) + get(cancelled) + get(stopped);
-        world.wait_now(|| told() >= get(begun));
-        assert_eq!(told(), get(begun), "outcomes, and callbacks and futures");
+        let ended = || get(fired) + get(cancelled) + get(stopped);
+        checked.wait_now(|| ended() >= get(begun));
+        assert_eq!(ended(), get(begun), "outcomes, and callbacks and futures");
         let cancels = get(cancelled)..=get(cancelled) + get(withdrawn);
         assert!(
             cancels.contains(&get(by_cancels)),
             "the cancels returned {}, and {cancels:?} got `Cancelled`",
             get(by_cancels)
         );
-        assert!(get(stopped) == 0 || world.engine.is_shutdown(), "stopped in an engine that goes on");
+        assert!(get(stopped) == 0 || checked.engine.is_shutdown(), "stopped in an engine that goes on");
     }
 }

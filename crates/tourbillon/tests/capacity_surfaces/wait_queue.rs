@@ -32,7 +32,7 @@ fn d65_p7_each_free_slot_wakes_one_waiter_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn d65_p7_timers_that_fire_in_one_turn_serve_the_line_in_its_order() {
+fn d65_p7_timers_that_fire_in_one_turn_serve_the_queue_in_its_order() {
     let engine = with_slots(3);
     let _fired: Vec<_> = (0..3).map(|_| engine.try_sleep(ms(10)).unwrap()).collect();
     let log = Log::default();
@@ -45,7 +45,7 @@ fn d65_p7_timers_that_fire_in_one_turn_serve_the_line_in_its_order() {
 }
 
 #[test]
-fn d65_p7_a_waiter_that_is_polled_again_keeps_its_place_in_line_and_is_woken_by_its_last_waker() {
+fn d65_p7_a_waiter_that_is_polled_again_keeps_its_position_in_the_queue_and_is_woken_by_its_last_waker() {
     let (engine, taken) = full(1);
     let mut first = Sleeper::new(&engine, HOUR);
     let second = Sleeper::new(&engine, HOUR);
@@ -58,7 +58,7 @@ fn d65_p7_a_waiter_that_is_polled_again_keeps_its_place_in_line_and_is_woken_by_
 }
 
 #[test]
-fn d65_p7_a_waiter_that_is_reset_keeps_its_place_in_line() {
+fn d65_p7_a_waiter_that_is_reset_keeps_its_position_in_the_queue() {
     let (engine, taken) = full(1);
     let mut first = Sleeper::new(&engine, HOUR);
     let second = Sleeper::new(&engine, HOUR);
@@ -125,7 +125,7 @@ fn d65_p7_a_woken_waiter_that_is_dropped_passes_its_slot_on() {
 }
 
 #[test]
-fn d65_p7_a_waiter_that_is_dropped_before_it_is_woken_leaves_the_line() {
+fn d65_p7_a_waiter_that_is_dropped_before_it_is_woken_leaves_the_queue() {
     let (engine, taken) = full(1);
     let [first, second, third] = [(); 3].map(|()| Sleeper::new(&engine, HOUR));
     drop(second);
