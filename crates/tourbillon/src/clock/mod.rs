@@ -4,7 +4,8 @@
 //!
 //! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock.
 //! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere the
-//! monotonic clock counts from the first reading in the process (`sys/portable.rs`), so no timer of the kernel can follow it.
+//! monotonic clock counts from the first reading in the process (`sys/portable.rs`), so a timer of the kernel can follow it
+//! only by a relative time.
 //!
 //! | file | what it has |
 //! |---|---|

@@ -37,7 +37,7 @@ impl RemoteFreeList {
         let index = u64::from(index_of(node));
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
-            node.state().set_returned(top as u32, count);
+            node.state().set_released(top as u32, count);
             let length = (top >> 32) + 1;
             match self.top.compare_exchange_weak(top, length << 32 | index, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return length as u32,

@@ -186,7 +186,7 @@ impl StateWord {
 
     /// Links the node of an ended timer to `next`, the node below it in the remote free list. The caller publishes the node after that. For
     /// the handle.
-    pub(crate) fn set_returned(&self, next: u32, count: CountAs) {
+    pub(crate) fn set_released(&self, next: u32, count: CountAs) {
         let kind = match count {
             CountAs::Cancelled => RELEASED_CANCELLED,
             CountAs::Nothing => RELEASED,
@@ -261,7 +261,7 @@ mod tests {
             state.set_free(next);
             assert_eq!(state.load(), NodeState::Free(next));
             for count in [CountAs::Cancelled, CountAs::Nothing] {
-                state.set_returned(next, count);
+                state.set_released(next, count);
                 assert_eq!(state.load(), NodeState::Released(next, count));
             }
         }
