@@ -75,6 +75,11 @@ fn with_new_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
     if entered.is_none() && thread_shard::find(core).is_none() {
         crate::virtual_time::warn_of_real_time();
     }
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    if entered.is_none() {
+        let core = crate::engine::global_core();
+        core.driver.offer_to_executor(core);
+    }
     if let Some(local) = thread_shard::find_or_make(core) {
         thread_shard::set_current(local);
     }

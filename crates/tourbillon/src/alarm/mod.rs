@@ -4,22 +4,35 @@
 //! |---|---|
 //! | `timerfd` | Linux: a timer of the kernel on the engine's own clock. A thread that arms an earlier timer sets the kernel's timer earlier with one system call. The call does not wake the driver, which sleeps until the new time |
 //! | `condvar` | a condition variable: on other systems, and on Linux if the kernel refuses the timer |
+//! | `task_alarm` | a second timer of the kernel, for a driver that is a task on a Tokio runtime |
 //! | `tokio_sleep` | an engine on the clock of a Tokio runtime: a sleep of Tokio's |
 //!
 //! An engine that its user turns has none of these: the alarm calls the function that the user gave.
 
 mod condvar;
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+mod task_alarm;
 #[cfg(target_os = "linux")]
 mod timerfd;
 #[cfg(feature = "tokio")]
 mod tokio_sleep;
 
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+use std::io;
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+use std::os::fd::OwnedFd;
 #[cfg(any(target_os = "linux", feature = "tokio"))]
 use std::sync::Arc;
 
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+use tokio::runtime::Id;
 use tourbillon_queue::Time;
 
 use self::condvar::CondvarAlarm;
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+use self::task_alarm::TaskAlarm;
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+pub(crate) use self::task_alarm::{DriverTaskId, ThreadRole};
 #[cfg(target_os = "linux")]
 use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
@@ -38,6 +51,12 @@ struct AlarmState {
     at: Time,
     /// The clock was set, and the driver does not know yet.
     clock_was_set: bool,
+    /// The driver's task on a Tokio runtime, if there is one.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    task: Option<TaskAlarm>,
+    /// How many driver tasks there have been.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    tasks: u64,
 }
 
 /// The result of setting an alarm. In both cases the alarm is set.
@@ -85,14 +104,21 @@ impl Alarm {
     }
 
     fn with_backend(backend: AlarmBackend) -> Alarm {
-        Alarm { state: Mutex::new(AlarmState { at: Time::NEVER, clock_was_set: false }), backend }
+        let state = AlarmState {
+            at: Time::NEVER,
+            clock_was_set: false,
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            task: None,
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            tasks: 0,
+        };
+        Alarm { state: Mutex::new(state), backend }
     }
 
     /// Sets the alarm to `at`. For the driver, which has read the clock at `now`.
     pub(crate) fn set(&self, at: Time, now: Time) -> AlarmSet {
         let mut state = lock(&self.state);
-        state.at = at;
-        let done = self.backend.set(at, Some(now));
+        let done = self.set_timers(&mut state, at, Some(now));
         if std::mem::take(&mut state.clock_was_set) { AlarmSet::ClockJumped } else { done }
     }
 
@@ -100,9 +126,8 @@ impl Alarm {
     pub(crate) fn set_if_different(&self, at: Time) {
         let mut state = lock(&self.state);
         if state.at != at {
-            state.at = at;
             // Only engines of virtual time use this, and their clocks are not the wall clock.
-            let _done = self.backend.set(at, None);
+            let _done = self.set_timers(&mut state, at, None);
         }
     }
 
@@ -112,8 +137,7 @@ impl Alarm {
         if at >= state.at {
             return;
         }
-        state.at = at;
-        if self.backend.set(at, None) == AlarmSet::ClockJumped {
+        if self.set_timers(&mut state, at, None) == AlarmSet::ClockJumped {
             self.pass_on_clock_set(&mut state);
         }
         drop(state);
@@ -125,8 +149,20 @@ impl Alarm {
     /// Wakes the driver, which learns that the clock was set when it sets the alarm again. The kernel reports this only once, and has
     /// reported it to the calling thread.
     fn pass_on_clock_set(&self, state: &mut AlarmState) {
-        *state = AlarmState { at: Time::ZERO, clock_was_set: true };
-        let _ = self.backend.set(Time::ZERO, None);
+        state.clock_was_set = true;
+        let _ = self.set_timers(state, Time::ZERO, None);
+    }
+
+    /// Sets the timer of the driver, or both timers while the driver is a task.
+    fn set_timers(&self, state: &mut AlarmState, at: Time, now: Option<Time>) -> AlarmSet {
+        state.at = at;
+        #[cfg(all(feature = "tokio", target_os = "linux"))]
+        if let Some(task) = state.task.as_mut().filter(|task| task.drives()) {
+            let (set, thread_at) = task.set(at);
+            let thread_set = thread_at.map_or(AlarmSet::Done, |thread_at| self.backend.set(thread_at, now));
+            return if thread_set == AlarmSet::ClockJumped { thread_set } else { set };
+        }
+        self.backend.set(at, now)
     }
 
     #[cfg(all(loom, test))]
@@ -170,19 +206,12 @@ impl Alarm {
         }
     }
 
-    /// Returns a file descriptor that becomes readable when the alarm goes off; `None` if the back end has none.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
-    pub(crate) fn fd(&self) -> Option<std::io::Result<std::os::fd::OwnedFd>> {
-        match &self.backend {
-            AlarmBackend::TimerFd(timer) => Some(lock(timer).as_ref()?.fd().try_clone_to_owned()),
-            _ => None,
-        }
-    }
-
     /// Releases the timer of the kernel, after the engine has ended and its driver has been woken for the last time.
     pub(crate) fn close(&self) {
         #[cfg(target_os = "linux")]
         if let AlarmBackend::TimerFd(timer) = &self.backend {
+            #[cfg(feature = "tokio")]
+            drop(lock(&self.state).task.take().inspect(TaskAlarm::wake));
             let timer = lock(timer).take();
             drop(timer);
         }
@@ -191,6 +220,79 @@ impl Alarm {
             alarm.close();
         }
     }
+}
+
+/// The driver's task, beside its thread.
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+impl Alarm {
+    /// Returns whether the thread drives, and a task on that runtime should drive instead.
+    pub(crate) fn wants_task_on(&self, runtime: Id) -> bool {
+        let state = lock(&self.state);
+        state.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
+    }
+
+    /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for. The thread drives until the task
+    /// [takes](Alarm::task_drives) the engine.
+    ///
+    /// # Errors
+    /// The kernel has no timer for the task, or the engine has ended.
+    pub(crate) fn add_task(&self, clock: &Clock, runtime: Id) -> io::Result<(DriverTaskId, OwnedFd)> {
+        let AlarmBackend::TimerFd(timer) = &self.backend else { return Err(no_timer()) };
+        let kernel = clock.kernel_clock().ok_or_else(no_timer)?;
+        let mut state = lock(&self.state);
+        if lock(timer).is_none() {
+            return Err(no_timer());
+        }
+        state.tasks += 1;
+        let task = TaskAlarm::new(kernel, clock, DriverTaskId(state.tasks), runtime)?;
+        let (id, fd) = (task.id, task.fd()?);
+        if let Some(before) = state.task.replace(task) {
+            before.wake();
+        }
+        Ok((id, fd))
+    }
+
+    /// Makes the task drive from now on. Returns whether it may: it was not replaced.
+    #[must_use]
+    pub(crate) fn task_drives(&self, id: DriverTaskId) -> bool {
+        let mut state = lock(&self.state);
+        let at = state.at;
+        let Some(task) = state.task.as_mut().filter(|task| task.id == id) else { return false };
+        task.take(at);
+        true
+    }
+
+    /// Removes a task, whose runtime has ended. Returns whether it was the engine's: then the thread drives, from now on.
+    pub(crate) fn remove_task(&self, id: DriverTaskId) -> bool {
+        let mut state = lock(&self.state);
+        let is_mine = state.task.as_ref().is_some_and(|task| task.id == id);
+        if is_mine {
+            state.task = None;
+            let _done = self.backend.set(Time::ZERO, None);
+            state.at = Time::ZERO;
+        }
+        is_mine
+    }
+
+    /// Returns whether the thread drives, now that its timer has gone off. The caller holds the lock of the driver's loop, so that the task
+    /// is not in the middle of a step.
+    pub(crate) fn thread_role(&self, clock: &Clock) -> ThreadRole {
+        let mut state = lock(&self.state);
+        let at = state.at;
+        let Some(task) = state.task.as_mut().filter(|task| task.drives()) else { return ThreadRole::Drives };
+        match task.give_up_if_late(at, clock.now()) {
+            None => ThreadRole::TakesOver,
+            Some(thread_at) => {
+                let _done = self.backend.set(thread_at, None);
+                ThreadRole::Waits
+            }
+        }
+    }
+}
+
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+fn no_timer() -> io::Error {
+    io::Error::other("the system has no kernel timer (timerfd) left")
 }
 
 impl AlarmBackend {

@@ -2,6 +2,9 @@
 //!
 //! `driver` explains why no wake-up is lost.
 
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+use std::sync::OnceLock;
+
 use tourbillon_queue::Time;
 
 use crate::alarm::{Alarm, AlarmSet};
@@ -17,11 +20,24 @@ pub(crate) struct DriverShared {
     /// Adaptive timers do not wake the driver before this time.
     floor: AtomicU64,
     pub(crate) alarm: Alarm,
+    /// Offers the engine to the executor of the calling thread, if the driver may become a task there.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    offer: OnceLock<OfferFn>,
 }
+
+/// See [`DriverShared::offer_to_executor`].
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+pub(crate) type OfferFn = Box<dyn Fn(&Core) + Send + Sync>;
 
 impl DriverShared {
     pub(crate) fn new(alarm: Alarm) -> DriverShared {
-        DriverShared { planned: AtomicU64::new(u64::MAX), floor: AtomicU64::new(0), alarm }
+        DriverShared {
+            planned: AtomicU64::new(u64::MAX),
+            floor: AtomicU64::new(0),
+            alarm,
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            offer: OnceLock::new(),
+        }
     }
 
     /// Sets the alarm earlier, if the driver plans to wake up too late. For a thread that has stored an earlier wake-up for a shard, or for
@@ -30,6 +46,21 @@ impl DriverShared {
         let at = next(Time::from_nanos(self.floor.load(Ordering::SeqCst)));
         if at.as_nanos() < self.planned.load(Ordering::SeqCst) {
             self.alarm.set_earlier(at);
+        }
+    }
+
+    /// Lets the driver move to the executor of a thread that uses the engine.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    pub(crate) fn set_offer(&self, offer: OfferFn) {
+        let _first = self.offer.set(offer);
+    }
+
+    /// Offers the engine to the executor of the calling thread, which holds no lock. For a thread that uses the engine for the first time,
+    /// or that has notified the driver: both are rare.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    pub(crate) fn offer_to_executor(&self, core: &Core) {
+        if let Some(offer) = self.offer.get() {
+            offer(core);
         }
     }
 

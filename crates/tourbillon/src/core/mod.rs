@@ -365,7 +365,11 @@ impl Core {
     #[inline(never)]
     pub(crate) fn notify_driver(&self, shard: &Shard, by: Access) {
         match (shard.has_worker(), by) {
-            (false, _) => self.driver.set_earlier(|floor| shard.next_wake().next(floor)),
+            (false, _) => {
+                self.driver.set_earlier(|floor| shard.next_wake().next(floor));
+                #[cfg(all(feature = "tokio", target_os = "linux"))]
+                self.driver.offer_to_executor(self);
+            }
             (true, Access::Remote) => shard.notify_worker(),
             // The calling thread is the worker: it reads the next wake-up before it sleeps.
             (true, Access::Owner) => {}

@@ -21,8 +21,11 @@
 //! | file | driver |
 //! |---|---|
 //! | `thread` | a thread of the engine |
-//! | `tokio_task` | a task on a Tokio runtime |
+//! | `tokio_task` | a task on a Tokio runtime, beside that thread |
 //! | `advance` | the caller that moves a clock of virtual time |
+//!
+//! Thread and task make their steps under one lock, [`SharedDriver`], so that there is always one driver: `alarm::task_alarm` explains which
+//! of the two is next.
 
 mod advance;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -34,7 +37,6 @@ mod wakeup_budget;
 
 #[cfg(feature = "tokio")]
 use std::cell::Cell;
-#[cfg(feature = "tokio")]
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -54,10 +56,9 @@ use crate::core::error::BuildError;
 #[cfg(feature = "tokio")]
 use crate::core::thread_shard;
 use crate::core::{Core, CoreRef};
-use crate::shard::BATCH;
-#[cfg(feature = "tokio")]
-use crate::shard::{Shard, Visit};
+use crate::shard::{BATCH, Shard, Visit};
 use crate::slack::PRECISE_LEAD;
+use crate::sync::Mutex;
 
 /// The driver of an engine, which fires its timers: a thread, a task on Tokio, or the user's own loop.
 ///
@@ -83,6 +84,7 @@ use crate::slack::PRECISE_LEAD;
 pub struct Driver(DriverKind);
 
 enum DriverKind {
+    Automatic,
     Thread,
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio,
@@ -106,16 +108,14 @@ pub struct Turn {
 }
 
 impl Driver {
-    /// Returns a driver on a thread of its own. The default: timers fire on time also while every executor thread is blocked.
+    /// Returns a driver on a thread of its own, which stays there: timers fire on time also while every executor thread is blocked.
     #[must_use]
     pub fn thread() -> Driver {
         Driver(DriverKind::Thread)
     }
 
-    /// Returns a driver that is a task on the Tokio runtime in whose context the engine is built, woken by a timer of the kernel.
-    ///
-    /// It saves a switch between threads, and depends on the runtime: while all its workers are blocked, no timer fires. When the runtime
-    /// ends, a thread takes over. Outside a runtime, or in one without I/O, building the engine is an [error](BuildError::NoRuntime).
+    /// Returns the [default](Driver::default) driver, which is a task on the Tokio runtime in whose context the engine is built from the
+    /// start. Outside a runtime, or in one without I/O, building the engine is an [error](BuildError::NoRuntime).
     ///
     /// ```
     /// use std::time::Duration;
@@ -160,6 +160,7 @@ impl Driver {
     pub(crate) fn prepare(self, clock: &Clock) -> Result<(DriverShared, DriverStart), BuildError> {
         let manual = |start| if clock.is_manual() { Err(BuildError::ManualClock) } else { Ok(start) };
         let (alarm, start) = match self.0 {
+            DriverKind::Automatic => (Alarm::new(clock), manual(DriverStart::Automatic)?),
             DriverKind::Thread => (Alarm::new(clock), manual(DriverStart::Thread)?),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
             DriverKind::Tokio => (Alarm::new(clock), manual(DriverStart::Tokio(tokio_task::runtime()?))?),
@@ -171,8 +172,24 @@ impl Driver {
     }
 }
 
+impl Default for Driver {
+    /// Returns the default driver: a thread of the engine, and with the feature `tokio` on Linux a task on a Tokio runtime while there is one.
+    ///
+    /// The first timer that is used inside a Tokio runtime moves the driver to that runtime, which saves a switch between threads for each
+    /// wake-up. The thread stays, asleep. It takes over within five milliseconds while all workers of the runtime are blocked, and at once
+    /// when the runtime ends; then the next runtime that uses a timer gets the driver. In a process with several runtimes one of them drives
+    /// the timers of all.
+    ///
+    /// The driver stays on its thread if the runtime has no I/O, if the system has no timerfd, or if the program is built with
+    /// `panic = "abort"`: Tokio cannot be asked whether a runtime has I/O, and panics if it does not.
+    fn default() -> Driver {
+        Driver(DriverKind::Automatic)
+    }
+}
+
 /// How to start a driver.
 pub(crate) enum DriverStart {
+    Automatic,
     Thread,
     #[cfg(all(feature = "tokio", target_os = "linux"))]
     Tokio(::tokio::runtime::Handle),
@@ -182,18 +199,50 @@ pub(crate) enum DriverStart {
 impl DriverStart {
     /// Starts the driver and returns where it runs; `None` if there is nothing to start.
     pub(crate) fn run(self, core: &CoreRef) -> Result<Option<&'static str>, BuildError> {
+        if let DriverStart::Nothing = self {
+            return Ok(None);
+        }
+        let driver = Arc::new(SharedDriver::new());
+        #[cfg(all(feature = "tokio", target_os = "linux"))]
+        match &self {
+            DriverStart::Tokio(runtime) => tokio_task::spawn(runtime, core, &driver)?,
+            DriverStart::Automatic => tokio_task::spawn_when_used(core, &driver),
+            DriverStart::Thread | DriverStart::Nothing => {}
+        }
+        thread::spawn(core.clone(), driver).map_err(BuildError::Thread)?;
+        Ok(Some(self.place()))
+    }
+
+    fn place(&self) -> &'static str {
         match self {
-            DriverStart::Thread => thread::spawn(core.clone()).map(|()| Some("a thread")).map_err(BuildError::Thread),
             #[cfg(all(feature = "tokio", target_os = "linux"))]
-            DriverStart::Tokio(runtime) => tokio_task::spawn(&runtime, core.clone()).map(|()| Some("a task")),
-            DriverStart::Nothing => Ok(None),
+            DriverStart::Tokio(_) => "a task",
+            _ => "a thread",
+        }
+    }
+}
+
+/// The driver of an engine, as its thread and its task share it.
+struct SharedDriver {
+    /// Locked during each step.
+    steps: Mutex<DriverLoop>,
+    /// The task, if it found the thread in the middle of a step.
+    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    waiting_task: Mutex<Option<Waker>>,
+}
+
+impl SharedDriver {
+    fn new() -> SharedDriver {
+        SharedDriver {
+            steps: Mutex::new(DriverLoop::new()),
+            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            waiting_task: Mutex::new(None),
         }
     }
 }
 
 /// The loop of a driver.
 struct DriverLoop {
-    core: CoreRef,
     batch: Vec<Waker>,
     budget: WakeupBudget,
     /// Whether the next step begins with a wake-up.
@@ -216,9 +265,8 @@ enum DriverStep {
 }
 
 impl DriverLoop {
-    fn new(core: CoreRef) -> DriverLoop {
+    fn new() -> DriverLoop {
         DriverLoop {
-            core,
             batch: Vec::with_capacity(BATCH),
             budget: WakeupBudget::default(),
             slept: false,
@@ -226,31 +274,31 @@ impl DriverLoop {
         }
     }
 
-    /// Makes a round and a plan.
-    fn step(&mut self) -> DriverStep {
-        self.core.driver.mark_awake();
-        if self.core.is_closed() {
+    /// Makes a round, in which `visit` visits a shard, and a plan.
+    fn step(&mut self, core: &Core, visit: fn(&Shard, Time, &mut Vec<Waker>) -> Visit) -> DriverStep {
+        core.driver.mark_awake();
+        if core.is_closed() {
             return DriverStep::End;
         }
-        let now = self.core.clock.now();
-        let round = self.core.round(now, &mut self.batch);
+        let now = core.clock.now();
+        let round = core.round_by(now, &mut self.batch, |shard, batch| visit(shard, now, batch));
         // Batches of one and the same wake-up count once.
         if std::mem::take(&mut self.slept) || (round.fired > 0 && !self.in_batches) {
             self.budget.spend(now);
         }
         self.in_batches = round.more;
-        if self.core.has_callbacks() {
-            self.core.run_callbacks_or_start_thread();
+        if core.has_callbacks() {
+            core.run_callbacks_or_start_thread();
         }
         if round.more {
             return DriverStep::More;
         }
         // After the clock was set back, the budget may lie far ahead.
         let floor = self.budget.next_wakeup().min(now + Span::from(WAKEUP_SPACING));
-        if self.core.next_round(floor) - self.core.clock.now() <= too_short_to_sleep(self.core.is_lead_in()) {
+        if core.next_round(floor) - core.clock.now() <= too_short_to_sleep(core.is_lead_in()) {
             return DriverStep::Soon;
         }
-        match self.core.driver.plan(&self.core, now, floor) {
+        match core.driver.plan(core, now, floor) {
             Some(_) => {
                 self.slept = true;
                 DriverStep::Sleep
@@ -337,6 +385,7 @@ impl Core {
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
+            DriverKind::Automatic => "Driver::default",
             DriverKind::Thread => "Driver::thread",
             #[cfg(all(feature = "tokio", target_os = "linux"))]
             DriverKind::Tokio => "Driver::tokio",

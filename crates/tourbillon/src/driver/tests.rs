@@ -14,10 +14,22 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// Returns an engine and its driver, which the test steps.
-fn stepped() -> (Engine, DriverLoop) {
+/// The driver of an engine, which the test steps.
+struct SteppedDriver {
+    core: CoreRef,
+    steps: DriverLoop,
+}
+
+impl SteppedDriver {
+    fn step(&mut self) -> DriverStep {
+        self.steps.step(&self.core, Shard::visit_remote)
+    }
+}
+
+/// Returns an engine and its driver.
+fn stepped() -> (Engine, SteppedDriver) {
     let engine = Engine::builder().clock(Clock::manual()).driver(Driver::external()).build().unwrap();
-    let driver = DriverLoop::new(engine.core().clone());
+    let driver = SteppedDriver { core: engine.core().clone(), steps: DriverLoop::new() };
     (engine, driver)
 }
 
@@ -28,7 +40,7 @@ fn armed(engine: &Engine, after: Duration, slack: Slack) -> Pin<Box<Sleep>> {
 }
 
 /// Returns how long the driver sleeps.
-fn planned(driver: &DriverLoop) -> Duration {
+fn planned(driver: &SteppedDriver) -> Duration {
     Duration::from(driver.core.driver.planned() - driver.core.clock.now())
 }
 

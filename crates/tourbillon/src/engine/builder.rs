@@ -90,7 +90,7 @@ impl Builder {
         self
     }
 
-    /// Sets the driver, which fires the timers. [`Driver::thread`] by default, and [`Driver::external`] with a manual clock.
+    /// Sets the driver, which fires the timers. [`Driver::default`] by default, and [`Driver::external`] with a manual clock.
     pub fn driver(mut self, driver: Driver) -> Builder {
         self.driver = Some(driver);
         self
@@ -114,7 +114,7 @@ impl Builder {
             return Err(BuildError::NoCapacity);
         }
         drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
-        let default = || if clock.is_manual() { Driver::external() } else { Driver::thread() };
+        let default = || if clock.is_manual() { Driver::external() } else { Driver::default() };
         let (driver, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
         let (slack, capacity, kind) = (self.slack.bits(), self.capacity, self.queue);
         let core =

@@ -1,0 +1,125 @@
+//! The alarm of a driver that is a task on a Tokio runtime, beside the driver's thread.
+//!
+//! ```text
+//!     the task's timer:    at                          the runtime polls the task, and the task drives
+//!     the thread's timer:  at + 2 ms ... at + 5 ms     goes off only if the task has not set both timers again by then
+//! ```
+//!
+//! If the thread's timer goes off and the task is late, the thread takes over: all workers of the runtime are blocked, or no thread polls the
+//! runtime. When the runtime polls the task again, the task takes the engine back.
+//!
+//! The thread's timer is not set again while it is within its two bounds, which saves most of the system calls.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::runtime::Id;
+use tourbillon_queue::{Span, Time};
+
+use super::AlarmSet;
+use super::timerfd::TimerFd;
+use crate::clock::{Clock, KernelClock};
+
+/// How late the task is at least when the thread takes over.
+const MIN_LATE: Span = Span::from_nanos(2_000_000);
+
+/// How late the task is at most when the thread takes over.
+const MAX_LATE: Span = Span::from_nanos(5_000_000);
+
+/// Identifies a driver task among those that an engine has had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DriverTaskId(pub(super) u64);
+
+/// The task's side of an alarm.
+pub(super) struct TaskAlarm {
+    timer: TimerFd,
+    clock: Clock,
+    pub(super) id: DriverTaskId,
+    runtime: Id,
+    role: TaskRole,
+    /// What the thread's timer is set to while the task drives.
+    thread_at: Time,
+}
+
+/// What a driver task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TaskRole {
+    /// The runtime has not polled it yet. The thread drives.
+    New,
+    /// It drives.
+    Drives,
+    /// It was late, and the thread drives until the runtime polls the task again.
+    Late,
+}
+
+/// Which of the two drives, as the thread finds it when its timer has gone off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum ThreadRole {
+    Drives,
+    /// The thread has taken over from the task.
+    TakesOver,
+    /// The task drives. The thread's timer is set again.
+    Waits,
+}
+
+impl TaskAlarm {
+    pub(super) fn new(kernel: KernelClock, clock: &Clock, id: DriverTaskId, runtime: Id) -> io::Result<TaskAlarm> {
+        let timer = TimerFd::new(kernel)?;
+        Ok(TaskAlarm { timer, clock: clock.clone(), id, runtime, role: TaskRole::New, thread_at: Time::NEVER })
+    }
+
+    /// Returns a file descriptor that becomes readable when the task's timer goes off.
+    pub(super) fn fd(&self) -> io::Result<OwnedFd> {
+        self.timer.fd().try_clone_to_owned()
+    }
+
+    pub(super) fn drives(&self) -> bool {
+        self.role == TaskRole::Drives
+    }
+
+    /// Returns whether a task on the runtime `other` should replace this one.
+    pub(super) fn is_replaceable_on(&self, other: Id) -> bool {
+        self.role == TaskRole::Late && self.runtime != other
+    }
+
+    /// Makes the task drive. The thread's timer is set to `thread_at`.
+    pub(super) fn take(&mut self, thread_at: Time) {
+        if !self.drives() {
+            (self.role, self.thread_at) = (TaskRole::Drives, thread_at);
+        }
+    }
+
+    /// Makes the thread drive if the task is late at `now`. If the task is not, returns what to set the thread's timer to.
+    pub(super) fn give_up_if_late(&mut self, at: Time, now: Time) -> Option<Time> {
+        if at.is_never() || now < at + MIN_LATE {
+            self.thread_at = if at.is_never() { at } else { at + MAX_LATE };
+            return Some(self.thread_at);
+        }
+        self.role = TaskRole::Late;
+        None
+    }
+
+    /// Sets the task's timer to `at`. Also returns what to set the thread's timer to, if that has to be set.
+    ///
+    /// With nothing pending the thread's timer stays as it is: the next timer of the engine comes soon, as a rule, or else the thread turns
+    /// its timer off when it goes off.
+    pub(super) fn set(&mut self, at: Time) -> (AlarmSet, Option<Time>) {
+        let set = self.timer.set(at);
+        if at.is_never() {
+            return (set, None);
+        }
+        // Zero means now.
+        let due = if at == Time::ZERO { self.clock.now() } else { at };
+        if (due + MIN_LATE..=due + MAX_LATE).contains(&self.thread_at) {
+            return (set, None);
+        }
+        self.thread_at = due + MAX_LATE;
+        (set, Some(self.thread_at))
+    }
+
+    /// Wakes the task, so that it finds that it has been replaced or that the engine has ended.
+    pub(super) fn wake(&self) {
+        let _done = self.timer.set(Time::ZERO);
+    }
+}
