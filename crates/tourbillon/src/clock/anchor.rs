@@ -4,6 +4,7 @@ use std::time::{Duration, Instant as StdInstant};
 
 use tourbillon_queue::{Span, Time};
 
+use super::LAST;
 use super::sys::monotonic;
 use crate::sync::published::Published;
 
@@ -20,6 +21,10 @@ pub(super) struct ClockAnchor {
     std: StdInstant,
     time: Time,
 }
+
+/// The `Instant` at which a clock shows zero. By it an `Instant` becomes a time with one subtraction.
+#[derive(Clone, Copy)]
+pub(crate) struct ClockOrigin(StdInstant);
 
 /// A reading of the standard library's clock, between two readings of another clock.
 pub(super) struct PairedReading {
@@ -57,6 +62,27 @@ impl ClockAnchor {
         }
     }
 }
+
+impl ClockOrigin {
+    /// Returns the origin of the monotonic clock, if the platform can represent it.
+    pub(super) fn of_process() -> Option<ClockOrigin> {
+        let anchor = ClockAnchor::of_process();
+        anchor.std.checked_sub(Duration::from(anchor.time - Time::ZERO)).map(ClockOrigin)
+    }
+
+    /// Converts an `Instant` as [`ClockAnchor::to_time`] does; `None` if it is before the origin, or too late for a timer.
+    #[inline(always)]
+    pub(crate) fn to_time(self, std: StdInstant) -> Option<Time> {
+        let since = std.checked_duration_since(self.0)?;
+        // So late a time is the far future, which the caller treats as never.
+        if since.as_secs() >= LAST.as_nanos() / NANOS_PER_SECOND {
+            return None;
+        }
+        Some(Time::from_nanos(since.as_secs() * NANOS_PER_SECOND + u64::from(since.subsec_nanos())))
+    }
+}
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 impl PairedReading {
     /// Reads both clocks until the two readings of `clock` lie less than `enough` apart, [`READINGS`] times at the most. Returns the
@@ -128,6 +154,17 @@ mod tests {
             assert!(anchor.to_std(before) <= std, "a timer that was due before seems to be due later");
             assert_eq!(anchor.to_time(anchor.to_std(after)), after);
         }
+    }
+
+    #[test]
+    fn p1_the_origin_converts_as_the_anchor_does() {
+        let (anchor, origin) = (*ClockAnchor::of_process(), ClockOrigin::of_process().expect("it can be represented"));
+        for nanos in [0, 1, 999_999_999, 1_000_000_000, 12_345_678_901_234, LAST.as_nanos() - NANOS_PER_SECOND] {
+            let std = anchor.to_std(Time::from_nanos(nanos));
+            assert_eq!(origin.to_time(std), Some(Time::from_nanos(nanos)));
+        }
+        assert_eq!(origin.to_time(anchor.to_std(LAST) + Duration::from_secs(1)), None);
+        assert_eq!(origin.to_time(origin.0 - Duration::from_nanos(1)), None);
     }
 
     #[cfg(target_os = "linux")]

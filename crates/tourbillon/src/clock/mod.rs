@@ -33,7 +33,7 @@ use tourbillon_queue::{Span, Time};
 use self::anchor::ClockAnchor;
 #[cfg(target_os = "linux")]
 use self::anchor::PairedReading;
-pub(crate) use self::anchor::earliest;
+pub(crate) use self::anchor::{ClockOrigin, earliest};
 use self::manual::ManualClock;
 use self::sys::monotonic;
 #[cfg(feature = "tokio")]
@@ -306,6 +306,11 @@ impl Clock {
     /// Converts an instant of the standard library to a time of this clock, which is not early: see [`ClockAnchor`].
     pub(crate) fn time_of(&self, std: StdInstant) -> Time {
         self.anchors().to_time.to_time(std)
+    }
+
+    /// Returns the origin of the clock; `None` if an `Instant` cannot be converted by a fixed origin.
+    pub(crate) fn origin(&self) -> Option<ClockOrigin> {
+        self.is_steady().then(ClockOrigin::of_process).flatten()
     }
 
     /// Returns the time of this clock at which the wall clock will show `when`, if the wall clock is not set before.

@@ -298,8 +298,7 @@ impl Core {
     /// Returns the shard with this index, created if necessary. The caller holds the lock of `ownership`, so that shutdown misses no shard.
     fn shard(&self, index: usize) -> &Shard {
         let shard = self.shards[index].get_or_init(|| {
-            let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
-            let shard = shard.expect("the queue kind was tried when the engine was built");
+            let shard = self.new_shard();
             if self.is_closed() {
                 shard.close();
             }
@@ -344,10 +343,15 @@ impl Core {
 
     /// Returns a new shard that refuses all arming, for a thread that must not use the shards of the engine.
     pub(crate) fn closed_shard(&self) -> Pin<Box<Shard>> {
-        let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now());
-        let shard = shard.expect("the queue kind was tried when the engine was built");
+        let shard = self.new_shard();
         shard.close();
         shard
+    }
+
+    fn new_shard(&self) -> Pin<Box<Shard>> {
+        let origin = if self.is_virtual { None } else { self.clock.origin() };
+        let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now(), origin);
+        shard.expect("the queue kind was tried when the engine was built")
     }
 
     /// Frees the large memory of the engine, after its last handle is gone and its timers are stopped. The nodes of a shard are freed with

@@ -8,11 +8,35 @@ use super::{Entry, EntryPhase};
 use crate::clock::representable;
 use crate::core::capacity::Moved;
 use crate::instant::Instant;
+use crate::shard::slab::origin_of;
 use crate::shard::state::Later;
 
 impl Entry {
     /// Sets another deadline, in any phase. An armed entry keeps its waker, which is woken at the new deadline.
+    #[inline]
     pub(crate) fn reset(&mut self, deadline: Instant) {
+        if !self.set_later(deadline) {
+            self.reset_anyhow(deadline);
+        }
+    }
+
+    /// Sets a later deadline if the entry is armed in an engine on the monotonic clock: one change of the state word. Returns whether it did.
+    #[inline]
+    fn set_later(&mut self, deadline: Instant) -> bool {
+        if self.phase() != EntryPhase::Armed || self.target.is_held() {
+            return false;
+        }
+        let node = self.node();
+        let Some(due) = origin_of(node).and_then(|origin| origin.to_time(deadline.into_std())) else { return false };
+        let is_later = due >= self.deadline && node.state().later(self.deadline, due) == Later::Won;
+        if is_later {
+            self.deadline = due;
+        }
+        is_later
+    }
+
+    #[inline(never)]
+    fn reset_anyhow(&mut self, deadline: Instant) {
         self.reset_on_clock(self.core().clock.time_of(deadline.into_std()));
     }
 

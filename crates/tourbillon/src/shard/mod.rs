@@ -42,6 +42,7 @@ use tourbillon_queue::{RoundsError, Span, Time};
 use self::next_wake::lead_start;
 pub(crate) use self::next_wake::{NextWake, NotifyDriver, SlackQueue};
 use self::timers::{STEPS, ShardTimers};
+use crate::clock::ClockOrigin;
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
 use crate::shard::node::NodeHandle;
@@ -145,10 +146,16 @@ pub(crate) struct Visit {
 }
 
 impl Shard {
-    /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns.
-    pub(crate) fn new(core: NonNull<()>, kind: QueueKind, now: Time) -> Result<Pin<Box<Shard>>, RoundsError> {
+    /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns; with `origin`, a later deadline needs no more than a
+    /// change of the state word.
+    pub(crate) fn new(
+        core: NonNull<()>,
+        kind: QueueKind,
+        now: Time,
+        origin: Option<ClockOrigin>,
+    ) -> Result<Pin<Box<Shard>>, RoundsError> {
         Ok(Box::pin(Shard {
-            timers: BiasedLock::new(ShardTimers::new(kind, now)?),
+            timers: BiasedLock::new(ShardTimers::new(kind, now, origin)?),
             next_wake: NextWake::new(),
             core,
             generation: fork::generation(),

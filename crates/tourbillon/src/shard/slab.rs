@@ -12,6 +12,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use crate::clock::ClockOrigin;
 use crate::shard::Shard;
 use crate::shard::node::{Node, NodeRef};
 use crate::shard::state::NodeState;
@@ -26,6 +27,8 @@ pub(crate) struct NodeSlab {
     /// The index of the first slot that has never been in use. The memory from there on is not initialised.
     first_fresh: u32,
     chunks: Vec<NonNull<Node>>,
+    /// The origin of the engine's clock, for the headers.
+    origin: Option<ClockOrigin>,
 }
 
 /// The index of no node.
@@ -51,6 +54,8 @@ struct Header {
     shard: NonNull<Shard>,
     /// The index of the header's slot.
     index: u32,
+    /// The origin of the engine's clock, by which a handle moves a deadline later; `None` if that takes more than a new deadline.
+    origin: Option<ClockOrigin>,
 }
 
 const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK * size_of::<Node>(), CHUNK_BYTES) {
@@ -65,8 +70,8 @@ const _: () = assert!((MOST as usize).is_multiple_of(PER_CHUNK));
 unsafe impl Send for NodeSlab {}
 
 impl NodeSlab {
-    pub(crate) const fn new() -> NodeSlab {
-        NodeSlab { last_freed: None, free: NONE, first_fresh: 0, chunks: Vec::new() }
+    pub(crate) const fn new(origin: Option<ClockOrigin>) -> NodeSlab {
+        NodeSlab { last_freed: None, free: NONE, first_fresh: 0, chunks: Vec::new(), origin }
     }
 
     /// Takes a free node that has been in use, if there is one. It stays in the state `Free`.
@@ -120,7 +125,7 @@ impl NodeSlab {
             if self.first_fresh == MOST {
                 return None;
             }
-            self.chunks.push(allocate(Header { shard, index: self.first_fresh }));
+            self.chunks.push(allocate(Header { shard, index: self.first_fresh, origin: self.origin }));
             self.first_fresh += 1;
         }
         let index = self.first_fresh;
@@ -141,7 +146,7 @@ impl NodeSlab {
     /// Frees all memory. No node is in use.
     pub(crate) fn free_all(&mut self) {
         debug_assert_eq!(self.in_use(), 0);
-        *self = NodeSlab::new();
+        *self = NodeSlab::new(self.origin);
     }
 }
 
@@ -172,6 +177,12 @@ fn allocate(header: Header) -> NonNull<Node> {
 #[inline(always)]
 pub(crate) fn shard_of(node: NodeRef) -> NonNull<Shard> {
     header_of(node).shard
+}
+
+/// Returns the origin of the clock of a node's engine, if a handle can move a deadline later without the engine.
+#[inline(always)]
+pub(crate) fn origin_of(node: NodeRef) -> Option<ClockOrigin> {
+    header_of(node).origin
 }
 
 /// Returns the index of a node in its slab.

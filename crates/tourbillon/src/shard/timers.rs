@@ -6,6 +6,7 @@ use std::task::Waker;
 use tourbillon_queue::{Place, RoundsError, Settled, Time};
 
 use super::{Arm, ArmKind, BATCH, Release, Shard, Visit};
+use crate::clock::ClockOrigin;
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::Busy;
 use crate::shard::insert_buffer::InsertBuffer;
@@ -43,7 +44,7 @@ pub(crate) struct ShardTimers {
 }
 
 impl ShardTimers {
-    pub(super) fn new(kind: QueueKind, now: Time) -> Result<ShardTimers, RoundsError> {
+    pub(super) fn new(kind: QueueKind, now: Time, origin: Option<ClockOrigin>) -> Result<ShardTimers, RoundsError> {
         // SAFETY: `Shard::new` puts this value behind the lock of the shard, and never moves it out. It is used for nodes that come from the
         // slab beside it, which are those of the same shard.
         let mut locked = unsafe { Locked::new() };
@@ -56,7 +57,7 @@ impl ShardTimers {
             locked,
             insert_buffer: InsertBuffer::new(),
             queues,
-            slab: NodeSlab::new(),
+            slab: NodeSlab::new(origin),
             counts: ShardCounts::default(),
             on_time_len: 0,
             precise_due_times: PreciseDueTimes::default(),

@@ -160,6 +160,7 @@ impl Sleep {
     ///
     /// The task that waits is woken at the new deadline, without another poll. A sleep that had ended waits again from the next poll
     /// on. Moving a deadline later takes no lock. A deadline in the past ends the sleep at once, and the task is woken within this call.
+    #[inline]
     pub fn reset(self: Pin<&mut Self>, deadline: Instant) {
         self.entry().reset(deadline);
     }

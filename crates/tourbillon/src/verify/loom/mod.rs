@@ -128,7 +128,7 @@ pub(super) type SharedShard = Arc<Pin<Box<Shard>>>;
 /// Returns a shard with a biased or a revoked lock.
 fn shard(lock: Lock) -> SharedShard {
     // In these models no thread uses the address of the core.
-    let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO);
+    let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO, None);
     let shard = Arc::new(shard.expect("a wheel takes no parameters"));
     let arms = if lock == Lock::Biased { 2 } else { 0 };
     for _ in 0..arms {
