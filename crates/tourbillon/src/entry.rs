@@ -8,7 +8,7 @@
 //!
 //! An idle entry has no node, and uses nothing that threads share (T5). An armed entry has a node in one shard. The owning thread of that
 //! shard arms, moves and cancels under the shard's biased lock. A remote thread does not take the lock, except to drain a remote free list
-//! that its push has made 1,024 long:
+//! that its push has made 4,096 long:
 //!
 //! - a later deadline is a compare-and-swap of the state word, as on the owning thread (T4);
 //! - a cancel is a compare-and-swap of the state word, and then the remote thread pushes the node onto the shard's remote free list;

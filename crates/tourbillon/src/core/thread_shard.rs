@@ -310,6 +310,8 @@ pub(crate) fn with<R>(core: NonNull<Core>, f: impl FnOnce(&ThreadShard) -> R) ->
 pub(crate) fn with_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) -> R) -> R {
     match current() {
         Some(local) if local.owns(shard) => f(Some(local)),
+        // A thread has one thread shard for each engine: if that one has another shard, this thread is not the owner.
+        Some(local) if local.core.as_ptr() == Core::of_shard(shard) => f(None),
         _ => with_other_owner(shard, f),
     }
 }

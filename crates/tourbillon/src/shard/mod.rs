@@ -11,7 +11,7 @@
 //!
 //! The owning thread arms and cancels under the shard's biased lock, which costs it two plain stores. Other threads do not
 //! take the lock to cancel: they change the timer's state word and push its node onto the shard's remote free list. The
-//! shard recycles it at its next visit, or when it has no free node left; the remote thread whose push makes the list 1,024
+//! shard recycles it at its next visit, or when it has no free node left; the remote thread whose push makes the list 4,096
 //! long takes the lock for that.
 //! When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch (D26), unlocks, and only then
 //! wakes the wakers: no code of the user runs under the lock (P10).

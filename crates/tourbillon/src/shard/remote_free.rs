@@ -17,8 +17,9 @@ use crate::shard::slab::{NONE, index_of};
 use crate::shard::state::CountAs;
 use crate::sync::{AtomicU64, IS_CHECK, Ordering};
 
-/// The length at which the pushing thread drains the list.
-pub(crate) const DRAIN_AT: u32 = if IS_CHECK { 2 } else { 1024 };
+/// The length at which the pushing thread drains the list. An owner that arms timers drains it earlier; a lower number would make the other
+/// thread take the lock, which costs it a `membarrier`, while the owner is about to drain.
+pub(crate) const DRAIN_AT: u32 = if IS_CHECK { 2 } else { 4096 };
 
 pub(crate) struct RemoteFreeList {
     /// The length in the upper half; the index of the top node, or [`NONE`], in the lower.
