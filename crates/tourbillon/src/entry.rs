@@ -34,7 +34,7 @@ use crate::core::{Core, CoreRef};
 use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::shard::node::{Node, NodeHandle, NodeRef};
-use crate::shard::slab::shard_of;
+use crate::shard::slab::{reports_cancels, shard_of};
 use crate::shard::state::NodeState;
 use crate::shard::{Release, Shard};
 use crate::slack::SlackBits;
@@ -318,7 +318,7 @@ impl Entry {
     /// cancelled the timer. (If the timer had ended before, the thread that ended it has freed the slot.)
     #[inline(always)]
     fn cancel_node(&mut self) -> Result<Waker, Outcome> {
-        if self.core().reports_cancels {
+        if reports_cancels(self.node()) {
             return self.cancel_and_free_slot();
         }
         self.release_node(Release::Cancelled)

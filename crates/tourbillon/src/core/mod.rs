@@ -34,6 +34,7 @@ use crate::core::jumps::ClockJumps;
 use crate::core::owner::EngineOwner;
 use crate::core::work::TimerWork;
 use crate::shard::queue::QueueKind;
+use crate::shard::slab::EngineTraits;
 use crate::shard::{Access, BATCH, Notify, Shard, Visit};
 use crate::slack::SlackBits;
 use crate::stats::Stats;
@@ -56,8 +57,6 @@ pub(crate) struct Core {
     pub(crate) capacity: Option<Capacity>,
     /// Whether time is virtual: it may move by itself to the next wake-up, so a cancel makes the next wake-up exact at once.
     pub(crate) is_virtual: bool,
-    /// Whether an entry that cancels its timer has to report that: the engine has a capacity, or is virtual.
-    pub(crate) reports_cancels: bool,
     pub(crate) driver: DriverShared,
     pub(crate) callbacks: CallbackQueue,
     /// The work under way on other threads, for which virtual time waits.
@@ -126,7 +125,6 @@ impl CoreRef {
             clock: config.clock,
             slack: config.slack,
             is_virtual: config.is_virtual,
-            reports_cancels: config.is_virtual || config.capacity.is_some(),
             capacity: config.capacity.map(Capacity::new),
             driver: config.driver,
             callbacks: CallbackQueue::new(),
@@ -349,8 +347,11 @@ impl Core {
     }
 
     fn new_shard(&self) -> Pin<Box<Shard>> {
-        let origin = if self.is_virtual { None } else { self.clock.origin() };
-        let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now(), origin);
+        let engine = EngineTraits {
+            origin: if self.is_virtual { None } else { self.clock.origin() },
+            reports_cancels: self.is_virtual || self.capacity.is_some(),
+        };
+        let shard = Shard::new(self.as_ptr().cast(), self.kind, self.clock.now(), engine);
         shard.expect("the queue kind was tried when the engine was built")
     }
 

@@ -42,12 +42,12 @@ use tourbillon_queue::{RoundsError, Span, Time};
 use self::next_wake::lead_start;
 pub(crate) use self::next_wake::{NextWake, NotifyDriver, SlackQueue};
 use self::timers::{STEPS, ShardTimers};
-use crate::clock::ClockOrigin;
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::{BiasedLock, OwnerGuard};
 use crate::shard::node::NodeHandle;
 use crate::shard::queue::QueueKind;
 use crate::shard::remote_free::{DRAIN_AT, RemoteFreeList};
+use crate::shard::slab::EngineTraits;
 use crate::shard::state::CountAs;
 use crate::slack::SlackBits;
 use crate::stats::ShardCounts;
@@ -146,16 +146,15 @@ pub(crate) struct Visit {
 }
 
 impl Shard {
-    /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns; with `origin`, a later deadline needs no more than a
-    /// change of the state word.
+    /// Creates an empty shard. `core` is the address that [`core`](Shard::core) returns.
     pub(crate) fn new(
         core: NonNull<()>,
         kind: QueueKind,
         now: Time,
-        origin: Option<ClockOrigin>,
+        engine: EngineTraits,
     ) -> Result<Pin<Box<Shard>>, RoundsError> {
         Ok(Box::pin(Shard {
-            timers: BiasedLock::new(ShardTimers::new(kind, now, origin)?),
+            timers: BiasedLock::new(ShardTimers::new(kind, now, engine)?),
             next_wake: NextWake::new(),
             core,
             generation: fork::generation(),

@@ -27,8 +27,17 @@ pub(crate) struct NodeSlab {
     /// The index of the first slot that has never been in use. The memory from there on is not initialised.
     first_fresh: u32,
     chunks: Vec<NonNull<Node>>,
-    /// The origin of the engine's clock, for the headers.
-    origin: Option<ClockOrigin>,
+    /// For the headers.
+    engine: EngineTraits,
+}
+
+/// What the handle of a timer has to know of the engine. Each chunk has a copy, so that the handle does not follow pointers to the core.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EngineTraits {
+    /// The origin of the clock, by which a handle moves a deadline later; `None` if that takes more than a new deadline.
+    pub(crate) origin: Option<ClockOrigin>,
+    /// Whether an entry that cancels its timer has to report that: the engine has a capacity, or is virtual.
+    pub(crate) reports_cancels: bool,
 }
 
 /// The index of no node.
@@ -54,8 +63,9 @@ struct Header {
     shard: NonNull<Shard>,
     /// The index of the header's slot.
     index: u32,
-    /// The origin of the engine's clock, by which a handle moves a deadline later; `None` if that takes more than a new deadline.
+    /// The fields of [`EngineTraits`].
     origin: Option<ClockOrigin>,
+    reports_cancels: bool,
 }
 
 const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK * size_of::<Node>(), CHUNK_BYTES) {
@@ -70,8 +80,8 @@ const _: () = assert!((MOST as usize).is_multiple_of(PER_CHUNK));
 unsafe impl Send for NodeSlab {}
 
 impl NodeSlab {
-    pub(crate) const fn new(origin: Option<ClockOrigin>) -> NodeSlab {
-        NodeSlab { last_freed: None, free: NONE, first_fresh: 0, chunks: Vec::new(), origin }
+    pub(crate) const fn new(engine: EngineTraits) -> NodeSlab {
+        NodeSlab { last_freed: None, free: NONE, first_fresh: 0, chunks: Vec::new(), engine }
     }
 
     /// Takes a free node that has been in use, if there is one. It stays in the state `Free`.
@@ -125,7 +135,8 @@ impl NodeSlab {
             if self.first_fresh == MOST {
                 return None;
             }
-            self.chunks.push(allocate(Header { shard, index: self.first_fresh, origin: self.origin }));
+            let EngineTraits { origin, reports_cancels } = self.engine;
+            self.chunks.push(allocate(Header { shard, index: self.first_fresh, origin, reports_cancels }));
             self.first_fresh += 1;
         }
         let index = self.first_fresh;
@@ -146,7 +157,7 @@ impl NodeSlab {
     /// Frees all memory. No node is in use.
     pub(crate) fn free_all(&mut self) {
         debug_assert_eq!(self.in_use(), 0);
-        *self = NodeSlab::new(self.origin);
+        *self = NodeSlab::new(self.engine);
     }
 }
 
@@ -179,10 +190,16 @@ pub(crate) fn shard_of(node: NodeRef) -> NonNull<Shard> {
     header_of(node).shard
 }
 
-/// Returns the origin of the clock of a node's engine, if a handle can move a deadline later without the engine.
+/// Returns the origin of the clock of a node's engine: see [`EngineTraits`].
 #[inline(always)]
 pub(crate) fn origin_of(node: NodeRef) -> Option<ClockOrigin> {
     header_of(node).origin
+}
+
+/// Returns whether a cancel has to be reported to a node's engine: see [`EngineTraits`].
+#[inline(always)]
+pub(crate) fn reports_cancels(node: NodeRef) -> bool {
+    header_of(node).reports_cancels
 }
 
 /// Returns the index of a node in its slab.

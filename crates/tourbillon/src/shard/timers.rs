@@ -6,7 +6,6 @@ use std::task::Waker;
 use tourbillon_queue::{Place, RoundsError, Settled, Time};
 
 use super::{Arm, ArmKind, BATCH, Release, Shard, Visit};
-use crate::clock::ClockOrigin;
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::Busy;
 use crate::shard::insert_buffer::InsertBuffer;
@@ -14,7 +13,7 @@ use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, lead_start};
 use crate::shard::node::{FireNode, Locked, NodeHandle, NodeRef};
 use crate::shard::precise_due_times::PreciseDueTimes;
 use crate::shard::queue::{Queue, QueueKind};
-use crate::shard::slab::{NONE, NodeSlab};
+use crate::shard::slab::{EngineTraits, NONE, NodeSlab};
 use crate::shard::state::{CountAs, NodeState};
 use crate::slack::{SlackBits, SlackClass};
 use crate::stats::ShardCounts;
@@ -44,7 +43,7 @@ pub(crate) struct ShardTimers {
 }
 
 impl ShardTimers {
-    pub(super) fn new(kind: QueueKind, now: Time, origin: Option<ClockOrigin>) -> Result<ShardTimers, RoundsError> {
+    pub(super) fn new(kind: QueueKind, now: Time, engine: EngineTraits) -> Result<ShardTimers, RoundsError> {
         // SAFETY: `Shard::new` puts this value behind the lock of the shard, and never moves it out. It is used for nodes that come from the
         // slab beside it, which are those of the same shard.
         let mut locked = unsafe { Locked::new() };
@@ -57,7 +56,7 @@ impl ShardTimers {
             locked,
             insert_buffer: InsertBuffer::new(),
             queues,
-            slab: NodeSlab::new(origin),
+            slab: NodeSlab::new(engine),
             counts: ShardCounts::default(),
             on_time_len: 0,
             precise_due_times: PreciseDueTimes::default(),

@@ -43,7 +43,7 @@ use tourbillon_queue::Time;
 use crate::outcome::Outcome;
 use crate::shard::node::{NodeHandle, NodeRef};
 use crate::shard::queue::QueueKind;
-use crate::shard::slab::index_of;
+use crate::shard::slab::{EngineTraits, index_of};
 use crate::shard::{Access, Arm, ArmKind, LocalShard, NotifyDriver, Release, Shard};
 use crate::slack::SlackBits;
 use crate::stats::Stats;
@@ -128,7 +128,7 @@ pub(super) type SharedShard = Arc<Pin<Box<Shard>>>;
 /// Returns a shard with a biased or a revoked lock.
 fn shard(lock: Lock) -> SharedShard {
     // In these models no thread uses the address of the core.
-    let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO, None);
+    let shard = Shard::new(NonNull::dangling(), QueueKind::Wheel, Time::ZERO, EngineTraits::default());
     let shard = Arc::new(shard.expect("a wheel takes no parameters"));
     let arms = if lock == Lock::Biased { 2 } else { 0 };
     for _ in 0..arms {

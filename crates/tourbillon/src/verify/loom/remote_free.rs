@@ -9,7 +9,7 @@ use tourbillon_queue::Time;
 use super::explore;
 use crate::shard::node::{Locked, NodeRef};
 use crate::shard::remote_free::RemoteFreeList;
-use crate::shard::slab::{NONE, NodeSlab, index_of};
+use crate::shard::slab::{EngineTraits, NONE, NodeSlab, index_of};
 use crate::shard::state::{Cancel, CountAs, NodeState};
 
 fn nodes<const N: usize>(slab: &mut NodeSlab) -> [NodeRef; N] {
@@ -56,7 +56,7 @@ fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
 #[test]
 fn d39_p7_nodes_pushed_by_two_threads_are_drained_once_each() {
     explore(|| {
-        let mut slab = NodeSlab::new(None);
+        let mut slab = NodeSlab::new(EngineTraits::default());
         let nodes: [_; 2] = nodes(&mut slab);
         let list = Arc::new(RemoteFreeList::new());
         let pushers = nodes.map(|node| {
@@ -77,7 +77,7 @@ fn d39_p7_nodes_pushed_by_two_threads_are_drained_once_each() {
 #[test]
 fn d39_p7_one_pushing_thread_learns_that_the_list_is_full() {
     explore(|| {
-        let mut slab = NodeSlab::new(None);
+        let mut slab = NodeSlab::new(EngineTraits::default());
         let [one, two] = nodes(&mut slab);
         let list = Arc::new(RemoteFreeList::new());
         let pusher = {
@@ -94,7 +94,7 @@ fn d39_p7_one_pushing_thread_learns_that_the_list_is_full() {
 #[test]
 fn d39_p7_a_node_that_was_drained_can_be_pushed_again() {
     explore(|| {
-        let mut slab = NodeSlab::new(None);
+        let mut slab = NodeSlab::new(EngineTraits::default());
         let [one, two] = nodes(&mut slab);
         let list = Arc::new(RemoteFreeList::new());
         let pusher = {
