@@ -58,7 +58,7 @@ pub(crate) const PRECISE_LEAD: Duration = Duration::from_micros(200);
 impl Slack {
     /// Returns the default: exact while the driver is quiet, and with bounded CPU time when it is not.
     ///
-    /// When there are more than some six hundred wake-ups a second, the driver spaces them 1.75 ms apart, and a timer can be late by that
+    /// When there are more than some 670 wake-ups a second, the driver spaces them 1.5 ms apart, and a timer can be late by that
     /// time.
     #[must_use]
     pub const fn adaptive() -> Slack {

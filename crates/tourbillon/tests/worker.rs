@@ -503,7 +503,7 @@ fn b2_a_worker_spaces_the_wake_ups_of_relaxed_timers_when_they_are_frequent() {
         turns += 1;
     }
     assert_eq!(task.wakes(), 1000);
-    assert!((50..150).contains(&turns), "{turns} wake-ups: the initial allowance, and one every 1.75 ms");
+    assert!((50..150).contains(&turns), "{turns} wake-ups: the initial allowance, and one every 1.5 ms");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tourbillon_queue::{Span, Time};
 
 /// The time between two wake-ups for adaptive timers when there are many.
-pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1750);
+pub(crate) const WAKEUP_SPACING: Duration = Duration::from_micros(1500);
 
 /// How many wake-ups can be saved up in quiet times.
 const MAX_SAVED: u64 = 32;
