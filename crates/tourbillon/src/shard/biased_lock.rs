@@ -18,9 +18,10 @@
 //! 1. The owner's store of `inside` is before that fence: the remote thread sees `inside`, and waits.
 //! 2. The owner's store is after it, and so is its load: the owner sees `revoked`, and takes the mutex.
 //!
-//! The barrier takes some microseconds on a busy machine. It pays if the owner takes the lock a thousand times between two remote threads.
-//! A remote thread that finds that it did not pay leaves the lock *revoked*: the lock is then an ordinary mutex until the owner has taken it
-//! alone often enough for the bias to pay again. Where the kernel has no `membarrier` it stays an ordinary mutex.
+//! The barrier takes some microseconds on a busy machine. It pays if the owner takes the lock a thousand times between two remote threads,
+//! or more often on a machine with many cores ([`bias_pays_at`]). A remote thread that finds that it did not pay leaves the lock *revoked*:
+//! the lock is then an ordinary mutex until the owner has taken it alone often enough for the bias to pay again. Where the kernel has no
+//! `membarrier` it stays an ordinary mutex.
 
 #[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
 mod tests;
@@ -28,11 +29,25 @@ mod tests;
 use std::time::Duration;
 
 use crate::shard::asymmetric_fence;
+use crate::sync::published::Published;
 use crate::sync::{AtomicBool, IS_CHECK, Mutex, Ordering, UnsafeCell, lock, spin_loop, yield_now};
 
-/// How often the owner has to take the lock between two remote threads for the bias to pay: one barrier takes some microseconds, a mutex
-/// some ten nanoseconds each time.
-const BIAS_PAYS_AT: u64 = if IS_CHECK { 2 } else { 1024 };
+/// Returns how often the owner has to take the lock between two remote threads for the bias to pay.
+///
+/// A mutex costs the owner some ten nanoseconds more each time. A barrier costs the remote thread some ten microseconds, and every other core
+/// that runs the process is interrupted for the better part of a microsecond. So the bias pays later on a machine with many cores.
+fn bias_pays_at() -> u64 {
+    static PAYS_AT: Published<u64> = Published::new();
+    const ON_TWO_CORES: u64 = 1024;
+    const FOR_EACH_CORE: u64 = 72;
+    if IS_CHECK {
+        return 2;
+    }
+    *PAYS_AT.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
+        ON_TWO_CORES + FOR_EACH_CORE * cores.saturating_sub(2)
+    })
+}
 
 /// Data behind a lock that is biased to its owner.
 pub(crate) struct BiasedLock<T> {
@@ -102,7 +117,7 @@ impl<T: Busy> BiasedLock<T> {
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
             let locks = data.value.owner_locks();
-            let paid = locks.wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
+            let paid = locks.wrapping_sub(data.at_last_remote) >= bias_pays_at();
             data.at_last_remote = locks;
             if biased && paid {
                 self.revoked.store(false, Ordering::Release);
@@ -122,7 +137,7 @@ impl<T: Busy> BiasedLock<T> {
             // and it has no `OwnerGuard`: the contract of this function.
             let data = unsafe { &mut *data };
             let result = f(&mut data.value);
-            let alone = data.value.owner_locks().wrapping_sub(data.at_last_remote) >= BIAS_PAYS_AT;
+            let alone = data.value.owner_locks().wrapping_sub(data.at_last_remote) >= bias_pays_at();
             if alone && asymmetric_fence::available() {
                 self.revoked.store(false, Ordering::Release);
             }

@@ -27,7 +27,7 @@ fn owner_inside(
     let (lock, (say, said)) = (Arc::clone(lock), mpsc::channel());
     let owner = thread::spawn(move || {
         asymmetric_fence::find_out();
-        for _ in 0..BIAS_PAYS_AT {
+        for _ in 0..bias_pays_at() {
             // SAFETY: this thread is the only owner, and it does not have the lock.
             unsafe { lock.lock_owner_slow(|locks| locks.0 += 1) };
         }
@@ -78,7 +78,7 @@ fn d71_a_remote_thread_sleeps_while_the_owner_keeps_the_lock() {
     assert!(!remote.is_finished(), "the remote thread has the lock beside the owner");
     drop(leave);
     owner.join().unwrap();
-    assert_eq!(remote.join().unwrap(), BIAS_PAYS_AT);
+    assert_eq!(remote.join().unwrap(), bias_pays_at());
     assert!(has_slept, "the remote thread has not slept");
 }
 
