@@ -421,13 +421,14 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         plan: Plan,
         job: F,
     ) -> Result<JobId, ScheduleError<K, F>> {
+        let shared = &self.owner.shared;
+        let hash = self.hash(&key);
+        // As early as possible: among many jobs, the wait for the tags is the longest part of scheduling.
+        shared.tag_address.prefetch(hash);
         let due = match plan.check().and_then(|()| self.first_due(&plan)) {
             Ok(due) => due,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
-        let shared = &self.owner.shared;
-        let hash = self.hash(&key);
-        shared.tag_address.prefetch(hash);
         let body = Arc::new(B::of(key, job));
         let mut state = shared.lock();
         if let Err(kind) = state.check_new(hash, body.key()) {
