@@ -10,8 +10,8 @@
 //! An engine that its user turns has none of these: the alarm calls the function that the user gave.
 
 mod condvar;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
-mod task_alarm;
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+pub(crate) mod task_alarm;
 #[cfg(target_os = "linux")]
 mod timerfd;
 #[cfg(feature = "tokio")]
@@ -24,15 +24,15 @@ use std::os::fd::OwnedFd;
 #[cfg(any(target_os = "linux", feature = "tokio"))]
 use std::sync::Arc;
 
-#[cfg(all(feature = "tokio", target_os = "linux"))]
-use tokio::runtime::Id;
 use tourbillon_queue::Time;
 
 use self::condvar::CondvarAlarm;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
 use self::task_alarm::TaskAlarm;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
 pub(crate) use self::task_alarm::{DriverTaskId, ThreadRole};
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+use self::task_alarm::{RuntimeId, TaskTimer};
 #[cfg(target_os = "linux")]
 use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
@@ -52,11 +52,14 @@ struct AlarmState {
     /// The clock was set, and the driver does not know yet.
     clock_was_set: bool,
     /// The driver's task on a Tokio runtime, if there is one.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
     task: Option<TaskAlarm>,
     /// How many driver tasks there have been.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
     tasks: u64,
+    /// What the timer of the driver's thread is set to.
+    #[cfg(all(loom, test))]
+    thread_at: Time,
 }
 
 /// The result of setting an alarm. In both cases the alarm is set.
@@ -107,10 +110,12 @@ impl Alarm {
         let state = AlarmState {
             at: Time::NEVER,
             clock_was_set: false,
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
             task: None,
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
             tasks: 0,
+            #[cfg(all(loom, test))]
+            thread_at: Time::NEVER,
         };
         Alarm { state: Mutex::new(state), backend }
     }
@@ -156,12 +161,21 @@ impl Alarm {
     /// Sets the timer of the driver, or both timers while the driver is a task.
     fn set_timers(&self, state: &mut AlarmState, at: Time, now: Option<Time>) -> AlarmSet {
         state.at = at;
-        #[cfg(all(feature = "tokio", target_os = "linux"))]
+        #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
         if let Some(task) = state.task.as_mut().filter(|task| task.drives()) {
             let (set, thread_at) = task.set(at);
-            let thread_set = thread_at.map_or(AlarmSet::Done, |thread_at| self.backend.set(thread_at, now));
+            let thread_set = thread_at.map_or(AlarmSet::Done, |thread_at| self.set_thread_timer(state, thread_at, now));
             return if thread_set == AlarmSet::ClockJumped { thread_set } else { set };
         }
+        self.set_thread_timer(state, at, now)
+    }
+
+    fn set_thread_timer(&self, state: &mut AlarmState, at: Time, now: Option<Time>) -> AlarmSet {
+        #[cfg(all(loom, test))]
+        {
+            state.thread_at = at;
+        }
+        let _ = state;
         self.backend.set(at, now)
     }
 
@@ -223,42 +237,14 @@ impl Alarm {
 }
 
 /// The driver's task, beside its thread.
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
 impl Alarm {
-    /// Returns whether the thread drives, and a task on that runtime should drive instead.
-    pub(crate) fn wants_task_on(&self, runtime: Id) -> bool {
-        let state = lock(&self.state);
-        state.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
-    }
-
-    /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for. The thread drives until the task
-    /// [takes](Alarm::task_drives) the engine.
-    ///
-    /// # Errors
-    /// The kernel has no timer for the task, or the engine has ended.
-    pub(crate) fn add_task(&self, clock: &Clock, runtime: Id) -> io::Result<(DriverTaskId, OwnedFd)> {
-        let AlarmBackend::TimerFd(timer) = &self.backend else { return Err(no_timer()) };
-        let kernel = clock.kernel_clock().ok_or_else(no_timer)?;
-        let mut state = lock(&self.state);
-        if lock(timer).is_none() {
-            return Err(no_timer());
-        }
-        state.tasks += 1;
-        let task = TaskAlarm::new(kernel, clock, DriverTaskId(state.tasks), runtime)?;
-        let (id, fd) = (task.id, task.fd()?);
-        if let Some(before) = state.task.replace(task) {
-            before.wake();
-        }
-        Ok((id, fd))
-    }
-
     /// Makes the task drive from now on. Returns whether it may: it was not replaced.
     #[must_use]
     pub(crate) fn task_drives(&self, id: DriverTaskId) -> bool {
         let mut state = lock(&self.state);
-        let at = state.at;
         let Some(task) = state.task.as_mut().filter(|task| task.id == id) else { return false };
-        task.take(at);
+        task.take();
         true
     }
 
@@ -268,8 +254,7 @@ impl Alarm {
         let is_mine = state.task.as_ref().is_some_and(|task| task.id == id);
         if is_mine {
             state.task = None;
-            let _done = self.backend.set(Time::ZERO, None);
-            state.at = Time::ZERO;
+            let _done = self.set_timers(&mut state, Time::ZERO, None);
         }
         is_mine
     }
@@ -283,16 +268,71 @@ impl Alarm {
         match task.give_up_if_late(at, clock.now()) {
             None => ThreadRole::TakesOver,
             Some(thread_at) => {
-                let _done = self.backend.set(thread_at, None);
+                let _done = self.set_thread_timer(&mut state, thread_at, None);
                 ThreadRole::Waits
             }
         }
     }
+
+    /// Gives the alarm a task. The thread drives until the task [takes](Alarm::task_drives) the engine.
+    fn replace_task(
+        &self,
+        state: &mut AlarmState,
+        timer: TaskTimer,
+        clock: &Clock,
+        runtime: RuntimeId,
+    ) -> DriverTaskId {
+        state.tasks += 1;
+        let id = DriverTaskId(state.tasks);
+        if let Some(before) = state.task.replace(TaskAlarm::new(timer, clock, id, runtime)) {
+            before.wake();
+        }
+        id
+    }
 }
 
 #[cfg(all(feature = "tokio", target_os = "linux"))]
-fn no_timer() -> io::Error {
-    io::Error::other("the system has no kernel timer (timerfd) left")
+impl Alarm {
+    /// Returns whether the thread drives, and a task on that runtime should drive instead.
+    pub(crate) fn wants_task_on(&self, runtime: RuntimeId) -> bool {
+        let state = lock(&self.state);
+        state.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
+    }
+
+    /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for.
+    ///
+    /// # Errors
+    /// The kernel has no timer for the task, or the engine has ended.
+    pub(crate) fn add_task(&self, clock: &Clock, runtime: RuntimeId) -> io::Result<(DriverTaskId, OwnedFd)> {
+        let no_timer = || io::Error::other("the system has no kernel timer (timerfd) left");
+        let AlarmBackend::TimerFd(thread_timer) = &self.backend else { return Err(no_timer()) };
+        let timer = TimerFd::new(clock.kernel_clock().ok_or_else(no_timer)?)?;
+        let fd = timer.fd().try_clone_to_owned()?;
+        let mut state = lock(&self.state);
+        if lock(thread_timer).is_none() {
+            return Err(no_timer());
+        }
+        Ok((self.replace_task(&mut state, timer, clock, runtime), fd))
+    }
+}
+
+/// For models, which look at the timers instead of waiting for them.
+#[cfg(all(loom, test))]
+impl Alarm {
+    pub(crate) fn modelled() -> Alarm {
+        Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()))
+    }
+
+    pub(crate) fn add_modelled_task(&self, clock: &Clock, runtime: RuntimeId) -> DriverTaskId {
+        self.replace_task(&mut lock(&self.state), TaskTimer::new(), clock, runtime)
+    }
+
+    /// Returns what the timers of the thread and of the task are set to; for the task only while it drives.
+    pub(crate) fn timers(&self) -> (Time, Option<Time>) {
+        let state = lock(&self.state);
+        let task = state.task.as_ref().filter(|task| task.drives());
+        (state.thread_at, task.map(|task| task.timer.is_set_to()))
+    }
 }
 
 impl AlarmBackend {

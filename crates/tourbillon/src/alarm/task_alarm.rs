@@ -10,21 +10,25 @@
 //!
 //! The thread's timer is not set again while it is within its two bounds, which saves most of the system calls.
 
-use std::io;
-use std::os::fd::OwnedFd;
+#[cfg(loom)]
+mod modelled;
 
-use tokio::runtime::Id;
+#[cfg(not(loom))]
+pub(super) use tokio::runtime::Id as RuntimeId;
 use tourbillon_queue::{Span, Time};
 
+#[cfg(loom)]
+pub(crate) use self::modelled::{RuntimeId, TaskTimer};
 use super::AlarmSet;
-use super::timerfd::TimerFd;
-use crate::clock::{Clock, KernelClock};
+#[cfg(not(loom))]
+pub(super) use super::timerfd::TimerFd as TaskTimer;
+use crate::clock::Clock;
 
 /// How late the task is at least when the thread takes over.
 const MIN_LATE: Span = Span::from_nanos(2_000_000);
 
 /// How late the task is at most when the thread takes over.
-const MAX_LATE: Span = Span::from_nanos(5_000_000);
+pub(crate) const MAX_LATE: Span = Span::from_nanos(5_000_000);
 
 /// Identifies a driver task among those that an engine has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,10 +36,10 @@ pub(crate) struct DriverTaskId(pub(super) u64);
 
 /// The task's side of an alarm.
 pub(super) struct TaskAlarm {
-    timer: TimerFd,
+    pub(super) timer: TaskTimer,
     clock: Clock,
     pub(super) id: DriverTaskId,
-    runtime: Id,
+    runtime: RuntimeId,
     role: TaskRole,
     /// What the thread's timer is set to while the task drives.
     thread_at: Time,
@@ -64,14 +68,8 @@ pub(crate) enum ThreadRole {
 }
 
 impl TaskAlarm {
-    pub(super) fn new(kernel: KernelClock, clock: &Clock, id: DriverTaskId, runtime: Id) -> io::Result<TaskAlarm> {
-        let timer = TimerFd::new(kernel)?;
-        Ok(TaskAlarm { timer, clock: clock.clone(), id, runtime, role: TaskRole::New, thread_at: Time::NEVER })
-    }
-
-    /// Returns a file descriptor that becomes readable when the task's timer goes off.
-    pub(super) fn fd(&self) -> io::Result<OwnedFd> {
-        self.timer.fd().try_clone_to_owned()
+    pub(super) fn new(timer: TaskTimer, clock: &Clock, id: DriverTaskId, runtime: RuntimeId) -> TaskAlarm {
+        TaskAlarm { timer, clock: clock.clone(), id, runtime, role: TaskRole::New, thread_at: Time::NEVER }
     }
 
     pub(super) fn drives(&self) -> bool {
@@ -79,14 +77,15 @@ impl TaskAlarm {
     }
 
     /// Returns whether a task on the runtime `other` should replace this one.
-    pub(super) fn is_replaceable_on(&self, other: Id) -> bool {
+    pub(super) fn is_replaceable_on(&self, other: RuntimeId) -> bool {
         self.role == TaskRole::Late && self.runtime != other
     }
 
-    /// Makes the task drive. The thread's timer is set to `thread_at`.
-    pub(super) fn take(&mut self, thread_at: Time) {
+    /// Makes the task drive.
+    pub(super) fn take(&mut self) {
         if !self.drives() {
-            (self.role, self.thread_at) = (TaskRole::Drives, thread_at);
+            // The thread's timer may have gone off, so the next plan sets it in any case.
+            (self.role, self.thread_at) = (TaskRole::Drives, Time::NEVER);
         }
     }
 

@@ -128,7 +128,7 @@ impl DriverShared {
     }
 
     /// Returns when the driver wakes up next.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn planned(&self) -> Time {
         Time::from_nanos(self.planned.load(Ordering::SeqCst))
     }

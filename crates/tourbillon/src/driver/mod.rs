@@ -28,6 +28,8 @@
 //! of the two is next.
 
 mod advance;
+#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+pub(crate) mod hand_over;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod thread;
@@ -223,19 +225,20 @@ impl DriverStart {
 }
 
 /// The driver of an engine, as its thread and its task share it.
-struct SharedDriver {
-    /// Locked during each step.
+pub(crate) struct SharedDriver {
+    /// Locked during each step. A step wakes wakers of the user, but no code of the user waits for this lock: the thread has nothing else to
+    /// do, and the task only tries.
     steps: Mutex<DriverLoop>,
     /// The task, if it found the thread in the middle of a step.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
     waiting_task: Mutex<Option<Waker>>,
 }
 
 impl SharedDriver {
-    fn new() -> SharedDriver {
+    pub(crate) fn new() -> SharedDriver {
         SharedDriver {
             steps: Mutex::new(DriverLoop::new()),
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
             waiting_task: Mutex::new(None),
         }
     }
@@ -253,7 +256,7 @@ struct DriverLoop {
 
 /// The next action of a driver.
 #[derive(PartialEq, Eq, Debug)]
-enum DriverStep {
+pub(crate) enum DriverStep {
     /// Makes another round: more is due at the same time.
     More,
     /// Makes another round soon, after letting other work run: a timer is due too soon to sleep until then.

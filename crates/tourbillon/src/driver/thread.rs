@@ -4,14 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use super::{DriverStep, SharedDriver};
-#[cfg(all(feature = "tokio", target_os = "linux"))]
-use crate::alarm::ThreadRole;
 use crate::core::CoreRef;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
-use crate::core::trace;
+#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
 use crate::shard::Shard;
+#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
+use crate::sync::lock;
+use crate::sync::spin_loop;
 use crate::sync::unmodelled::thread::{Builder, JoinHandle};
-use crate::sync::{lock, spin_loop};
 
 /// Starts the driver thread, which ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef, driver: Arc<SharedDriver>) -> io::Result<()> {
@@ -33,28 +32,9 @@ fn run(core: CoreRef, driver: &SharedDriver) {
     }
 }
 
+#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
 impl SharedDriver {
-    /// Makes a step on the thread, unless a task drives. Waits for a step of the task to end.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
-    fn step_on_thread(&self, core: &CoreRef) -> DriverStep {
-        let mut steps = lock(&self.steps);
-        let role = if core.is_closed() { ThreadRole::Drives } else { core.driver.alarm.thread_role(&core.clock) };
-        let step = match role {
-            ThreadRole::Waits => DriverStep::Sleep,
-            ThreadRole::Drives | ThreadRole::TakesOver => steps.step(core, Shard::visit_remote),
-        };
-        drop(steps);
-        // The task stores its waker and then tries the lock again; this thread releases the lock and then looks for the waker.
-        let waiting = lock(&self.waiting_task).take();
-        waiting.into_iter().for_each(std::task::Waker::wake);
-        if role == ThreadRole::TakesOver {
-            trace::driver_took_over(core);
-        }
-        step
-    }
-
     /// Makes a step on the thread.
-    #[cfg(not(all(feature = "tokio", target_os = "linux")))]
     fn step_on_thread(&self, core: &CoreRef) -> DriverStep {
         lock(&self.steps).step(core, Shard::visit_remote)
     }

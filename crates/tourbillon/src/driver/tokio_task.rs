@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::io::Interest;
@@ -24,7 +24,6 @@ use crate::alarm::DriverTaskId;
 use crate::core::error::BuildError;
 use crate::core::trace;
 use crate::core::{Core, CoreRef};
-use crate::sync::lock;
 
 /// Returns the runtime in whose context the calling thread is.
 pub(super) fn runtime() -> Result<Handle, BuildError> {
@@ -134,7 +133,10 @@ impl TaskState {
             if self.clear_expiry().is_err() {
                 return AfterSteps::End;
             }
-            match self.try_step() {
+            let TaskMembership { id, core } = &self.membership;
+            // Until its first poll the task has no waker; that poll makes a step.
+            let task = self.task.get().unwrap_or(Waker::noop());
+            match self.driver.step_on_task(core, *id, visit_as_owner, task) {
                 Some(DriverStep::More) if rounds < BATCHES_IN_A_ROW => rounds += 1,
                 Some(DriverStep::More | DriverStep::Soon) => return AfterSteps::Continue,
                 Some(DriverStep::End) => return AfterSteps::End,
@@ -147,28 +149,6 @@ impl TaskState {
                 None => return AfterSteps::Wait,
             }
         }
-    }
-
-    /// Makes a step, unless the thread is in the middle of one, which then wakes the task.
-    fn try_step(&self) -> Option<DriverStep> {
-        self.step_if_free().or_else(|| {
-            *lock(&self.driver.waiting_task) = self.task.get().cloned();
-            // The thread may have released the lock before it could see the waker.
-            self.step_if_free()
-        })
-    }
-
-    fn step_if_free(&self) -> Option<DriverStep> {
-        let mut steps = match self.driver.steps.try_lock() {
-            Ok(steps) => steps,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        let TaskMembership { id, core } = &self.membership;
-        if !core.driver.alarm.task_drives(*id) {
-            return Some(DriverStep::End);
-        }
-        Some(steps.step(core, visit_as_owner))
     }
 
     /// Forgets that the timer has gone off. Before a step, so that the task learns when the timer that the step sets has gone off.

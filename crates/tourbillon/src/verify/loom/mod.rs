@@ -11,6 +11,7 @@
 //! | `handles_of_one_shard` | each action of a handle beside the actions of other handles in the same shard (D39) |
 //! | `state`, `biased_lock`, `remote_free` | one part of the shard alone |
 //! | `driver` | arming threads and the driver: no next wake-up is missed |
+//! | `hand_over` | a driver that has a thread and a task: one of them is always in time |
 //! | `capacity`, `callbacks`, `wakeup_timer` | one part of the core or of the surfaces alone |
 //! | `timer`, `named`, `scheduler` | a surface, on a mock of the engine (`scheduler.rs` is a module of `scheduler`, and uses its parts) |
 //!
@@ -24,6 +25,7 @@ mod biased_lock;
 mod callbacks;
 mod capacity;
 mod driver;
+mod hand_over;
 mod handle_against_shard;
 mod handles_of_one_shard;
 mod named;
