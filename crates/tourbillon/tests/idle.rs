@@ -82,6 +82,43 @@ fn p9_d9_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers()
     end(engine);
 }
 
+/// Returns how often all threads of this process have gone to sleep.
+#[cfg(feature = "tokio")]
+fn naps_of_all() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok());
+    let naps = |status: String| {
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    statuses.filter_map(naps).sum()
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn p9_e3_with_nothing_due_a_driver_on_a_tokio_runtime_and_its_thread_sleep_on() {
+    let _alone = one_at_a_time();
+    let engine = Engine::builder().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for pending in [false, true] {
+        let far = pending.then(|| {
+            let _context = runtime.enter();
+            armed(&engine, Duration::from_secs(3600), Slack::adaptive())
+        });
+        let sleep = engine.sleep(ms(1));
+        runtime.block_on(async { tokio::spawn(sleep).await.unwrap() });
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1, "the driver is on the runtime");
+        thread::sleep(ms(200));
+        let before = naps_of_all();
+        thread::sleep(Duration::from_secs(1));
+        // This thread has gone to sleep once, and the thread that waits for the tests may have.
+        let naps = naps_of_all() - before;
+        assert!(naps <= 3, "{naps} wake-ups in a second, with a timer pending: {pending}");
+        drop(far);
+    }
+    end(engine);
+}
+
 #[test]
 fn p9_d40_arming_later_than_planned_does_not_wake_the_driver() {
     let _alone = one_at_a_time();
