@@ -11,6 +11,7 @@ use crate::figure_line::FigureLine;
 use crate::report::print;
 use crate::results_folder;
 use crate::table::tables;
+use crate::verdict_table::print_verdict;
 use crate::virtual_time;
 
 #[derive(clap::Args)]
@@ -49,10 +50,14 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
         failed.extend(ended.err());
     }
     eprintln!("all: {:.0} s", start.elapsed().as_secs_f64());
+    if options.common.verdict {
+        failed.extend(print_verdict(&lines, options.common.json).err());
+    }
     if let Some(folder) = &options.out {
-        results_folder::write(folder, &lines)
+        let plots = results_folder::write(folder, &lines, options.common.verdict)
             .map_err(|error| format!("could not write to {}: {error}", folder.display()))?;
-        eprintln!("written to {}", folder.display());
+        eprintln!("written to {}, with these plots:", folder.display());
+        plots.iter().for_each(|plot| eprintln!("  {}", folder.join(plot).display()));
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
@@ -60,7 +65,8 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
 /// Returns the command that runs one scenario in this program.
 fn command(scenario: &str, common: &Common) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args([scenario, "--json"]).args(common.quick.then_some("--quick"));
+    command.args([scenario, "--json"]);
+    command.args(common.quick.then_some("--quick")).args(common.verdict.then_some("--verdict"));
     command
 }
 

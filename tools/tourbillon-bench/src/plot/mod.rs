@@ -84,7 +84,7 @@ mod tests {
                 add("churn", system, &format!("pending={pending},driver=turned"), "ns_per_op", factor * nanos);
                 add("churn", system, &format!("pending={pending}"), "ns_per_op", 9e9);
             }
-            let variant = if system == "tourbillon" { ",slack=adaptive,driver=thread,rt=multi" } else { "" };
+            let variant = if system == "tourbillon" { ",slack=adaptive,driver=default,rt=multi" } else { "" };
             for tasks in [1, 1000] {
                 for (metric, micros) in [("p50_us", 70.0), ("p90_us", 200.0), ("p99_us", 900.0)] {
                     add("lateness", system, &format!("tasks={tasks}{variant}"), metric, factor * micros);
