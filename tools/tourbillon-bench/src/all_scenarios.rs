@@ -24,8 +24,8 @@ pub(crate) struct AllOptions {
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 11] =
-    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", VIRTUAL];
+pub(crate) const SCENARIOS: [&str; 12] =
+    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", "scale", VIRTUAL];
 
 /// The scenario that only some builds have.
 const VIRTUAL: &str = "virtual";

@@ -99,10 +99,11 @@ fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
 }
 
 /// The work of a round.
-struct FireRound {
+pub(crate) struct FireRound {
     /// When each sleep is due, from the earliest possible deadline on.
-    offsets: Arc<[Duration]>,
-    lead: Duration,
+    pub(crate) offsets: Arc<[Duration]>,
+    /// Time from the start of arming until the first sleep is due.
+    pub(crate) lead: Duration,
 }
 
 fn entry<R, J, T>(
@@ -133,13 +134,14 @@ where
     BenchEntry { system, case: format!("pending={pending}{variant}"), start: Box::new(start) }
 }
 
-fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
+/// Returns when each sleep of a round is due: at random within a time.
+pub(crate) fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
     let mut random = Random::new(count as u64);
     (0..count).map(|_| Duration::from_nanos(random.any() % spread.as_nanos() as u64)).collect()
 }
 
 /// Arms all sleeps, and waits for the last. Returns the CPU time since all were armed; `None` if the first was due before that.
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
+pub(crate) async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
     let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
     let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
     let before = own_cpu_time();

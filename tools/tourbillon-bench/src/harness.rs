@@ -49,7 +49,7 @@ impl SystemChoice {
         let Common { quick: is_quick, verdict, .. } = self.common;
         let default = if is_quick { quick } else { full };
         if let Some(rounds) = self.rounds {
-            return RoundCount { judged: rounds as usize, others: rounds as usize };
+            return RoundCount::same(rounds as usize);
         }
         let for_verdict = match (length, is_quick) {
             _ if !verdict => 0,
@@ -81,6 +81,11 @@ pub(crate) struct RoundCount {
 }
 
 impl RoundCount {
+    /// Returns the same number for all systems.
+    pub(crate) fn same(rounds: usize) -> RoundCount {
+        RoundCount { judged: rounds, others: rounds }
+    }
+
     fn of(self, kind: SystemKind) -> usize {
         if kind.is_judged() { self.judged } else { self.others }
     }

@@ -27,6 +27,7 @@ mod queue;
 mod report;
 mod reset;
 mod results_folder;
+mod scale;
 mod system_kind;
 mod systems;
 mod table;
@@ -83,6 +84,11 @@ enum Scenario {
     /// Measures one system of the scenario `memory`, in a process of its own.
     #[command(hide = true)]
     MemoryOf(memory::MemoryArgs),
+    /// The cost to arm, reset and fire sleeps, and their memory, beside 1000 to 100,000,000 pending sleeps.
+    Scale(PendingOptions),
+    /// Measures one system of the scenario `scale`, in a process of its own.
+    #[command(hide = true)]
+    ScaleOf(scale::ScaleArgs),
     /// How fast sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
     VirtualTime(virtual_time::VirtualOptions),
@@ -134,12 +140,14 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Lateness(options) => report("lateness", &options.choice.common, |report| lateness::run(&options, report)),
         S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
         S::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
+        S::Scale(options) => report("scale", &options.choice.common, |report| scale::run(&options, report)),
         S::VirtualTime(options) => {
             report("virtual", &options.choice.common, |report| virtual_time::run(&options, report))
         }
         S::IoOf(of) => in_own_process(|| io::run_one(&of)),
         S::JobsMemoryOf(of) => in_own_process(|| jobs::run_one(&of)),
         S::MemoryOf(of) => in_own_process(|| memory::run_one(&of)),
+        S::ScaleOf(of) => in_own_process(|| scale::run_one(&of)),
     }
 }
 

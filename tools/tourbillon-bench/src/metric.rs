@@ -22,8 +22,8 @@ pub(crate) enum Better {
 type NamedMetric = (&'static str, &'static str, &'static str, Better);
 
 const METRICS: [NamedMetric; 38] = [
-    ("ns_per_op", "time per operation", "ns", Better::Lower),
-    ("cpu_ns_per_op", "CPU time of all threads per operation", "ns", Better::Lower),
+    ("ns_per_op", "time", "ns", Better::Lower),
+    ("cpu_ns_per_op", "CPU time of all threads", "ns", Better::Lower),
     ("bytes_per_timer", "memory per timer", "B", Better::Lower),
     ("cpu_ns_per_fire", "CPU time per fire", "ns", Better::Lower),
     ("p10_us", "lateness, 10th percentile", "us", Better::Lower),
@@ -134,7 +134,7 @@ mod tests {
     fn a_metric_has_words_a_unit_and_a_direction() {
         assert_eq!(Metric::named("p50_us").value(61.23), "61.2 us");
         assert_eq!(Metric::named("requests_per_s").title(), "requests per second, higher is better");
-        assert_eq!(Metric::named("ns_per_op").title_with_unit(), "time per operation (ns), lower is better");
+        assert_eq!(Metric::named("ns_per_op").title_with_unit(), "time (ns), lower is better");
         assert_eq!(Metric::named("something_new").title(), "something_new");
         assert_eq!(Metric::named("wake_ups").value(3.0), "3.00");
     }

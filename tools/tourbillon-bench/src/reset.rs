@@ -128,14 +128,15 @@ async fn round<F: Future, I: Copy>(
         job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random::new(1))).await;
     }
     settle(&sleep).await;
-    let nanos = in_poll(|_| {
-        let mut sleep = job.held[0].as_mut();
-        let start = Instant::now();
-        for &deadline in &job.deadlines {
-            reset(sleep.as_mut(), deadline);
-        }
-        per_operation(start.elapsed(), job.deadlines.len())
-    })
-    .await;
+    let nanos = in_poll(|_| push_later(job.held[0].as_mut(), &reset, &job.deadlines)).await;
     (nanos, job)
+}
+
+/// Runs the timed part: gives a sleep one deadline after the other. Returns nanoseconds per operation.
+pub(crate) fn push_later<F, I: Copy>(mut sleep: Pin<&mut F>, reset: &impl Fn(Pin<&mut F>, I), deadlines: &[I]) -> f64 {
+    let start = Instant::now();
+    for &deadline in deadlines {
+        reset(sleep.as_mut(), deadline);
+    }
+    per_operation(start.elapsed(), deadlines.len())
 }

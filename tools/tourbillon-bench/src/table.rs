@@ -49,6 +49,11 @@ fn title(scenario: &str, work: &str, metric: &str) -> String {
 }
 
 fn table(mut lines: Vec<&FigureLine>, metric: Metric<'_>) -> String {
+    if let [first, _, _, ..] = lines[..]
+        && lines.iter().all(|line| line.value == first.value)
+    {
+        return format!("  {} for all {} systems and variants\n", metric.value(first.value), lines.len());
+    }
     // The sort is stable: of two defaults, the one that was measured first stays first.
     lines.sort_by(|a, b| match metric.better {
         Better::Higher => b.value.total_cmp(&a.value),
@@ -114,8 +119,7 @@ mod tests {
             line("churn", "monoio", case, "p10_us", 7.0),
         ];
         let expected = "
-Arm and cancel one timer, driver has turned, 100,000 others pending: time per operation, lower is
-  better
+Arm and cancel one timer, driver has turned, 100,000 others pending: time, lower is better
   system                   median  x ours      interval
   tourbillon              30.0 ns    1.00  28.0 .. 37.5
   tourbillon, on current  29.0 ns    0.97             -
@@ -137,14 +141,22 @@ Arm and cancel one timer, driver has turned, 100,000 others pending: time per op
     }
 
     #[test]
+    fn a_table_in_which_all_values_are_equal_is_one_line() {
+        let lines = ["tourbillon", "smol", "libuv"].map(|name| line("lateness", name, "tasks=1", "early_percent", 0.0));
+        assert!(tables(&lines).contains("better\n  0.00 % for all 3 systems and variants\n"), "{}", tables(&lines));
+    }
+
+    #[test]
     fn the_longest_names_fit() {
         let case = "tasks=1000,slack=precise,driver=thread,rt=current";
         let big = 123_456.0;
         let with_rounds = |line: FigureLine| FigureLine { rounds: vec![big; 3], ..line };
         let mut lines = vec![with_rounds(line("lateness", "tourbillon", case, "p99_us", big))];
         for metric in ["p99_us", "bytes_beyond_key_and_closure", "rate_percent_of_untimed"] {
-            for system in ["tourbillon-rt-uring", "tokio-cron-scheduler", "clock_nanosleep"] {
-                lines.push(with_rounds(line("lateness", system, "tasks=1000", metric, big)));
+            for (less, system) in
+                [(1.0, "tourbillon-rt-uring"), (2.0, "tokio-cron-scheduler"), (3.0, "clock_nanosleep")]
+            {
+                lines.push(with_rounds(line("lateness", system, "tasks=1000", metric, big - less)));
             }
         }
         let churn = "pending=100000000,driver=turned,window=1000000";

@@ -106,7 +106,7 @@ mod tests {
             of("libuv", "pending=100000", 12.34),
         ];
         let expected = "
-churn: Arm and cancel one timer, driver is new: time per operation (ns), lower is better
+churn: Arm and cancel one timer, driver is new: time (ns), lower is better
   on       case             ours  Tokio   best peer  ratio
   multi    nothing pending   200    100           -  2.00 (2.00-2.00)  behind
   current  100,000 pending  25.0    100  libuv 12.3  0.25 (0.25-0.25)  ahead
