@@ -20,6 +20,12 @@ const BYTES: &str = "resident_bytes";
 /// Width of the chart of costs; the chart of memory has the rest.
 const COSTS_WIDTH: u32 = 430;
 
+/// The least and the greatest number of bytes that the chart of memory shows in any case.
+const BYTES_SHOWN: [f64; 2] = [60.0, 200.0];
+
+/// The marks on the axis of memory.
+const BYTES_MARKS: [f64; 11] = [16.0, 32.0, 64.0, 80.0, 96.0, 128.0, 160.0, 200.0, 300.0, 500.0, 1000.0];
+
 /// Half the width of a mark, in pixels.
 const MARK: i32 = 5;
 
@@ -53,8 +59,11 @@ pub(super) fn plot(lines: &[FigureLine]) -> super::Drawn {
     page(|area| {
         let (charts, right) = area.split_horizontally(SIZE.0 - LEGEND);
         let (left, middle) = charts.split_horizontally(COSTS_WIDTH);
-        draw_chart(&left, "Cost of an operation", "nanoseconds", &costs)?;
-        draw_chart(&middle, "Memory of a pending sleep", "resident bytes", &bytes)?;
+        draw_chart(&left, "Cost of an operation", &costs, Axis::of("nanoseconds", values(&costs)))?;
+        // A few bytes more or less do not fill the chart.
+        let up = Axis::of("resident bytes", values(&bytes).chain(BYTES_SHOWN));
+        let up = Axis { marks: BYTES_MARKS.into_iter().filter(|mark| up.range.contains(mark)).collect(), ..up };
+        draw_chart(&middle, "Memory of a pending sleep", &bytes, up)?;
         draw_legend(&right, &costs)
     })
 }
@@ -80,14 +89,17 @@ enum MarkShape {
     Triangle,
 }
 
-fn draw_chart(area: &Area<'_>, title: &str, up: &str, curves: &[ScaleCurve]) -> Result<(), Box<dyn Error>> {
-    let points = || curves.iter().flat_map(|curve| curve.points.iter().copied());
-    let mut marks: Vec<f64> = points().map(|(pending, _)| pending).collect();
+fn values(curves: &[ScaleCurve]) -> impl Iterator<Item = f64> {
+    curves.iter().flat_map(|curve| curve.points.iter().map(|(_, value)| *value))
+}
+
+fn draw_chart(area: &Area<'_>, title: &str, curves: &[ScaleCurve], up: Axis<'_>) -> Result<(), Box<dyn Error>> {
+    let mut marks: Vec<f64> = curves.iter().flat_map(|curve| curve.points.iter().map(|(at, _)| *at)).collect();
     marks.sort_by(f64::total_cmp);
     marks.dedup();
     let (first, last) = (marks.first().map_or(1.0, |at| *at), marks.last().map_or(10.0, |at| *at));
     let across = Axis { description: "pending sleeps", range: first / 1.5..last * 1.5, marks, label: &short };
-    let mut chart = chart(area, title, across, Axis::of(up, points().map(|(_, value)| value)))?;
+    let mut chart = chart(area, title, across, up)?;
     for curve in curves {
         draw_curve(&mut chart, curve)?;
     }
