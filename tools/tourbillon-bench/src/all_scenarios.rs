@@ -18,6 +18,9 @@ use crate::virtual_time;
 pub(crate) struct AllOptions {
     #[command(flatten)]
     common: Common,
+    /// Only these scenarios.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCENARIOS))]
+    scenario: Vec<String>,
     /// Also writes figures, tables, plots and a description of the machine to this folder.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -34,8 +37,10 @@ const VIRTUAL: &str = "virtual";
 pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     let start = Instant::now();
     let (mut lines, mut failed) = (Vec::new(), Vec::new());
-    for (number, scenario) in SCENARIOS.into_iter().enumerate() {
-        eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
+    let is_selected = |name: &&str| options.scenario.is_empty() || options.scenario.iter().any(|it| it == name);
+    let scenarios: Vec<&str> = SCENARIOS.into_iter().filter(is_selected).collect();
+    for (number, &scenario) in scenarios.iter().enumerate() {
+        eprintln!("{scenario} ({} of {})", number + 1, scenarios.len());
         if scenario == VIRTUAL && !virtual_time::IS_BUILT {
             virtual_time::print_how_to_build(options.common.json);
             continue;

@@ -44,7 +44,7 @@ pub(crate) fn run(options: &ContendOptions, report: &mut BenchReport) {
         let lists: Vec<_> = lists.collect();
         for &pending in pending {
             let work = ContendWork { pending, lists: lists.clone() };
-            measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Short), WarmUp::Yes, report);
+            measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let pending = options.numbers(PENDING);
     for &pending in pending {
         let work = CrossWork { pending, durations: durations.clone() };
-        measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Short), WarmUp::Yes, report);
+        measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
     }
 }
 

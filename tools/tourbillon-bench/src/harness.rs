@@ -53,6 +53,8 @@ impl SystemChoice {
         }
         let for_verdict = match (length, is_quick) {
             _ if !verdict => 0,
+            (RoundLength::Brief, true) => 30,
+            (RoundLength::Brief, false) => 65,
             (RoundLength::Short, true) => 12,
             (RoundLength::Short, false) => 23,
             (RoundLength::Long, true) => 6,
@@ -65,6 +67,8 @@ impl SystemChoice {
 /// How long a round takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundLength {
+    /// Less than 50 milliseconds.
+    Brief,
     /// Less than half a second.
     Short,
     /// A second or more.

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
         let mut on_others = entries(pending, operations);
         on_others.extend(native(pending, operations, choice));
         for entries in [on_current_thread(pending, operations), on_others] {
-            measure_pending(entries, choice, choice.rounds(9, 5, RoundLength::Short), WarmUp::Yes, report);
+            measure_pending(entries, choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
         }
     }
 }
