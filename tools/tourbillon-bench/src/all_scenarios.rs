@@ -61,8 +61,8 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     if let Some(folder) = &options.out {
         let plots = results_folder::write(folder, &lines, options.common.verdict)
             .map_err(|error| format!("could not write to {}: {error}", folder.display()))?;
-        eprintln!("written to {}, with these plots:", folder.display());
-        plots.iter().for_each(|plot| eprintln!("  {}", folder.join(plot).display()));
+        eprintln!("written to {}", folder.display());
+        plots.iter().for_each(|plot| eprintln!("plot: {}", folder.join(plot).display()));
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }

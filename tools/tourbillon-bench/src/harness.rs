@@ -54,7 +54,7 @@ impl SystemChoice {
         let for_verdict = match (length, is_quick) {
             _ if !verdict => 0,
             (RoundLength::Brief, true) => 30,
-            (RoundLength::Brief, false) => 65,
+            (RoundLength::Brief, false) => 45,
             (RoundLength::Short, true) => 12,
             (RoundLength::Short, false) => 23,
             (RoundLength::Long, true) => 6,

@@ -49,7 +49,7 @@ fn title(scenario: &str, work: &str, metric: &str) -> String {
 }
 
 fn table(mut lines: Vec<&FigureLine>, metric: Metric<'_>) -> String {
-    if let [first, _, _, ..] = lines[..]
+    if let [first, _, ..] = lines[..]
         && lines.iter().all(|line| line.value == first.value)
     {
         return format!("  {} for all {} systems and variants\n", metric.value(first.value), lines.len());

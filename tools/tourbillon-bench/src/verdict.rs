@@ -132,7 +132,7 @@ fn counterpart(ours: &FigureLine) -> &'static str {
 fn runs_on(ours: &FigureLine) -> String {
     let runtime = variant(&ours.case).find(|(name, _)| *name == "rt").map(|(_, value)| value);
     match (&*ours.scenario, runtime) {
-        ("queue" | "virtual" | "jobs", _) => String::new(),
+        ("queue" | "virtual" | "jobs", _) => "-".to_owned(),
         ("io", _) => ours.system.rsplit('-').next().unwrap_or_default().to_owned(),
         (_, runtime) => runtime.unwrap_or("multi").to_owned(),
     }

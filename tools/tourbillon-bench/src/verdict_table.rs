@@ -81,7 +81,7 @@ fn counts(rows: &[VerdictRow]) -> String {
     for row in rows.iter().filter(|row| row.word == Word::Behind) {
         let times = row.ratio.map(ratio).unwrap_or_default();
         let case = format!("{}, {}", row.work, row.on);
-        text += &format!("  behind: {} {}, {}, {times}\n", row.scenario, case.trim_end_matches(", "), row.metric);
+        text += &format!("  behind: {} {}, {}, {times}\n", row.scenario, case.trim_end_matches(", -"), row.metric);
     }
     text
 }
