@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use tourbillon_tools::Random;
 
 use crate::Common;
@@ -164,6 +165,7 @@ pub(crate) fn measure(
     }
 }
 
+/// Runs the rounds of the selected entries, and returns the entries with the values of all rounds.
 fn run_rounds(
     entries: Vec<BenchEntry>,
     choice: &SystemChoice,
@@ -172,13 +174,9 @@ fn run_rounds(
 ) -> Vec<RunningEntry> {
     let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.includes(entry.system)).collect();
     let progress = progress(entries.len());
-    let mut running = Vec::new();
-    for BenchEntry { system, case, start } in entries {
-        progress.set_message(format!("{system}, {case}: setting up"));
-        let rounds = rounds.of(SystemKind::of(system, &case));
-        running.push(RunningEntry { system, case, rounds, round: start(), figures: Vec::new() });
-        progress.inc(1);
-    }
+    let mut running: Vec<RunningEntry> =
+        entries.into_iter().map(|entry| RunningEntry::start(entry, rounds, &progress)).collect();
+    // Round 0 is the warm-up.
     let first = match warm_up {
         WarmUp::Yes => 0,
         WarmUp::No => 1,
@@ -191,14 +189,7 @@ fn run_rounds(
             visited.reverse();
         }
         for entry in visited {
-            progress.set_message(format!("{}, {}", entry.system, entry.case));
-            wait_until_quiet();
-            let figures = (entry.round)();
-            // Round 0 is the warm-up.
-            if round > 0 {
-                entry.keep(figures);
-            }
-            progress.inc(1);
+            entry.run(round, &progress);
         }
     }
     progress.finish_and_clear();
@@ -217,6 +208,30 @@ struct RunningEntry {
 }
 
 impl RunningEntry {
+    /// Sets up an entry.
+    fn start(
+        BenchEntry { system, case, start }: BenchEntry,
+        rounds: RoundCount,
+        progress: &ProgressBar,
+    ) -> RunningEntry {
+        progress.set_message(format!("{system}, {case}: setting up"));
+        let rounds = rounds.of(SystemKind::of(system, &case));
+        let entry = RunningEntry { system, case, rounds, round: start(), figures: Vec::new() };
+        progress.inc(1);
+        entry
+    }
+
+    /// Measures a round, and keeps its values unless it is the warm-up.
+    fn run(&mut self, round: usize, progress: &ProgressBar) {
+        progress.set_message(format!("{}, {}", self.system, self.case));
+        wait_until_quiet();
+        let figures = (self.round)();
+        if round > 0 {
+            self.keep(figures);
+        }
+        progress.inc(1);
+    }
+
     fn keep(&mut self, figures: Metrics) {
         for (metric, value) in figures {
             match self.figures.iter_mut().find(|(name, _)| *name == metric) {

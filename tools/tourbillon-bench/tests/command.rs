@@ -49,6 +49,21 @@ fn a_table_has_a_title_in_words_and_a_row_a_system() {
 }
 
 #[test]
+fn every_size_of_scale_has_its_figures_and_its_plot() {
+    let output = bench(&["scale", "--pending", "100,1000", "--rounds", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    // Two sizes, two systems, four metrics.
+    assert_eq!(text.lines().count(), 16, "{text}");
+    let folder = folder("scale");
+    let file = folder.join("figures.jsonl");
+    fs::write(&file, text).expect("a file can be written");
+    assert!(bench(&["plot", &file.display().to_string(), "--to", &folder.display().to_string()]).status.success());
+    let plot = fs::read_to_string(folder.join("scale.svg")).expect("the plot is there");
+    assert!(plot.contains("tourbillon: reset") && plot.contains("resident bytes"));
+}
+
+#[test]
 fn a_verdict_compares_with_tokio() {
     const COMPARED: [&str; 7] =
         ["reset", "--quick", "--pending", "10", "--system", "tourbillon,tokio-current", "--verdict"];

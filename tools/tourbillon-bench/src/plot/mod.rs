@@ -87,6 +87,7 @@ mod tests {
             for (pending, nanos) in [(0, 30.0), (1_000, 31.0), (1_000_000, 40.0)] {
                 add("churn", system, &format!("pending={pending},driver=turned"), "ns_per_op", factor * nanos);
                 add("churn", system, &format!("pending={pending}"), "ns_per_op", 9e9);
+                add("churn", system, &format!("pending={pending},driver=turned,rt=current"), "ns_per_op", 9e9);
             }
             for (pending, nanos) in [(1_000, 30.0), (10_000_000, 40.0)] {
                 for metric in ["churn_ns_per_op", "reset_ns_per_op", "cpu_ns_per_fire", "resident_bytes"] {
