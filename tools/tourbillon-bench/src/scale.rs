@@ -49,7 +49,7 @@ const HORIZON: Duration = Duration::from_secs(80 * 60);
 /// Operations of a round of `churn` and of `reset`.
 const OPERATIONS: usize = 100_000;
 /// Rounds of `churn` and of `reset` in a process.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 
 /// Most sleeps that fire in a round.
 const FIRES: usize = 100_000;
