@@ -11,20 +11,24 @@ use crate::figure_line::FigureLine;
 use crate::report::print;
 use crate::results_folder;
 use crate::table::tables;
+use crate::verdict_table::print_verdict;
 use crate::virtual_time;
 
 #[derive(clap::Args)]
 pub(crate) struct AllOptions {
     #[command(flatten)]
     common: Common,
+    /// Only these scenarios.
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(SCENARIOS))]
+    scenario: Vec<String>,
     /// Also writes figures, tables, plots and a description of the machine to this folder.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
 /// All scenarios, in the order in which they run.
-pub(crate) const SCENARIOS: [&str; 11] =
-    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", VIRTUAL];
+pub(crate) const SCENARIOS: [&str; 12] =
+    ["queue", "churn", "contend", "cross", "reset", "fire", "lateness", "memory", "jobs", "io", "scale", VIRTUAL];
 
 /// The scenario that only some builds have.
 const VIRTUAL: &str = "virtual";
@@ -33,8 +37,10 @@ const VIRTUAL: &str = "virtual";
 pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
     let start = Instant::now();
     let (mut lines, mut failed) = (Vec::new(), Vec::new());
-    for (number, scenario) in SCENARIOS.into_iter().enumerate() {
-        eprintln!("{scenario} ({} of {})", number + 1, SCENARIOS.len());
+    let is_selected = |name: &&str| options.scenario.is_empty() || options.scenario.iter().any(|it| it == name);
+    let scenarios: Vec<&str> = SCENARIOS.into_iter().filter(is_selected).collect();
+    for (number, &scenario) in scenarios.iter().enumerate() {
+        eprintln!("{scenario} ({} of {})", number + 1, scenarios.len());
         if scenario == VIRTUAL && !virtual_time::IS_BUILT {
             virtual_time::print_how_to_build(options.common.json);
             continue;
@@ -49,10 +55,14 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
         failed.extend(ended.err());
     }
     eprintln!("all: {:.0} s", start.elapsed().as_secs_f64());
+    if options.common.verdict {
+        failed.extend(print_verdict(&lines, options.common.json).err());
+    }
     if let Some(folder) = &options.out {
-        results_folder::write(folder, &lines)
+        let plots = results_folder::write(folder, &lines, options.common.verdict)
             .map_err(|error| format!("could not write to {}: {error}", folder.display()))?;
         eprintln!("written to {}", folder.display());
+        plots.iter().for_each(|plot| eprintln!("plot: {}", folder.join(plot).display()));
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
@@ -60,7 +70,8 @@ pub(crate) fn run(options: &AllOptions) -> Result<(), String> {
 /// Returns the command that runs one scenario in this program.
 fn command(scenario: &str, common: &Common) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
-    command.args([scenario, "--json"]).args(common.quick.then_some("--quick"));
+    command.args([scenario, "--json"]);
+    command.args(common.quick.then_some("--quick")).args(common.verdict.then_some("--verdict"));
     command
 }
 

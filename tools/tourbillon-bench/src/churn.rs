@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    BenchEntry, FAR, Metrics, PendingOptions, SystemChoice, WarmUp, arm, far_durations, in_poll, measure,
+    BenchEntry, FAR, Metrics, PendingOptions, RoundLength, SystemChoice, WarmUp, arm, far_durations, in_poll, measure,
     measure_pending, per_operation, settle, wait_until_quiet,
 };
 use crate::process_usage::own_cpu_time;
@@ -73,23 +73,36 @@ pub(crate) fn run(options: &ChurnOptions, report: &mut BenchReport) {
         // After the first case everything is warm.
         let warm_up = if pending == 0 { WarmUp::Yes } else { WarmUp::No };
         // The pending sleeps are armed again for each round.
-        measure(entries(&work, choice), choice, choice.rounds(7, 3), warm_up, report);
+        for entries in [on_current_thread(&work), entries(&work, choice)] {
+            measure(entries, choice, choice.rounds(7, 3, RoundLength::Short), warm_up, report);
+        }
     }
     let turned = pending.iter().map(|&pending| (0, pending));
     let windows = window.iter().map(|&window| (window, WINDOW_PENDING));
     for (window, pending) in turned.chain(windows) {
         let work = ChurnWork { pending, window, driver: DriverState::Turned, durations: durations.clone() };
-        measure_pending(entries(&work, choice), choice, choice.rounds(9, 3), WarmUp::Yes, report);
+        for entries in [on_current_thread(&work), entries(&work, choice)] {
+            measure_pending(entries, choice, choice.rounds(9, 3, RoundLength::Short), WarmUp::Yes, report);
+        }
     }
+}
+
+/// Returns the entries on a current-thread runtime, which run before the others: the driver of the global engine is on one
+/// runtime at a time.
+fn on_current_thread(work: &ChurnWork) -> Vec<BenchEntry> {
+    let mut ours =
+        entry(tourbillon::NAME, Tokio::current_thread, work, |work, held| round(tourbillon::sleep, work, held));
+    ours.case += tourbillon::ON_CURRENT;
+    let theirs = entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held));
+    vec![ours, theirs]
 }
 
 fn entries(work: &ChurnWork, choice: &SystemChoice) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     let mut entries = vec![
         entry(tourbillon::NAME, multi, work, |work, held| round(tourbillon::sleep, work, held)),
-        entry(tourbillon_rt::NAME, TourbillonRt::new, work, |work, held| round(tourbillon::sleep, work, held)),
-        entry(tokio::CURRENT, Tokio::current_thread, work, |work, held| round(tokio::sleep, work, held)),
         entry(tokio::MULTI, multi, work, |work, held| round(tokio::sleep, work, held)),
+        entry(tourbillon_rt::NAME, TourbillonRt::new, work, |work, held| round(tourbillon::sleep, work, held)),
         entry(async_io::NAME, || BlockOn, work, |work, held| round(async_io::sleep, work, held)),
         entry(futures_timer::NAME, multi, work, |work, held| round(futures_timer::sleep, work, held)),
         entry(monoio::NAME, Monoio::new, work, |work, held| round(monoio::sleep, work, held)),

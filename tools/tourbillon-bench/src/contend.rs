@@ -8,7 +8,8 @@ use tourbillon_tools::Random;
 
 use crate::churn::arm_and_cancel;
 use crate::harness::{
-    BenchEntry, PendingOptions, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    BenchEntry, PendingOptions, RoundLength, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation,
+    settle, span,
 };
 use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
@@ -43,7 +44,7 @@ pub(crate) fn run(options: &ContendOptions, report: &mut BenchReport) {
         let lists: Vec<_> = lists.collect();
         for &pending in pending {
             let work = ContendWork { pending, lists: lists.clone() };
-            measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+            measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
         }
     }
 }

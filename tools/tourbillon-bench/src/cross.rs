@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    self, BenchEntry, PendingOptions, WarmUp, far_durations, in_poll, measure_pending, per_operation, settle, span,
+    self, BenchEntry, PendingOptions, RoundLength, WarmUp, far_durations, in_poll, measure_pending, per_operation,
+    settle, span,
 };
 use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let pending = options.numbers(PENDING);
     for &pending in pending {
         let work = CrossWork { pending, durations: durations.clone() };
-        measure_pending(entries(&work), choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        measure_pending(entries(&work), choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
     }
 }
 

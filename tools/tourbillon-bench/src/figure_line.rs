@@ -10,7 +10,11 @@ pub(crate) struct FigureLine {
     /// A comma-separated list of `name` or `name=value`.
     pub(crate) case: String,
     pub(crate) metric: String,
+    /// The median of the rounds, if there were several.
     pub(crate) value: f64,
+    /// The values of single rounds, in the order of the rounds; empty if they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rounds: Vec<f64>,
 }
 
 impl FigureLine {
@@ -28,6 +32,13 @@ impl FigureLine {
     pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         self.case.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
     }
+}
+
+/// Returns a figure without rounds, for tests.
+#[cfg(test)]
+pub(crate) fn line(scenario: &str, system: &str, case: &str, metric: &str, value: f64) -> FigureLine {
+    let [scenario, system, case, metric] = [scenario, system, case, metric].map(str::to_owned);
+    FigureLine { scenario, system, case, metric, value, rounds: Vec::new() }
 }
 
 /// Parses all lines of a text.
@@ -53,10 +64,16 @@ mod tests {
     }
 
     #[test]
+    fn the_values_of_single_rounds_are_optional() {
+        let json = r#"{"scenario":"s","system":"t","case":"c","metric":"m","value":2.0,"rounds":[1.0,2.0,3.5]}"#;
+        let line = FigureLine::from_json(json).expect("it is a line");
+        assert_eq!(line.rounds, [1.0, 2.0, 3.5]);
+        assert_eq!(line.to_json(), json);
+    }
+
+    #[test]
     fn a_case_is_a_list_of_settings() {
-        let case = "fifo,pending=1000,driver=turned".to_owned();
-        let line =
-            FigureLine { scenario: String::new(), system: String::new(), case, metric: String::new(), value: 0.0 };
+        let line = line("queue", "wheel", "fifo,pending=1000,driver=turned", "ns_per_op", 1.0);
         assert_eq!(line.setting("pending"), Some("1000"));
         assert_eq!(line.setting("driver"), Some("turned"));
         assert_eq!(line.setting("pend"), None);

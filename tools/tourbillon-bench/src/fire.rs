@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use tourbillon_tools::Random;
 
-use crate::harness::{BenchEntry, PendingOptions, SystemChoice, WarmUp, measure, per_operation};
+use crate::harness::{BenchEntry, PendingOptions, RoundLength, SystemChoice, WarmUp, measure, per_operation};
 use crate::process_usage::own_cpu_time;
 use crate::report::BenchReport;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
-use crate::systems::tourbillon;
+use crate::systems::tourbillon::{self, Slack};
 use crate::systems::tourbillon_rt::TourbillonRt;
 use crate::systems::{TaskRunner, monoio, native, smol, tokio, tourbillon_rt};
 
@@ -53,27 +53,40 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
         let mut entries = entries(pending);
         entries.extend(native(pending, choice));
-        measure(entries, choice, choice.rounds(5, 1), WarmUp::No, report);
+        measure(entries, choice, choice.rounds(5, 1, RoundLength::Long), WarmUp::No, report);
     }
 }
 
 fn entries(pending: usize) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
     vec![
-        entry(tourbillon::NAME, ",driver=thread", pending, multi, |_| {
-            let engine = tourbillon::on_thread(tourbillon::Slack::adaptive());
-            move |job| round(tourbillon::sleep_on(&engine), job)
-        }),
-        entry(tourbillon::NAME, ",driver=tokio", pending, multi, |runtime| {
-            let engine = tourbillon::on_tokio(runtime, tourbillon::Slack::adaptive());
-            move |job| round(tourbillon::sleep_on(&engine), job)
-        }),
-        entry(tourbillon_rt::NAME, "", pending, TourbillonRt::new, |_| |job| round(tourbillon::sleep, job)),
-        entry(tokio::CURRENT, "", pending, Tokio::current_thread, |_| |job| round(tokio::sleep, job)),
-        entry(tokio::MULTI, "", pending, multi, |_| |job| round(tokio::sleep, job)),
-        entry(smol::NAME, "", pending, || Smol, |_| |job| round(smol::sleep, job)),
-        entry(monoio::NAME, "", pending, Monoio::new, |_| |job| round(monoio::sleep, job)),
+        ours(",driver=default,rt=multi", pending, multi, || tourbillon::by_default(Slack::adaptive())),
+        entry(tokio::MULTI, "", pending, multi, || |job| round(tokio::sleep, job)),
+        ours(
+            ",driver=default,rt=current",
+            pending,
+            Tokio::current_thread,
+            || tourbillon::by_default(Slack::adaptive()),
+        ),
+        entry(tokio::CURRENT, "", pending, Tokio::current_thread, || |job| round(tokio::sleep, job)),
+        ours(",driver=thread,rt=multi", pending, multi, || tourbillon::on_thread(Slack::adaptive())),
+        entry(tourbillon_rt::NAME, "", pending, TourbillonRt::new, || |job| round(tourbillon::sleep, job)),
+        entry(smol::NAME, "", pending, || Smol, || |job| round(smol::sleep, job)),
+        entry(monoio::NAME, "", pending, Monoio::new, || |job| round(monoio::sleep, job)),
     ]
+}
+
+/// Returns Tourbillon with an engine of its own, whose driver is not on the runtime of another entry.
+fn ours(
+    variant: &'static str,
+    pending: usize,
+    runtime: impl FnOnce() -> Tokio + 'static,
+    engine: impl FnOnce() -> tourbillon::Engine + 'static,
+) -> BenchEntry {
+    entry(tourbillon::NAME, variant, pending, runtime, || {
+        let engine = engine();
+        move |job| round(tourbillon::sleep_on(&engine), job)
+    })
 }
 
 fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
@@ -86,10 +99,11 @@ fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
 }
 
 /// The work of a round.
-struct FireRound {
+pub(crate) struct FireRound {
     /// When each sleep is due, from the earliest possible deadline on.
-    offsets: Arc<[Duration]>,
-    lead: Duration,
+    pub(crate) offsets: Arc<[Duration]>,
+    /// Time from the start of arming until the first sleep is due.
+    pub(crate) lead: Duration,
 }
 
 fn entry<R, J, T>(
@@ -97,7 +111,7 @@ fn entry<R, J, T>(
     variant: &'static str,
     pending: usize,
     runtime: impl FnOnce() -> R + 'static,
-    round: impl FnOnce(&R) -> J + 'static,
+    round: impl FnOnce() -> J + 'static,
 ) -> BenchEntry
 where
     R: TaskRunner<T> + 'static,
@@ -106,7 +120,7 @@ where
 {
     let start = move || {
         let mut runtime = runtime();
-        let round = round(&runtime);
+        let round = round();
         let mut fire = move |offsets: &Arc<[Duration]>, lead: &mut Duration| loop {
             if let Some(cpu) = runtime.run_one(round(FireRound { offsets: offsets.clone(), lead: *lead })) {
                 break cpu;
@@ -120,13 +134,14 @@ where
     BenchEntry { system, case: format!("pending={pending}{variant}"), start: Box::new(start) }
 }
 
-fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
+/// Returns when each sleep of a round is due: at random within a time.
+pub(crate) fn offsets(count: usize, spread: Duration) -> Arc<[Duration]> {
     let mut random = Random::new(count as u64);
     (0..count).map(|_| Duration::from_nanos(random.any() % spread.as_nanos() as u64)).collect()
 }
 
 /// Arms all sleeps, and waits for the last. Returns the CPU time since all were armed; `None` if the first was due before that.
-async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
+pub(crate) async fn round<F: Future>(sleep: impl Fn(Duration) -> F, job: FireRound) -> Option<Duration> {
     let countdown = Arc::new(Countdown { left: AtomicUsize::new(job.offsets.len()), task: Mutex::default() });
     let sleeps = arm_all(&sleep, &job, Waker::from(countdown.clone()))?;
     let before = own_cpu_time();

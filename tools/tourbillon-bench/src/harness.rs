@@ -1,20 +1,23 @@
 //! Runs the scenarios with a clock: every system in a suitable runtime, round by round.
 //!
 //! The rounds of the systems are interleaved, so that a disturbance of the machine affects all of them, and the median of the
-//! rounds is reported. Before each round the process is quiet: no system pays for work that another one left to a background
-//! thread.
+//! rounds is reported. Every other round visits the systems in reverse order, so that none always follows the same other one.
+//! Systems that the verdict compares stand next to each other in the list of entries, so that their rounds with one number are a
+//! pair. Before each round the process is quiet: no system pays for work that another one left to a background thread.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use tourbillon_tools::Random;
 
 use crate::Common;
 use crate::process_usage::own_cpu_time;
 use crate::progress::progress;
-use crate::report::{BenchReport, Figure, median};
+use crate::report::{BenchReport, Figure};
+use crate::system_kind::SystemKind;
 
 /// The options of every scenario with a clock.
 #[derive(clap::Args, Clone)]
@@ -42,10 +45,54 @@ impl SystemChoice {
         self.system.is_empty() || self.system.iter().any(|name| name == system)
     }
 
-    /// Returns the number of rounds: the selected one, or a default.
-    pub(crate) fn rounds(&self, full: usize, quick: usize) -> usize {
-        let default = if self.common.quick { quick } else { full };
-        self.rounds.map_or(default, |rounds| rounds as usize)
+    /// Returns the numbers of rounds: the selected one, or a default. A verdict needs more rounds of the systems that it judges.
+    pub(crate) fn rounds(&self, full: usize, quick: usize, length: RoundLength) -> RoundCount {
+        let Common { quick: is_quick, verdict, .. } = self.common;
+        let default = if is_quick { quick } else { full };
+        if let Some(rounds) = self.rounds {
+            return RoundCount::same(rounds as usize);
+        }
+        let for_verdict = match (length, is_quick) {
+            _ if !verdict => 0,
+            (RoundLength::Brief, true) => 30,
+            (RoundLength::Brief, false) => 45,
+            (RoundLength::Short, true) => 12,
+            (RoundLength::Short, false) => 23,
+            (RoundLength::Long, true) => 6,
+            (RoundLength::Long, false) => 12,
+        };
+        RoundCount { judged: default.max(for_verdict), others: default }
+    }
+}
+
+/// How long a round takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoundLength {
+    /// Less than 50 milliseconds.
+    Brief,
+    /// Less than half a second.
+    Short,
+    /// A second or more.
+    Long,
+}
+
+/// Numbers of rounds of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RoundCount {
+    /// Rounds of the systems that the verdict compares: Tourbillon with its defaults, and Tokio.
+    pub(crate) judged: usize,
+    /// Rounds of all other systems.
+    pub(crate) others: usize,
+}
+
+impl RoundCount {
+    /// Returns the same number for all systems.
+    pub(crate) fn same(rounds: usize) -> RoundCount {
+        RoundCount { judged: rounds, others: rounds }
+    }
+
+    fn of(self, kind: SystemKind) -> usize {
+        if kind.is_judged() { self.judged } else { self.others }
     }
 }
 
@@ -92,7 +139,7 @@ pub(crate) enum WarmUp {
 pub(crate) fn measure_pending(
     entries: Vec<BenchEntry>,
     choice: &SystemChoice,
-    rounds: usize,
+    rounds: RoundCount,
     warm_up: WarmUp,
     report: &mut BenchReport,
 ) {
@@ -107,67 +154,42 @@ pub(crate) fn measure_pending(
 pub(crate) fn measure(
     entries: Vec<BenchEntry>,
     choice: &SystemChoice,
-    rounds: usize,
+    rounds: RoundCount,
     warm_up: WarmUp,
     report: &mut BenchReport,
 ) {
     for entry in run_rounds(entries, choice, rounds, warm_up) {
         for (metric, values) in entry.figures {
-            report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value: median(values) });
+            report.add(Figure::of_rounds(entry.system, entry.case.clone(), metric, values));
         }
     }
 }
 
-/// The metrics of the interval that contains the median with a probability of 95 % if the rounds are independent.
-#[cfg(feature = "virtual")]
-#[derive(Clone, Copy)]
-pub(crate) struct IntervalMetrics {
-    pub(crate) low: &'static str,
-    pub(crate) high: &'static str,
-}
-
-/// Runs entries as [`measure`] does, and also reports the confidence interval of each median.
-#[cfg(feature = "virtual")]
-pub(crate) fn measure_with_interval(
+/// Runs the rounds of the selected entries, and returns the entries with the values of all rounds.
+fn run_rounds(
     entries: Vec<BenchEntry>,
     choice: &SystemChoice,
-    rounds: usize,
+    rounds: RoundCount,
     warm_up: WarmUp,
-    interval: IntervalMetrics,
-    report: &mut BenchReport,
-) {
-    for entry in run_rounds(entries, choice, rounds, warm_up) {
-        for (metric, values) in entry.figures {
-            let (low, high) = crate::report::interval_of_median(values.clone());
-            for (metric, value) in [(metric, median(values)), (interval.low, low), (interval.high, high)] {
-                report.add(Figure { system: entry.system, case: entry.case.clone(), metric, value });
-            }
-        }
-    }
-}
-
-fn run_rounds(entries: Vec<BenchEntry>, choice: &SystemChoice, rounds: usize, warm_up: WarmUp) -> Vec<RunningEntry> {
-    let rounds_not_counted = match warm_up {
-        WarmUp::Yes => 1,
-        WarmUp::No => 0,
-    };
+) -> Vec<RunningEntry> {
     let entries: Vec<BenchEntry> = entries.into_iter().filter(|entry| choice.includes(entry.system)).collect();
-    let progress = progress(entries.len() * (1 + rounds_not_counted + rounds));
-    let mut running = Vec::new();
-    for BenchEntry { system, case, start } in entries {
-        progress.set_message(format!("{system}, {case}: setting up"));
-        running.push(RunningEntry { system, case, round: start(), figures: Vec::new() });
-        progress.inc(1);
-    }
-    for round in 0..rounds_not_counted + rounds {
-        for entry in &mut running {
-            progress.set_message(format!("{}, {}", entry.system, entry.case));
-            wait_until_quiet();
-            let figures = (entry.round)();
-            if round >= rounds_not_counted {
-                entry.keep(figures);
-            }
-            progress.inc(1);
+    let progress = progress(entries.len());
+    let mut running: Vec<RunningEntry> =
+        entries.into_iter().map(|entry| RunningEntry::start(entry, rounds, &progress)).collect();
+    // Round 0 is the warm-up.
+    let first = match warm_up {
+        WarmUp::Yes => 0,
+        WarmUp::No => 1,
+    };
+    let last = running.iter().map(|entry| entry.rounds).max().unwrap_or(0);
+    progress.set_length((running.len() * (last + 2 - first)) as u64);
+    for round in first..=last {
+        let mut visited: Vec<&mut RunningEntry> = running.iter_mut().filter(|entry| round <= entry.rounds).collect();
+        if round % 2 == 1 {
+            visited.reverse();
+        }
+        for entry in visited {
+            entry.run(round, &progress);
         }
     }
     progress.finish_and_clear();
@@ -178,12 +200,38 @@ fn run_rounds(entries: Vec<BenchEntry>, choice: &SystemChoice, rounds: usize, wa
 struct RunningEntry {
     system: &'static str,
     case: String,
+    /// Number of rounds that count.
+    rounds: usize,
     round: RoundFn,
     /// The values of the rounds so far, by metric.
     figures: Vec<(&'static str, Vec<f64>)>,
 }
 
 impl RunningEntry {
+    /// Sets up an entry.
+    fn start(
+        BenchEntry { system, case, start }: BenchEntry,
+        rounds: RoundCount,
+        progress: &ProgressBar,
+    ) -> RunningEntry {
+        progress.set_message(format!("{system}, {case}: setting up"));
+        let rounds = rounds.of(SystemKind::of(system, &case));
+        let entry = RunningEntry { system, case, rounds, round: start(), figures: Vec::new() };
+        progress.inc(1);
+        entry
+    }
+
+    /// Measures a round, and keeps its values unless it is the warm-up.
+    fn run(&mut self, round: usize, progress: &ProgressBar) {
+        progress.set_message(format!("{}, {}", self.system, self.case));
+        wait_until_quiet();
+        let figures = (self.round)();
+        if round > 0 {
+            self.keep(figures);
+        }
+        progress.inc(1);
+    }
+
     fn keep(&mut self, figures: Metrics) {
         for (metric, value) in figures {
             match self.figures.iter_mut().find(|(name, _)| *name == metric) {
@@ -261,6 +309,41 @@ mod tests {
         let durations = far_durations(1_000, &mut Random::new(7));
         assert!(durations.iter().all(|duration| (FAR..2 * FAR).contains(duration)));
         assert_eq!(durations, far_durations(1_000, &mut Random::new(7)));
+    }
+
+    fn choice(quick: bool, verdict: bool, rounds: Option<u32>) -> SystemChoice {
+        SystemChoice { common: Common { json: false, quick, verdict }, system: Vec::new(), rounds }
+    }
+
+    #[test]
+    fn a_verdict_has_enough_rounds_of_what_it_judges() {
+        let count = |choice: SystemChoice, length| choice.rounds(5, 1, length);
+        assert_eq!(count(choice(true, false, None), RoundLength::Short), RoundCount { judged: 1, others: 1 });
+        assert_eq!(count(choice(true, true, None), RoundLength::Short), RoundCount { judged: 12, others: 1 });
+        assert_eq!(count(choice(true, true, None), RoundLength::Long), RoundCount { judged: 6, others: 1 });
+        assert_eq!(count(choice(false, true, None), RoundLength::Long), RoundCount { judged: 12, others: 5 });
+        assert_eq!(count(choice(true, true, Some(2)), RoundLength::Long), RoundCount { judged: 2, others: 2 });
+    }
+
+    #[test]
+    fn rounds_are_interleaved_and_every_other_one_goes_backwards() {
+        let visits = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let entry = |system: &'static str| {
+            let visits = visits.clone();
+            let round = move || {
+                visits.borrow_mut().push(system);
+                vec![("ns", visits.borrow().len() as f64)]
+            };
+            BenchEntry { system, case: "pending=1".into(), start: Box::new(move || Box::new(round)) }
+        };
+        let entries = ["tourbillon", "tokio-multi", "smol"].map(entry).into();
+        let rounds = RoundCount { judged: 2, others: 1 };
+        let done = run_rounds(entries, &choice(true, true, None), rounds, WarmUp::Yes);
+        let expected =
+            ["tourbillon", "tokio-multi", "smol", "smol", "tokio-multi", "tourbillon", "tourbillon", "tokio-multi"];
+        assert_eq!(*visits.borrow(), expected);
+        let figures: Vec<_> = done.into_iter().map(|entry| entry.figures[0].1.clone()).collect();
+        assert_eq!(figures, [vec![6.0, 7.0], vec![5.0, 8.0], vec![4.0]], "the warm-up does not count");
     }
 
     #[test]

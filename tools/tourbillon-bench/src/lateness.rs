@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use tourbillon_tools::Random;
 
-use crate::harness::{BenchEntry, Metrics, SystemChoice, WarmUp, measure, per_operation};
+use crate::harness::{BenchEntry, Metrics, RoundLength, SystemChoice, WarmUp, measure, per_operation};
 use crate::percentiles::{self, histogram, micros};
 use crate::process_usage::own_cpu_time_between;
 use crate::report::BenchReport;
 use crate::systems::monoio::Monoio;
 use crate::systems::smol::Smol;
 use crate::systems::tokio::Tokio;
-use crate::systems::tourbillon;
+use crate::systems::tourbillon::{self, NamedSlack, Slack};
 use crate::systems::tourbillon_rt::TourbillonRt;
 use crate::systems::{TaskRunner, clock_nanosleep, monoio, native, smol, tokio, tourbillon_rt};
 
@@ -45,6 +45,15 @@ const WARM_UP: Duration = Duration::from_millis(50);
 /// Threads of the multi-threaded runtimes.
 const WORKERS: usize = 2;
 
+/// A Tokio runtime with its name.
+type NamedRuntime = (&'static str, fn() -> Tokio);
+
+/// The runtimes in which Tokio and Tourbillon are measured.
+const RUNTIMES: [NamedRuntime; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
+
+/// The slack of an engine unless it is told otherwise.
+const DEFAULT_SLACK: &str = "adaptive";
+
 /// Runs the scenario.
 pub(crate) fn run(options: &LatenessOptions, report: &mut BenchReport) {
     let choice = &options.choice;
@@ -52,7 +61,13 @@ pub(crate) fn run(options: &LatenessOptions, report: &mut BenchReport) {
     let time = Duration::from_millis(if choice.common.quick { 150 } else { 800 });
     let tasks = if options.tasks.is_empty() { TASKS } else { &options.tasks };
     for &tasks in tasks.iter().filter(|&&tasks| tasks > 0) {
-        measure(entries(LatenessSize { tasks, time }, choice), choice, choice.rounds(3, 3), WarmUp::No, report);
+        measure(
+            entries(LatenessSize { tasks, time }, choice),
+            choice,
+            choice.rounds(3, 3, RoundLength::Short),
+            WarmUp::No,
+            report,
+        );
     }
 }
 
@@ -76,14 +91,18 @@ impl LatenessSize {
 
 fn entries(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     let multi = || Tokio::multi_thread(WORKERS);
-    let mut entries = Vec::new();
-    entries.extend(ours(size));
+    let default: NamedSlack = (DEFAULT_SLACK, Slack::adaptive);
+    let mut entries = vec![
+        by_default(size, default, RUNTIMES[0]),
+        entry(tokio::CURRENT, String::new(), size, Tokio::current_thread, || |job| task(tokio::sleep_until, job)),
+        by_default(size, default, RUNTIMES[1]),
+        entry(tokio::MULTI, String::new(), size, multi, || |job| task(tokio::sleep_until, job)),
+    ];
+    entries.extend(variants(size));
     entries.extend(on_our_runtime(size));
     entries.extend([
-        entry(tokio::CURRENT, String::new(), size, Tokio::current_thread, |_| |job| task(tokio::sleep_until, job)),
-        entry(tokio::MULTI, String::new(), size, multi, |_| |job| task(tokio::sleep_until, job)),
-        entry(smol::NAME, String::new(), size, || Smol, |_| |job| task(smol::sleep_until, job)),
-        entry(monoio::NAME, String::new(), size, Monoio::new, |_| |job| task(monoio::sleep_until, job)),
+        entry(smol::NAME, String::new(), size, || Smol, || |job| task(smol::sleep_until, job)),
+        entry(monoio::NAME, String::new(), size, Monoio::new, || |job| task(monoio::sleep_until, job)),
     ]);
     entries.extend(native(size, choice));
     if size.tasks == 1 {
@@ -92,36 +111,45 @@ fn entries(size: LatenessSize, choice: &SystemChoice) -> Vec<BenchEntry> {
     entries
 }
 
-/// Returns Tourbillon with every slack and every driver, in the runtimes in which Tokio is measured.
-fn ours(size: LatenessSize) -> Vec<BenchEntry> {
-    type Flavour = (&'static str, fn() -> Tokio);
-    let runtimes: [Flavour; 2] = [("current", Tokio::current_thread), ("multi", || Tokio::multi_thread(WORKERS))];
+/// Returns Tourbillon with an engine of its own, whose default driver is on the runtime of this entry.
+fn by_default(size: LatenessSize, (name, slack): NamedSlack, (flavour, runtime): NamedRuntime) -> BenchEntry {
+    let variant = format!(",slack={name},driver=default,rt={flavour}");
+    entry(tourbillon::NAME, variant, size, runtime, move || {
+        let engine = tourbillon::by_default(slack());
+        move |job| task(tourbillon::sleep_until_on(&engine), job)
+    })
+}
+
+/// Returns Tourbillon with a driver thread.
+fn on_thread(size: LatenessSize, (name, slack): NamedSlack, (flavour, runtime): NamedRuntime) -> BenchEntry {
+    let variant = format!(",slack={name},driver=thread,rt={flavour}");
+    entry(tourbillon::NAME, variant, size, runtime, move || {
+        let engine = tourbillon::on_thread(slack());
+        move |job| task(tourbillon::sleep_until_on(&engine), job)
+    })
+}
+
+/// Returns Tourbillon with every slack that is not the default, and with a driver thread in the multi-thread runtime.
+fn variants(size: LatenessSize) -> Vec<BenchEntry> {
     let mut entries = Vec::new();
-    for (name, slack) in slacks(size) {
-        for (flavour, runtime) in runtimes {
-            let variant = |driver| format!(",slack={name},driver={driver},rt={flavour}");
-            entries.push(entry(tourbillon::NAME, variant("thread"), size, runtime, move |_| {
-                let engine = tourbillon::on_thread(slack());
-                move |job| task(tourbillon::sleep_until_on(&engine), job)
-            }));
-            entries.push(entry(tourbillon::NAME, variant("tokio"), size, runtime, move |runtime| {
-                let engine = tourbillon::on_tokio(runtime, slack());
-                move |job| task(tourbillon::sleep_until_on(&engine), job)
-            }));
+    for slack in slacks(size) {
+        if slack.0 != DEFAULT_SLACK {
+            entries.extend(RUNTIMES.map(|runtime| by_default(size, slack, runtime)));
         }
+        entries.push(on_thread(size, slack, RUNTIMES[1]));
     }
     entries
 }
 
 /// Returns the slacks for a number of tasks. The precise one spins before every fire, which suits a few timers, not a thousand.
-fn slacks(size: LatenessSize) -> impl Iterator<Item = tourbillon::NamedSlack> {
+fn slacks(size: LatenessSize) -> impl Iterator<Item = NamedSlack> {
     tourbillon::SLACKS.into_iter().filter(move |(name, _)| *name != tourbillon::PRECISE || size.tasks == 1)
 }
 
 /// Returns Tourbillon on its own runtime, whose worker turns the timers.
 fn on_our_runtime(size: LatenessSize) -> Vec<BenchEntry> {
     let entries = slacks(size).map(|(name, slack)| {
-        entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move |_| {
+        entry(tourbillon_rt::NAME, format!(",slack={name}"), size, TourbillonRt::new, move || {
             move |job| task(tourbillon::sleep_until_with(slack()), job)
         })
     });
@@ -160,7 +188,7 @@ fn entry<R, J, T>(
     variant: String,
     size: LatenessSize,
     runtime: impl FnOnce() -> R + 'static,
-    task: impl FnOnce(&R) -> J + 'static,
+    task: impl FnOnce() -> J + 'static,
 ) -> BenchEntry
 where
     R: TaskRunner<T> + 'static,
@@ -169,7 +197,7 @@ where
 {
     let start = move || {
         let mut runtime = runtime();
-        let task = task(&runtime);
+        let task = task();
         Box::new(move || {
             let begin = Instant::now() + WARM_UP;
             let end = begin + size.time;

@@ -45,6 +45,13 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Returns the bytes of memory that new processes can use.
+pub(crate) fn available_memory() -> Option<u64> {
+    let value = field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")?;
+    let kilobytes: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024 * kilobytes)
+}
+
 /// Returns the command as typed in the repository.
 fn command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -100,6 +107,7 @@ mod tests {
         );
         assert_eq!(field("processor : 0\n", "model name"), None);
         assert_eq!(version("[[package]]\nname = \"a\"\nversion = \"1.2\"\nsource = \"x\"\n", "a"), Some("1.2"));
+        assert!(available_memory().is_some_and(|bytes| bytes > 1_000_000));
         let stat = |policy| format!("7 (a b) S {}{policy} 0 0", "0 ".repeat(37));
         assert_eq!((policy(&stat(0)), policy(&stat(1))), (Some("normal"), Some("real-time (chrt -f)")));
         assert_eq!(policy("7 (a b) S"), None);

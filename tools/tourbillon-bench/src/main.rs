@@ -4,8 +4,10 @@
 //! scenario. The README of this crate describes the scenarios and the systems.
 
 mod all_scenarios;
+mod case_words;
 mod child_process;
 mod churn;
+mod columns;
 mod contend;
 mod cross;
 mod figure_line;
@@ -16,6 +18,7 @@ mod jobs;
 mod lateness;
 mod machine;
 mod memory;
+mod metric;
 mod percentiles;
 mod plot;
 mod process_usage;
@@ -24,8 +27,12 @@ mod queue;
 mod report;
 mod reset;
 mod results_folder;
+mod scale;
+mod system_kind;
 mod systems;
 mod table;
+mod verdict;
+mod verdict_table;
 mod virtual_time;
 
 use std::process::ExitCode;
@@ -34,6 +41,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::harness::PendingOptions;
 use crate::report::BenchReport;
+use crate::verdict_table::print_verdict;
 
 /// Measures Tourbillon against other timers.
 #[derive(Parser)]
@@ -76,6 +84,11 @@ enum Scenario {
     /// Measures one system of the scenario `memory`, in a process of its own.
     #[command(hide = true)]
     MemoryOf(memory::MemoryArgs),
+    /// The cost to arm, reset and fire sleeps, and their memory, beside 1000 to 100,000,000 pending sleeps.
+    Scale(PendingOptions),
+    /// Measures one system of the scenario `scale`, in a process of its own.
+    #[command(hide = true)]
+    ScaleOf(scale::ScaleArgs),
     /// How fast sleeps end in paused time. Needs the feature `virtual`.
     #[command(name = "virtual")]
     VirtualTime(virtual_time::VirtualOptions),
@@ -92,6 +105,9 @@ struct Common {
     /// Runs fewer or shorter rounds, and in `queue` and `churn` fewer cases: less than a minute per scenario.
     #[arg(long)]
     quick: bool,
+    /// Compares Tourbillon with Tokio over many paired rounds. The exit status is 1 if Tokio is better anywhere.
+    #[arg(long)]
+    verdict: bool,
 }
 
 fn main() -> ExitCode {
@@ -110,12 +126,12 @@ fn main() -> ExitCode {
 fn run(scenario: Scenario) -> Result<(), String> {
     use Scenario as S;
     match scenario {
-        S::All(options) => return all_scenarios::run(&options),
-        S::Plot(options) => return plot::run(&options),
+        S::All(options) => all_scenarios::run(&options),
+        S::Plot(options) => plot::run(&options),
         S::Queue(options) => report("queue", &options.common, |report| queue::run(&options, report)),
         S::Churn(options) => report("churn", &options.pending.choice.common, |report| churn::run(&options, report)),
         S::Contend(options) => {
-            report("contend", &options.pending.choice.common, |report| contend::run(&options, report));
+            report("contend", &options.pending.choice.common, |report| contend::run(&options, report))
         }
         S::Cross(options) => report("cross", &options.choice.common, |report| cross::run(&options, report)),
         S::Reset(options) => report("reset", &options.choice.common, |report| reset::run(&options, report)),
@@ -124,21 +140,30 @@ fn run(scenario: Scenario) -> Result<(), String> {
         S::Lateness(options) => report("lateness", &options.choice.common, |report| lateness::run(&options, report)),
         S::Io(options) => report("io", &options.choice.common, |report| io::run(&options, report)),
         S::Memory(options) => report("memory", &options.choice.common, |report| memory::run(&options, report)),
+        S::Scale(options) => report("scale", &options.choice.common, |report| scale::run(&options, report)),
         S::VirtualTime(options) => {
-            report("virtual", &options.choice.common, |report| virtual_time::run(&options, report));
+            report("virtual", &options.choice.common, |report| virtual_time::run(&options, report))
         }
-        S::IoOf(of) => io::run_one(&of),
-        S::JobsMemoryOf(of) => jobs::run_one(&of),
-        S::MemoryOf(of) => memory::run_one(&of),
+        S::IoOf(of) => in_own_process(|| io::run_one(&of)),
+        S::JobsMemoryOf(of) => in_own_process(|| jobs::run_one(&of)),
+        S::MemoryOf(of) => in_own_process(|| memory::run_one(&of)),
+        S::ScaleOf(of) => in_own_process(|| scale::run_one(&of)),
     }
+}
+
+/// Measures one system in this process, which another process of this program has started.
+fn in_own_process(run: impl FnOnce()) -> Result<(), String> {
+    run();
     Ok(())
 }
 
-/// Runs a scenario and prints its figures.
-fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut BenchReport)) {
+/// Runs a scenario and prints its figures. With `--verdict` it is an error if Tokio is better anywhere.
+fn report(scenario: &'static str, common: &Common, run: impl FnOnce(&mut BenchReport)) -> Result<(), String> {
     let mut report = BenchReport::new(scenario, common.json);
     run(&mut report);
-    report.finish();
+    let lines = report.finish();
+    // The program that reads JSON lines judges them itself.
+    if common.verdict && !common.json { print_verdict(&lines, false) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tourbillon_tools::Random;
 
 use crate::child_process::ChildProcess;
-use crate::harness::{BenchEntry, FAR, PendingOptions, SystemChoice, WarmUp, arm, far_durations, measure};
+use crate::harness::{BenchEntry, FAR, PendingOptions, RoundLength, SystemChoice, WarmUp, arm, far_durations, measure};
 use crate::process_usage::own_resident;
 use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
@@ -20,6 +20,7 @@ use crate::systems::{TaskRunner, async_io, futures_timer, monoio, native, pingor
 /// The arguments of the measured process.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
+    /// The system, with its variant.
     system: String,
     pending: usize,
 }
@@ -37,6 +38,12 @@ const SYSTEMS: &[&str] = &[
     native::LIBEVENT,
 ];
 
+/// The systems that the verdict does not judge, without the programs in C and C++.
+const PEERS: [&str; 4] = [async_io::NAME, futures_timer::NAME, monoio::NAME, pingora::NAME];
+
+/// Tourbillon in a current-thread runtime, as an argument of the measured process.
+const OURS_ON_CURRENT: &str = "tourbillon,rt=current";
+
 const PENDING: &[usize] = &[1_000_000];
 
 /// Threads of the multi-threaded runtimes. One of them does the work.
@@ -51,19 +58,24 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     choice.check(SYSTEMS);
     let pending = options.numbers(PENDING);
     for &pending in pending.iter().filter(|&&pending| pending > 0) {
-        let ours = SYSTEMS.iter().filter(|system| !native::NAMES.contains(system));
-        let mut entries: Vec<BenchEntry> = ours.map(|&system| entry(system, pending)).collect();
+        let mut entries = vec![
+            entry(tourbillon::NAME, "", pending),
+            entry(tokio::MULTI, "", pending),
+            entry(tourbillon::NAME, tourbillon::ON_CURRENT, pending),
+            entry(tokio::CURRENT, "", pending),
+        ];
+        entries.extend(PEERS.iter().map(|&system| entry(system, "", pending)));
         entries.extend(native(pending, choice));
-        measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+        measure(entries, choice, choice.rounds(3, 1, RoundLength::Long), WarmUp::No, report);
     }
 }
 
-fn entry(system: &'static str, pending: usize) -> BenchEntry {
+fn entry(system: &'static str, variant: &'static str, pending: usize) -> BenchEntry {
     let round = move || {
-        let [resident, size] = run_in_own_process(&["memory-of", system, &pending.to_string()]);
+        let [resident, size] = run_in_own_process(&["memory-of", &format!("{system}{variant}"), &pending.to_string()]);
         vec![("resident_bytes", resident), ("size_of_sleep", size)]
     };
-    BenchEntry { system, case: format!("pending={pending}"), start: Box::new(move || Box::new(round)) }
+    BenchEntry { system, case: format!("pending={pending}{variant}"), start: Box::new(move || Box::new(round)) }
 }
 
 fn native(pending: usize, choice: &SystemChoice) -> Vec<BenchEntry> {
@@ -88,6 +100,7 @@ pub(crate) fn run_one(of: &MemoryArgs) {
     let multi = || Tokio::multi_thread(WORKERS);
     let (resident, size) = match of.system.as_str() {
         tourbillon::NAME => multi().run_one(grow(tourbillon::sleep, pending)),
+        OURS_ON_CURRENT => Tokio::current_thread().run_one(grow(tourbillon::sleep, pending)),
         tokio::CURRENT => Tokio::current_thread().run_one(grow(tokio::sleep, pending)),
         tokio::MULTI => multi().run_one(grow(tokio::sleep, pending)),
         async_io::NAME => BlockOn.run_one(grow(async_io::sleep, pending)),

@@ -19,6 +19,20 @@ pub(crate) struct Figure {
     pub(crate) case: String,
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
+    /// The values of single rounds; empty if there were none.
+    pub(crate) rounds: Vec<f64>,
+}
+
+impl Figure {
+    /// Returns a figure that was measured or computed once.
+    pub(crate) fn once(system: &'static str, case: String, metric: &'static str, value: f64) -> Figure {
+        Figure { system, case, metric, value, rounds: Vec::new() }
+    }
+
+    /// Returns the median of several rounds.
+    pub(crate) fn of_rounds(system: &'static str, case: String, metric: &'static str, rounds: Vec<f64>) -> Figure {
+        Figure { system, case, metric, value: median(rounds.clone()), rounds }
+    }
 }
 
 impl BenchReport {
@@ -26,14 +40,16 @@ impl BenchReport {
         BenchReport { scenario, json, lines: Vec::new() }
     }
 
-    /// Adds a figure, rounded to two decimals.
+    /// Adds a figure, its numbers rounded to two decimals.
     pub(crate) fn add(&mut self, figure: Figure) {
+        let rounded = |value: f64| (100.0 * value).round() / 100.0;
         let line = FigureLine {
             scenario: self.scenario.to_owned(),
             system: figure.system.to_owned(),
             case: figure.case,
             metric: figure.metric.to_owned(),
-            value: (100.0 * figure.value).round() / 100.0,
+            value: rounded(figure.value),
+            rounds: figure.rounds.into_iter().map(rounded).collect(),
         };
         if self.json {
             print(&format!("{}\n", line.to_json()));
@@ -50,7 +66,7 @@ impl BenchReport {
         that: (&'static str, &str),
     ) {
         if let Some(ratio) = self.ratio(metric, this, that) {
-            self.add(Figure { system: this.0, case: this.1.to_owned(), metric: name, value: 100.0 * ratio });
+            self.add(Figure::once(this.0, this.1.to_owned(), name, 100.0 * ratio));
         }
     }
 
@@ -64,7 +80,7 @@ impl BenchReport {
         that: (&'static str, &str),
     ) {
         if let Some(value) = self.ratio(metric, this, that) {
-            self.add(Figure { system: this.0, case: this.1.to_owned(), metric: name, value });
+            self.add(Figure::once(this.0, this.1.to_owned(), name, value));
         }
     }
 
@@ -77,11 +93,12 @@ impl BenchReport {
         (base > 0.0).then(|| value / base)
     }
 
-    /// Prints the tables, unless lines were printed.
-    pub(crate) fn finish(self) {
+    /// Prints the tables, unless lines were printed, and returns the figures.
+    pub(crate) fn finish(self) -> Vec<FigureLine> {
         if !self.json {
             print(&tables(&self.lines));
         }
+        self.lines
     }
 }
 
@@ -102,7 +119,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// Returns the two measurements between which the median lies with a probability of 95 %, whatever the distribution. Fewer than
 /// six measurements cannot give that; then they are the least and the greatest.
-#[cfg(any(test, feature = "virtual"))]
 pub(crate) fn interval_of_median(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let count = values.len();
@@ -128,7 +144,7 @@ mod tests {
     fn a_figure_in_percent_of_another_is_there_if_both_are() {
         let mut report = BenchReport::new("io", false);
         for (system, value) in [("ours", 97.0), ("theirs", 100.0), ("nothing", 0.0)] {
-            report.add(Figure { system, case: "echo".into(), metric: "rate", value });
+            report.add(Figure::once(system, "echo".into(), "rate", value));
         }
         for other in ["theirs", "nobody's", "nothing"] {
             report.add_percent("percent", "rate", ("ours", "echo"), (other, "echo"));
@@ -150,7 +166,7 @@ mod tests {
     fn a_figure_can_be_told_in_times_of_another() {
         let mut report = BenchReport::new("virtual", false);
         for (system, value) in [("ours", 150.0), ("theirs", 100.0)] {
-            report.add(Figure { system, case: "in-turn".into(), metric: "ns", value });
+            report.add(Figure::once(system, "in-turn".into(), "ns", value));
         }
         report.add_times("times", "ns", ("ours", "in-turn"), ("theirs", "in-turn"));
         assert!(report.lines.iter().any(|line| (&*line.system, &*line.metric, line.value) == ("ours", "times", 1.5)));

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use crate::harness::{
-    BenchEntry, FAR, PendingOptions, SystemChoice, WarmUp, arm, far_durations, in_poll, measure_pending, per_operation,
-    settle,
+    BenchEntry, FAR, PendingOptions, RoundLength, SystemChoice, WarmUp, arm, far_durations, in_poll, measure_pending,
+    per_operation, settle,
 };
 use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
@@ -33,10 +33,23 @@ pub(crate) fn run(options: &PendingOptions, report: &mut BenchReport) {
     let operations = if choice.common.quick { 100_000 } else { 500_000 };
     let pending = options.numbers(PENDING);
     for &pending in pending {
-        let mut entries = entries(pending, operations);
-        entries.extend(native(pending, operations, choice));
-        measure_pending(entries, choice, choice.rounds(9, 5), WarmUp::Yes, report);
+        let mut on_others = entries(pending, operations);
+        on_others.extend(native(pending, operations, choice));
+        for entries in [on_current_thread(pending, operations), on_others] {
+            measure_pending(entries, choice, choice.rounds(9, 5, RoundLength::Brief), WarmUp::Yes, report);
+        }
     }
+}
+
+/// Returns the entries on a current-thread runtime, which run before the others: the driver of the global engine is on one
+/// runtime at a time.
+fn on_current_thread(pending: usize, operations: usize) -> Vec<BenchEntry> {
+    let (size, runtime) = ((pending, operations), Tokio::current_thread);
+    let mut ours = entry(tourbillon::NAME, runtime, size, tourbillon::instant, |job| {
+        round(tourbillon::sleep, tourbillon::reset, job)
+    });
+    ours.case += tourbillon::ON_CURRENT;
+    vec![ours, entry(tokio::CURRENT, runtime, size, Into::into, |job| round(tokio::sleep, tokio::reset, job))]
 }
 
 fn entries(pending: usize, operations: usize) -> Vec<BenchEntry> {
@@ -46,7 +59,6 @@ fn entries(pending: usize, operations: usize) -> Vec<BenchEntry> {
         entry(tourbillon::NAME, multi, size, tourbillon::instant, |job| {
             round(tourbillon::sleep, tourbillon::reset, job)
         }),
-        entry(tokio::CURRENT, Tokio::current_thread, size, Into::into, |job| round(tokio::sleep, tokio::reset, job)),
         entry(tokio::MULTI, multi, size, Into::into, |job| round(tokio::sleep, tokio::reset, job)),
         entry(async_io::NAME, || BlockOn, size, |it| it, |job| round(async_io::sleep, async_io::reset, job)),
     ]
@@ -116,14 +128,15 @@ async fn round<F: Future, I: Copy>(
         job.held = arm(&sleep, &far_durations(1 + job.pending, &mut Random::new(1))).await;
     }
     settle(&sleep).await;
-    let nanos = in_poll(|_| {
-        let mut sleep = job.held[0].as_mut();
-        let start = Instant::now();
-        for &deadline in &job.deadlines {
-            reset(sleep.as_mut(), deadline);
-        }
-        per_operation(start.elapsed(), job.deadlines.len())
-    })
-    .await;
+    let nanos = in_poll(|_| push_later(job.held[0].as_mut(), &reset, &job.deadlines)).await;
     (nanos, job)
+}
+
+/// Runs the timed part: gives a sleep one deadline after the other. Returns nanoseconds per operation.
+pub(crate) fn push_later<F, I: Copy>(mut sleep: Pin<&mut F>, reset: &impl Fn(Pin<&mut F>, I), deadlines: &[I]) -> f64 {
+    let start = Instant::now();
+    for &deadline in deadlines {
+        reset(sleep.as_mut(), deadline);
+    }
+    per_operation(start.elapsed(), deadlines.len())
 }

@@ -18,7 +18,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// A short scenario with one system.
-const SHORT: [&str; 8] = ["churn", "--quick", "--rounds", "1", "--pending", "0,10", "--system", "tokio-current"];
+const SHORT: [&str; 8] = ["churn", "--quick", "--pending", "0,10", "--system", "tokio-current", "--rounds", "1"];
 
 #[test]
 fn json_lines_parse_and_can_be_plotted() {
@@ -40,12 +40,41 @@ fn json_lines_parse_and_can_be_plotted() {
 }
 
 #[test]
-fn a_table_has_a_row_a_case_and_a_column_a_system() {
+fn a_table_has_a_title_in_words_and_a_row_a_system() {
     let output = bench(&SHORT);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in ["ns_per_op", "tokio-current", "pending=10,driver=turned"] {
+    for part in ["Arm and cancel one timer, driver has turned", "10 others pending", "tokio-current", "x ours"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+}
+
+#[test]
+fn every_size_of_scale_has_its_figures_and_its_plot() {
+    let output = bench(&["scale", "--pending", "100,1000", "--rounds", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    // Two sizes, two systems, four metrics.
+    assert_eq!(text.lines().count(), 16, "{text}");
+    let folder = folder("scale");
+    let file = folder.join("figures.jsonl");
+    fs::write(&file, text).expect("a file can be written");
+    assert!(bench(&["plot", &file.display().to_string(), "--to", &folder.display().to_string()]).status.success());
+    let plot = fs::read_to_string(folder.join("scale.svg")).expect("the plot is there");
+    assert!(plot.contains("tourbillon: reset") && plot.contains("resident bytes"));
+}
+
+#[test]
+fn a_verdict_compares_with_tokio() {
+    const COMPARED: [&str; 7] =
+        ["reset", "--quick", "--pending", "10", "--system", "tourbillon,tokio-current", "--verdict"];
+    let output = bench(&[&COMPARED[..], &["--rounds", "6"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("rows: "), "{text}");
+    let is_behind = text.contains("  behind: ");
+    assert_eq!(output.status.code(), Some(i32::from(is_behind)), "{text}");
+    // A single round is not enough to judge.
+    let output = bench(&[&COMPARED[..], &["--rounds", "1"]].concat());
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("too few rounds"));
 }
 
 #[cfg(not(feature = "virtual"))]

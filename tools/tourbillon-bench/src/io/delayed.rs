@@ -9,7 +9,7 @@ use tourbillon_tools::Random;
 use super::server_client::ServerClient;
 use super::server_process::IoService;
 use super::{OURS, cores, limits};
-use crate::harness::{BenchEntry, Metrics, SystemChoice, WarmUp, measure, per_operation};
+use crate::harness::{BenchEntry, Metrics, RoundLength, SystemChoice, WarmUp, measure, per_operation};
 use crate::report::BenchReport;
 use crate::systems::{clock_nanosleep, tokio};
 
@@ -47,7 +47,7 @@ pub(super) fn run(systems: &[&'static str], connections: Option<u32>, choice: &S
     }
     let work = DelayedWork { connections, delay };
     let entries = systems.iter().map(|system| entry(system, work)).collect();
-    measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+    measure(entries, choice, choice.rounds(3, 1, RoundLength::Long), WarmUp::No, report);
     for &ours in OURS {
         let (this, that) = ((ours, &*work.case()), (tokio::CURRENT, &*work.case()));
         report.add_percent("p99_percent_of_tokio", P99, this, that);

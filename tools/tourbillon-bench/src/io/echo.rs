@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::server_client::ServerClient;
 use super::server_process::IoService;
 use super::{OURS, cores};
-use crate::harness::{BenchEntry, SystemChoice, WarmUp, measure, per_operation};
+use crate::harness::{BenchEntry, RoundLength, SystemChoice, WarmUp, measure, per_operation};
 use crate::report::BenchReport;
 use crate::systems::tokio;
 
@@ -23,8 +23,9 @@ const TIMED: (&str, IoService) = ("echo,timeout=30s", IoService::EchoTimed);
 
 pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut BenchReport) {
     let time = Duration::from_millis(100);
-    let entries = systems.iter().flat_map(|system| [PLAIN, TIMED].map(|case| entry(system, case, time))).collect();
-    measure(entries, choice, choice.rounds(45, 9), WarmUp::Yes, report);
+    let cases = [PLAIN, TIMED].into_iter();
+    let entries = cases.flat_map(|case| systems.iter().map(move |system| entry(system, case, time))).collect();
+    measure(entries, choice, choice.rounds(45, 9, RoundLength::Short), WarmUp::Yes, report);
     for &ours in OURS {
         report.add_percent("rate_percent_of_untimed", RATE, (ours, TIMED.0), (ours, PLAIN.0));
         report.add_percent("rate_percent_of_tokio", RATE, (ours, PLAIN.0), (tokio::CURRENT, PLAIN.0));

@@ -32,7 +32,7 @@ pub(super) fn run(systems: &[&'static str], choice: &SystemChoice, report: &mut 
     for ((system, server), before) in servers.iter().zip(before) {
         let after = server.usage();
         let case = format!("idle,pending={PENDING},seconds={}", time.as_secs());
-        let mut add = |metric, value| report.add(Figure { system, case: case.clone(), metric, value });
+        let mut add = |metric, value| report.add(Figure::once(system, case.clone(), metric, value));
         add("wake_ups", (after.sleeps - before.sleeps) as f64);
         add("cpu_us", (after.cpu - before.cpu).as_nanos() as f64 / 1000.0);
     }

@@ -43,7 +43,8 @@ enum IoCase {
 
 const CASES: &[IoCase] = &[IoCase::Echo, IoCase::Delayed, IoCase::Idle];
 
-const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL, tokio::CURRENT, monoio::NAME, smol::NAME];
+/// The systems in the order of their rounds: Tokio's is next to both of Tourbillon's.
+const SYSTEMS: &[&str] = &[tourbillon_rt::URING, tokio::CURRENT, tourbillon_rt::EPOLL, monoio::NAME, smol::NAME];
 
 /// The systems of Tourbillon.
 const OURS: &[&str] = &[tourbillon_rt::URING, tourbillon_rt::EPOLL];

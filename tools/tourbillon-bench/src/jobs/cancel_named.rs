@@ -8,7 +8,7 @@ use std::time::Instant;
 use tourbillon::{NamedTimers, Outcome};
 
 use super::JobsOptions;
-use crate::harness::{BenchEntry, FAR, WarmUp, measure_pending};
+use crate::harness::{BenchEntry, FAR, RoundLength, WarmUp, measure_pending};
 use crate::report::BenchReport;
 use crate::systems::tourbillon::{NAME, Slack, on_thread};
 
@@ -21,7 +21,7 @@ const ONE_NAME: &str = "session";
 pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     let choice = &options.choice;
     let entries = options.jobs(TIMERS).map(entry).collect();
-    measure_pending(entries, choice, choice.rounds(7, 3), WarmUp::Yes, report);
+    measure_pending(entries, choice, choice.rounds(7, 3, RoundLength::Long), WarmUp::Yes, report);
 }
 
 fn entry(timers: usize) -> BenchEntry {

@@ -9,7 +9,7 @@ use super::run_tally::RunTally;
 use super::systems::{JobPlan, JobSystem};
 use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
 use crate::churn::arm_and_cancel;
-use crate::harness::{BenchEntry, WarmUp, arm, far_durations, measure_pending, per_operation};
+use crate::harness::{BenchEntry, RoundLength, WarmUp, arm, far_durations, measure_pending, per_operation};
 use crate::report::BenchReport;
 use crate::systems::async_io::BlockOn;
 use crate::systems::{TaskRunner, tourbillon};
@@ -25,7 +25,7 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     entries.extend(options.live().map(|jobs| ours(jobs, operations)));
     entries.extend(options.live().map(|jobs| entry::<TokioTasks>(jobs, operations)));
     entries.extend(options.live_if_slow().map(|jobs| entry::<CronScheduler>(jobs, operations / 10)));
-    measure_pending(entries, choice, choice.rounds(9, 3), WarmUp::Yes, report);
+    measure_pending(entries, choice, choice.rounds(9, 3, RoundLength::Short), WarmUp::Yes, report);
 }
 
 /// Returns Tourbillon's entry, which also measures arming and cancelling a sleep, the operation that scheduling is built on.

@@ -8,7 +8,7 @@ use tourbillon_tools::Random;
 use super::run_tally::RunTally;
 use super::systems::{JobPlan, JobSystem};
 use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
-use crate::harness::{BenchEntry, WarmUp, far_durations, measure};
+use crate::harness::{BenchEntry, RoundLength, WarmUp, far_durations, measure};
 use crate::memory::run_in_own_process;
 use crate::process_usage::own_resident;
 use crate::report::BenchReport;
@@ -30,7 +30,7 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     entries.extend(options.live().map(entry::<Tourbillon>));
     entries.extend(options.live().map(entry::<TokioTasks>));
     entries.extend(options.live_if_slow().map(entry::<CronScheduler>));
-    measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+    measure(entries, choice, choice.rounds(3, 1, RoundLength::Long), WarmUp::No, report);
 }
 
 fn entry<S: JobSystem>(jobs: usize) -> BenchEntry {

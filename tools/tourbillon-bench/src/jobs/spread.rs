@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::run_tally::RunTally;
 use super::systems::{JobPlan, JobSystem};
 use super::{CronScheduler, JobsOptions, TokioTasks, Tourbillon};
-use crate::harness::{BenchEntry, Metrics, WarmUp, measure, per_operation};
+use crate::harness::{BenchEntry, Metrics, RoundLength, WarmUp, measure, per_operation};
 use crate::percentiles::micros;
 use crate::process_usage::own_cpu_time_between;
 use crate::report::BenchReport;
@@ -28,7 +28,7 @@ pub(super) fn run(options: &JobsOptions, report: &mut BenchReport) {
     for jobs in options.jobs(JOBS) {
         let size = SpreadSize { jobs, seconds };
         let entries = vec![entry::<Tourbillon>(size), entry::<TokioTasks>(size), entry::<CronScheduler>(size)];
-        measure(entries, choice, choice.rounds(3, 1), WarmUp::No, report);
+        measure(entries, choice, choice.rounds(3, 1, RoundLength::Long), WarmUp::No, report);
     }
 }
 

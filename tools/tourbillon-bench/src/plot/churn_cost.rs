@@ -5,12 +5,14 @@ use super::curves::{Curve, CurvePlot};
 use crate::figure_line::FigureLine;
 use crate::table::in_order;
 
-/// Returns whether a figure is in this plot: only those of drivers that have turned, as in servers.
+/// Returns whether a figure is in this plot: only those of drivers that have turned, as in servers, and for Tourbillon only those on
+/// Tokio's multi-thread runtime.
 pub(super) fn counts(line: &FigureLine) -> bool {
     line.scenario == "churn"
         && line.metric == "ns_per_op"
         && line.setting("driver") == Some("turned")
         && line.setting("window").is_none()
+        && line.setting("rt").is_none_or(|rt| rt == "multi")
         && pending(line).is_some()
 }
 

@@ -23,10 +23,9 @@ pub(super) fn variant(line: &FigureLine) -> Option<MeasuredVariant> {
     }
     let setting = |name| line.setting(name).map(str::to_owned);
     let (slack, driver) = (setting("slack"), setting("driver"));
-    // A driver thread is the default, and not named.
     let parts = [
         slack.clone(),
-        driver.clone().filter(|driver| driver != "thread").map(|it| format!("on {it}")),
+        driver.clone().filter(|driver| driver != "default").map(|it| format!("on {it}")),
         setting("timer"),
     ];
     let name = [Some(line.system.clone())].into_iter().chain(parts).flatten().collect::<Vec<_>>().join(" ");
@@ -153,13 +152,14 @@ impl LabelBox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure_line::line;
 
     #[test]
     fn labels_of_points_that_are_close_do_not_cover_each_other() {
         let places = [(300, 300), (304, 302), (308, 298)];
         let mut taken: Vec<LabelBox> = places.iter().map(|place| LabelBox::around(*place)).collect();
         for place in places {
-            let label = LabelBox::beside(place, "adaptive on tokio", &taken);
+            let label = LabelBox::beside(place, "adaptive on thread", &taken);
             assert!(taken.iter().all(|other| !label.meets(*other)), "{label:?} covers one of {taken:?}");
             taken.push(label);
         }
@@ -168,25 +168,19 @@ mod tests {
     #[test]
     fn a_variant_is_named_by_what_is_not_the_default() {
         let name = |system: &str, case: &str| {
-            let line = FigureLine {
-                scenario: "lateness".into(),
-                system: system.into(),
-                case: case.into(),
-                metric: "p50_us".into(),
-                value: 1.0,
-            };
+            let line = line("lateness", system, case, "p50_us", 1.0);
             variant(&line).map(|variant| variant.name)
         };
         assert_eq!(name("tokio-multi", "tasks=1").as_deref(), Some("tokio-multi"));
         assert_eq!(name("libevent", "tasks=1,timer=precise").as_deref(), Some("libevent precise"));
         assert_eq!(
-            name("tourbillon", "tasks=1,slack=exact,driver=thread,rt=multi").as_deref(),
+            name("tourbillon", "tasks=1,slack=exact,driver=default,rt=multi").as_deref(),
             Some("tourbillon exact")
         );
         assert_eq!(
-            name("tourbillon", "tasks=1,slack=1ms,driver=tokio,rt=multi").as_deref(),
-            Some("tourbillon 1ms on tokio")
+            name("tourbillon", "tasks=1,slack=1ms,driver=thread,rt=multi").as_deref(),
+            Some("tourbillon 1ms on thread")
         );
-        assert_eq!(name("tourbillon", "tasks=1,slack=1ms,driver=tokio,rt=current"), None);
+        assert_eq!(name("tourbillon", "tasks=1,slack=1ms,driver=default,rt=current"), None);
     }
 }

@@ -17,11 +17,14 @@ const SLACKS: [&str; 2] = ["adaptive", "exact"];
 
 /// Plots the figures of one number of tasks.
 pub(super) fn plot(lines: &[FigureLine], tasks: &str) -> super::Drawn {
+    // Older files have no default driver; then the driver thread is drawn.
+    let has_default = lines.iter().any(|line| line.setting("driver") == Some("default"));
+    let shown = if has_default { "default" } else { "thread" };
     let known: Vec<(MeasuredVariant, f64, &FigureLine)> = lines
         .iter()
         .filter_map(|line| Some((variant(line)?, quantile(&line.metric)?, line)))
         .filter(|(variant, ..)| variant.slack.as_deref().is_none_or(|slack| SLACKS.contains(&slack)))
-        .filter(|(variant, ..)| variant.driver.as_deref() != Some("tokio"))
+        .filter(|(variant, ..)| variant.driver.as_deref().is_none_or(|driver| driver == shown))
         .collect();
     let curve = |name: &str| {
         let of: Vec<_> = known.iter().filter(|(variant, ..)| variant.name == name).collect();

@@ -5,6 +5,7 @@ mod churn_cost;
 mod curves;
 mod lateness_against_cpu;
 mod lateness_distribution;
+mod scale_cost;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &PlotOptions) -> Result<(), String> {
     fs::create_dir_all(&options.to).map_err(|error| describe(&error))?;
     let plots = write(&options.to, &lines).map_err(|error| describe(&error))?;
     if plots.is_empty() {
-        return Err(format!("{}: the file has no figures of `churn` or `lateness`", options.file.display()));
+        return Err(format!("{}: the file has no figures of `churn`, `lateness` or `scale`", options.file.display()));
     }
     plots.iter().for_each(|plot| println!("{}", options.to.join(plot).display()));
     Ok(())
@@ -62,6 +63,9 @@ fn plots(lines: &[FigureLine]) -> Result<Vec<(String, String)>, Box<dyn Error>> 
         plots.push((format!("lateness-{tasks}.svg"), lateness_distribution::plot(&of, tasks)?));
         plots.push((format!("plane-{tasks}.svg"), lateness_against_cpu::plot(&of, tasks)?));
     }
+    if lines.iter().any(scale_cost::counts) {
+        plots.push(("scale.svg".to_owned(), scale_cost::plot(lines)?));
+    }
     Ok(plots)
 }
 
@@ -83,8 +87,14 @@ mod tests {
             for (pending, nanos) in [(0, 30.0), (1_000, 31.0), (1_000_000, 40.0)] {
                 add("churn", system, &format!("pending={pending},driver=turned"), "ns_per_op", factor * nanos);
                 add("churn", system, &format!("pending={pending}"), "ns_per_op", 9e9);
+                add("churn", system, &format!("pending={pending},driver=turned,rt=current"), "ns_per_op", 9e9);
             }
-            let variant = if system == "tourbillon" { ",slack=adaptive,driver=thread,rt=multi" } else { "" };
+            for (pending, nanos) in [(1_000, 30.0), (10_000_000, 40.0)] {
+                for metric in ["churn_ns_per_op", "reset_ns_per_op", "cpu_ns_per_fire", "resident_bytes"] {
+                    add("scale", system, &format!("pending={pending}"), metric, factor * nanos);
+                }
+            }
+            let variant = if system == "tourbillon" { ",slack=adaptive,driver=default,rt=multi" } else { "" };
             for tasks in [1, 1000] {
                 for (metric, micros) in [("p50_us", 70.0), ("p90_us", 200.0), ("p99_us", 900.0)] {
                     add("lateness", system, &format!("tasks={tasks}{variant}"), metric, factor * micros);
@@ -102,7 +112,9 @@ mod tests {
     fn every_plot_is_made_and_names_every_system() {
         let plots = plots(&fixture()).expect("they can be drawn");
         let names: Vec<_> = plots.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["churn.svg", "lateness-1.svg", "plane-1.svg", "lateness-1000.svg", "plane-1000.svg"]);
+        let expected =
+            ["churn.svg", "lateness-1.svg", "plane-1.svg", "lateness-1000.svg", "plane-1000.svg", "scale.svg"];
+        assert_eq!(names, expected);
         for (name, plot) in &plots {
             for system in SYSTEMS {
                 assert!(plot.contains(system), "{system} is not in {name}");

@@ -13,7 +13,7 @@ use self::cases::{Contestant, PreparedCase};
 use self::systems::QueueSystem;
 use crate::Common;
 use crate::progress::progress;
-use crate::report::{BenchReport, Figure, median};
+use crate::report::{BenchReport, Figure};
 
 #[derive(clap::Args)]
 pub(crate) struct QueueOptions {
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &QueueOptions, report: &mut BenchReport) {
     progress.finish_and_clear();
     for (name, bytes) in systems::bytes_per_timer() {
         if chosen(name) {
-            report.add(Figure { system: name, case: "slab".into(), metric: "bytes_per_timer", value: bytes as f64 });
+            report.add(Figure::once(name, "slab".into(), "bytes_per_timer", bytes as f64));
         }
     }
 }
@@ -130,12 +130,8 @@ fn run_case(
         }
     }
     for (contestant, figures) in contestants.iter().zip(figures) {
-        report.add(Figure {
-            system: contestant.name(),
-            case: format!("{},pending={pending}", case.name()),
-            metric: "ns_per_op",
-            value: median(figures),
-        });
+        let case = format!("{},pending={pending}", case.name());
+        report.add(Figure::of_rounds(contestant.name(), case, "ns_per_op", figures));
         progress.inc(1);
     }
 }

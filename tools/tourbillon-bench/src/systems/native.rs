@@ -17,8 +17,6 @@ pub(crate) const ASIO: &str = "asio";
 pub(crate) const LIBUV: &str = "libuv";
 pub(crate) const LIBEVENT: &str = "libevent";
 
-pub(crate) const NAMES: [&str; 3] = [ASIO, LIBUV, LIBEVENT];
-
 /// The work of a program.
 pub(crate) struct NativeWork {
     pub(crate) scenario: &'static str,

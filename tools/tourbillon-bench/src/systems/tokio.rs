@@ -33,11 +33,6 @@ impl Tokio {
         Tokio::build(builder)
     }
 
-    /// Enters the runtime's context until the guard is dropped.
-    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
-        self.0.enter()
-    }
-
     fn build(mut builder: tokio::runtime::Builder) -> Tokio {
         Tokio(builder.enable_all().build().expect("a Tokio runtime can be built"))
     }

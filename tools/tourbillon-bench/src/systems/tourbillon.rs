@@ -1,16 +1,18 @@
-//! Tourbillon: one wheel per thread, exact to the nanosecond. It is used in a Tokio runtime, instead of Tokio's own timers.
+//! Tourbillon: one wheel per thread, exact to the nanosecond. It is used in a Tokio runtime, instead of Tokio's own timers;
+//! the default driver of an engine is on that runtime.
 
 use std::pin::Pin;
 use std::time::Duration;
 
-pub(crate) use tourbillon::Slack;
+use tourbillon::Driver;
 use tourbillon::time::Instant;
 pub(crate) use tourbillon::time::{Sleep, sleep};
-use tourbillon::{Driver, Engine};
-
-use super::tokio::Tokio;
+pub(crate) use tourbillon::{Engine, Slack};
 
 pub(crate) const NAME: &str = "tourbillon";
+
+/// The end of a case in which Tourbillon was used in a current-thread runtime.
+pub(crate) const ON_CURRENT: &str = ",rt=current";
 
 /// A slack with its name.
 pub(crate) type NamedSlack = (&'static str, fn() -> Slack);
@@ -26,15 +28,14 @@ pub(crate) const SLACKS: [NamedSlack; 5] = [
 /// The slack that spins.
 pub(crate) const PRECISE: &str = "precise";
 
+/// Returns an engine with the default driver. The first runtime that uses it gets its driver, whatever other runtimes there are.
+pub(crate) fn by_default(slack: Slack) -> Engine {
+    Engine::builder().slack(slack).build().expect("an engine can be built")
+}
+
 /// Returns an engine with its own driver thread.
 pub(crate) fn on_thread(slack: Slack) -> Engine {
     Engine::builder().slack(slack).driver(Driver::thread()).build().expect("an engine can be built")
-}
-
-/// Returns an engine whose driver is a task of a Tokio runtime.
-pub(crate) fn on_tokio(runtime: &Tokio, slack: Slack) -> Engine {
-    let _entered = runtime.enter();
-    Engine::builder().slack(slack).driver(Driver::tokio()).build().expect("an engine can be built")
 }
 
 /// Returns a function that sleeps on an engine.

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use tourbillon_tools::Random;
 
 use super::{manual_engine, tokio_multi};
-use crate::harness::{
-    BenchEntry, IntervalMetrics, SystemChoice, WarmUp, arm, measure_with_interval, per_operation, settle,
-};
+use crate::harness::{BenchEntry, RoundLength, SystemChoice, WarmUp, arm, measure, per_operation, settle};
 use crate::report::BenchReport;
 use crate::systems::tokio::Tokio;
 use crate::systems::tourbillon_rt::TourbillonRt;
@@ -19,7 +17,6 @@ const SYSTEMS: &[&str] =
     &[tourbillon::NAME, tokio::CURRENT, tourbillon_rt::NAME, manual_engine::NAME, tokio_multi::NAME];
 
 const NANOS: &str = "ns_per_sleep";
-const INTERVAL: IntervalMetrics = IntervalMetrics { low: "ns_per_sleep_low", high: "ns_per_sleep_high" };
 const TIMES: &str = "times_tokio";
 
 /// Runs the scenario.
@@ -35,7 +32,7 @@ pub(super) fn run(choice: &SystemChoice, report: &mut BenchReport) {
             entry(manual_engine::NAME, &work, manual_engine::run),
             entry(tokio_multi::NAME, &work, tokio_multi::run),
         ];
-        measure_with_interval(entries, choice, choice.rounds(rounds, 5), WarmUp::Yes, INTERVAL, report);
+        measure(entries, choice, choice.rounds(rounds, 5, RoundLength::Short), WarmUp::Yes, report);
         for system in SYSTEMS.iter().filter(|system| **system != tokio::CURRENT) {
             report.add_times(TIMES, NANOS, (system, &work.case), (tokio::CURRENT, &work.case));
         }

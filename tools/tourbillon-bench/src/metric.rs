@@ -1,0 +1,141 @@
+//! What each metric means in words, its unit, and whether lower or higher is better.
+
+/// A metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Metric<'a> {
+    /// A description for titles.
+    pub(crate) words: &'a str,
+    /// The unit after a value; may be empty.
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+}
+
+/// The direction in which a metric is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Better {
+    Lower,
+    Higher,
+    /// Neither: the metric is a detail.
+    Neither,
+}
+
+type NamedMetric = (&'static str, &'static str, &'static str, Better);
+
+const METRICS: [NamedMetric; 38] = [
+    ("ns_per_op", "time", "ns", Better::Lower),
+    ("cpu_ns_per_op", "CPU time of all threads", "ns", Better::Lower),
+    ("bytes_per_timer", "memory per timer", "B", Better::Lower),
+    ("cpu_ns_per_fire", "CPU time per fire", "ns", Better::Lower),
+    ("p10_us", "lateness, 10th percentile", "us", Better::Lower),
+    ("p25_us", "lateness, 25th percentile", "us", Better::Lower),
+    ("p50_us", "lateness, median", "us", Better::Lower),
+    ("p75_us", "lateness, 75th percentile", "us", Better::Lower),
+    ("p90_us", "lateness, 90th percentile", "us", Better::Lower),
+    ("p95_us", "lateness, 95th percentile", "us", Better::Lower),
+    ("p99_us", "lateness, 99th percentile", "us", Better::Lower),
+    ("p99.9_us", "lateness, 99.9th percentile", "us", Better::Lower),
+    ("max_us", "lateness, greatest", "us", Better::Lower),
+    ("early_percent", "fires before the deadline", "%", Better::Lower),
+    ("resident_bytes", "resident memory of each", "B", Better::Lower),
+    ("size_of_sleep", "size of the sleep itself", "B", Better::Neither),
+    ("requests_per_s", "requests per second", "/s", Better::Higher),
+    ("cpu_ns_per_request", "CPU time per request", "ns", Better::Lower),
+    ("rate_percent_of_untimed", "requests per second, compared with no timeouts", "%", Better::Higher),
+    ("cpu_percent_of_untimed", "CPU time per request, compared with no timeouts", "%", Better::Lower),
+    ("rate_percent_of_tokio", "requests per second, compared with Tokio", "%", Better::Higher),
+    ("cpu_percent_of_tokio", "CPU time, compared with Tokio", "%", Better::Lower),
+    ("p99_percent_of_tokio", "99th percentile of lateness, compared with Tokio", "%", Better::Lower),
+    ("cpu_ns_per_reply", "CPU time per message and reply", "ns", Better::Lower),
+    ("sleeps_per_reply", "times that a thread went to sleep, per reply", "", Better::Lower),
+    ("wake_ups", "wake-ups", "", Better::Lower),
+    ("cpu_us", "CPU time", "us", Better::Lower),
+    ("churn_ns_per_op", "time to arm and cancel one sleep", "ns", Better::Lower),
+    ("reset_ns_per_op", "time to push a deadline later", "ns", Better::Lower),
+    ("times_churn", "time in multiples of arming and cancelling a sleep", "x", Better::Lower),
+    ("bytes_beyond_key_and_closure", "memory of each, without key and closure", "B", Better::Lower),
+    ("runs", "runs", "", Better::Neither),
+    ("runs_due", "runs that were due", "", Better::Neither),
+    ("cpu_ns_per_run", "CPU time per run", "ns", Better::Lower),
+    ("cpu_percent", "CPU time, of one core", "%", Better::Lower),
+    ("cancels_per_s", "cancels per second, callbacks included", "/s", Better::Higher),
+    ("ns_per_sleep", "time per sleep", "ns", Better::Lower),
+    ("times_tokio", "time in multiples of Tokio's", "x", Better::Lower),
+];
+
+impl Metric<'_> {
+    /// Returns the metric of a name. One that is not known has its name as description.
+    pub(crate) fn named(name: &str) -> Metric<'_> {
+        let known = METRICS.iter().find(|(known, ..)| *known == name);
+        match known {
+            Some(&(_, words, unit, better)) => Metric { words, unit, better },
+            None => Metric { words: name, unit: "", better: Better::Neither },
+        }
+    }
+
+    /// Formats a value with the unit.
+    pub(crate) fn value(&self, value: f64) -> String {
+        format!("{} {}", number(value), self.unit).trim_end().to_owned()
+    }
+
+    /// Returns the description, and which direction is better.
+    pub(crate) fn title(&self) -> String {
+        format!("{}{}", self.words, self.better.words())
+    }
+
+    /// Returns the same with the unit, for tables whose values have none.
+    pub(crate) fn title_with_unit(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" ({})", self.unit) };
+        format!("{}{unit}{}", self.words, self.better.words())
+    }
+}
+
+impl Better {
+    fn words(self) -> &'static str {
+        match self {
+            Better::Lower => ", lower is better",
+            Better::Higher => ", higher is better",
+            Better::Neither => "",
+        }
+    }
+}
+
+/// Formats a number with about three digits, and with commas between thousands.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        1000.0.. => thousands(value.round() as u64),
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Formats a whole number with commas between thousands.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let (head, rest) = digits.split_at(first);
+    let groups = rest.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    let parts: Vec<String> = (!head.is_empty()).then(|| head.to_owned()).into_iter().chain(groups).collect();
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas_and_few_digits() {
+        assert_eq!([0, 12, 999, 1_000, 12_345_678].map(thousands), ["0", "12", "999", "1,000", "12,345,678"]);
+        assert_eq!([0.0, 1.234, 12.34, 123.4, 1234.5].map(number), ["0.00", "1.23", "12.3", "123", "1,235"]);
+        assert_eq!(number(999.7), "1000");
+    }
+
+    #[test]
+    fn a_metric_has_words_a_unit_and_a_direction() {
+        assert_eq!(Metric::named("p50_us").value(61.23), "61.2 us");
+        assert_eq!(Metric::named("requests_per_s").title(), "requests per second, higher is better");
+        assert_eq!(Metric::named("ns_per_op").title_with_unit(), "time (ns), lower is better");
+        assert_eq!(Metric::named("something_new").title(), "something_new");
+        assert_eq!(Metric::named("wake_ups").value(3.0), "3.00");
+    }
+}
