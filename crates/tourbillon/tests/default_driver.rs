@@ -120,6 +120,33 @@ fn e3_p11_a_runtime_that_stands_still_gives_the_driver_to_another_one() {
 }
 
 #[test]
+fn e3_a_runtime_that_is_never_run_does_not_keep_the_driver_from_others() {
+    let (engine, never_run, busy) = (engine(), current_thread(), multi_thread(1));
+    let mut inside = Box::pin(engine.sleep(ms(1)));
+    {
+        let _context = never_run.enter();
+        let _ = poll_with(inside.as_mut(), Waker::noop());
+    }
+    block_on(inside.as_mut());
+    let start = Instant::now();
+    while busy.metrics().num_alive_tasks() == 0 {
+        assert!(start.elapsed() < LONG, "the driver waits for a runtime that is never run");
+        sleep_inside(&busy, &engine);
+    }
+}
+
+#[test]
+fn e3_an_engine_that_was_built_on_a_runtime_moves_to_another_one() {
+    let first = current_thread();
+    let engine = first.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
+    sleep_inside(&first, &engine);
+    drop(first);
+    let second = multi_thread(1);
+    sleep_inside(&second, &engine);
+    assert_eq!(second.metrics().num_alive_tasks(), 1);
+}
+
+#[test]
 fn e3_d41_when_the_driver_s_runtime_ends_the_thread_fires_what_is_pending_and_the_next_runtime_gets_the_driver() {
     let engine = engine();
     for round in 0..5 {

@@ -57,6 +57,9 @@ struct AlarmState {
     /// How many driver tasks there have been.
     #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
     tasks: u64,
+    /// The last runtime that cannot have the driver.
+    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+    refused: Option<RuntimeId>,
     /// What the timer of the driver's thread is set to.
     #[cfg(all(loom, test))]
     thread_at: Time,
@@ -114,6 +117,8 @@ impl Alarm {
             task: None,
             #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
             tasks: 0,
+            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+            refused: None,
             #[cfg(all(loom, test))]
             thread_at: Time::NEVER,
         };
@@ -254,7 +259,9 @@ impl Alarm {
         let is_mine = state.task.as_ref().is_some_and(|task| task.id == id);
         if is_mine {
             state.task = None;
-            let _done = self.set_timers(&mut state, Time::ZERO, None);
+            if self.set_timers(&mut state, Time::ZERO, None) == AlarmSet::ClockJumped {
+                state.clock_was_set = true;
+            }
         }
         is_mine
     }
@@ -265,12 +272,28 @@ impl Alarm {
         let mut state = lock(&self.state);
         let at = state.at;
         let Some(task) = state.task.as_mut().filter(|task| task.drives()) else { return ThreadRole::Drives };
-        match task.give_up_if_late(at, clock.now()) {
-            None => ThreadRole::TakesOver,
-            Some(thread_at) => {
-                let _done = self.set_thread_timer(&mut state, thread_at, None);
-                ThreadRole::Waits
-            }
+        let Some(thread_at) = task.give_up_if_late(at, clock.now()) else { return ThreadRole::Drives };
+        if self.set_thread_timer(&mut state, thread_at, None) == AlarmSet::ClockJumped {
+            self.pass_on_clock_set(&mut state);
+        }
+        ThreadRole::Waits
+    }
+
+    /// Has the thread take over if the task, which is awake at `now` and has more to do, makes no further step: the runtime may block, or
+    /// be left, before it polls the task again.
+    pub(crate) fn task_stays_awake(&self, id: DriverTaskId, now: Time) {
+        let mut state = lock(&self.state);
+        if state.at <= now {
+            // The thread's timer is set for that, or has gone off.
+            return;
+        }
+        let Some(task) = state.task.as_mut().filter(|task| task.id == id && task.drives()) else { return };
+        let thread_at = task.guard(now);
+        state.at = now;
+        if let Some(thread_at) = thread_at
+            && self.set_thread_timer(&mut state, thread_at, None) == AlarmSet::ClockJumped
+        {
+            state.clock_was_set = true;
         }
     }
 
@@ -295,15 +318,20 @@ impl Alarm {
 impl Alarm {
     /// Returns whether the thread drives, and a task on that runtime should drive instead.
     pub(crate) fn wants_task_on(&self, runtime: RuntimeId) -> bool {
-        let state = lock(&self.state);
-        state.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
+        matches!(self.backend, AlarmBackend::TimerFd(_)) && lock(&self.state).wants_task_on(runtime)
     }
 
-    /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for.
+    /// Records that a runtime cannot have the driver, so that it is not asked again.
+    pub(crate) fn refuse(&self, runtime: RuntimeId) {
+        lock(&self.state).refused = Some(runtime);
+    }
+
+    /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for; `None` if another thread has given
+    /// it one meanwhile.
     ///
     /// # Errors
     /// The kernel has no timer for the task, or the engine has ended.
-    pub(crate) fn add_task(&self, clock: &Clock, runtime: RuntimeId) -> io::Result<(DriverTaskId, OwnedFd)> {
+    pub(crate) fn add_task(&self, clock: &Clock, runtime: RuntimeId) -> io::Result<Option<(DriverTaskId, OwnedFd)>> {
         let no_timer = || io::Error::other("the system has no kernel timer (timerfd) left");
         let AlarmBackend::TimerFd(thread_timer) = &self.backend else { return Err(no_timer()) };
         let timer = TimerFd::new(clock.kernel_clock().ok_or_else(no_timer)?)?;
@@ -312,7 +340,17 @@ impl Alarm {
         if lock(thread_timer).is_none() {
             return Err(no_timer());
         }
-        Ok((self.replace_task(&mut state, timer, clock, runtime), fd))
+        if !state.wants_task_on(runtime) {
+            return Ok(None);
+        }
+        Ok(Some((self.replace_task(&mut state, timer, clock, runtime), fd)))
+    }
+}
+
+#[cfg(all(feature = "tokio", target_os = "linux"))]
+impl AlarmState {
+    fn wants_task_on(&self, runtime: RuntimeId) -> bool {
+        self.refused != Some(runtime) && self.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
     }
 }
 

@@ -41,6 +41,7 @@ pub(super) struct TaskAlarm {
     pub(super) id: DriverTaskId,
     runtime: RuntimeId,
     role: TaskRole,
+    made_at: Time,
     /// What the thread's timer is set to while the task drives.
     thread_at: Time,
 }
@@ -61,24 +62,28 @@ enum TaskRole {
 #[must_use]
 pub(crate) enum ThreadRole {
     Drives,
-    /// The thread has taken over from the task.
-    TakesOver,
     /// The task drives. The thread's timer is set again.
     Waits,
 }
 
 impl TaskAlarm {
     pub(super) fn new(timer: TaskTimer, clock: &Clock, id: DriverTaskId, runtime: RuntimeId) -> TaskAlarm {
-        TaskAlarm { timer, clock: clock.clone(), id, runtime, role: TaskRole::New, thread_at: Time::NEVER }
+        let (clock, made_at) = (clock.clone(), clock.now());
+        TaskAlarm { timer, clock, id, runtime, role: TaskRole::New, made_at, thread_at: Time::NEVER }
     }
 
     pub(super) fn drives(&self) -> bool {
         self.role == TaskRole::Drives
     }
 
-    /// Returns whether a task on the runtime `other` should replace this one.
+    /// Returns whether a task on the runtime `other` should replace this one: the runtime of this one is blocked, or no thread polls it.
     pub(super) fn is_replaceable_on(&self, other: RuntimeId) -> bool {
-        self.role == TaskRole::Late && self.runtime != other
+        let is_idle = match self.role {
+            TaskRole::New => self.clock.now() >= self.made_at + MAX_LATE,
+            TaskRole::Drives => false,
+            TaskRole::Late => true,
+        };
+        is_idle && self.runtime != other
     }
 
     /// Makes the task drive.
@@ -96,6 +101,8 @@ impl TaskAlarm {
             return Some(self.thread_at);
         }
         self.role = TaskRole::Late;
+        // The task is to be polled when the runtime goes on, whatever has become of the timer's last expiry.
+        self.wake();
         None
     }
 
@@ -110,11 +117,17 @@ impl TaskAlarm {
         }
         // Zero means now.
         let due = if at == Time::ZERO { self.clock.now() } else { at };
+        (set, self.guard(due))
+    }
+
+    /// Returns what to set the thread's timer to, so that the thread takes over if the task makes no step for some time after `due`. `None`
+    /// if it is set so.
+    pub(super) fn guard(&mut self, due: Time) -> Option<Time> {
         if (due + MIN_LATE..=due + MAX_LATE).contains(&self.thread_at) {
-            return (set, None);
+            return None;
         }
         self.thread_at = due + MAX_LATE;
-        (set, Some(self.thread_at))
+        Some(self.thread_at)
     }
 
     /// Wakes the task, so that it finds that it has been replaced or that the engine has ended.

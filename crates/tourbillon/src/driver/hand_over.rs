@@ -18,22 +18,16 @@ impl SharedDriver {
         let role = if core.is_closed() { ThreadRole::Drives } else { core.driver.alarm.thread_role(&core.clock) };
         let step = match role {
             ThreadRole::Waits => DriverStep::Sleep,
-            ThreadRole::Drives | ThreadRole::TakesOver => steps.step(core, Shard::visit_remote),
+            ThreadRole::Drives => steps.step(core, Shard::visit_remote),
         };
         drop(steps);
-        // The task stores its waker and then tries the lock again; this thread releases the lock and then looks for the waker. Both go through
-        // the lock of the waker, so the one that comes later sees the other.
-        let waiting = lock(&self.waiting_task).take();
-        waiting.into_iter().for_each(Waker::wake);
-        #[cfg(feature = "tokio")]
-        if role == ThreadRole::TakesOver {
-            crate::core::trace::driver_took_over(core);
-        }
+        self.wake_waiting();
         step
     }
 
-    /// Takes the engine from the thread, if the thread drives, and makes a step on the task. `None` while the thread is in the middle of a
-    /// step: it wakes the waker afterwards. Does not wait, because a waker of the user that the thread calls may wait for the runtime.
+    /// Takes the engine from the thread, if the thread drives, and makes a step on the task. `None` while another thread is in the middle of
+    /// a step: it wakes the waker afterwards. Does not wait, because a waker of the user that the other thread calls may wait for the
+    /// runtime.
     pub(crate) fn step_on_task(
         &self,
         core: &Core,
@@ -42,7 +36,7 @@ impl SharedDriver {
         waker: &Waker,
     ) -> Option<DriverStep> {
         self.step_if_free(core, task, visit).or_else(|| {
-            *lock(&self.waiting_task) = Some(waker.clone());
+            self.wait(waker);
             self.step_if_free(core, task, visit)
         })
     }
@@ -56,10 +50,28 @@ impl SharedDriver {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        if !core.driver.alarm.task_drives(task) {
-            return Some(DriverStep::End);
+        let step = if core.driver.alarm.task_drives(task) { steps.step(core, visit) } else { DriverStep::End };
+        if matches!(step, DriverStep::More | DriverStep::Soon) {
+            core.driver.alarm.task_stays_awake(task, core.clock.now());
         }
-        Some(steps.step(core, visit))
+        drop(steps);
+        self.wake_waiting();
+        Some(step)
+    }
+
+    /// Keeps a waker for the thread that is in the middle of a step.
+    fn wait(&self, waker: &Waker) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+
+    /// Wakes the tasks that found the lock taken, after its release. A task stores its waker and then tries the lock again; this thread has
+    /// released the lock and then looks for wakers. Both take the lock of the wakers in between, so the later one sees the other.
+    fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -183,7 +183,9 @@ impl Default for Driver {
     /// the timers of all.
     ///
     /// The driver stays on its thread if the runtime has no I/O, if the system has no timerfd, or if the program is built with
-    /// `panic = "abort"`: Tokio cannot be asked whether a runtime has I/O, and panics if it does not.
+    /// `panic = "abort"`. Tokio cannot be asked whether a runtime has I/O, and panics if it does not. The panic is caught, but the program's
+    /// panic hook sees it, once: a program that has runtimes with and without I/O, and a hook that ends the process, needs
+    /// [`Driver::thread`].
     fn default() -> Driver {
         Driver(DriverKind::Automatic)
     }
@@ -207,7 +209,10 @@ impl DriverStart {
         let driver = Arc::new(SharedDriver::new());
         #[cfg(all(feature = "tokio", target_os = "linux"))]
         match &self {
-            DriverStart::Tokio(runtime) => tokio_task::spawn(runtime, core, &driver)?,
+            DriverStart::Tokio(runtime) => {
+                tokio_task::spawn(runtime, core, &driver)?;
+                tokio_task::spawn_when_used(core, &driver);
+            }
             DriverStart::Automatic => tokio_task::spawn_when_used(core, &driver),
             DriverStart::Thread | DriverStart::Nothing => {}
         }
@@ -229,9 +234,9 @@ pub(crate) struct SharedDriver {
     /// Locked during each step. A step wakes wakers of the user, but no code of the user waits for this lock: the thread has nothing else to
     /// do, and the task only tries.
     steps: Mutex<DriverLoop>,
-    /// The task, if it found the thread in the middle of a step.
+    /// The tasks that found another thread in the middle of a step. (More than one only while one replaces another.)
     #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    waiting_task: Mutex<Option<Waker>>,
+    waiting: Mutex<Vec<Waker>>,
 }
 
 impl SharedDriver {
@@ -239,7 +244,7 @@ impl SharedDriver {
         SharedDriver {
             steps: Mutex::new(DriverLoop::new()),
             #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            waiting_task: Mutex::new(None),
+            waiting: Mutex::new(Vec::new()),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! The steps are made inside Tokio's I/O driver, like those of Tokio's own timers, because Tokio then wakes its other workers once for all
 //! the tasks that a step has woken, rather than once for each. The driver's thread stays beside the task: see `alarm::task_alarm`.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,18 +31,12 @@ pub(super) fn runtime() -> Result<Handle, BuildError> {
     Handle::try_current().map_err(|_| BuildError::NoRuntime)
 }
 
-/// Spawns a driver task on a runtime.
+/// Spawns a driver task on a runtime, unless the engine has one meanwhile.
 pub(super) fn spawn(runtime: &Handle, core: &Core, driver: &Arc<SharedDriver>) -> Result<(), BuildError> {
-    let (id, fd) = core.driver.alarm.add_task(&core.clock, runtime.id()).map_err(BuildError::Thread)?;
-    // Removes the task from the alarm if the runtime refuses it, or drops it.
+    let alarm = &core.driver.alarm;
+    let Some((id, fd)) = alarm.add_task(&core.clock, runtime.id()).map_err(BuildError::Thread)? else { return Ok(()) };
+    let fd = register(runtime, fd).inspect_err(|_| _ = alarm.remove_task(id))?;
     let membership = TaskMembership { id, core: core.to_ref() };
-    let _context = runtime.enter();
-    // Tokio panics if the runtime was built without I/O, and offers no way to ask before.
-    let fd = std::panic::catch_unwind(|| {
-        // SAFETY: an `OwnedFd` returns the same open descriptor for as long as it lives, and `AsyncFd` owns it.
-        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
-    });
-    let fd = fd.map_err(|_| BuildError::NoRuntime)?.map_err(|refused| BuildError::Thread(refused.into_parts().1))?;
     let state = Arc::new_cyclic(|weak| TaskState {
         membership,
         fd,
@@ -53,21 +48,41 @@ pub(super) fn spawn(runtime: &Handle, core: &Core, driver: &Arc<SharedDriver>) -
     Ok(())
 }
 
-/// Whether a runtime has refused the driver. No other is asked then: Tokio prints a message each time.
+/// Has the I/O driver of a runtime watch a file descriptor.
+fn register(runtime: &Handle, fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, BuildError> {
+    let _context = runtime.enter();
+    // Tokio panics if the runtime was built without I/O, and offers no way to ask before.
+    let registered = std::panic::catch_unwind(|| {
+        // SAFETY: an `OwnedFd` returns the same open descriptor for as long as it lives, and `AsyncFd` owns it.
+        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
+    });
+    registered.map_err(|_| BuildError::NoRuntime)?.map_err(|refused| BuildError::Thread(refused.into_parts().1))
+}
+
+/// Whether a runtime without I/O was asked to have the driver. No other is asked then: Tokio panics each time.
 static WAS_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Spawns a driver task on the first Tokio runtime in which the engine is used, and on another one when that has ended or is blocked.
 pub(super) fn spawn_when_used(core: &Core, driver: &Arc<SharedDriver>) {
     let driver = Arc::downgrade(driver);
     core.driver.set_offer(Box::new(move |core| {
-        if let Ok(runtime) = Handle::try_current()
-            && core.driver.alarm.wants_task_on(runtime.id())
-            && !core.is_closed()
-            && may_have_io()
-            && let Some(driver) = driver.upgrade()
-            && spawn(&runtime, core, &driver).is_err()
-        {
-            WAS_REFUSED.store(true, Ordering::Relaxed);
+        if core.is_closed() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let alarm = &core.driver.alarm;
+        if !alarm.wants_task_on(runtime.id()) {
+            return;
+        }
+        if !may_have_io() {
+            return alarm.refuse(runtime.id());
+        }
+        let Some(driver) = driver.upgrade() else { return };
+        match spawn(&runtime, core, &driver) {
+            Ok(()) => {}
+            Err(BuildError::NoRuntime) => WAS_REFUSED.store(true, Ordering::Relaxed),
+            // The system has no file descriptor left, or the runtime is ending.
+            Err(_) => alarm.refuse(runtime.id()),
         }
     }));
 }
@@ -128,11 +143,13 @@ enum AfterSteps {
 impl TaskState {
     /// Takes the engine from the thread, if the thread drives it, and makes steps until the timer is set.
     fn turn(&self) -> AfterSteps {
+        // In the child of a fork: the engine's locks are not to be taken, and the runtime's file descriptors are shared with the parent.
+        if self.membership.core.is_inherited() {
+            return AfterSteps::Wait;
+        }
         let mut rounds = 0;
         loop {
-            if self.clear_expiry().is_err() {
-                return AfterSteps::End;
-            }
+            self.clear_expiry();
             let TaskMembership { id, core } = &self.membership;
             // Until its first poll the task has no waker; that poll makes a step.
             let task = self.task.get().unwrap_or(Waker::noop());
@@ -145,22 +162,19 @@ impl TaskState {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(_)) => return AfterSteps::End,
                 },
-                // The thread is in the middle of a step, and wakes the task at its end.
+                // Another thread is in the middle of a step, and wakes the task at its end.
                 None => return AfterSteps::Wait,
             }
         }
     }
 
     /// Forgets that the timer has gone off. Before a step, so that the task learns when the timer that the step sets has gone off.
-    fn clear_expiry(&self) -> std::io::Result<()> {
-        match self.fd.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ready) => ready.map(|mut ready| ready.clear_ready()),
-            Poll::Pending => Ok(()),
-        }
+    fn clear_expiry(&self) {
+        let _not_ready = self.fd.try_io(Interest::READABLE, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 
     /// Returns ready if the timer has gone off. Otherwise it wakes [`TurnOnWake`] when it does.
-    fn poll_expiry(&self) -> Poll<std::io::Result<()>> {
+    fn poll_expiry(&self) -> Poll<io::Result<()>> {
         self.fd.poll_read_ready(&mut Context::from_waker(&self.turn_on_wake)).map_ok(drop)
     }
 }
