@@ -57,9 +57,12 @@ struct AlarmState {
     /// How many driver tasks there have been.
     #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
     tasks: u64,
-    /// The last runtime that cannot have the driver.
+    /// The runtimes that have a driver task of this engine: the one in `task`, and those that were replaced and have not ended yet.
     #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    refused: Option<RuntimeId>,
+    runtimes: Vec<(DriverTaskId, RuntimeId)>,
+    /// Runtimes that have no I/O, the latest last.
+    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+    refused: Vec<RuntimeId>,
     /// What the timer of the driver's thread is set to.
     #[cfg(all(loom, test))]
     thread_at: Time,
@@ -118,7 +121,9 @@ impl Alarm {
             #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
             tasks: 0,
             #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            refused: None,
+            runtimes: Vec::new(),
+            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+            refused: Vec::new(),
             #[cfg(all(loom, test))]
             thread_at: Time::NEVER,
         };
@@ -256,6 +261,7 @@ impl Alarm {
     /// Removes a task, whose runtime has ended. Returns whether it was the engine's: then the thread drives, from now on.
     pub(crate) fn remove_task(&self, id: DriverTaskId) -> bool {
         let mut state = lock(&self.state);
+        state.runtimes.retain(|(task, _)| *task != id);
         let is_mine = state.task.as_ref().is_some_and(|task| task.id == id);
         if is_mine {
             state.task = None;
@@ -283,12 +289,9 @@ impl Alarm {
     /// be left, before it polls the task again.
     pub(crate) fn task_stays_awake(&self, id: DriverTaskId, now: Time) {
         let mut state = lock(&self.state);
-        if state.at <= now {
-            // The thread's timer is set for that, or has gone off.
-            return;
-        }
         let Some(task) = state.task.as_mut().filter(|task| task.id == id && task.drives()) else { return };
         let thread_at = task.guard(now);
+        // From its last step on the task can be late, not from the beginning of a long phase without sleep.
         state.at = now;
         if let Some(thread_at) = thread_at
             && self.set_thread_timer(&mut state, thread_at, None) == AlarmSet::ClockJumped
@@ -307,6 +310,7 @@ impl Alarm {
     ) -> DriverTaskId {
         state.tasks += 1;
         let id = DriverTaskId(state.tasks);
+        state.runtimes.push((id, runtime));
         if let Some(before) = state.task.replace(TaskAlarm::new(timer, clock, id, runtime)) {
             before.wake();
         }
@@ -323,7 +327,12 @@ impl Alarm {
 
     /// Records that a runtime cannot have the driver, so that it is not asked again.
     pub(crate) fn refuse(&self, runtime: RuntimeId) {
-        lock(&self.state).refused = Some(runtime);
+        const MAX_REMEMBERED: usize = 64;
+        let mut state = lock(&self.state);
+        if state.refused.len() == MAX_REMEMBERED {
+            state.refused.remove(0);
+        }
+        state.refused.push(runtime);
     }
 
     /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for; `None` if another thread has given
@@ -350,7 +359,9 @@ impl Alarm {
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 impl AlarmState {
     fn wants_task_on(&self, runtime: RuntimeId) -> bool {
-        self.refused != Some(runtime) && self.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime))
+        let is_free = self.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime));
+        // A runtime that is not polled would collect one replaced task after another.
+        is_free && !self.runtimes.iter().any(|(_, known)| *known == runtime) && !self.refused.contains(&runtime)
     }
 }
 

@@ -76,7 +76,7 @@ impl TaskAlarm {
         self.role == TaskRole::Drives
     }
 
-    /// Returns whether a task on the runtime `other` should replace this one: the runtime of this one is blocked, or no thread polls it.
+    /// Returns whether a task on the runtime `other` may replace this one: the runtime of this one is blocked, or no thread polls it.
     pub(super) fn is_replaceable_on(&self, other: RuntimeId) -> bool {
         let is_idle = match self.role {
             TaskRole::New => self.clock.now() >= self.made_at + MAX_LATE,

@@ -78,11 +78,9 @@ pub(super) fn spawn_when_used(core: &Core, driver: &Arc<SharedDriver>) {
             return alarm.refuse(runtime.id());
         }
         let Some(driver) = driver.upgrade() else { return };
-        match spawn(&runtime, core, &driver) {
-            Ok(()) => {}
-            Err(BuildError::NoRuntime) => WAS_REFUSED.store(true, Ordering::Relaxed),
-            // The system has no file descriptor left, or the runtime is ending.
-            Err(_) => alarm.refuse(runtime.id()),
+        // After another error, no file descriptor left or a runtime that is ending, the next timer tries again.
+        if let Err(BuildError::NoRuntime) = spawn(&runtime, core, &driver) {
+            WAS_REFUSED.store(true, Ordering::Relaxed);
         }
     }));
 }

@@ -229,3 +229,23 @@ fn e3_d39_a_task_that_finds_another_thread_in_the_middle_of_a_step_is_woken_by_i
         driven.release([pending]);
     });
 }
+
+#[test]
+fn e3_p9_a_task_that_stays_awake_and_makes_steps_is_not_late() {
+    explore_up_to(3, || {
+        let (driven, pending) = DrivenByTwo::new();
+        // Timers so close together that the task does not sleep between them.
+        let step = Span::from(Duration::from_micros(10));
+        let start = THIRD - Span::from(Duration::from_millis(20));
+        let mut nodes = vec![pending];
+        for round in 0..3 {
+            let now = start + Span::from(Duration::from_millis(3 * round));
+            driven.core.clock.set(now);
+            nodes.push(driven.arm(now + step));
+            assert_eq!(driven.step_on_task(), Some(DriverStep::Soon));
+        }
+        assert_eq!(driven.step_on_thread(), DriverStep::Sleep);
+        assert!(driven.core.driver.alarm.timers().1.is_some(), "the task drives");
+        driven.release(nodes);
+    });
+}
