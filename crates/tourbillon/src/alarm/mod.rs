@@ -28,11 +28,9 @@ use tourbillon_queue::Time;
 
 use self::condvar::CondvarAlarm;
 #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-use self::task_alarm::TaskAlarm;
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
 pub(crate) use self::task_alarm::{DriverTaskId, ThreadRole};
 #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-use self::task_alarm::{RuntimeId, TaskTimer};
+use self::task_alarm::{DriverTasks, RuntimeId};
 #[cfg(target_os = "linux")]
 use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
@@ -51,18 +49,9 @@ struct AlarmState {
     at: Time,
     /// The clock was set, and the driver does not know yet.
     clock_was_set: bool,
-    /// The driver's task on a Tokio runtime, if there is one.
+    /// The driver's tasks on Tokio runtimes.
     #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    task: Option<TaskAlarm>,
-    /// How many driver tasks there have been.
-    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    tasks: u64,
-    /// The runtimes that have a driver task of this engine: the one in `task`, and those that were replaced and have not ended yet.
-    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    runtimes: Vec<(DriverTaskId, RuntimeId)>,
-    /// Runtimes that have no I/O, the latest last.
-    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-    refused: Vec<RuntimeId>,
+    tasks: DriverTasks,
     /// What the timer of the driver's thread is set to.
     #[cfg(all(loom, test))]
     thread_at: Time,
@@ -117,13 +106,7 @@ impl Alarm {
             at: Time::NEVER,
             clock_was_set: false,
             #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            task: None,
-            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            tasks: 0,
-            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            runtimes: Vec::new(),
-            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-            refused: Vec::new(),
+            tasks: DriverTasks::default(),
             #[cfg(all(loom, test))]
             thread_at: Time::NEVER,
         };
@@ -172,7 +155,7 @@ impl Alarm {
     fn set_timers(&self, state: &mut AlarmState, at: Time, now: Option<Time>) -> AlarmSet {
         state.at = at;
         #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
-        if let Some(task) = state.task.as_mut().filter(|task| task.drives()) {
+        if let Some(task) = state.tasks.driving() {
             let (set, thread_at) = task.set(at);
             let thread_set = thread_at.map_or(AlarmSet::Done, |thread_at| self.set_thread_timer(state, thread_at, now));
             return if thread_set == AlarmSet::ClockJumped { thread_set } else { set };
@@ -235,7 +218,7 @@ impl Alarm {
         #[cfg(target_os = "linux")]
         if let AlarmBackend::TimerFd(timer) = &self.backend {
             #[cfg(feature = "tokio")]
-            drop(lock(&self.state).task.take().inspect(TaskAlarm::wake));
+            lock(&self.state).tasks.end();
             let timer = lock(timer).take();
             drop(timer);
         }
@@ -253,21 +236,15 @@ impl Alarm {
     #[must_use]
     pub(crate) fn task_drives(&self, id: DriverTaskId) -> bool {
         let mut state = lock(&self.state);
-        let Some(task) = state.task.as_mut().filter(|task| task.id == id) else { return false };
-        task.take();
-        true
+        state.tasks.take(id)
     }
 
     /// Removes a task, whose runtime has ended. Returns whether it was the engine's: then the thread drives, from now on.
     pub(crate) fn remove_task(&self, id: DriverTaskId) -> bool {
         let mut state = lock(&self.state);
-        state.runtimes.retain(|(task, _)| *task != id);
-        let is_mine = state.task.as_ref().is_some_and(|task| task.id == id);
-        if is_mine {
-            state.task = None;
-            if self.set_timers(&mut state, Time::ZERO, None) == AlarmSet::ClockJumped {
-                state.clock_was_set = true;
-            }
+        let is_mine = state.tasks.remove(id);
+        if is_mine && self.set_timers(&mut state, Time::ZERO, None) == AlarmSet::ClockJumped {
+            state.clock_was_set = true;
         }
         is_mine
     }
@@ -277,7 +254,7 @@ impl Alarm {
     pub(crate) fn thread_role(&self, clock: &Clock) -> ThreadRole {
         let mut state = lock(&self.state);
         let at = state.at;
-        let Some(task) = state.task.as_mut().filter(|task| task.drives()) else { return ThreadRole::Drives };
+        let Some(task) = state.tasks.driving() else { return ThreadRole::Drives };
         let Some(thread_at) = task.give_up_if_late(at, clock.now()) else { return ThreadRole::Drives };
         if self.set_thread_timer(&mut state, thread_at, None) == AlarmSet::ClockJumped {
             self.pass_on_clock_set(&mut state);
@@ -289,7 +266,7 @@ impl Alarm {
     /// be left, before it polls the task again.
     pub(crate) fn task_stays_awake(&self, id: DriverTaskId, now: Time) {
         let mut state = lock(&self.state);
-        let Some(task) = state.task.as_mut().filter(|task| task.id == id && task.drives()) else { return };
+        let Some(task) = state.tasks.driving().filter(|task| task.id == id) else { return };
         let thread_at = task.guard(now);
         // From its last step on the task can be late, not from the beginning of a long phase without sleep.
         state.at = now;
@@ -299,40 +276,18 @@ impl Alarm {
             state.clock_was_set = true;
         }
     }
-
-    /// Gives the alarm a task. The thread drives until the task [takes](Alarm::task_drives) the engine.
-    fn replace_task(
-        &self,
-        state: &mut AlarmState,
-        timer: TaskTimer,
-        clock: &Clock,
-        runtime: RuntimeId,
-    ) -> DriverTaskId {
-        state.tasks += 1;
-        let id = DriverTaskId(state.tasks);
-        state.runtimes.push((id, runtime));
-        if let Some(before) = state.task.replace(TaskAlarm::new(timer, clock, id, runtime)) {
-            before.wake();
-        }
-        id
-    }
 }
 
 #[cfg(all(feature = "tokio", target_os = "linux"))]
 impl Alarm {
     /// Returns whether the thread drives, and a task on that runtime should drive instead.
     pub(crate) fn wants_task_on(&self, runtime: RuntimeId) -> bool {
-        matches!(self.backend, AlarmBackend::TimerFd(_)) && lock(&self.state).wants_task_on(runtime)
+        matches!(self.backend, AlarmBackend::TimerFd(_)) && lock(&self.state).tasks.are_wanted_on(runtime)
     }
 
     /// Records that a runtime cannot have the driver, so that it is not asked again.
     pub(crate) fn refuse(&self, runtime: RuntimeId) {
-        const MAX_REMEMBERED: usize = 64;
-        let mut state = lock(&self.state);
-        if state.refused.len() == MAX_REMEMBERED {
-            state.refused.remove(0);
-        }
-        state.refused.push(runtime);
+        lock(&self.state).tasks.refuse(runtime);
     }
 
     /// Gives the alarm a task, and returns the task's id and the file descriptor that the task waits for; `None` if another thread has given
@@ -349,19 +304,10 @@ impl Alarm {
         if lock(thread_timer).is_none() {
             return Err(no_timer());
         }
-        if !state.wants_task_on(runtime) {
+        if !state.tasks.are_wanted_on(runtime) {
             return Ok(None);
         }
-        Ok(Some((self.replace_task(&mut state, timer, clock, runtime), fd)))
-    }
-}
-
-#[cfg(all(feature = "tokio", target_os = "linux"))]
-impl AlarmState {
-    fn wants_task_on(&self, runtime: RuntimeId) -> bool {
-        let is_free = self.task.as_ref().is_none_or(|task| task.is_replaceable_on(runtime));
-        // A runtime that is not polled would collect one replaced task after another.
-        is_free && !self.runtimes.iter().any(|(_, known)| *known == runtime) && !self.refused.contains(&runtime)
+        Ok(Some((state.tasks.add(timer, clock, runtime), fd)))
     }
 }
 
@@ -373,14 +319,14 @@ impl Alarm {
     }
 
     pub(crate) fn add_modelled_task(&self, clock: &Clock, runtime: RuntimeId) -> DriverTaskId {
-        self.replace_task(&mut lock(&self.state), TaskTimer::new(), clock, runtime)
+        lock(&self.state).tasks.add(task_alarm::TaskTimer::new(), clock, runtime)
     }
 
     /// Returns what the timers of the thread and of the task are set to; for the task only while it drives.
     pub(crate) fn timers(&self) -> (Time, Option<Time>) {
-        let state = lock(&self.state);
-        let task = state.task.as_ref().filter(|task| task.drives());
-        (state.thread_at, task.map(|task| task.timer.is_set_to()))
+        let mut state = lock(&self.state);
+        let task = state.tasks.driving().map(|task| task.timer.is_set_to());
+        (state.thread_at, task)
     }
 }
 

@@ -34,6 +34,19 @@ pub(crate) const MAX_LATE: Span = Span::from_nanos(5_000_000);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DriverTaskId(pub(super) u64);
 
+/// The driver tasks of an engine.
+#[derive(Default)]
+pub(super) struct DriverTasks {
+    /// The one that drives, or may.
+    current: Option<TaskAlarm>,
+    /// How many there have been.
+    count: u64,
+    /// The runtimes that have one: the current one, and those that were replaced and have not ended yet.
+    runtimes: Vec<(DriverTaskId, RuntimeId)>,
+    /// Runtimes that have no I/O, the latest last.
+    refused: Vec<RuntimeId>,
+}
+
 /// The task's side of an alarm.
 pub(super) struct TaskAlarm {
     pub(super) timer: TaskTimer,
@@ -64,6 +77,63 @@ pub(crate) enum ThreadRole {
     Drives,
     /// The task drives. The thread's timer is set again.
     Waits,
+}
+
+/// How many runtimes without I/O are remembered.
+#[cfg(not(loom))]
+const MAX_REFUSED: usize = 64;
+
+impl DriverTasks {
+    /// Returns the task that drives; `None` if the thread does.
+    pub(super) fn driving(&mut self) -> Option<&mut TaskAlarm> {
+        self.current.as_mut().filter(|task| task.drives())
+    }
+
+    /// Makes a task drive. Returns whether it may: it was not replaced.
+    pub(super) fn take(&mut self, id: DriverTaskId) -> bool {
+        let current = self.current.as_mut().filter(|task| task.id == id);
+        current.map(TaskAlarm::take).is_some()
+    }
+
+    /// Adds a task, which replaces the current one. The thread drives until the task [takes](DriverTasks::take) the engine.
+    pub(super) fn add(&mut self, timer: TaskTimer, clock: &Clock, runtime: RuntimeId) -> DriverTaskId {
+        self.count += 1;
+        let id = DriverTaskId(self.count);
+        self.runtimes.push((id, runtime));
+        if let Some(before) = self.current.replace(TaskAlarm::new(timer, clock, id, runtime)) {
+            before.wake();
+        }
+        id
+    }
+
+    /// Removes a task. Returns whether it was the current one.
+    pub(super) fn remove(&mut self, id: DriverTaskId) -> bool {
+        self.runtimes.retain(|(task, _)| *task != id);
+        self.current.take_if(|task| task.id == id).is_some()
+    }
+
+    /// Ends the current task, because the engine has ended.
+    #[cfg(not(loom))]
+    pub(super) fn end(&mut self) {
+        self.current.take().inspect(TaskAlarm::wake);
+    }
+
+    /// Returns whether a task on that runtime should drive.
+    #[cfg(not(loom))]
+    pub(super) fn are_wanted_on(&self, runtime: RuntimeId) -> bool {
+        let is_free = self.current.as_ref().is_none_or(|task| task.is_replaceable_on(runtime));
+        // A runtime that is not polled would collect one replaced task after another.
+        is_free && !self.runtimes.iter().any(|(_, known)| *known == runtime) && !self.refused.contains(&runtime)
+    }
+
+    /// Remembers a runtime without I/O.
+    #[cfg(not(loom))]
+    pub(super) fn refuse(&mut self, runtime: RuntimeId) {
+        if self.refused.len() == MAX_REFUSED {
+            self.refused.remove(0);
+        }
+        self.refused.push(runtime);
+    }
 }
 
 impl TaskAlarm {
