@@ -30,9 +30,13 @@ fn of_driver(file: &str) -> String {
 
 /// Returns how often the driver thread has gone to sleep.
 fn naps() -> u64 {
-    let status = of_driver("status");
-    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    naps_in(&of_driver("status")).unwrap()
+}
+
+/// Returns how often a thread has gone to sleep, from its `/proc` file `status`.
+fn naps_in(status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns how long the driver thread has run, in ticks of the kernel (10 ms).
@@ -87,11 +91,7 @@ fn p9_d9_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers()
 fn naps_of_all() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok());
-    let naps = |status: String| {
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    statuses.filter_map(naps).sum()
+    statuses.filter_map(|status| naps_in(&status)).sum()
 }
 
 #[cfg(feature = "tokio")]
