@@ -73,7 +73,7 @@ pub use rounds::{RawRounds, Rounds, RoundsError};
 pub use slab::Key;
 pub use time::{Span, Time};
 pub use violation::Violation;
-pub use wheel::{RawWheel, Wheel};
+pub use wheel::{CompactWheel, EntryDeadlines, RawWheel, Wheel};
 
 /// Compiles the code in the README.
 #[cfg(doctest)]

@@ -18,6 +18,26 @@ impl Place {
     /// The smallest word that is not a position in a queue: this word and all greater ones are [`PlaceKind::Nowhere`].
     pub(crate) const FIRST_NOWHERE: u32 = 3 * Self::INDICES;
 
+    /// Returns the place of an entry that is in no queue, with a number of the caller's own, below 2<sup>30</sup> - 1.
+    ///
+    /// An entry that is not in the queue yet can so remember where else it is, in the same word.
+    #[inline]
+    #[must_use]
+    pub const fn nowhere_with(number: u32) -> Place {
+        debug_assert!(number < u32::MAX - Self::FIRST_NOWHERE);
+        Place(Self::FIRST_NOWHERE + number)
+    }
+
+    /// Returns the number of a place that [`nowhere_with`](Place::nowhere_with) has made.
+    #[inline]
+    #[must_use]
+    pub const fn own_number(self) -> Option<u32> {
+        match self.0.checked_sub(Self::FIRST_NOWHERE) {
+            Some(number) if self.0 != u32::MAX => Some(number),
+            _ => None,
+        }
+    }
+
     pub(crate) const fn to_bits(self) -> u32 {
         self.0
     }

@@ -216,14 +216,14 @@ impl<K: Copy, Id> Blocks<K, Id> {
         Some(popped)
     }
 
-    /// Moves the items of the first block of a list to the ends of other lists: to number `choose(key)` of `parts`, whose
-    /// owners are `first_owner` and the codes after it. Returns how many positions the block had in the list.
+    /// Moves the items of the first block of a list to the ends of other lists: to number `choose(entries, key, id)` of `parts`,
+    /// whose owners are `first_owner` and the codes after it. Returns how many positions the block had in the list.
     pub(crate) fn distribute_block<E: Entries<Id>>(
         &mut self,
         list: &mut List,
         parts: &mut [List],
         first_owner: ListOwner,
-        choose: impl Fn(K) -> usize,
+        choose: impl Fn(&E, K, &Id) -> usize,
         entries: &mut E,
     ) -> usize {
         let number = list.head();
@@ -232,7 +232,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
             let item = &mut self.items[position as usize];
             let key = item.key;
             if let Some(id) = item.id.take() {
-                let part = choose(key);
+                let part = choose(entries, key, &id);
                 self.push_entry(&mut parts[part], ListOwner(first_owner.0 + part as u32), key, id, entries);
             }
         }
@@ -330,7 +330,7 @@ impl<K: Copy, Id> Blocks<K, Id> {
 
     /// Iterates over a list from front to back.
     #[inline]
-    pub(crate) fn iter(&self, list: &List) -> impl Iterator<Item = (K, &Id)> {
+    pub(crate) fn iter<'a>(&'a self, list: &List) -> impl Iterator<Item = (K, &'a Id)> + use<'a, K, Id> {
         let list = *list;
         let items = self.numbers(&list).flat_map(move |number| self.block(&list, number).1);
         items.filter_map(|item| item.id.as_ref().map(|id| (item.key, id)))
@@ -376,18 +376,6 @@ impl<K: Copy, Id> Blocks<K, Id> {
             self.merge_all(list, entries);
         }
         taken
-    }
-
-    /// Sorts the items of a list by their keys, stably, moving them.
-    pub(crate) fn sort<E: Entries<Id>>(&mut self, list: &mut List, owner: ListOwner, entries: &mut E)
-    where
-        K: Ord,
-    {
-        let mut items = self.take_if(list, |_| true, entries);
-        items.sort_by_key(|(key, _)| *key);
-        for (key, id) in items {
-            self.push_entry(list, owner, key, id, entries);
-        }
     }
 
     /// Appends an item and stores its place with the entry.

@@ -1,12 +1,13 @@
 //! The invariants of the wheel.
 
-use super::{DIGIT, LEVELS, RawWheel, run_owner};
-use crate::raw::{Entries, RawQueue};
+use super::deadlines::{ItemDeadline, WheelEntries};
+use super::{DIGIT, LEVELS, WheelCore, run_owner};
+use crate::raw::RawQueue;
 use crate::violation::{Violation, ensure};
 
-impl<Id> RawWheel<Id> {
+impl<Id, D: ItemDeadline> WheelCore<Id, D> {
     /// Verifies the wheel and all its parts, and returns how many items they hold.
-    pub(super) fn check_invariants<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
+    pub(super) fn check_invariants<E: WheelEntries<Id, D>>(&self, entries: &E) -> Result<usize, Violation> {
         let (mut count, mut blocks) = (self.overdue.check(entries)?, 0);
         for (level, run) in self.runs.iter().enumerate() {
             ensure!(run.is_empty() == (self.live_runs & 1 << level == 0), "wheel: a run and its bit disagree");
@@ -33,7 +34,7 @@ impl<Id> RawWheel<Id> {
             let width = 1u64 << (DIGIT * slot.height as u32);
             let inside = |deadline: u64| deadline >= slot.start && deadline - slot.start < width;
             ensure!(
-                self.blocks.iter(list).all(|(deadline, _)| inside(deadline)),
+                self.blocks.iter(list).filter_map(|(stored, _)| stored.stored()).all(inside),
                 "wheel: an item is in the wrong slot"
             );
         }

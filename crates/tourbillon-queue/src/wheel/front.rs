@@ -1,9 +1,10 @@
 //! Opening slots as time reaches them, until the next timer to fire is at the front of a run.
 
+use super::deadlines::{ItemDeadline, WheelEntries};
 use super::levels::WheelSlot;
-use super::{BLOCK, CROWDED, RawWheel, SORTABLE, TRIM_EVERY, run_owner};
+use super::{BLOCK, CROWDED, SORTABLE, TRIM_EVERY, WheelCore, run_owner};
 use crate::Time;
-use crate::raw::{Entries, RawQueue};
+use crate::raw::RawQueue;
 
 /// The place of the next timer to fire.
 #[derive(Clone, Copy)]
@@ -18,7 +19,7 @@ pub(super) enum Front {
     Unsettled,
 }
 
-impl<Id> RawWheel<Id> {
+impl<Id, D: ItemDeadline> WheelCore<Id, D> {
     /// Returns the earliest deadline in the runs, and the level of its run.
     pub(super) fn first_running(&self) -> Option<(u64, usize)> {
         let mut first = None;
@@ -39,7 +40,7 @@ impl<Id> RawWheel<Id> {
     /// Opens all slots that begin by `now` and not after the first item that is ready to fire; then returns the place of
     /// that item. Returns `Unsettled` when it has moved about `steps` items before that.
     #[inline(never)]
-    pub(super) fn find_front<E: Entries<Id>>(&mut self, entries: &mut E, now: u64, mut steps: usize) -> Front {
+    pub(super) fn find_front<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, now: u64, mut steps: usize) -> Front {
         loop {
             let run = self.first_running();
             let overdue = self.overdue.next_deadline().map(Time::as_nanos);
@@ -103,7 +104,7 @@ impl<Id> RawWheel<Id> {
 
     /// Moves `elapsed` to the first slot and opens it: its items become the run of its level. A crowded slot is split
     /// instead, and replaced by its parts. Returns `false` if `steps` ran out before that was done.
-    fn open<E: Entries<Id>>(&mut self, entries: &mut E, slot: WheelSlot, steps: &mut usize) -> bool {
+    fn open<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, slot: WheelSlot, steps: &mut usize) -> bool {
         if self.is_crowded(slot) {
             let done = self.split(entries, slot, steps);
             if done {
@@ -115,16 +116,15 @@ impl<Id> RawWheel<Id> {
             return done;
         }
         self.elapsed = slot.start;
-        let mut list = self.levels.take(slot.owner);
+        let list = self.levels.take(slot.owner);
         let (run, owner) = (&mut self.runs[slot.height], run_owner(slot.height));
         debug_assert!(run.is_empty(), "time has left an opened slot before all its items have fired");
-        if slot.height == 0 {
+        if slot.height == 0 && D::new(0).stored().is_some() {
             run.open_in_order(&mut self.blocks, list, owner);
         } else if list.blocks() > CROWDED / BLOCK || slot.height > SORTABLE {
-            self.blocks.sort(&mut list, owner, entries);
-            run.open_in_order(&mut self.blocks, list, owner);
+            run.open_by_comparison(&mut self.blocks, list, owner, slot, &mut self.sorter, entries);
         } else {
-            run.open(&mut self.blocks, list, owner, slot, &mut self.sorter);
+            run.open(&mut self.blocks, list, owner, slot, &mut self.sorter, entries);
         }
         self.live_runs |= 1 << slot.height;
         true

@@ -10,9 +10,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::deadlines::{ItemDeadline, WheelEntries, deadline_in};
 use super::{DIGIT, LEVELS, SLOTS};
 use crate::blocks::{Blocks, List, ListOwner};
-use crate::raw::Entries;
 use crate::violation::{Violation, ensure};
 
 /// The roots and the parts of all heights.
@@ -102,6 +102,14 @@ impl Levels {
     #[inline]
     pub(super) fn parts(&self, height: usize) -> LevelNumber {
         self.root(height - 1) ^ 1
+    }
+
+    /// Returns the first occupied part of a slot that is being split.
+    pub(super) fn first_occupied_part(&self, slot: WheelSlot) -> Option<WheelSlot> {
+        let owner = self.first_of(self.parts(slot.height))?;
+        let height = slot.height - 1;
+        let start = slot.start | (level_and_slot(owner).1 as u64) << (DIGIT * height as u32);
+        Some(WheelSlot { owner, height, start })
     }
 
     /// Returns the first part of a slot: it begins when the slot does.
@@ -273,15 +281,17 @@ impl<'a> LevelMut<'a> {
         (owner(number, slot), &mut level.slots[slot])
     }
 
-    /// Moves the items of the first block of a list into this level; returns how many positions that block had.
-    pub(super) fn distribute_block<Id, E: Entries<Id>>(
+    /// Moves the items of the first block of a list, which is that of `slot`, into this level; returns how many positions that
+    /// block had.
+    pub(super) fn distribute_block<Id, D: ItemDeadline, E: WheelEntries<Id, D>>(
         &mut self,
-        blocks: &mut Blocks<u64, Id>,
+        slot: WheelSlot,
+        blocks: &mut Blocks<D, Id>,
         list: &mut List,
         entries: &mut E,
     ) -> usize {
         let height = self.number / 2;
-        let choose = |deadline| digit(deadline, height);
+        let choose = |entries: &E, stored, id: &Id| digit(deadline_in(slot, stored, id, entries), height);
         let count = blocks.distribute_block(list, &mut self.level.slots, owner(self.number, 0), choose, entries);
         let occupied = self.level.slots.iter().zip(0..).filter(|(list, _)| !list.is_empty());
         self.level.occupied |= occupied.fold(0, |bits, (_, slot)| bits | 1 << slot);

@@ -61,6 +61,8 @@
 //!   last timer has gone. A timer cancelled in an opened slot leaves a hole until the last timer of that slot has gone.
 
 mod check;
+mod compact;
+mod deadlines;
 mod first;
 mod front;
 mod levels;
@@ -70,6 +72,9 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub use self::compact::CompactWheel;
+pub use self::deadlines::EntryDeadlines;
+use self::deadlines::{ItemDeadline, NoEntries, WheelEntries};
 use self::front::Front;
 use self::levels::Levels;
 use self::run::SortedRun;
@@ -101,7 +106,11 @@ pub type Wheel<T> = Keyed<T, RawWheel<Timer<T>>>;
 /// The wheel's time is the latest `now` that it was given. After a [`pop`](RawQueue::pop) in the far future, a timer armed for
 /// an earlier time counts as overdue, and costs O(log n), until `now` reaches that future or [`clear`](RawQueue::clear) is called.
 #[derive(Clone)]
-pub struct RawWheel<Id> {
+pub struct RawWheel<Id>(WheelCore<Id, u64>);
+
+/// The wheel, with all of a deadline in each item (`D` is `u64`), or nothing of it (`D` is `WithEntry`).
+#[derive(Clone)]
+struct WheelCore<Id, D> {
     /// A time that `now` has reached, and not long ago. All slots that begin at or before it have been opened.
     elapsed: u64,
     levels: Levels,
@@ -122,7 +131,7 @@ pub struct RawWheel<Id> {
     idle_polls: u32,
     /// Timers whose deadline had passed when they were armed.
     overdue: RawHeap<Id>,
-    blocks: Blocks<u64, Id>,
+    blocks: Blocks<D, Id>,
     sorter: Sorter,
 }
 
@@ -167,7 +176,19 @@ impl<Id> RawWheel<Id> {
     /// Returns an empty wheel at [`Time::ZERO`]. Allocates nothing.
     #[must_use]
     pub const fn new() -> RawWheel<Id> {
-        RawWheel {
+        RawWheel(WheelCore::new())
+    }
+
+    /// Returns the first entry to fire, whether it is due or not, and its deadline. Reads all items of a slot.
+    #[must_use]
+    pub fn first(&self) -> Option<(&Id, Time)> {
+        self.0.first()
+    }
+}
+
+impl<Id, D: ItemDeadline> WheelCore<Id, D> {
+    const fn new() -> WheelCore<Id, D> {
+        WheelCore {
             elapsed: 0,
             levels: Levels::new(),
             splits: [None; LEVELS],
@@ -204,12 +225,88 @@ impl<Id> RawWheel<Id> {
 
     /// Takes out the next item that is due, wherever it is; opens slots as needed.
     #[inline(never)]
-    fn pop_next<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+    fn pop_next<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
         match self.find_front(entries, now.as_nanos(), usize::MAX) {
             Front::Run(level) => self.pop_run(level, u64::MAX),
             Front::Overdue => self.overdue.pop(entries, now),
             Front::Idle | Front::Unsettled => None,
         }
+    }
+
+    #[inline(always)]
+    fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
+        let nanos = deadline.as_nanos();
+        self.bound = self.bound.min(nanos);
+        if nanos <= self.elapsed {
+            return self.overdue.insert(entries, id, deadline);
+        }
+        let (slot, list) = self.levels.find(self.elapsed, nanos);
+        Place::main(self.blocks.push(list, slot, D::new(nanos), id))
+    }
+
+    /// Takes out the item at a position of the blocks.
+    #[inline(always)]
+    fn remove<E: Entries<Id>>(&mut self, entries: &mut E, position: u32) -> (D, Id) {
+        let owner = self.blocks.owner(position);
+        if let Some(level) = run_level(owner) {
+            let run = &mut self.runs[level];
+            let removed = run.remove(&mut self.blocks, position, entries);
+            if run.is_empty() {
+                run.close(&mut self.sorter);
+                self.live_runs &= !(1 << level);
+            }
+            removed
+        } else if let Some(list) = self.levels.list_mut(owner) {
+            let removed = self.blocks.remove(list, position, entries);
+            if list.is_empty() {
+                if self.splitting == 0 {
+                    self.levels.mark_vacated(owner);
+                } else {
+                    self.note_emptied_while_splitting(owner);
+                }
+            }
+            removed
+        } else {
+            unreachable!("an item is in a slot of a level that does not exist")
+        }
+    }
+
+    /// Returns when the wheel has to be settled next. Reads at most `scan_limit` items.
+    fn next_wakeup<E: WheelEntries<Id, D>>(&self, entries: &E, scan_limit: u32) -> Option<Time> {
+        let first = self.levels.first(self.elapsed);
+        self.earliest(first.and_then(|slot| {
+            let many = self.levels.list(slot.owner).blocks() > scan_limit / BLOCK || self.is_split(slot);
+            if many { Some(slot.start) } else { self.first_deadline(slot, entries) }
+        }))
+    }
+
+    fn settle<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, now: Time, steps: usize) -> Settled {
+        match self.find_front(entries, now.as_nanos(), steps) {
+            Front::Unsettled => Settled::More,
+            Front::Run(_) | Front::Overdue | Front::Idle => Settled::Done,
+        }
+    }
+
+    fn peek<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
+        match self.find_front(entries, now.as_nanos(), usize::MAX) {
+            Front::Run(level) => self.runs[level].deadline(&self.blocks).map(Time::from_nanos),
+            Front::Overdue => self.overdue.next_deadline(),
+            Front::Idle | Front::Unsettled => None,
+        }
+    }
+
+    #[inline]
+    fn pop<E: WheelEntries<Id, D>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
+        match self.pop_ready(now) {
+            None if !self.is_quiet(now) => self.pop_next(entries, now),
+            popped => popped,
+        }
+    }
+
+    /// Takes out the first due item if it is in the front run.
+    #[inline]
+    fn pop_ready(&mut self, now: Time) -> Option<(Id, Time)> {
+        self.pop_run(self.front as usize, self.bound.min(after(now)))
     }
 }
 
@@ -240,114 +337,75 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
 
     #[inline(always)]
     fn insert<E: Entries<Id>>(&mut self, entries: &mut E, id: Id, deadline: Time) -> Place {
-        let nanos = deadline.as_nanos();
-        self.bound = self.bound.min(nanos);
-        if nanos <= self.elapsed {
-            return self.overdue.insert(entries, id, deadline);
-        }
-        let (slot, list) = self.levels.find(self.elapsed, nanos);
-        Place::main(self.blocks.push(list, slot, nanos, id))
+        self.0.insert(entries, id, deadline)
     }
 
     #[inline(always)]
     fn remove<E: Entries<Id>>(&mut self, entries: &mut E, place: Place) -> (Id, Time) {
-        let PlaceKind::Main(position) = place.kind() else { return self.overdue.remove(entries, place) };
-        let owner = self.blocks.owner(position);
-        let (deadline, id) = if let Some(level) = run_level(owner) {
-            let run = &mut self.runs[level];
-            let removed = run.remove(&mut self.blocks, position, entries);
-            if run.is_empty() {
-                run.close(&mut self.sorter);
-                self.live_runs &= !(1 << level);
-            }
-            removed
-        } else if let Some(list) = self.levels.list_mut(owner) {
-            let removed = self.blocks.remove(list, position, entries);
-            if list.is_empty() {
-                if self.splitting == 0 {
-                    self.levels.mark_vacated(owner);
-                } else {
-                    self.note_emptied_while_splitting(owner);
-                }
-            }
-            removed
-        } else {
-            unreachable!("an item is in a slot of a level that does not exist")
-        };
+        let PlaceKind::Main(position) = place.kind() else { return self.0.overdue.remove(entries, place) };
+        let (deadline, id) = self.0.remove(entries, position);
         (id, Time::from_nanos(deadline))
     }
 
     fn get(&self, place: Place) -> Option<(&Id, Time)> {
-        let PlaceKind::Main(position) = place.kind() else { return self.overdue.get(place) };
-        self.blocks.id(position).map(|id| (id, Time::from_nanos(self.blocks.key(position))))
+        let PlaceKind::Main(position) = place.kind() else { return self.0.overdue.get(place) };
+        self.0.blocks.id(position).map(|id| (id, Time::from_nanos(self.0.blocks.key(position))))
     }
 
     fn get_mut(&mut self, place: Place) -> Option<&mut Id> {
-        let PlaceKind::Main(position) = place.kind() else { return self.overdue.get_mut(place) };
-        self.blocks.id_mut(position)
+        let PlaceKind::Main(position) = place.kind() else { return self.0.overdue.get_mut(place) };
+        self.0.blocks.id_mut(position)
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.earliest(self.levels.first(self.elapsed).and_then(|slot| self.first_deadline(slot)))
+        let first = self.0.levels.first(self.0.elapsed);
+        self.0.earliest(first.and_then(|slot| self.0.first_deadline(slot, &NoEntries)))
     }
 
     fn next_wakeup(&self) -> Option<Time> {
-        let first = self.levels.first(self.elapsed);
-        self.earliest(first.and_then(|slot| {
-            let many = self.levels.list(slot.owner).blocks() > SCAN_LIMIT / BLOCK || self.is_split(slot);
-            if many { Some(slot.start) } else { self.first_deadline(slot) }
-        }))
+        self.0.next_wakeup(&NoEntries, SCAN_LIMIT)
     }
 
     fn settle<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, steps: usize) -> Settled {
-        match self.find_front(entries, now.as_nanos(), steps) {
-            Front::Unsettled => Settled::More,
-            Front::Run(_) | Front::Overdue | Front::Idle => Settled::Done,
-        }
+        self.0.settle(entries, now, steps)
     }
 
     fn peek<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<Time> {
-        match self.find_front(entries, now.as_nanos(), usize::MAX) {
-            Front::Run(level) => self.runs[level].deadline(&self.blocks).map(Time::from_nanos),
-            Front::Overdue => self.overdue.next_deadline(),
-            Front::Idle | Front::Unsettled => None,
-        }
+        self.0.peek(entries, now)
     }
 
     #[inline]
     fn pop<E: Entries<Id>>(&mut self, entries: &mut E, now: Time) -> Option<(Id, Time)> {
-        match self.pop_ready(entries, now) {
-            None if !self.is_quiet(now) => self.pop_next(entries, now),
-            popped => popped,
-        }
+        self.0.pop(entries, now)
     }
 
     #[inline]
     fn pop_ready<E: Entries<Id>>(&mut self, _: &mut E, now: Time) -> Option<(Id, Time)> {
-        self.pop_run(self.front as usize, self.bound.min(after(now)))
+        self.0.pop_ready(now)
     }
 
     #[inline]
     fn expire<E: Entries<Id>>(&mut self, entries: &mut E, now: Time, mut sink: impl FnMut(&mut E, Id, Time)) -> usize {
+        let wheel = &mut self.0;
         let mut count = 0;
         loop {
-            let (level, bound) = (self.front as usize, self.bound.min(after(now)));
-            while let Some((id, deadline)) = self.pop_run(level, bound) {
+            let (level, bound) = (wheel.front as usize, wheel.bound.min(after(now)));
+            while let Some((id, deadline)) = wheel.pop_run(level, bound) {
                 count += 1;
                 sink(entries, id, deadline);
             }
-            if self.is_quiet(now) {
+            if wheel.is_quiet(now) {
                 return count;
             }
-            let Some((id, deadline)) = self.pop_next(entries, now) else { return count };
+            let Some((id, deadline)) = wheel.pop_next(entries, now) else { return count };
             count += 1;
             sink(entries, id, deadline);
         }
     }
 
     fn for_each(&self, mut visit: impl FnMut(&Id)) {
-        self.blocks.ids().for_each(&mut visit);
-        self.overdue.for_each(visit);
+        self.0.blocks.ids().for_each(&mut visit);
+        self.0.overdue.for_each(visit);
     }
 
     fn clear(&mut self) {
@@ -355,12 +413,12 @@ impl<Id> RawQueue<Id> for RawWheel<Id> {
     }
 
     fn check<E: Entries<Id>>(&self, entries: &E) -> Result<usize, Violation> {
-        self.check_invariants(entries)
+        self.0.check_invariants(entries)
     }
 }
 
 impl<Id> core::fmt::Debug for RawWheel<Id> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RawWheel").field("elapsed", &Time::from_nanos(self.elapsed)).finish_non_exhaustive()
+        f.debug_struct("RawWheel").field("elapsed", &Time::from_nanos(self.0.elapsed)).finish_non_exhaustive()
     }
 }

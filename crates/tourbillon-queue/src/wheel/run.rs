@@ -15,6 +15,7 @@
 
 use alloc::vec::Vec;
 
+use super::deadlines::{ItemDeadline, WheelEntries, deadline_of_item, prefetch_block};
 use super::{CROWDED, DIGIT, ITEM_BITS, levels::WheelSlot, sort::Sorter};
 use crate::blocks::{BLOCK, BlockItem, Blocks, List, ListOwner};
 use crate::place::Place;
@@ -25,24 +26,41 @@ use crate::violation::{Violation, ensure};
 #[derive(Clone)]
 pub(super) struct SortedRun {
     list: List,
-    /// The position of each item in firing order; empty if the list is in order.
-    order: Vec<u32>,
+    order: FiringOrder,
     /// The index in `order` of the first item that has not fired; never that of a hole.
     next: usize,
     /// The number of items left, if there are positions.
     live: u32,
 }
 
+/// The order in which the items of a run fire; empty if that is the order of the list.
+#[derive(Clone)]
+pub(super) struct FiringOrder {
+    /// The position of each item.
+    pub(super) positions: Vec<u32>,
+    /// The deadline of each item, as it was when the slot was opened; empty if the items store theirs.
+    pub(super) deadlines: Vec<u64>,
+}
+
+impl FiringOrder {
+    pub(super) const EMPTY: FiringOrder = FiringOrder { positions: Vec::new(), deadlines: Vec::new() };
+
+    pub(super) fn clear(&mut self) {
+        self.positions.clear();
+        self.deadlines.clear();
+    }
+}
+
 impl SortedRun {
-    pub(super) const EMPTY: SortedRun = SortedRun { list: List::EMPTY, order: Vec::new(), next: 0, live: 0 };
+    pub(super) const EMPTY: SortedRun = SortedRun { list: List::EMPTY, order: FiringOrder::EMPTY, next: 0, live: 0 };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Opens a list that is in order.
-    pub(super) fn open_in_order<Id>(&mut self, blocks: &mut Blocks<u64, Id>, list: List, owner: ListOwner) {
+    /// Opens a list that is in order, and whose items store their deadlines.
+    pub(super) fn open_in_order<Id, D: Copy>(&mut self, blocks: &mut Blocks<D, Id>, list: List, owner: ListOwner) {
         blocks.set_owner(&list, owner);
         self.list = list;
     }
@@ -50,23 +68,29 @@ impl SortedRun {
     /// Opens a list that is not crowded: sorts its items by deadline, equal ones in their order.
     ///
     /// It sorts one word for each item: the deadline within the slot, and below that its number in the list.
-    pub(super) fn open<Id>(
+    pub(super) fn open<Id, D: ItemDeadline, E: WheelEntries<Id, D>>(
         &mut self,
-        blocks: &mut Blocks<u64, Id>,
+        blocks: &mut Blocks<D, Id>,
         list: List,
         owner: ListOwner,
         slot: WheelSlot,
         sorter: &mut Sorter,
+        entries: &E,
     ) {
         debug_assert!(list.blocks() <= CROWDED / BLOCK);
         blocks.set_owner(&list, owner);
         self.order = sorter.spare();
         let (words, table) = sorter.begin();
         table.extend(blocks.numbers(&list));
-        for (&number, ordinal) in table.iter().zip(0..) {
+        for (index, &number) in table.iter().enumerate() {
+            if let Some(&after) = table.get(index + 1) {
+                prefetch_block(blocks, &list, after, entries);
+            }
             let (first, items) = blocks.block(&list, number);
-            let numbered = items.iter().zip(u64::from(ordinal * BLOCK + first)..);
-            let word = |(item, number): (&BlockItem<u64, Id>, u64)| ((item.key - slot.start) << ITEM_BITS) | number;
+            let numbered = items.iter().zip(index as u64 * u64::from(BLOCK) + u64::from(first)..);
+            let word = |(item, number): (&BlockItem<D, Id>, u64)| {
+                ((deadline_of_item(slot, item, entries) - slot.start) << ITEM_BITS) | number
+            };
             if blocks.live(number) as usize == items.len() {
                 words.extend(numbered.map(word));
             } else {
@@ -74,25 +98,61 @@ impl SortedRun {
             }
         }
         let (sorted, table) = sorter.sort(ITEM_BITS, DIGIT * slot.height as u32);
-        self.order.extend(sorted.iter().map(|word| {
+        self.order.positions.extend(sorted.iter().map(|word| {
             let number = *word as u32 % CROWDED;
             table[(number / BLOCK) as usize] * BLOCK + number % BLOCK
         }));
-        (self.list, self.next, self.live) = (list, 0, self.order.len() as u32);
+        if D::new(0).stored().is_none() {
+            self.order.deadlines.extend(sorted.iter().map(|word| slot.start + (word >> ITEM_BITS)));
+        }
+        (self.list, self.next, self.live) = (list, 0, sorted.len() as u32);
+    }
+
+    /// Opens a list of any length, of a slot of any width: sorts its items by deadline, equal ones in their order.
+    #[cold]
+    pub(super) fn open_by_comparison<Id, D: ItemDeadline, E: WheelEntries<Id, D>>(
+        &mut self,
+        blocks: &mut Blocks<D, Id>,
+        list: List,
+        owner: ListOwner,
+        slot: WheelSlot,
+        sorter: &mut Sorter,
+        entries: &E,
+    ) {
+        blocks.set_owner(&list, owner);
+        self.order = sorter.spare();
+        let mut items = Vec::new();
+        for number in blocks.numbers(&list) {
+            let (first, block) = blocks.block(&list, number);
+            let placed = block.iter().zip(number * BLOCK + first..).filter(|(item, _)| item.id.is_some());
+            items.extend(placed.map(|(item, position)| (deadline_of_item(slot, item, entries), position)));
+        }
+        items.sort_by_key(|(deadline, _)| *deadline);
+        self.order.positions.extend(items.iter().map(|(_, position)| position));
+        if D::new(0).stored().is_none() {
+            self.order.deadlines.extend(items.iter().map(|(deadline, _)| deadline));
+        }
+        (self.list, self.next, self.live) = (list, 0, items.len() as u32);
+    }
+
+    /// Returns the deadline of the item that `order` has at `index`, which is at `position`.
+    #[inline(always)]
+    fn deadline_at<Id, D: ItemDeadline>(&self, blocks: &Blocks<D, Id>, index: usize, position: u32) -> u64 {
+        blocks.key(position).stored().unwrap_or_else(|| self.order.deadlines[index])
     }
 
     /// Returns the deadline of the first item.
     #[inline]
-    pub(super) fn deadline<Id>(&self, blocks: &Blocks<u64, Id>) -> Option<u64> {
-        match self.order.get(self.next) {
-            Some(&position) => Some(blocks.key(position)),
-            None => blocks.front_key(&self.list),
+    pub(super) fn deadline<Id, D: ItemDeadline>(&self, blocks: &Blocks<D, Id>) -> Option<u64> {
+        match self.order.positions.get(self.next) {
+            Some(&position) => Some(self.deadline_at(blocks, self.next, position)),
+            None => blocks.front_key(&self.list).and_then(D::stored),
         }
     }
 
     /// Returns the first item.
     pub(super) fn first<'a, Id>(&self, blocks: &'a Blocks<u64, Id>) -> Option<(u64, &'a Id)> {
-        match self.order.get(self.next) {
+        match self.order.positions.get(self.next) {
             Some(&position) => blocks.id(position).map(|id| (blocks.key(position), id)),
             None => blocks.iter(&self.list).next(),
         }
@@ -100,11 +160,13 @@ impl SortedRun {
 
     /// Takes out the first item if it is due before `bound`.
     #[inline(always)]
-    pub(super) fn pop<Id>(&mut self, blocks: &mut Blocks<u64, Id>, bound: u64) -> Option<(u64, Id)> {
-        let Some(&position) = self.order.get(self.next) else {
-            return blocks.pop_front_if(&mut self.list, |deadline| deadline < bound);
+    pub(super) fn pop<Id, D: ItemDeadline>(&mut self, blocks: &mut Blocks<D, Id>, bound: u64) -> Option<(u64, Id)> {
+        let Some(&position) = self.order.positions.get(self.next) else {
+            let accept = |stored: D| stored.stored().is_some_and(|deadline| deadline < bound);
+            let (stored, id) = blocks.pop_front_if(&mut self.list, accept)?;
+            return stored.stored().map(|deadline| (deadline, id));
         };
-        let deadline = blocks.key(position);
+        let deadline = self.deadline_at(blocks, self.next, position);
         if deadline >= bound {
             return None;
         }
@@ -114,58 +176,55 @@ impl SortedRun {
     }
 
     /// Takes out the item at `position`.
-    pub(super) fn remove<Id, E: Entries<Id>>(
+    pub(super) fn remove<Id, D: ItemDeadline, E: Entries<Id>>(
         &mut self,
-        blocks: &mut Blocks<u64, Id>,
+        blocks: &mut Blocks<D, Id>,
         position: u32,
         entries: &mut E,
-    ) -> (u64, Id) {
-        if self.order.is_empty() {
+    ) -> (D, Id) {
+        if self.order.positions.is_empty() {
             return blocks.remove(&mut self.list, position, entries);
         }
-        let deadline = blocks.key(position);
+        let stored = blocks.key(position);
         let Some(id) = blocks.take(position) else { unreachable!("an entry was removed twice") };
         self.note_taken(blocks);
-        (deadline, id)
+        (stored, id)
     }
 
     /// Updates the count and `next` after an item was taken; frees the blocks after the last one.
     #[inline]
-    fn note_taken<Id>(&mut self, blocks: &mut Blocks<u64, Id>) {
+    fn note_taken<Id, D: ItemDeadline>(&mut self, blocks: &mut Blocks<D, Id>) {
         self.live -= 1;
         if self.live == 0 {
             self.order.clear();
             return blocks.free(&mut self.list);
         }
-        while self.order.get(self.next).is_some_and(|&position| blocks.is_hole(position)) {
+        while self.order.positions.get(self.next).is_some_and(|&position| blocks.is_hole(position)) {
             self.next += 1;
         }
     }
 
-    /// Gives the buffer of a run that has ended to the sorter.
+    /// Gives the buffers of a run that has ended to the sorter.
     #[inline]
     pub(super) fn close(&mut self, sorter: &mut Sorter) {
-        if self.order.capacity() > 0 {
-            sorter.recycle(core::mem::take(&mut self.order));
+        if self.order.positions.capacity() > 0 {
+            sorter.recycle(core::mem::replace(&mut self.order, FiringOrder::EMPTY));
         }
     }
 
     /// Verifies the run and returns how many items and how many blocks it holds.
-    pub(super) fn check<Id, E: Entries<Id>>(
+    pub(super) fn check<Id, D: ItemDeadline, E: Entries<Id>>(
         &self,
-        blocks: &Blocks<u64, Id>,
+        blocks: &Blocks<D, Id>,
         owner: ListOwner,
         entries: &E,
     ) -> Result<(usize, u32), Violation> {
-        if self.order.is_empty() {
-            let deadlines = blocks.iter(&self.list).map(|(deadline, _)| deadline);
-            ensure!(deadlines.is_sorted(), "wheel: a run is not in order");
+        ensure!(self.deadlines(blocks).is_sorted(), "wheel: a run is not in order");
+        if self.order.positions.is_empty() {
             return Ok((blocks.check(&self.list, owner, entries)?, self.list.blocks()));
         }
-        let deadlines = self.order.iter().map(|&position| blocks.key(position));
-        ensure!(deadlines.is_sorted(), "wheel: a run is not in order");
         let mut live = 0;
-        for (index, &position) in self.order.iter().enumerate() {
+        for (index, &position) in self.order.positions.iter().enumerate() {
             ensure!(blocks.owner(position) == owner, "wheel: a block of a run has the wrong owner");
             if let Some(id) = blocks.id(position) {
                 live += 1;
@@ -180,14 +239,18 @@ impl SortedRun {
         Ok((live as usize, self.list.blocks()))
     }
 
-    /// Iterates over the deadlines of the items, in the order of the list.
-    pub(super) fn deadlines<Id>(&self, blocks: &Blocks<u64, Id>) -> impl Iterator<Item = u64> {
-        blocks.iter(&self.list).map(|(deadline, _)| deadline)
+    /// Iterates over the deadlines of the items in firing order, those included that have gone.
+    pub(super) fn deadlines<Id, D: ItemDeadline>(&self, blocks: &Blocks<D, Id>) -> impl Iterator<Item = u64> {
+        let ordered = self.order.positions.iter().enumerate();
+        let ordered = ordered.map(|(index, &position)| self.deadline_at(blocks, index, position));
+        let list = if self.order.positions.is_empty() { self.list } else { List::EMPTY };
+        ordered.chain(blocks.iter(&list).filter_map(|(stored, _)| stored.stored()).collect::<Vec<_>>())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::deadlines::NoEntries;
     use super::*;
 
     #[test]
@@ -198,12 +261,13 @@ mod tests {
             blocks.push(&mut list, ListOwner(7), deadline, deadline);
         }
         let mut run = SortedRun::EMPTY;
-        run.open(&mut blocks, list, ListOwner(8), WheelSlot { owner: ListOwner(7), height: 1, start: 0 }, &mut sorter);
+        let slot = WheelSlot { owner: ListOwner(7), height: 1, start: 0 };
+        run.open(&mut blocks, list, ListOwner(8), slot, &mut sorter, &NoEntries);
         for deadline in 0..COUNT {
             assert_eq!(run.pop(&mut blocks, COUNT), Some((deadline, deadline)));
         }
         assert!(run.is_empty());
         run.close(&mut sorter);
-        assert!(sorter.spare().capacity() as u64 >= COUNT);
+        assert!(sorter.spare().positions.capacity() as u64 >= COUNT);
     }
 }

@@ -8,6 +8,8 @@
 use alloc::vec::Vec;
 use core::mem;
 
+use super::run::FiringOrder;
+
 /// The buffers of the sort, kept from one slot to the next.
 #[derive(Clone)]
 pub(super) struct Sorter {
@@ -17,8 +19,8 @@ pub(super) struct Sorter {
     /// Counts the words with each digit; then holds the index for the next word with that digit. Empty before the first pass.
     counts: Vec<u16>,
     table: Vec<u32>,
-    /// The buffer of a run that has ended, for the next run.
-    spare: Vec<u32>,
+    /// The buffers of a run that has ended, for the next run.
+    spare: FiringOrder,
     /// Whether the sorter has been used since the last trim.
     used: bool,
 }
@@ -37,22 +39,22 @@ impl Sorter {
             target: Vec::new(),
             counts: Vec::new(),
             table: Vec::new(),
-            spare: Vec::new(),
+            spare: FiringOrder::EMPTY,
             used: false,
         }
     }
 
-    /// Keeps the buffer of a run that has ended, if it is larger than the spare one.
-    pub(super) fn recycle(&mut self, mut order: Vec<u32>) {
-        if order.capacity() > self.spare.capacity() {
+    /// Keeps the buffers of a run that has ended, if they are larger than the spare ones.
+    pub(super) fn recycle(&mut self, mut order: FiringOrder) {
+        if order.positions.capacity() > self.spare.positions.capacity() {
             order.clear();
             self.spare = order;
         }
     }
 
-    /// Returns an empty vector for a new run.
-    pub(super) fn spare(&mut self) -> Vec<u32> {
-        mem::take(&mut self.spare)
+    /// Returns empty buffers for a new run.
+    pub(super) fn spare(&mut self) -> FiringOrder {
+        mem::replace(&mut self.spare, FiringOrder::EMPTY)
     }
 
     /// Frees the buffers if they have not been used since the last trim.
@@ -136,10 +138,10 @@ mod tests {
     fn p7_the_buffers_are_kept_while_they_are_used_and_then_freed() {
         let capacity = |sorter: &Sorter| {
             let words = sorter.words.capacity() + sorter.target.capacity();
-            words + sorter.counts.capacity() + sorter.table.capacity() + sorter.spare.capacity()
+            words + sorter.counts.capacity() + sorter.table.capacity() + sorter.spare.positions.capacity()
         };
         let mut sorter = Sorter::new();
-        sorter.recycle(Vec::with_capacity(10));
+        sorter.recycle(FiringOrder { positions: Vec::with_capacity(10), deadlines: Vec::new() });
         sorter.begin().0.extend((0..1000).rev());
         sorter.sort(0, 10);
         let used = capacity(&sorter);
@@ -153,11 +155,11 @@ mod tests {
     fn p7_the_largest_buffer_of_the_ended_runs_is_kept() {
         let mut sorter = Sorter::new();
         for capacity in [10, 1000, 100] {
-            let mut order = Vec::with_capacity(capacity);
-            order.push(1);
-            sorter.recycle(order);
+            let mut positions = Vec::with_capacity(capacity);
+            positions.push(1);
+            sorter.recycle(FiringOrder { positions, deadlines: Vec::new() });
         }
-        let spare = sorter.spare();
+        let spare = sorter.spare().positions;
         assert!(spare.capacity() >= 1000 && spare.is_empty());
     }
 

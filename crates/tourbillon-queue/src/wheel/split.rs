@@ -1,11 +1,11 @@
 //! Splitting a crowded slot into the slots of a finer level, in steps.
 
+use super::deadlines::{ItemDeadline, WheelEntries, prefetch_block};
 use super::levels::WheelSlot;
-use super::{BLOCK, CROWDED, LEVELS, RawWheel, levels};
+use super::{BLOCK, CROWDED, LEVELS, WheelCore, levels};
 use crate::blocks::ListOwner;
-use crate::raw::Entries;
 
-impl<Id> RawWheel<Id> {
+impl<Id, D: ItemDeadline> WheelCore<Id, D> {
     /// Returns whether a slot is being split.
     pub(super) fn is_split(&self, slot: WheelSlot) -> bool {
         self.splits[slot.height] == Some(slot.owner)
@@ -25,12 +25,21 @@ impl<Id> RawWheel<Id> {
     /// The first part begins when the slot does, and must be opened at the same time. If it is crowded too, it is split as
     /// well before the slot counts as done.
     #[inline(never)]
-    pub(super) fn split<E: Entries<Id>>(&mut self, entries: &mut E, slot: WheelSlot, steps: &mut usize) -> bool {
+    pub(super) fn split<E: WheelEntries<Id, D>>(
+        &mut self,
+        entries: &mut E,
+        slot: WheelSlot,
+        steps: &mut usize,
+    ) -> bool {
         self.splits[slot.height] = Some(slot.owner);
         self.splitting |= 1 << slot.height;
         let mut rest = self.levels.list(slot.owner);
         while *steps > 0 && !rest.is_empty() {
-            let count = self.levels.parts_mut(slot.height).distribute_block(&mut self.blocks, &mut rest, entries);
+            if let Some(second) = self.blocks.numbers(&rest).nth(1) {
+                prefetch_block(&self.blocks, &rest, second, entries);
+            }
+            let mut parts = self.levels.parts_mut(slot.height);
+            let count = parts.distribute_block(slot, &mut self.blocks, &mut rest, entries);
             *steps = steps.saturating_sub(count);
         }
         if let Some(list) = self.levels.list_mut(slot.owner) {

@@ -9,6 +9,7 @@ use crate::core::trace;
 use crate::core::{CoreConfig, CoreRef};
 use crate::driver::Driver;
 use crate::engine::Engine;
+use crate::shard::SlackQueue;
 use crate::shard::queue::{Queue, QueueKind};
 use crate::slack::Slack;
 
@@ -113,7 +114,7 @@ impl Builder {
         if self.capacity == Some(0) {
             return Err(BuildError::NoCapacity);
         }
-        drop(Queue::new(self.queue).map_err(BuildError::Rounds)?);
+        drop(Queue::new(self.queue, SlackQueue::OnTime).map_err(BuildError::Rounds)?);
         let default = || if clock.is_manual() { Driver::external() } else { Driver::default() };
         let (driver, start) = self.driver.unwrap_or_else(default).prepare(&clock)?;
         let (slack, capacity, kind) = (self.slack.bits(), self.capacity, self.queue);

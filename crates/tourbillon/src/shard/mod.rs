@@ -23,6 +23,7 @@ pub(crate) mod biased_lock;
 pub(crate) mod insert_buffer;
 mod next_wake;
 pub(crate) mod node;
+mod packed_waker;
 mod precise_due_times;
 pub(crate) mod queue;
 pub(crate) mod remote_free;

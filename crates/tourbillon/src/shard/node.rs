@@ -1,13 +1,13 @@
-//! A node is the engine's record of one armed timer: 32 bytes, in a chunk of its shard's slab.
+//! A node is the engine's record of one armed timer: 24 bytes, in a chunk of its shard's slab.
 //!
 //! ```text
 //!     chunk, aligned to its size          node
 //!     +--------------+                    +--------------------------------------+
 //!     | shard, first |  <-- by masking    | state: a word (see `state`)      8   |
-//!     +--------------+      the address   | waker                           16   |
-//!     | node | node  |                    | place in the queue               4   |
+//!     +--------------+      the address   | waker: its data word             8   |
+//!     | node | node  |                    | waker: distance of its vtable    3   |
 //!     | node | ...   |                    | slack                            1   |
-//!     +--------------+                    | place in the insert buffer       2   |
+//!     +--------------+                    | place: queue or insert buffer    4   |
 //!                                         +--------------------------------------+
 //! ```
 //!
@@ -15,42 +15,56 @@
 //! thread can reach the state word and, through the chunk, the shard. Which thread may use which field:
 //!
 //! - `state`: any, see [`StateWord`].
-//! - `waker`: the handle writes it, under the shard's lock. The shard takes it when it fires or stops the timer, by a copy, without
+//! - the waker: the handle writes it, under the shard's lock. The shard takes it when it fires or stops the timer, by a copy, without
 //!   writing; a handle that has cancelled the timer takes it likewise. So as long as the handle does not write, any thread may read its
 //!   bits: the handle does so to compare it with the waker of a poll.
-//! - `place`, `buffered`: a thread that holds the shard's lock ([`Locked`]).
-//! - `slack`: the handle writes it, under the shard's lock; the handle ([`NodeHandle`]) and the shard read it.
+//! - `place`: a thread that holds the shard's lock ([`Locked`]).
+//! - the slack: as the waker.
 
-use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null};
-use std::task::{RawWakerVTable, Waker};
+use std::task::Waker;
 
-use tourbillon_queue::{Entries, Place, Time};
+use tourbillon_queue::{Place, Time};
 
 use crate::outcome::Outcome;
+use crate::shard::packed_waker::{self, VtableDistance};
 use crate::shard::state::{Cancel, Fire, NodeState, StateWord, Stop};
 use crate::slack::SlackBits;
 use crate::sync::{Cell, UnsafeCell};
 
 pub(crate) struct Node {
     pub(crate) state: StateWord,
-    waker: UnsafeCell<WakerParts>,
+    /// The data word of the [packed waker](packed_waker). Null before the node was first armed.
+    waker_data: UnsafeCell<*const ()>,
+    /// The place in the queue, or nowhere with the number of the place in the insert buffer.
     place: Cell<Place>,
-    slack: Cell<SlackBits>,
-    /// One more than its place in the insert buffer; zero if it is not there.
-    buffered: Cell<u16>,
+    vtable_and_slack: Cell<VtableAndSlack>,
 }
 
 #[cfg(all(not(any(loom, shuttle)), target_pointer_width = "64"))]
-const _: () = assert!(size_of::<Node>() == 32);
+const _: () = assert!(size_of::<Node>() == 24);
 
-/// The two words of a waker. (They are written and read one by one: a load of both at once, after two stores, has to wait until the stores
-/// have left the core, which would be most of the cost of arming.)
+/// The distance of the vtable of the packed waker in the upper bits, the slack in the lower eight.
 #[derive(Clone, Copy)]
-struct WakerParts {
-    data: *const (),
-    /// Null only before the node was first armed.
-    vtable: *const RawWakerVTable,
+struct VtableAndSlack(u32);
+
+const _: () = assert!(VtableDistance::BITS + u8::BITS == u32::BITS);
+
+impl VtableAndSlack {
+    #[inline(always)]
+    fn new(distance: VtableDistance, slack: SlackBits) -> VtableAndSlack {
+        VtableAndSlack(distance.to_bits() << u8::BITS | u32::from(slack.to_bits()))
+    }
+
+    #[inline(always)]
+    fn distance(self) -> VtableDistance {
+        VtableDistance::from_bits(self.0 >> u8::BITS)
+    }
+
+    #[inline(always)]
+    fn slack(self) -> SlackBits {
+        SlackBits::from_bits(self.0 as u8)
+    }
 }
 
 /// A node of a shard, as its queues have it.
@@ -89,10 +103,9 @@ impl Node {
     pub(crate) fn new() -> Node {
         Node {
             state: StateWord::free(),
-            waker: UnsafeCell::new(WakerParts { data: null(), vtable: null() }),
+            waker_data: UnsafeCell::new(null()),
             place: Cell::new(Place::NOWHERE),
-            slack: Cell::new(SlackBits::default()),
-            buffered: Cell::new(0),
+            vtable_and_slack: Cell::new(VtableAndSlack(0)),
         }
     }
 }
@@ -136,8 +149,7 @@ impl NodeRef {
     #[inline(always)]
     pub(crate) fn arm(self, locked: &mut Locked, deadline: Time, slack: SlackBits, waker: Waker) -> NodeHandle {
         let handle = NodeHandle(self);
-        handle.put_waker(locked, waker);
-        self.node().slack.set(slack);
+        handle.put_waker(locked, waker, slack);
         self.state().arm(deadline);
         handle
     }
@@ -163,9 +175,11 @@ impl NodeRef {
     /// The waker is the caller's by the table of [`state`](crate::shard::state), and the caller takes it only once.
     #[inline(always)]
     unsafe fn take_waker(self) -> Waker {
+        let node = self.node();
         // SAFETY: (1) Only the handle writes the waker, under the lock. The caller holds the lock or is the handle, so no thread writes it
-        // now. (2) The words are those of a waker that `put_waker` has forgotten, and no thread has taken it since: the caller's contract.
-        self.node().waker.with(|parts| unsafe { Waker::new((*parts).data, &*(*parts).vtable) })
+        // now. (2) The data word and the distance are those that `put_waker` has packed, and no thread has taken that waker since: the
+        // caller's contract.
+        node.waker_data.with(|data| unsafe { packed_waker::unpack(*data, node.vtable_and_slack.get().distance()) })
     }
 
     /// Returns the place in the queue.
@@ -179,20 +193,9 @@ impl NodeRef {
         self.node().place.set(place);
     }
 
-    /// Returns the place in the insert buffer, if the node is there.
-    #[inline(always)]
-    pub(crate) fn buffered(self, _: &Locked) -> Option<u16> {
-        self.node().buffered.get().checked_sub(1)
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_buffered(self, _: &mut Locked, place: Option<u16>) {
-        self.node().buffered.set(place.map_or(0, |place| place + 1));
-    }
-
     #[inline(always)]
     pub(crate) fn slack(self, _: &Locked) -> SlackBits {
-        self.node().slack.get()
+        self.node().vtable_and_slack.get().slack()
     }
 }
 
@@ -212,20 +215,18 @@ impl NodeHandle {
 
     #[inline(always)]
     pub(crate) fn slack(&self) -> SlackBits {
-        // No race: only `NodeRef::arm` writes it, before it returns this handle.
-        self.0.node().slack.get()
+        // No race: only `put_waker` writes it, which needs the handle by `&mut Entry`, or before any thread has the handle.
+        self.0.node().vtable_and_slack.get().slack()
     }
 
     #[inline(always)]
-    fn put_waker(&self, _: &mut Locked, waker: Waker) {
-        let waker = ManuallyDrop::new(waker);
-        let (data, vtable) = (waker.data(), std::ptr::from_ref(waker.vtable()));
+    fn put_waker(&self, _: &mut Locked, waker: Waker, slack: SlackBits) {
+        let (data, distance) = packed_waker::pack(waker);
+        let node = self.0.node();
+        node.vtable_and_slack.set(VtableAndSlack::new(distance, slack));
         // SAFETY: other threads reach the waker under the lock, which this thread holds (`Locked`), or by the node's only handle, which is
         // this one.
-        self.0.node().waker.with_mut(|parts| unsafe {
-            (*parts).data = data;
-            (*parts).vtable = vtable;
-        });
+        node.waker_data.with_mut(|place| unsafe { *place = data });
     }
 
     /// Takes the waker of an armed node; `None` if the timer has ended. The node then has no waker: the caller frees the node, or
@@ -243,19 +244,19 @@ impl NodeHandle {
         let NodeState::Armed(_) = self.0.state().load() else { return None };
         let new = new.take()?;
         let old = self.take_armed_waker(locked);
-        self.put_waker(locked, new);
+        self.put_waker(locked, new, self.slack());
         old
     }
 
     /// Returns whether the waker that was put last is `waker`.
     #[inline(always)]
     pub(crate) fn has_waker(&self, waker: &Waker) -> bool {
+        let node = self.0.node();
         // SAFETY: only the handle writes the waker, and that is this thread. If the shard has taken the waker meanwhile, the words are still
-        // there: they are compared, and the pointers are not followed.
-        self.0
-            .node()
-            .waker
-            .with(|parts| unsafe { (*parts).data == waker.data() && std::ptr::eq((*parts).vtable, waker.vtable()) })
+        // there: they are compared, and the pointer is not followed.
+        let has_data = node.waker_data.with(|data| unsafe { *data == waker.data() });
+        // A waker in a box has no distance, and counts as another one.
+        has_data && VtableDistance::of(waker.vtable()) == Some(node.vtable_and_slack.get().distance())
     }
 
     /// Cancels the timer without the lock of its shard. Returns the waker, or how the timer had ended before.
@@ -274,17 +275,5 @@ impl Locked {
     #[inline(always)]
     pub(crate) unsafe fn new() -> Locked {
         Locked(())
-    }
-}
-
-impl Entries<NodeRef> for Locked {
-    #[inline(always)]
-    fn place(&self, node: &NodeRef) -> Place {
-        NodeRef::place(*node, self)
-    }
-
-    #[inline(always)]
-    fn set_place(&mut self, node: &NodeRef, place: Place) {
-        NodeRef::set_place(*node, self, place);
     }
 }

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use tourbillon_queue::{Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, RoundsError, Settled, Span, Time};
+use tourbillon_queue::{
+    CompactWheel, Place, RawHeap, RawListTree, RawQueue, RawRounds, RawWheel, RoundsError, Settled, Span, Time,
+};
 
-use crate::shard::node::{Locked, NodeRef};
+use crate::shard::next_wake::SlackQueue;
+use crate::shard::node::NodeRef;
+use crate::shard::slab::{NodeIndex, ShardNodes};
 
 /// The data structure that keeps an engine's timers in order. All kinds give the same results and differ in cost.
 ///
@@ -37,18 +41,20 @@ pub enum QueueKind {
     },
 }
 
-#[expect(clippy::large_enum_variant, reason = "a shard has two, and they stay where they are")]
 pub(crate) enum Queue {
-    Wheel(RawWheel<NodeRef>),
-    Heap(RawHeap<NodeRef>),
-    ListTree(RawListTree<NodeRef>),
-    Rounds(RawRounds<NodeRef>),
+    /// For nodes whose state words have the very deadlines by which they are placed.
+    CompactWheel(CompactWheel<NodeIndex>),
+    Wheel(RawWheel<NodeIndex>),
+    Heap(RawHeap<NodeIndex>),
+    ListTree(RawListTree<NodeIndex>),
+    Rounds(RawRounds<NodeIndex>),
 }
 
-/// Makes the same call on a queue of any kind.
+/// Makes the same call on a queue of any kind that stores deadlines, or the first one on the compact wheel.
 macro_rules! on {
-    ($queue:expr, $it:ident => $call:expr) => {
+    ($queue:expr, $compact:ident => $compact_call:expr, $it:ident => $call:expr) => {
         match $queue {
+            Queue::CompactWheel($compact) => $compact_call,
             Queue::Wheel($it) => $call,
             Queue::Heap($it) => $call,
             Queue::ListTree($it) => $call,
@@ -58,9 +64,11 @@ macro_rules! on {
 }
 
 impl Queue {
-    pub(crate) fn new(kind: QueueKind) -> Result<Queue, RoundsError> {
+    pub(crate) fn new(kind: QueueKind, queue: SlackQueue) -> Result<Queue, RoundsError> {
         Ok(match kind {
-            QueueKind::Wheel => Queue::Wheel(RawWheel::new()),
+            // On-time timers are placed by deadlines that are rounded for their slack, which the nodes do not have.
+            QueueKind::Wheel if queue == SlackQueue::OnTime => Queue::Wheel(RawWheel::new()),
+            QueueKind::Wheel => Queue::CompactWheel(CompactWheel::new()),
             QueueKind::Heap => Queue::Heap(RawHeap::new()),
             QueueKind::ListTree => Queue::ListTree(RawListTree::new()),
             QueueKind::Rounds { tick, slots } => Queue::Rounds(RawRounds::with_slots(Span::from(tick), slots)?),
@@ -73,34 +81,46 @@ impl Queue {
     }
 
     #[inline(always)]
-    pub(crate) fn insert(&mut self, locked: &mut Locked, node: NodeRef, due: Time) -> Place {
-        on!(self, queue => queue.insert(locked, node, due))
+    pub(crate) fn insert(&mut self, nodes: &mut ShardNodes<'_>, node: NodeRef, due: Time) -> Place {
+        let index = NodeIndex::of(node);
+        on!(self, queue => queue.insert(nodes, index, due), queue => queue.insert(nodes, index, due))
     }
 
-    /// Removes a node and returns when it was due in the queue.
+    /// Removes a node. Returns when it was due in the queue, if the queue stores that.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, locked: &mut Locked, place: Place) -> Time {
-        on!(self, queue => queue.remove(locked, place).1)
+    pub(crate) fn remove(&mut self, nodes: &mut ShardNodes<'_>, place: Place) -> Option<Time> {
+        on!(
+            self,
+            queue => {
+                queue.remove(nodes, place);
+                None
+            },
+            queue => Some(queue.remove(nodes, place).1)
+        )
     }
 
-    pub(crate) fn next_wakeup(&self) -> Option<Time> {
-        on!(self, queue => queue.next_wakeup())
+    pub(crate) fn next_wakeup(&self, nodes: &ShardNodes<'_>) -> Option<Time> {
+        on!(self, queue => queue.next_wakeup(nodes), queue => queue.next_wakeup())
     }
 
-    pub(crate) fn peek(&mut self, locked: &mut Locked, now: Time) -> Option<Time> {
-        on!(self, queue => queue.peek(locked, now))
+    pub(crate) fn peek(&mut self, nodes: &mut ShardNodes<'_>, now: Time) -> Option<Time> {
+        on!(self, queue => queue.peek(nodes, now), queue => queue.peek(nodes, now))
     }
 
-    pub(crate) fn settle(&mut self, locked: &mut Locked, now: Time, steps: usize) -> Settled {
-        on!(self, queue => queue.settle(locked, now, steps))
+    pub(crate) fn settle(&mut self, nodes: &mut ShardNodes<'_>, now: Time, steps: usize) -> Settled {
+        on!(self, queue => queue.settle(nodes, now, steps), queue => queue.settle(nodes, now, steps))
     }
 
-    pub(crate) fn pop(&mut self, locked: &mut Locked, now: Time) -> Option<(NodeRef, Time)> {
-        on!(self, queue => queue.pop(locked, now))
+    /// Takes out the first node that is due, and the time when it was due in the queue.
+    pub(crate) fn pop(&mut self, nodes: &mut ShardNodes<'_>, now: Time) -> Option<(NodeRef, Time)> {
+        let popped = on!(self, queue => queue.pop(nodes, now), queue => queue.pop(nodes, now));
+        popped.map(|(index, due)| (nodes.slab.node(index), due))
     }
 
+    /// [Takes out](Queue::pop) the first node that is due, if that needs no upkeep.
     #[inline]
-    pub(crate) fn pop_ready(&mut self, locked: &mut Locked, now: Time) -> Option<(NodeRef, Time)> {
-        on!(self, queue => queue.pop_ready(locked, now))
+    pub(crate) fn pop_ready(&mut self, nodes: &mut ShardNodes<'_>, now: Time) -> Option<(NodeRef, Time)> {
+        let popped = on!(self, queue => queue.pop_ready(now), queue => queue.pop_ready(nodes, now));
+        popped.map(|(index, due)| (nodes.slab.node(index), due))
     }
 }

@@ -10,11 +10,14 @@
 //! freed with the slab, or when the engine is gone and no node is in use.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
+
+use tourbillon_queue::{Entries, EntryDeadlines, Place, Time};
 
 use crate::clock::ClockOrigin;
 use crate::shard::Shard;
-use crate::shard::node::{Node, NodeRef};
+use crate::shard::node::{Locked, Node, NodeRef};
 use crate::shard::state::NodeState;
 use crate::sync::IS_CHECK;
 
@@ -43,8 +46,11 @@ pub(crate) struct EngineTraits {
 /// The index of no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The most slots that a slab can have: as many as a queue has places for.
-pub(crate) const MOST: u32 = 1 << 30;
+/// The most nodes that a slab can have: some 700 million.
+pub(crate) const MOST: u32 = INDICES / STRIDE * (PER_CHUNK - HEADER_SLOTS);
+
+/// All indices are below this: as many as a queue has places for.
+const INDICES: u32 = 1 << 30;
 
 const CHUNK_BITS: u32 = if cfg!(loom) {
     20
@@ -54,11 +60,14 @@ const CHUNK_BITS: u32 = if cfg!(loom) {
     16
 };
 const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
-/// The slots of a chunk, each the size of a node. It is a power of two and counts the slot of the header, so that an index gives the chunk
-/// and the position in it by shifts alone.
-const PER_CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<Node>()).ilog2();
+/// The slots of a chunk, each the size of a node. The header takes the first of them.
+const PER_CHUNK: u32 = (CHUNK_BYTES / size_of::<Node>()) as u32;
+const HEADER_SLOTS: u32 = size_of::<Header>().div_ceil(size_of::<Node>()) as u32;
+/// The difference between the indices of the first slots of two chunks: a power of two, so that an index gives the chunk and the position
+/// in it by shifts alone. No slot has the indices between the last slot and the next chunk.
+const STRIDE: u32 = PER_CHUNK.next_power_of_two();
 
-/// The start of a chunk, in the slot of one node.
+/// The start of a chunk.
 struct Header {
     shard: NonNull<Shard>,
     /// The index of the header's slot.
@@ -68,12 +77,22 @@ struct Header {
     reports_cancels: bool,
 }
 
-const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK * size_of::<Node>(), CHUNK_BYTES) {
+const CHUNK: Layout = match Layout::from_size_align(PER_CHUNK as usize * size_of::<Node>(), CHUNK_BYTES) {
     Ok(layout) => layout,
     Err(_) => panic!("not a layout"),
 };
-const _: () = assert!(size_of::<Header>() <= size_of::<Node>() && CHUNK.size() <= CHUNK_BYTES);
-const _: () = assert!((MOST as usize).is_multiple_of(PER_CHUNK));
+const _: () = assert!(align_of::<Header>() <= align_of::<Node>() && CHUNK.size() <= CHUNK_BYTES);
+const _: () = assert!(HEADER_SLOTS >= 1 && HEADER_SLOTS < PER_CHUNK && INDICES.is_multiple_of(STRIDE));
+
+/// The index of a node, as the queues have it. It is not zero, because the first slot of the first chunk is in a header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeIndex(NonZeroU32);
+
+/// The nodes of a shard, as its queues use them: under the shard's lock.
+pub(crate) struct ShardNodes<'a> {
+    pub(crate) slab: &'a NodeSlab,
+    pub(crate) locked: &'a mut Locked,
+}
 
 // SAFETY: only the slab allocates and frees its chunks, and nothing in it is bound to a thread. Threads that share a node follow the rules
 // of `node`, whichever thread has the slab.
@@ -114,14 +133,21 @@ impl NodeSlab {
     /// Returns the node with this index, which has been in use.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> NodeRef {
-        let chunk = self.chunks[index as usize / PER_CHUNK];
-        // SAFETY: the position is below `PER_CHUNK`, so the address is inside the chunk. The slab keeps the chunk, and the shard the slab.
-        unsafe { NodeRef::new(chunk.add(index as usize % PER_CHUNK)) }
+        let chunk = self.chunks[(index / STRIDE) as usize];
+        // SAFETY: the index is that of a node, so the position is below `PER_CHUNK`, and the address is inside the chunk. The slab keeps the
+        // chunk, and the shard the slab.
+        unsafe { NodeRef::new(chunk.add((index % STRIDE) as usize)) }
+    }
+
+    /// Returns the node that a queue of the shard has.
+    #[inline(always)]
+    pub(crate) fn node(&self, index: NodeIndex) -> NodeRef {
+        self.get(index.0.get())
     }
 
     /// Returns the indices, from `first` on, of all nodes that have ever been in use.
     pub(crate) fn indices(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
-        (first..self.first_fresh).filter(|index| !(*index as usize).is_multiple_of(PER_CHUNK))
+        (first..self.first_fresh).filter(|index| (HEADER_SLOTS..PER_CHUNK).contains(&(index % STRIDE)))
     }
 
     /// Takes a node that has never been in use; `None` if there are as many as a queue can hold.
@@ -131,16 +157,19 @@ impl NodeSlab {
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn take_fresh(&mut self, shard: NonNull<Shard>) -> Option<NodeRef> {
-        if (self.first_fresh as usize).is_multiple_of(PER_CHUNK) {
-            if self.first_fresh == MOST {
+        if self.first_fresh.is_multiple_of(STRIDE) {
+            if self.first_fresh == INDICES {
                 return None;
             }
             let EngineTraits { origin, reports_cancels } = self.engine;
             self.chunks.push(allocate(Header { shard, index: self.first_fresh, origin, reports_cancels }));
-            self.first_fresh += 1;
+            self.first_fresh += HEADER_SLOTS;
         }
         let index = self.first_fresh;
         self.first_fresh += 1;
+        if self.first_fresh % STRIDE == PER_CHUNK {
+            self.first_fresh = self.first_fresh.next_multiple_of(STRIDE);
+        }
         let node = self.get(index);
         // SAFETY: the memory is inside a chunk. The node has never been taken, so no other thread has a reference to it.
         unsafe { node.as_ptr().write(Node::new()) };
@@ -179,7 +208,7 @@ impl Drop for NodeSlab {
 fn allocate(header: Header) -> NonNull<Node> {
     // SAFETY: the layout has a size above zero.
     let Some(chunk) = NonNull::new(unsafe { alloc(CHUNK) }.cast::<Node>()) else { handle_alloc_error(CHUNK) };
-    // SAFETY: the memory was just allocated, and a header fits into the slot of a node (asserted above).
+    // SAFETY: the memory was just allocated, and a header fits into the first slots (asserted above).
     unsafe { chunk.cast().write(header) };
     chunk
 }
@@ -207,6 +236,41 @@ pub(crate) fn reports_cancels(node: NodeRef) -> bool {
 pub(crate) fn index_of(node: NodeRef) -> u32 {
     let position = (node.as_ptr().addr().get() % CHUNK_BYTES) / size_of::<Node>();
     header_of(node).index + position as u32
+}
+
+impl NodeIndex {
+    #[inline(always)]
+    pub(crate) fn of(node: NodeRef) -> NodeIndex {
+        let Some(index) = NonZeroU32::new(index_of(node)) else { unreachable!("a node in the place of a header") };
+        NodeIndex(index)
+    }
+}
+
+impl Entries<NodeIndex> for ShardNodes<'_> {
+    #[inline(always)]
+    fn place(&self, index: &NodeIndex) -> Place {
+        self.slab.node(*index).place(self.locked)
+    }
+
+    #[inline(always)]
+    fn set_place(&mut self, index: &NodeIndex, place: Place) {
+        self.slab.node(*index).set_place(self.locked, place);
+    }
+}
+
+impl EntryDeadlines<NodeIndex> for ShardNodes<'_> {
+    #[inline(always)]
+    fn deadline(&self, index: &NodeIndex) -> Option<Time> {
+        match self.slab.node(*index).state().load() {
+            NodeState::Armed(deadline) => Some(deadline),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, index: &NodeIndex) {
+        self.slab.node(*index).prefetch();
+    }
 }
 
 /// Returns the header of a node's chunk, which is at the masked address because chunks are aligned to their size.

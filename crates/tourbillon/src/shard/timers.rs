@@ -13,7 +13,7 @@ use crate::shard::next_wake::{NextWake, NotifyDriver, SlackQueue, lead_start};
 use crate::shard::node::{FireNode, Locked, NodeHandle, NodeRef};
 use crate::shard::precise_due_times::PreciseDueTimes;
 use crate::shard::queue::{Queue, QueueKind};
-use crate::shard::slab::{EngineTraits, NONE, NodeSlab};
+use crate::shard::slab::{EngineTraits, NONE, NodeSlab, ShardNodes};
 use crate::shard::state::{CountAs, NodeState};
 use crate::slack::{SlackBits, SlackClass};
 use crate::stats::ShardCounts;
@@ -47,16 +47,18 @@ impl ShardTimers {
         // SAFETY: `Shard::new` puts this value behind the lock of the shard, and never moves it out. It is used for nodes that come from the
         // slab beside it, which are those of the same shard.
         let mut locked = unsafe { Locked::new() };
-        let mut queues = [Queue::new(kind)?, Queue::new(kind)?];
+        let slab = NodeSlab::new(engine);
+        let mut queues = [Queue::new(kind, SlackQueue::Adaptive)?, Queue::new(kind, SlackQueue::OnTime)?];
         // A queue starts at time zero; this pop advances it to `now`.
         for queue in &mut queues {
-            assert!(queue.pop(&mut locked, now).is_none(), "a new queue is empty");
+            let mut nodes = ShardNodes { slab: &slab, locked: &mut locked };
+            assert!(queue.pop(&mut nodes, now).is_none(), "a new queue is empty");
         }
         Ok(ShardTimers {
             locked,
             insert_buffer: InsertBuffer::new(),
             queues,
-            slab: NodeSlab::new(engine),
+            slab,
             counts: ShardCounts::default(),
             on_time_len: 0,
             precise_due_times: PreciseDueTimes::default(),
@@ -146,7 +148,8 @@ impl ShardTimers {
         if self.insert_buffer.is_full() {
             self.drain_insert_buffer();
         }
-        node.set_buffered(&mut self.locked, Some(self.insert_buffer.push(node)));
+        let place = Place::nowhere_with(self.insert_buffer.push(node).into());
+        node.set_place(&mut self.locked, place);
         next_wake.set_earlier(SlackQueue::Adaptive, deadline)
     }
 
@@ -155,7 +158,7 @@ impl ShardTimers {
     #[inline(never)]
     pub(super) fn drain_insert_buffer(&mut self) {
         while let Some(node) = self.insert_buffer.pop() {
-            node.set_buffered(&mut self.locked, None);
+            node.set_place(&mut self.locked, Place::NOWHERE);
             // A node that is no longer armed is in the remote free list, or its handle is about to push it there: it needs no place.
             if let NodeState::Armed(deadline) = node.state().load()
                 && !deadline.is_never()
@@ -183,37 +186,45 @@ impl ShardTimers {
 
     #[inline(always)]
     fn insert(&mut self, queue: SlackQueue, node: NodeRef, due: Time) {
-        let place = self.queues[queue as usize].insert(&mut self.locked, node, due);
+        let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
+        let place = self.queues[queue as usize].insert(&mut nodes, node, due);
         node.set_place(&mut self.locked, place);
     }
 
     /// Takes a node out of its queue, if it is in one.
     #[inline(always)]
     fn unlink(&mut self, node: NodeRef) {
-        let (place, slack) = (node.place(&self.locked), node.slack(&self.locked));
-        if let Some(buffered) = node.buffered(&self.locked) {
-            self.insert_buffer.remove(buffered);
-            node.set_buffered(&mut self.locked, None);
-            return;
+        let place = node.place(&self.locked);
+        if let Some(buffered) = place.own_number() {
+            self.insert_buffer.remove(buffered as u16);
+            node.set_place(&mut self.locked, Place::NOWHERE);
+        } else if place != Place::NOWHERE {
+            self.unlink_queued(node, place);
         }
-        if place == Place::NOWHERE {
-            return;
-        }
+    }
+
+    /// Takes a node out of the queue in which it has `place`.
+    #[inline(always)]
+    fn unlink_queued(&mut self, node: NodeRef, place: Place) {
+        let slack = node.slack(&self.locked);
+        let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
         // One branch for each queue, so that the address of the queue is a constant.
         let due = match slack.queue() {
-            SlackQueue::Adaptive => self.queues[SlackQueue::Adaptive as usize].remove(&mut self.locked, place),
-            SlackQueue::OnTime => self.queues[SlackQueue::OnTime as usize].remove(&mut self.locked, place),
+            SlackQueue::Adaptive => self.queues[SlackQueue::Adaptive as usize].remove(&mut nodes, place),
+            SlackQueue::OnTime => self.queues[SlackQueue::OnTime as usize].remove(&mut nodes, place),
         };
         self.left_queue(node, due, slack);
     }
 
-    /// Records that a node, which was due at `due` in its queue, is in no queue any more.
+    /// Records that a node is in no queue any more. `due` is when it was due there; the queue of on-time timers always returns that.
     #[inline(always)]
-    fn left_queue(&mut self, node: NodeRef, due: Time, slack: SlackBits) {
+    fn left_queue(&mut self, node: NodeRef, due: Option<Time>, slack: SlackBits) {
         node.set_place(&mut self.locked, Place::NOWHERE);
         if slack.queue() == SlackQueue::OnTime {
             self.on_time_len -= 1;
-            if slack.class() == SlackClass::Precise {
+            if slack.class() == SlackClass::Precise
+                && let Some(due) = due
+            {
                 self.precise_due_times.take(due);
             }
         }
@@ -284,18 +295,20 @@ impl ShardTimers {
     fn fire_batch(&mut self, next_wake: &NextWake, now: Time, batch: &mut Vec<Waker>) -> Settled {
         let mut handled = 0;
         loop {
+            let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
             for queue in &mut self.queues {
-                if queue.settle(&mut self.locked, now, STEPS) == Settled::More {
+                if queue.settle(&mut nodes, now, STEPS) == Settled::More {
                     return Settled::More;
                 }
             }
             let (queue, alone) = self.first(now);
-            let Some(first) = self.queues[queue as usize].pop(&mut self.locked, now) else { return Settled::Done };
+            let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
+            let Some(first) = self.queues[queue as usize].pop(&mut nodes, now) else { return Settled::Done };
             let mut ready = [first; PREFETCHED];
             let mut count = 1;
             // Nodes lie anywhere in memory: the processor prefetches them while others come out of the queue.
             while alone && count < PREFETCHED.min(BATCH - handled) {
-                let Some(next) = self.queues[queue as usize].pop_ready(&mut self.locked, now) else { break };
+                let Some(next) = self.queues[queue as usize].pop_ready(&mut nodes, now) else { break };
                 next.0.prefetch();
                 ready[count] = next;
                 count += 1;
@@ -314,7 +327,8 @@ impl ShardTimers {
             return (SlackQueue::Adaptive, true);
         }
         let [adaptive, on_time] = &mut self.queues;
-        match (adaptive.peek(&mut self.locked, now), on_time.peek(&mut self.locked, now)) {
+        let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
+        match (adaptive.peek(&mut nodes, now), on_time.peek(&mut nodes, now)) {
             (_, None) => (SlackQueue::Adaptive, true),
             (None, Some(_)) => (SlackQueue::OnTime, true),
             (Some(adaptive), Some(on_time)) if adaptive < on_time => (SlackQueue::Adaptive, false),
@@ -338,7 +352,7 @@ impl ShardTimers {
             let slack = node.slack(&self.locked);
             match node.fire(&mut self.locked, due) {
                 FireNode::Won(deadline, waker) => {
-                    self.left_queue(node, due, slack);
+                    self.left_queue(node, Some(due), slack);
                     self.counts.fired(now - deadline);
                     batch.push(waker);
                 }
@@ -354,11 +368,11 @@ impl ShardTimers {
                             self.precise_due_times.put(slack.round_up(deadline));
                         }
                     } else {
-                        self.left_queue(node, due, slack);
+                        self.left_queue(node, Some(due), slack);
                         self.link_again(next_wake, node, deadline, slack);
                     }
                 }
-                FireNode::Lost => self.left_queue(node, due, slack),
+                FireNode::Lost => self.left_queue(node, Some(due), slack),
             }
         }
     }
@@ -382,14 +396,15 @@ impl ShardTimers {
     }
 
     /// Returns when a queue has to be visited next.
-    pub(super) fn next(&self, queue: SlackQueue) -> Time {
-        self.queues[queue as usize].next_wakeup().unwrap_or(Time::NEVER)
+    pub(super) fn next(&mut self, queue: SlackQueue) -> Time {
+        let nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
+        self.queues[queue as usize].next_wakeup(&nodes).unwrap_or(Time::NEVER)
     }
 
     /// Returns when the queue of on-time timers has to be visited after a visit at `now`, and whether the driver stays awake until then
     /// because a precise timer is due within [`PRECISE_LEAD`](crate::slack::PRECISE_LEAD). The driver does not stay awake for
     /// the other timers of that queue (D73).
-    fn next_on_time(&self, now: Time) -> (Time, bool) {
+    fn next_on_time(&mut self, now: Time) -> (Time, bool) {
         let next = self.next(SlackQueue::OnTime);
         match self.precise_due_times.first().map(lead_start) {
             Some(early) if early > now => (next.min(early), false),

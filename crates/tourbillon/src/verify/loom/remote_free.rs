@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use loom::thread;
-use tourbillon_queue::Time;
+use tourbillon_queue::{Place, Time};
 
 use super::explore;
 use crate::shard::node::{Locked, NodeRef};
@@ -31,7 +31,7 @@ fn locked() -> Locked {
 fn release(list: &RemoteFreeList, node: NodeRef) -> u32 {
     assert_eq!(node.state().cancel(), Cancel::Won);
     // The thread that drains the list has to see this write.
-    node.set_buffered(&mut locked(), Some(1));
+    node.set_place(&mut locked(), Place::nowhere_with(1));
     list.push(node, CountAs::Cancelled)
 }
 
@@ -45,8 +45,8 @@ fn drain(list: &RemoteFreeList, slab: &NodeSlab) -> Vec<u32> {
         let NodeState::Released(next, CountAs::Cancelled) = node.state().load() else {
             panic!("a node in the list that was not released")
         };
-        assert_eq!(node.buffered(&locked()), Some(1));
-        node.set_buffered(&mut locked(), None);
+        assert_eq!(node.place(&locked()).own_number(), Some(1));
+        node.set_place(&mut locked(), Place::NOWHERE);
         node.state().set_free(NONE);
         index = next;
     }
