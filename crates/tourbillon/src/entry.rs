@@ -418,11 +418,25 @@ impl Entry {
             _ => SlackBits::from_bits((self.target.0.addr() >> SLACK_SHIFT) as u8),
         }
     }
-}
 
-impl Drop for Entry {
+    /// Ends an entry that is dropped, if its timer is armed in this thread's current shard, and the engine need not know of cancels: cancels
+    /// the timer, returns the entry's reference to the core, and returns the waker. Else does nothing.
     #[inline(always)]
-    fn drop(&mut self) {
+    fn end_quickly(&mut self) -> Option<Waker> {
+        if self.phase() != EntryPhase::Armed || reports_cancels(self.node()) {
+            return None;
+        }
+        let local = thread_shard::current().filter(|local| local.owns(self.shard()))?;
+        let waker = local.shard().cancel_quickly(&self.handle())?;
+        // SAFETY: the thread shard has the same core, since it owns the timer's shard. The reference is the entry's, and the caller does
+        // not use the entry after this.
+        unsafe { local.put_ref() };
+        Some(waker)
+    }
+
+    /// Ends an entry that is dropped.
+    #[inline(never)]
+    fn end_slowly(&mut self) {
         let mut waker = None;
         if self.phase() == EntryPhase::Armed {
             waker = Some(self.cancel_node());
@@ -433,6 +447,17 @@ impl Drop for Entry {
         unsafe { thread_shard::put_ref(self.core_ptr()) };
         // The waker's destructor is the user's code and may panic: it runs last.
         drop(waker);
+    }
+}
+
+impl Drop for Entry {
+    #[inline(always)]
+    fn drop(&mut self) {
+        match self.end_quickly() {
+            // The waker's destructor is the user's code and may panic: it runs last.
+            Some(waker) => drop(waker),
+            None => self.end_slowly(),
+        }
     }
 }
 

@@ -215,8 +215,11 @@ impl ThreadShard {
     }
 
     /// Puts the reference of an entry into the stock.
+    ///
+    /// # Safety
+    /// The caller has a reference to the same core, and does not use it afterwards.
     #[inline(always)]
-    fn put_ref(&self) {
+    pub(crate) unsafe fn put_ref(&self) {
         self.stock.set(self.stock.get() + 1);
         if self.stock.get() > 2 * STOCK {
             self.unload(STOCK);
@@ -323,7 +326,8 @@ pub(crate) fn with_owner<R>(shard: &Shard, f: impl FnOnce(Option<&ThreadShard>) 
 #[inline(always)]
 pub(crate) unsafe fn put_ref(core: NonNull<Core>) {
     match current() {
-        Some(local) if local.core.as_ptr() == core => local.put_ref(),
+        // SAFETY: the reference is one to this core, and the caller does not use it afterwards: the contract of this function.
+        Some(local) if local.core.as_ptr() == core => unsafe { local.put_ref() },
         // SAFETY: the caller has the reference, and does not use it afterwards: the contract of this function.
         _ => unsafe { Core::remove_refs(core, 1) },
     }

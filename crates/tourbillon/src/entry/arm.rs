@@ -36,14 +36,43 @@ impl Entry {
         if self.core().capacity.is_some() {
             return self.arm_within_capacity(waker);
         }
-        let mut waker = Some(waker.clone());
+        match self.arm_quickly(waker.clone()) {
+            Ok(NotifyDriver::No) => Ok(Poll::Pending),
+            Ok(NotifyDriver::Yes) => {
+                self.notify_driver();
+                Ok(Poll::Pending)
+            }
+            Err(waker) => self.arm_slowly(waker),
+        }
+    }
+
+    /// Arms an idle entry in an engine without a capacity, if that is the current engine, the deadline is not past, the thread has the bias
+    /// of its shard's lock, and the shard has a free node. Else returns the waker.
+    #[inline(always)]
+    fn arm_quickly(&mut self, waker: Waker) -> Result<NotifyDriver, Waker> {
+        let (core, due, slack) = (self.core_ptr(), self.due(), self.slack());
+        let local = match thread_shard::current() {
+            Some(local) if local.core().as_ptr() == core => local,
+            _ => return Err(waker),
+        };
+        if is_known_past(local, due, slack) {
+            return Err(waker);
+        }
+        let (handle, notify_driver) = local.shard().arm_quickly(due, slack, waker)?;
+        self.target = Target::node(handle, self.target.is_held());
+        Ok(notify_driver)
+    }
+
+    /// [Arms](Entry::arm) an idle entry in an engine without a capacity.
+    #[inline(never)]
+    fn arm_slowly(&mut self, waker: Waker) -> Result<Poll<Outcome>, ArmError> {
+        let mut waker = Some(waker);
         let arming = thread_shard::with(self.core_ptr(), |local| self.arm_on(local, &mut waker));
         self.finish_arming(arming, waker)
     }
 
     /// Arms an idle entry with the waker in `waker`, in an engine without a capacity, on the thread's shard of that engine. The caller then
     /// calls [`finish_arming`](Entry::finish_arming), outside of the closure that has `local`.
-    #[inline(always)]
     fn arm_on(&mut self, local: &ThreadShard, waker: &mut Option<Waker>) -> Arming {
         let (due, slack) = (self.due(), self.slack());
         if is_known_past(local, due, slack) {
@@ -80,7 +109,6 @@ impl Entry {
     }
 
     /// Finishes arming outside of the closure that has the thread's shard: notifies the driver, or drops a waker that was not used.
-    #[inline(always)]
     fn finish_arming(&mut self, arming: Arming, waker: Option<Waker>) -> Result<Poll<Outcome>, ArmError> {
         if let Arming::Armed(notify_driver) = arming {
             if notify_driver == NotifyDriver::Yes {

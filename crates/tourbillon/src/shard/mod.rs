@@ -138,6 +138,12 @@ pub(crate) struct Arm {
     pub(crate) notify_driver: NotifyDriver,
 }
 
+impl From<(NodeHandle, NotifyDriver)> for Arm {
+    fn from((handle, notify_driver): (NodeHandle, NotifyDriver)) -> Arm {
+        Arm { handle: Some(handle), notify_driver }
+    }
+}
+
 /// The result of a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Visit {
@@ -348,6 +354,19 @@ impl<'a> LocalShard<'a> {
         }
     }
 
+    /// Arms a new timer by the owner's fast path, if there is a free node that has been in use; else returns the waker.
+    #[inline(always)]
+    pub(crate) fn arm_quickly(
+        self,
+        deadline: Time,
+        slack: SlackBits,
+        waker: Waker,
+    ) -> Result<(NodeHandle, NotifyDriver), Waker> {
+        let Some(mut guard) = self.lock() else { return Err(waker) };
+        let Some(node) = guard.with(ShardTimers::reuse_node) else { return Err(waker) };
+        Ok(guard.with(|timers| timers.arm(&self.shard.next_wake, node, ArmKind::New, deadline, slack, waker)))
+    }
+
     /// Arms a timer. If that is refused, the waker is put into `refused`, for the caller to drop where that is allowed.
     #[inline(always)]
     pub(crate) fn arm(
@@ -362,7 +381,7 @@ impl<'a> LocalShard<'a> {
         if let Some(mut guard) = self.lock()
             && let Some(node) = guard.with(|timers| timers.take_node(self.shard))
         {
-            return guard.with(|timers| timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker));
+            return guard.with(|timers| timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker)).into();
         }
         self.arm_slowly(kind, deadline, slack, waker, refused)
     }
@@ -382,12 +401,19 @@ impl<'a> LocalShard<'a> {
             if let Some(node) = timers.take_node(self.shard)
                 && let Some(waker) = refused.take()
             {
-                return timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker);
+                return timers.arm(&self.shard.next_wake, node, kind, deadline, slack, waker).into();
             }
             // A timer that was migrating when the engine was shut down counts as stopped.
             timers.counts.stopped += u64::from(timers.closed && kind == ArmKind::Migrated);
             Arm { handle: None, notify_driver: NotifyDriver::No }
         })
+    }
+
+    /// Cancels a timer of this shard and frees its node by the owner's fast path, if the timer is armed: then returns its waker, and the
+    /// right to the node is used up.
+    #[inline(always)]
+    pub(crate) fn cancel_quickly(self, handle: &NodeHandle) -> Option<Waker> {
+        self.lock()?.with(|timers| timers.cancel(handle))
     }
 
     /// Releases the node of a timer of this shard. Returns its waker if that has cancelled the timer, or how the timer had ended before.

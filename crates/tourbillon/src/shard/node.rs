@@ -48,17 +48,15 @@ const _: () = assert!(size_of::<Node>() == 24);
 #[derive(Clone, Copy)]
 struct VtableAndSlack(u32);
 
-const _: () = assert!(VtableDistance::BITS + u8::BITS == u32::BITS);
-
 impl VtableAndSlack {
     #[inline(always)]
     fn new(distance: VtableDistance, slack: SlackBits) -> VtableAndSlack {
-        VtableAndSlack(distance.to_bits() << u8::BITS | u32::from(slack.to_bits()))
+        VtableAndSlack(distance.with_low(slack.to_bits()))
     }
 
     #[inline(always)]
     fn distance(self) -> VtableDistance {
-        VtableDistance::from_bits(self.0 >> u8::BITS)
+        VtableDistance::of_word(self.0)
     }
 
     #[inline(always)]

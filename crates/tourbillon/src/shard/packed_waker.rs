@@ -7,9 +7,10 @@
 use std::mem::ManuallyDrop;
 use std::task::{RawWakerVTable, Waker};
 
-/// The distance of a vtable, as a signed number of 24 bits, in units of the vtable's alignment; or [`BOXED`](VtableDistance::BOXED).
+/// The distance of a vtable from [`ANCHOR`] in the upper 24 bits of a word, of which the lower eight are zero. A distance is a multiple of
+/// the alignment of vtables, so the word has [`SHIFT`] times the distance. A distance of zero stands for a waker in a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct VtableDistance(i32);
+pub(crate) struct VtableDistance(u32);
 
 /// The pointer from which distances are measured. It is a function pointer because the linker puts vtables, which hold function pointers,
 /// in the same section.
@@ -17,28 +18,25 @@ static ANCHOR: fn() = anchor;
 
 fn anchor() {}
 
-/// How many low bits of the difference between two such addresses are zero.
-const ALIGNMENT: u32 = align_of::<RawWakerVTable>().trailing_zeros();
+/// By how many bits a distance is shifted, so that its lowest bit that can be set is bit eight.
+const SHIFT: u32 = u8::BITS - align_of::<RawWakerVTable>().trailing_zeros();
 
 const _: () = assert!(align_of::<fn()>() == align_of::<RawWakerVTable>());
 
 impl VtableDistance {
-    /// How many bits a distance has.
-    pub(crate) const BITS: u32 = 24;
+    /// Of a waker in a box: no vtable is where the anchor is.
+    const BOXED: VtableDistance = VtableDistance(0);
 
-    /// No distance: the waker is in a box.
-    const BOXED: VtableDistance = VtableDistance(-1 << (Self::BITS - 1));
-
-    /// Returns the distance, in the low bits.
+    /// Returns the distance with `low` in the lower eight bits.
     #[inline(always)]
-    pub(crate) fn to_bits(self) -> u32 {
-        self.0 as u32
+    pub(crate) fn with_low(self, low: u8) -> u32 {
+        self.0 | u32::from(low)
     }
 
-    /// Returns the distance with these low bits; the others are ignored.
+    /// Returns the distance in a word, whose lower eight bits are ignored.
     #[inline(always)]
-    pub(crate) fn from_bits(bits: u32) -> VtableDistance {
-        VtableDistance((bits << (u32::BITS - Self::BITS)) as i32 >> (u32::BITS - Self::BITS))
+    pub(crate) fn of_word(word: u32) -> VtableDistance {
+        VtableDistance(word & !u32::from(u8::MAX))
     }
 
     /// Returns the distance of a vtable; `None` if it is too far away.
@@ -49,14 +47,14 @@ impl VtableDistance {
 
     #[inline(always)]
     fn of_address(vtable: usize) -> Option<VtableDistance> {
-        let units = (vtable.wrapping_sub((&raw const ANCHOR).addr()) as isize) >> ALIGNMENT;
-        let distance = VtableDistance::from_bits(units as u32);
-        (distance.0 as isize == units && distance != VtableDistance::BOXED).then_some(distance)
+        let distance = VtableDistance((vtable.wrapping_sub((&raw const ANCHOR).addr()) as u32) << SHIFT);
+        (distance.address() == vtable).then_some(distance)
     }
 
     #[inline(always)]
     fn address(self) -> usize {
-        (&raw const ANCHOR).addr().wrapping_add((self.0 as usize) << ALIGNMENT)
+        let distance = (self.0 as i32) >> SHIFT;
+        (&raw const ANCHOR).addr().wrapping_add_signed(distance as isize)
     }
 }
 
@@ -119,7 +117,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&nothing));
         let (data, distance) = pack(waker.clone());
         assert!(distance != VtableDistance::BOXED && data == waker.data());
-        assert!(distance == VtableDistance::from_bits(distance.to_bits() | 0xff << VtableDistance::BITS));
+        assert!(distance == VtableDistance::of_word(distance.with_low(0xff)));
         // SAFETY: the values come from `pack`, and are used once.
         assert!(unsafe { unpack(data, distance) }.will_wake(&waker));
         drop(waker);
@@ -131,7 +129,7 @@ mod tests {
         let nothing = Arc::new(Nothing);
         let waker = Waker::from(Arc::clone(&nothing));
         let (data, distance) = pack_in_box(waker.clone());
-        assert!(distance == VtableDistance::from_bits(distance.to_bits()));
+        assert!(distance == VtableDistance::BOXED);
         // SAFETY: the values come from `pack_in_box`, and are used once.
         assert!(unsafe { unpack(data, distance) }.will_wake(&waker));
         drop(waker);
@@ -141,19 +139,21 @@ mod tests {
     #[test]
     fn a_vtable_has_a_distance_if_and_only_if_24_bits_can_hold_it() {
         let anchor = (&raw const ANCHOR).addr();
-        let unit = 1 << ALIGNMENT;
-        let most = ((1 << (VtableDistance::BITS - 1)) - 1) * unit;
+        let unit = align_of::<RawWakerVTable>();
+        let half = unit << 23;
         for (address, is_near) in [
-            (anchor, true),
-            (anchor.wrapping_add(most), true),
-            (anchor.wrapping_sub(most), true),
-            (anchor.wrapping_add(most + unit), false),
-            (anchor.wrapping_sub(most + unit), false),
-            (anchor.wrapping_sub(most + 2 * unit), false),
+            (anchor.wrapping_add(unit), true),
+            (anchor.wrapping_sub(unit), true),
+            (anchor.wrapping_add(half - unit), true),
+            (anchor.wrapping_sub(half), true),
+            (anchor.wrapping_add(half), false),
+            (anchor.wrapping_sub(half + unit), false),
+            (anchor.wrapping_add(2 * half), false),
             (anchor ^ 1 << (usize::BITS - 1), false),
         ] {
-            let found = VtableDistance::of_address(address).map(VtableDistance::address);
-            assert_eq!(found, is_near.then_some(address));
+            let distance = VtableDistance::of_address(address);
+            assert_eq!(distance.map(VtableDistance::address), is_near.then_some(address));
+            assert!(distance.is_none_or(|distance| distance.0 % 256 == 0 && distance != VtableDistance::BOXED));
         }
     }
 }

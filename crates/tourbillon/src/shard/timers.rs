@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use tourbillon_queue::{Place, RoundsError, Settled, Time};
 
-use super::{Arm, ArmKind, BATCH, Release, Shard, Visit};
+use super::{ArmKind, BATCH, Release, Shard, Visit};
 use crate::outcome::Outcome;
 use crate::shard::biased_lock::Busy;
 use crate::shard::insert_buffer::InsertBuffer;
@@ -67,6 +67,12 @@ impl ShardTimers {
         })
     }
 
+    /// Returns a free node that has been in use, if there is one, unless the engine has been shut down.
+    #[inline(always)]
+    pub(super) fn reuse_node(&mut self) -> Option<NodeRef> {
+        if self.closed { None } else { self.slab.reuse() }
+    }
+
     /// Returns a free node, unless the engine has been shut down.
     #[inline(always)]
     pub(super) fn take_node(&mut self, shard: &Shard) -> Option<NodeRef> {
@@ -96,10 +102,20 @@ impl ShardTimers {
         deadline: Time,
         slack: SlackBits,
         waker: Waker,
-    ) -> Arm {
+    ) -> (NodeHandle, NotifyDriver) {
         let handle = node.arm(&mut self.locked, deadline, slack, waker);
         self.counts.armed += u64::from(kind == ArmKind::New);
-        Arm { handle: Some(handle), notify_driver: self.link(next_wake, node, deadline, slack) }
+        (handle, self.link(next_wake, node, deadline, slack))
+    }
+
+    /// Cancels a timer and frees its node, if the timer is armed. Returns its waker.
+    #[inline(always)]
+    pub(super) fn cancel(&mut self, handle: &NodeHandle) -> Option<Waker> {
+        let waker = handle.take_armed_waker(&mut self.locked)?;
+        self.counts.cancelled += 1;
+        self.unlink(handle.node());
+        self.slab.put(handle.node());
+        Some(waker)
     }
 
     /// Releases the node of a timer. Returns its waker if that has cancelled the timer, or how the timer had ended before.
@@ -204,7 +220,7 @@ impl ShardTimers {
     }
 
     /// Takes a node out of the queue in which it has `place`.
-    #[inline(always)]
+    #[inline(never)]
     fn unlink_queued(&mut self, node: NodeRef, place: Place) {
         let slack = node.slack(&self.locked);
         let mut nodes = ShardNodes { slab: &self.slab, locked: &mut self.locked };
