@@ -97,7 +97,7 @@ impl Entry {
             self.move_or_migrate(due);
         } else if self.core().is_virtual {
             self.set_later_virtual(due);
-        } else if self.core().clock.is_manual() {
+        } else if due > before && self.core().clock.is_manual() {
             // So that the order of equal deadlines depends on the calls alone, and not on when the queue finds the new deadline.
             self.move_or_migrate(due);
         } else if self.node().state().later(before, due) == Later::Lost {
