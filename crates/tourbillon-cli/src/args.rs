@@ -1,5 +1,6 @@
 //! The command line: its options, their limits, and the errors for bad values.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand};
@@ -48,6 +49,9 @@ pub(crate) struct CheckOptions {
     /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Also writes the report to this file, as a page that stands alone.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod clock;
 mod counting_allocator;
+mod html;
 mod info;
 mod json;
 mod kernel_sleep;

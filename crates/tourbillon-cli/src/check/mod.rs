@@ -26,11 +26,13 @@ mod duration_pace;
 mod engines;
 mod extreme_durations;
 mod histogram_text;
+mod html_report;
 #[cfg(target_os = "linux")]
 mod idle;
 #[cfg(target_os = "linux")]
 mod io;
 mod jobs;
+mod lateness_plot;
 mod load;
 mod local_executor;
 mod memory_bounds;
@@ -64,11 +66,17 @@ use self::report::CheckReport;
 pub(crate) use self::tally::histogram;
 use self::watchdog::WatchedPart;
 use crate::args::CheckOptions;
+use crate::html::PageFile;
 use crate::machine::Usage;
 
-/// Runs the check, prints the report, and returns the exit status.
+/// Runs the check, prints the report, and returns the exit status: 0 if all promises are kept, 1 if one is broken, 2 if the page
+/// cannot be written.
 pub(crate) fn run(options: &CheckOptions) -> u8 {
-    let before = Usage::now();
+    let page = match options.html.as_deref().map(PageFile::open).transpose() {
+        Ok(page) => page,
+        Err(why) => return refuse(&why),
+    };
+    let (begun, before) = (jiff::Timestamp::now(), Usage::now());
     let check =
         Arc::new(CheckRun::new(options.seed(), options.timers, options.threads(), options.lasts, options.broken));
     let watched = progress::show(&check, !options.json);
@@ -82,9 +90,19 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
     check.end();
     drop(watched);
     audit.close();
-    let report = CheckReport { audit: &audit, check: &check, options, used: Usage::now().since(&before) };
+    let report = CheckReport { audit: &audit, check: &check, options, used: Usage::now().since(&before), begun };
     report.print();
+    match page.map(|page| page.write(&report.html())).transpose() {
+        Ok(Some(path)) if !options.json => report::say(&format!("The page is {}", path.display())),
+        Ok(_) => {}
+        Err(why) => return refuse(&why),
+    }
     u8::from(!audit.is_kept())
+}
+
+fn refuse(why: &str) -> u8 {
+    eprintln!("error: {why}");
+    2
 }
 
 type Probe = fn(&Arc<CheckRun>) -> Findings;
