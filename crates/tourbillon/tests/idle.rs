@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use support::{eventually, ms, one_at_a_time, poll_with, years};
+use support::{eventually, ms, naps_in, one_at_a_time, poll_with, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Driver, Engine, Slack};
 
@@ -31,12 +31,6 @@ fn of_driver(file: &str) -> String {
 /// Returns how often the driver thread has gone to sleep.
 fn naps() -> u64 {
     naps_in(&of_driver("status")).unwrap()
-}
-
-/// Returns how often a thread has gone to sleep, from its `/proc` file `status`.
-fn naps_in(status: &str) -> Option<u64> {
-    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns how long the driver thread has run, in ticks of the kernel (10 ms).
