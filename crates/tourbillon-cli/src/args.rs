@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand};
+use tourbillon::inspect::Address;
 use tourbillon_tools::duration;
 
 use crate::check::Promise;
 use crate::clock::nanos;
 use crate::machine;
 use crate::text;
+use crate::top;
 
 /// Timers that keep their promises, checked on your own machine.
 #[derive(Parser)]
@@ -27,6 +29,8 @@ pub(crate) enum Command {
     Check(CheckOptions),
     /// Shows what this machine offers to timers.
     Info(InfoOptions),
+    /// Shows the timers of a running process each second: armed, fired, cancelled, pending, lateness and CPU.
+    Top(TopOptions),
 }
 
 #[derive(Args, Clone)]
@@ -59,6 +63,22 @@ pub(crate) struct InfoOptions {
     /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct TopOptions {
+    /// Where the process serves its view: a loopback address with a port, or the path of a Unix socket.
+    #[arg(value_name = "ADDRESS", value_parser = str::parse::<Address>)]
+    pub(crate) address: Address,
+    /// Time between two looks: 100ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = top::every)]
+    pub(crate) every: Duration,
+    /// Shows what happened between two looks, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Ends after this time; by default when the process ends, or with Ctrl-C.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) lasts: Option<Duration>,
 }
 
 const SHORTEST: Duration = Duration::from_millis(200);

@@ -13,7 +13,6 @@ impl Paint {
         Paint(std::io::stdout().is_terminal() && !refused)
     }
 
-    #[cfg(test)]
     pub(crate) fn none() -> Paint {
         Paint(false)
     }
