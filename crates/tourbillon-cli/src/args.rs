@@ -15,7 +15,7 @@ use crate::top;
 
 /// Timers that keep their promises, checked on your own machine.
 #[derive(Parser)]
-#[command(name = "tourbillon", version, args_conflicts_with_subcommands = true)]
+#[command(name = "tourbillon", version, args_conflicts_with_subcommands = true, after_help = promises())]
 pub(crate) struct TourbillonArgs {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -26,6 +26,7 @@ pub(crate) struct TourbillonArgs {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Arms timers of every kind, and counts whether they keep their promises. This is the default command.
+    #[command(after_help = promises())]
     Check(CheckOptions),
     /// Shows what this machine offers to timers.
     Info(InfoOptions),
@@ -98,6 +99,11 @@ impl CheckOptions {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.seed.unwrap_or_else(|| nanos(now()) % 1_000_000_000)
     }
+}
+
+/// Returns the end of the help.
+fn promises() -> String {
+    format!("The promises that `check` checks:\n{}", Promise::list())
 }
 
 fn lasts(text: &str) -> Result<Duration, String> {

@@ -142,7 +142,8 @@ fn promise_item(row: &PromiseRow) -> String {
         }
     };
     let counted: String = row.counted.iter().map(|what| format!("<p>{}</p>", escape(what))).collect();
-    let texts = [shown, more, counted].concat();
+    let meaning = format!("<p class=\"faint\">{}</p>", escape(row.promise.meaning()));
+    let texts = [meaning, shown, more, counted].concat();
     format!(
         "<li><b>{}</b><span>{}</span><span class=\"verdict {class}\">{verdict}</span><div>{texts}</div></li>\n",
         row.promise,

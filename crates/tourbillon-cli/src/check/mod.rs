@@ -68,6 +68,7 @@ use self::watchdog::WatchedPart;
 use crate::args::CheckOptions;
 use crate::html::PageFile;
 use crate::machine::Usage;
+use crate::text::many;
 
 /// Runs the check, prints the report, and returns the exit status: 0 if all promises are kept, 1 if one is broken, 2 if the page
 /// cannot be written.
@@ -79,6 +80,9 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
     let (begun, before) = (jiff::Timestamp::now(), Usage::now());
     let check =
         Arc::new(CheckRun::new(options.seed(), options.timers, options.threads(), options.lasts, options.broken));
+    if !options.json {
+        report::say(&opening(&check));
+    }
     let watched = progress::show(&check, !options.json);
     let mut audit = Audit::new();
     load::run(&check, &mut audit);
@@ -98,6 +102,19 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
         Err(why) => return refuse(&why),
     }
     u8::from(!audit.is_kept())
+}
+
+/// Says what the check does, before it does it.
+fn opening(check: &CheckRun) -> String {
+    format!(
+        "Checking {} promises for {:?}: this arms, moves, cancels and fires timers of every kind, and compares them with the kernel's clock.\n\
+         {} pending at a time on {}; seed {}.",
+        Promise::ALL.len(),
+        check.lasts,
+        many(check.timers as u64, "sleep"),
+        many(check.threads as u64, "thread"),
+        check.seed
+    )
 }
 
 fn refuse(why: &str) -> u8 {
