@@ -143,6 +143,7 @@
 //! In the folder `docs/guide` of the repository: moving from `tokio::time`, testing with virtual time, choosing slack, jobs and cron, which
 //! queue. `ARCHITECTURE.md` says how it works.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     any(loom, miri, shuttle),
     allow(dead_code, unused_imports, reason = "a check looks at a part of the crate")
