@@ -113,8 +113,16 @@ fn e8_no_link_of_a_package_leads_out_of_it() {
     }
 }
 
+#[cfg(unix)]
 #[test]
-fn e8_the_address_of_the_repository_has_one_place() {
+fn e8_a_release_is_refused_while_the_address_of_the_repository_is_missing() {
     let manifest = read(&root().join("Cargo.toml"));
-    assert_eq!(manifest.lines().filter(|line| line.starts_with("repository =")).count(), 1);
+    let places: Vec<_> = manifest.lines().filter(|line| line.starts_with("repository =")).collect();
+    assert_eq!(places.len(), 1, "the address has one place");
+    let mut command = std::process::Command::new(root().join("scripts/release-check"));
+    let check = command.arg("--no-build").output().expect("bash is there");
+    let text = String::from_utf8_lossy(&check.stdout);
+    let is_missing = text.contains("missing: the address of the repository");
+    assert_eq!(is_missing, !places[0].contains("https://"), "{text}");
+    assert!(!is_missing || check.status.code() == Some(1), "{:?}: {text}", check.status);
 }
