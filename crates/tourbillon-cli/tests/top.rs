@@ -110,7 +110,9 @@ fn e9_once_shows_one_look() {
 
 #[test]
 fn e9_p6_where_nobody_listens_the_error_says_how_to_serve_a_view() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // An address of this test alone, so that no other test is given the port; all of 127/8 is loopback on Linux.
+    let own = if cfg!(target_os = "linux") { "127.83.7.9:0" } else { "127.0.0.1:0" };
+    let listener = TcpListener::bind(own).expect("a port");
     let address = listener.local_addr().expect("it is bound").to_string();
     drop(listener);
     for address in [address.as_str(), "/no such folder/shop.sock"] {
