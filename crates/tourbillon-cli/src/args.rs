@@ -1,18 +1,21 @@
 //! The command line: its options, their limits, and the errors for bad values.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Parser, Subcommand};
+use tourbillon::inspect::Address;
 use tourbillon_tools::duration;
 
 use crate::check::Promise;
 use crate::clock::nanos;
 use crate::machine;
 use crate::text;
+use crate::top;
 
 /// Timers that keep their promises, checked on your own machine.
 #[derive(Parser)]
-#[command(name = "tourbillon", version, args_conflicts_with_subcommands = true)]
+#[command(name = "tourbillon", version, args_conflicts_with_subcommands = true, after_help = promises())]
 pub(crate) struct TourbillonArgs {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -23,9 +26,12 @@ pub(crate) struct TourbillonArgs {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Arms timers of every kind, and counts whether they keep their promises. This is the default command.
+    #[command(after_help = promises())]
     Check(CheckOptions),
     /// Shows what this machine offers to timers.
     Info(InfoOptions),
+    /// Shows the timers of a running process each second: armed, fired, cancelled, pending, lateness and CPU.
+    Top(TopOptions),
 }
 
 #[derive(Args, Clone)]
@@ -48,6 +54,9 @@ pub(crate) struct CheckOptions {
     /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Also writes the report to this file, as a page that stands alone.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -55,6 +64,22 @@ pub(crate) struct InfoOptions {
     /// Prints one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct TopOptions {
+    /// Where the process serves its view: a loopback address with a port, or the path of a Unix socket.
+    #[arg(value_name = "ADDRESS", value_parser = str::parse::<Address>)]
+    pub(crate) address: Address,
+    /// Time between two looks: 100ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = top::every)]
+    pub(crate) every: Duration,
+    /// Shows what happened between two looks, and ends.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Ends after this time; by default when the process ends, or with Ctrl-C.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) lasts: Option<Duration>,
 }
 
 const SHORTEST: Duration = Duration::from_millis(200);
@@ -74,6 +99,11 @@ impl CheckOptions {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.seed.unwrap_or_else(|| nanos(now()) % 1_000_000_000)
     }
+}
+
+/// Returns the end of the help.
+fn promises() -> String {
+    format!("The promises that `check` checks:\n{}", Promise::list())
 }
 
 fn lasts(text: &str) -> Result<Duration, String> {

@@ -4,11 +4,13 @@ mod args;
 mod check;
 mod clock;
 mod counting_allocator;
+mod html;
 mod info;
 mod json;
 mod kernel_sleep;
 mod machine;
 mod text;
+mod top;
 
 use std::process::exit;
 
@@ -23,6 +25,7 @@ fn main() {
         None => check::run(&cli.check),
         Some(Command::Check(options)) => check::run(&options),
         Some(Command::Info(options)) => info::run(&options),
+        Some(Command::Top(options)) => top::run(&options),
     };
     exit(status.into());
 }

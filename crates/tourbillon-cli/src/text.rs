@@ -13,7 +13,6 @@ impl Paint {
         Paint(std::io::stdout().is_terminal() && !refused)
     }
 
-    #[cfg(test)]
     pub(crate) fn none() -> Paint {
         Paint(false)
     }
@@ -52,19 +51,29 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Formats nanoseconds in a suitable unit, with three digits.
+/// Formats nanoseconds in a suitable unit, with three digits; from a minute on in whole seconds.
 pub(crate) fn time(nanos: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-    let (unit, size) = UNITS.iter().find(|(_, size)| nanos >= *size).unwrap_or(&("ns", 1));
-    let value = nanos as f64 / *size as f64;
-    let decimals = if *size == 1 || value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.decimals$} {unit}")
+    const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    let seconds = nanos / 1_000_000_000;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => {}
+        (0, minutes, seconds) => return format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => return format!("{} h {minutes} min", count(hours)),
+    }
+    let value = |size: u64| nanos as f64 / size as f64;
+    // The first unit in which the rounded number has at most three digits.
+    let unit = UNITS.iter().find(|(_, size)| value(*size) < 999.5);
+    let (unit, size) = unit.unwrap_or(&UNITS[3]);
+    format!("{:.1$} {unit}", value(*size), if *size == 1 { 0 } else { decimals(value(*size)) })
+}
+
+/// Returns how many decimals make three digits.
+fn decimals(value: f64) -> usize {
+    match value {
+        99.95.. => 0,
+        9.995.. => 1,
+        _ => 2,
+    }
 }
 
 /// Formats a [`Duration`] in the same way.
@@ -72,9 +81,16 @@ pub(crate) fn duration(duration: Duration) -> String {
     time(crate::clock::nanos(duration))
 }
 
-/// Formats bytes in mebibytes.
+/// Formats bytes in a suitable unit, with three digits.
 pub(crate) fn bytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, size)| bytes >= *size) {
+        Some((unit, size)) => {
+            let value = bytes as f64 / *size as f64;
+            format!("{value:.0$} {unit}", decimals(value))
+        }
+        None => format!("{bytes} B"),
+    }
 }
 
 /// Formats a number with its noun: `1 timer`, `2 timers`.
@@ -96,6 +112,15 @@ mod tests {
     fn durations_have_their_natural_unit() {
         let text = [0, 950, 1_750_000, 61_000, 2_000_000_000].map(time);
         assert_eq!(text, ["0 ns", "950 ns", "1.75 ms", "61.0 us", "2.00 s"]);
+        let text = [999_600_000, 99_960, 9_996, 59_990_000_000, 75_000_000_000, 7_260_000_000_000].map(time);
+        assert_eq!(text, ["1.00 s", "100 us", "10.0 us", "60.0 s", "1 min 15 s", "2 h 1 min"]);
+        assert_eq!(time(u64::MAX), "5,124,095 h 34 min");
+    }
+
+    #[test]
+    fn sizes_have_their_natural_unit() {
+        let text = [0, 1_023, 1_024, 21_915_238, 16_777_216_000, u64::MAX].map(bytes);
+        assert_eq!(text, ["0 B", "1023 B", "1.00 KiB", "20.9 MiB", "15.6 GiB", "17179869184 GiB"]);
     }
 
     #[test]

@@ -127,6 +127,23 @@ fn a_report_for_people_has_a_row_for_each_promise_and_no_colour_in_a_pipe() {
 }
 
 #[test]
+fn the_report_opens_with_what_the_check_does_and_the_help_names_the_promises() {
+    let output = tourbillon(&["--for", "200ms", "--timers", "1000", "--threads", "2", "--seed", "42"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = text.lines().take(2).collect();
+    assert!(
+        lines[0].starts_with("Checking 11 promises for 200ms: this arms, moves, cancels and fires timers"),
+        "{text}"
+    );
+    assert_eq!(lines[1], "1,000 sleeps pending at a time on 2 threads; seed 42.");
+    for arguments in [&["--help"][..], &["check", "--help"]] {
+        let help = String::from_utf8(tourbillon(arguments).stdout).expect("text");
+        assert!(help.contains("P1   never early           no timer completes before its deadline"), "{help}");
+        assert!((1..=11).all(|promise| help.contains(&format!("  P{promise} "))), "{help}");
+    }
+}
+
+#[test]
 fn bad_usage_is_answered_in_a_sentence_and_exits_with_2() {
     let cases: [(&[&str], &str); 8] = [
         (&["--for", "0s"], "a check lasts from 200ms to 24h"),

@@ -43,6 +43,7 @@
 //!
 //! `alloc`, and nothing else: no `std`, no dependency, no `unsafe`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![forbid(unsafe_code)]
 

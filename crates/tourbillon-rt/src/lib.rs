@@ -86,6 +86,7 @@
 //!
 //! `verify` (models and schedules), `adapters`, `net`, `io`, `external`, `executor`, `task`, `reactor`, `reactor/sys`, `clock`, `sync`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[cfg(not(target_os = "linux"))]

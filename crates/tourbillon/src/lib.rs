@@ -113,6 +113,9 @@
 //! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper needs for `header_read_timeout`, HTTP/2 keep-alive and its other
 //! timeouts.
 //!
+//! **`inspect`**: `inspect::serve` shows the engines of a running process each second, to `tourbillon top` in a terminal and to a browser, on a
+//! loopback address or a Unix socket.
+//!
 //! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of an engine to the recorder of the crate `metrics`: timers armed,
 //! fired, cancelled, stopped and pending, and a histogram of their lateness. [`Engine::stats`] has the same numbers without any feature.
 //!
@@ -140,6 +143,7 @@
 //! In the folder `docs/guide` of the repository: moving from `tokio::time`, testing with virtual time, choosing slack, jobs and cron, which
 //! queue. `ARCHITECTURE.md` says how it works.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     any(loom, miri, shuttle),
     allow(dead_code, unused_imports, reason = "a check looks at a part of the crate")
@@ -159,6 +163,8 @@ pub mod delay_queue;
 mod driver;
 mod engine;
 mod entry;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 mod instant;
 mod multi;
 pub mod named;

@@ -55,6 +55,22 @@ fn armed(engine: &Engine, duration: Duration) -> Pin<Box<Sleep>> {
 }
 
 #[test]
+fn e9_a_view_that_a_child_drops_still_serves_its_parent() {
+    use std::io::{Read, Write};
+    let path = std::env::temp_dir().join(format!("tourbillon-fork-{}.sock", std::process::id()));
+    let mut inspector = Some(tourbillon::inspect::serve(path.to_str().unwrap()).unwrap());
+    // The child has a copy of the variable.
+    in_child(|| drop(inspector.take()));
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("the parent listens");
+    stream.write_all(b"GET /stats HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    drop(inspector);
+    assert!(!path.exists());
+}
+
+#[test]
 fn d69_timers_that_a_child_arms_do_not_move_the_alarm_of_its_parent() {
     for engine in [Engine::global(), Engine::builder().build().unwrap()] {
         let sleep = armed(&engine, ms(300));

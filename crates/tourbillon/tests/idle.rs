@@ -12,14 +12,19 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use support::{eventually, ms, one_at_a_time, poll_with, years};
+use support::{eventually, ms, naps_in, one_at_a_time, poll_with, years};
 use tourbillon::time::Sleep;
 use tourbillon::{Clock, Driver, Engine, Slack};
 
-/// Returns the `/proc` folders of the driver threads. (A thread sets its own name, so a new one may not be among them yet.)
+/// Returns the `/proc` folders of the driver threads.
 fn drivers() -> Vec<PathBuf> {
+    threads_named("tourbillon")
+}
+
+/// Returns the `/proc` folders of the threads with this name. (A thread sets its own name, so a new one may not be among them yet.)
+fn threads_named(name: &str) -> Vec<PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| Some(task.ok()?.path()));
-    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "tourbillon")).collect()
+    tasks.filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|of_task| of_task.trim() == name)).collect()
 }
 
 /// Reads a `/proc` file of the driver thread, of which there must be one.
@@ -31,12 +36,6 @@ fn of_driver(file: &str) -> String {
 /// Returns how often the driver thread has gone to sleep.
 fn naps() -> u64 {
     naps_in(&of_driver("status")).unwrap()
-}
-
-/// Returns how often a thread has gone to sleep, from its `/proc` file `status`.
-fn naps_in(status: &str) -> Option<u64> {
-    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns how long the driver thread has run, in ticks of the kernel (10 ms).
@@ -183,4 +182,20 @@ fn p9_d40_a_driver_outside_is_notified_of_an_earlier_deadline_only() {
     let again = armed(&engine, ms(5), Slack::adaptive());
     assert_eq!(calls(), 1, "no wake-up was planned");
     drop(again);
+}
+
+#[test]
+fn e9_p9_while_nobody_looks_the_thread_of_a_live_view_sleeps() {
+    let _alone = one_at_a_time();
+    let inspector = tourbillon::inspect::serve("127.0.0.1:0").unwrap();
+    eventually("there is one listening thread", || threads_named("tourbillon-insp").len() == 1);
+    let thread = threads_named("tourbillon-insp").remove(0);
+    let naps = || naps_in(&fs::read_to_string(thread.join("status")).unwrap()).unwrap();
+    // The thread starts and goes to sleep.
+    thread::sleep(ms(100));
+    let before = naps();
+    thread::sleep(ms(500));
+    assert_eq!(naps(), before, "it woke up for nothing");
+    drop(inspector);
+    eventually("it ends", || threads_named("tourbillon-insp").is_empty());
 }

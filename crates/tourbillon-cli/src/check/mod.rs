@@ -26,11 +26,13 @@ mod duration_pace;
 mod engines;
 mod extreme_durations;
 mod histogram_text;
+mod html_report;
 #[cfg(target_os = "linux")]
 mod idle;
 #[cfg(target_os = "linux")]
 mod io;
 mod jobs;
+mod lateness_plot;
 mod load;
 mod local_executor;
 mod memory_bounds;
@@ -64,13 +66,23 @@ use self::report::CheckReport;
 pub(crate) use self::tally::histogram;
 use self::watchdog::WatchedPart;
 use crate::args::CheckOptions;
+use crate::html::PageFile;
 use crate::machine::Usage;
+use crate::text::many;
 
-/// Runs the check, prints the report, and returns the exit status.
+/// Runs the check, prints the report, and returns the exit status: 0 if all promises are kept, 1 if one is broken, 2 if the page
+/// cannot be written.
 pub(crate) fn run(options: &CheckOptions) -> u8 {
-    let before = Usage::now();
+    let page = match options.html.as_deref().map(PageFile::open).transpose() {
+        Ok(page) => page,
+        Err(why) => return refuse(&why),
+    };
+    let (begun, before) = (jiff::Timestamp::now(), Usage::now());
     let check =
         Arc::new(CheckRun::new(options.seed(), options.timers, options.threads(), options.lasts, options.broken));
+    if !options.json {
+        report::say(&opening(&check));
+    }
     let watched = progress::show(&check, !options.json);
     let mut audit = Audit::new();
     load::run(&check, &mut audit);
@@ -82,9 +94,32 @@ pub(crate) fn run(options: &CheckOptions) -> u8 {
     check.end();
     drop(watched);
     audit.close();
-    let report = CheckReport { audit: &audit, check: &check, options, used: Usage::now().since(&before) };
+    let report = CheckReport { audit: &audit, check: &check, options, used: Usage::now().since(&before), begun };
     report.print();
+    match page.map(|page| page.write(&report.html())).transpose() {
+        Ok(Some(path)) if !options.json => report::say(&format!("The page is {}", path.display())),
+        Ok(_) => {}
+        Err(why) => return refuse(&why),
+    }
     u8::from(!audit.is_kept())
+}
+
+/// Says what the check does, before it does it.
+fn opening(check: &CheckRun) -> String {
+    format!(
+        "Checking {} promises for {:?}: this arms, moves, cancels and fires timers of every kind, and compares them with the kernel's clock.\n\
+         {} pending at a time on {}; seed {}.",
+        Promise::ALL.len(),
+        check.lasts,
+        many(check.timers as u64, "sleep"),
+        many(check.threads as u64, "thread"),
+        check.seed
+    )
+}
+
+fn refuse(why: &str) -> u8 {
+    eprintln!("error: {why}");
+    2
 }
 
 type Probe = fn(&Arc<CheckRun>) -> Findings;

@@ -50,6 +50,30 @@ impl Promise {
         }
     }
 
+    /// Returns the promise in a sentence.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Promise::P1 => "no timer completes before its deadline",
+            Promise::P2 => "an armed timer fires, is cancelled or is stopped: one of these, once",
+            Promise::P3 => "timers of one thread fire in the order of their deadlines",
+            Promise::P4 => "a timer is late by its slack and the system's wake-up only, and that is measured",
+            Promise::P5 => "every duration is valid, up to centuries and beyond",
+            Promise::P6 => "bad input gives an error; a panic in a user's callback is contained",
+            Promise::P7 => "a capacity is kept; arming and cancelling allocate nothing in the steady state",
+            Promise::P8 => "a timer follows the clock that was chosen: monotonic, boot-time or wall",
+            Promise::P9 => "with nothing due no thread wakes up",
+            Promise::P10 => "no code of the user runs under a lock of the engine",
+            Promise::P11 => "timers fire while every thread of the executor is blocked",
+        }
+    }
+
+    /// Returns all promises, a line for each.
+    pub(crate) fn list() -> String {
+        let line =
+            |promise: Promise| format!("  {:4} {:21} {}", promise.to_string(), promise.title(), promise.meaning());
+        Promise::ALL.map(line).join("\n")
+    }
+
     /// Describes the fault that `--break` plants.
     pub(crate) fn fault(self) -> &'static str {
         match self {

@@ -1,4 +1,6 @@
-//! The report: a table for people, or one JSON object for programs.
+//! The report: a table for people, or one JSON object for programs. `html_report.rs` makes a page of it.
+
+use std::io::Write;
 
 use hdrhistogram::Histogram;
 
@@ -16,17 +18,16 @@ pub(crate) struct CheckReport<'a> {
     pub(crate) check: &'a CheckRun,
     pub(crate) options: &'a CheckOptions,
     pub(crate) used: Usage,
+    /// When the check began.
+    pub(crate) begun: jiff::Timestamp,
 }
 
-/// Most complaints of a promise that are printed; all of them are counted.
-const SHOWN: usize = 4;
+/// Most complaints of a promise that are shown at once; all of them are counted.
+pub(super) const SHOWN: usize = 4;
 
 impl CheckReport<'_> {
     pub(crate) fn print(&self) {
-        let text = if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) };
-        // An error means that the reader has closed the pipe.
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), "{text}");
+        say(&if self.options.json { self.json().line() } else { self.table(Paint::for_stdout()) });
     }
 
     fn table(&self, paint: Paint) -> String {
@@ -102,7 +103,7 @@ impl CheckReport<'_> {
     }
 
     /// Returns the command that repeats the plan.
-    fn command(&self) -> String {
+    pub(super) fn command(&self) -> String {
         let check = self.check;
         let broken = check.broken().map_or(String::new(), |promise| format!(" --break {promise}"));
         let millis = check.lasts.as_millis();
@@ -138,6 +139,12 @@ impl CheckReport<'_> {
             ("memory_bytes", used.memory.into()),
         ])
     }
+}
+
+/// Prints a line.
+pub(super) fn say(text: &str) {
+    // An error means that the reader has closed the pipe.
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn row_lines(row: &PromiseRow, paint: Paint) -> Vec<String> {
@@ -197,6 +204,6 @@ fn histogram_json(histogram: &Histogram<u64>) -> Json {
     ])
 }
 
-fn list(names: &[String]) -> String {
+pub(super) fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

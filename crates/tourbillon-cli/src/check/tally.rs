@@ -84,14 +84,19 @@ impl SurfaceTally {
 
     /// Adds a complaint unless every armed timer has ended in one way.
     pub(crate) fn balance(&mut self) {
-        if self.armed != self.fired + self.cancelled + self.stopped {
+        if !self.is_balanced() {
             self.complain(Promise::P2, format!("{}: {}", self.surface, self.equation()));
         }
     }
 
+    /// Returns whether every armed timer has ended in one way.
+    pub(crate) fn is_balanced(&self) -> bool {
+        self.armed == self.fired + self.cancelled + self.stopped
+    }
+
     /// Formats the counts: `3 armed = 1 fired + 1 cancelled + 1 stopped`, or `is not` instead of `=`.
     pub(crate) fn equation(&self) -> String {
-        let sign = if self.armed == self.fired + self.cancelled + self.stopped { "=" } else { "is not" };
+        let sign = if self.is_balanced() { "=" } else { "is not" };
         let [armed, fired, cancelled, stopped] =
             [self.armed, self.fired, self.cancelled, self.stopped].map(text::count);
         format!("{armed} armed {sign} {fired} fired + {cancelled} cancelled + {stopped} stopped")

@@ -31,6 +31,14 @@ impl Fact {
         let text = text.into();
         Fact { key, label, json: text.as_str().into(), text }
     }
+
+    pub(crate) fn label(&self) -> &str {
+        self.label
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 const CALLS: u64 = 4_000;
@@ -46,7 +54,8 @@ pub(crate) fn run(options: &InfoOptions) -> u8 {
     0
 }
 
-fn facts() -> Vec<Fact> {
+/// Returns what this machine offers to timers. It takes about half a second: some of it is measured.
+pub(crate) fn facts() -> Vec<Fact> {
     let mut facts = Vec::new();
     #[cfg(target_os = "linux")]
     facts.extend(linux::system());

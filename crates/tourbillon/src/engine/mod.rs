@@ -73,6 +73,7 @@ pub struct Entered {
 pub struct InstallError(());
 
 static GLOBAL: PerProcess = PerProcess::new();
+static WALL: PerProcess = PerProcess::new();
 
 impl Engine {
     /// Returns the global engine, which has the monotonic clock, adaptive slack and a driver thread.
@@ -218,12 +219,18 @@ impl Engine {
     /// Returns the engine on the system's wall clock that all schedulers share. It starts on the first use. (Not used on systems that offer
     /// no timer on the wall clock.)
     pub(crate) fn wall() -> Engine {
-        static WALL: PerProcess = PerProcess::new();
         #[cfg(target_os = "linux")]
         let clock = Clock::wall();
         #[cfg(not(target_os = "linux"))]
         let clock = Clock::monotonic();
         WALL.get_or_build(|| Engine::builder().clock(clock).build_or_shut_down()).clone()
+    }
+
+    /// Returns the engines that the whole process shares, if they have been started: the global one, and the one of cron plans.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn shared() -> impl Iterator<Item = (&'static str, &'static Engine)> {
+        let shared = [("global", GLOBAL.get()), ("cron", WALL.get())];
+        shared.into_iter().filter_map(|(name, engine)| engine.map(|engine| (name, engine)))
     }
 
     /// Returns an engine for a model, which has a core and no driver.

@@ -198,6 +198,12 @@ pub(crate) fn is_stopped<T>(poll: Poll<Result<T, Elapsed>>) -> bool {
     matches!(poll, Poll::Ready(Err(elapsed)) if elapsed.is_stopped())
 }
 
+/// Returns how often a thread has gone to sleep, from its `/proc` file `status`.
+pub(crate) fn naps_in(status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
