@@ -17,7 +17,7 @@ use crate::clock::LAST;
 /// use tourbillon::{Engine, Slack};
 ///
 /// // Timers that may be up to a tenth of a second late, and share their wake-ups.
-/// let lazy = Engine::builder().slack(Slack::upto(Duration::from_millis(100))).build()?;
+/// let lazy = Engine::builder().slack(Slack::up_to(Duration::from_millis(100))).build()?;
 /// // One among them that may not.
 /// let sharp = lazy.sleep(Duration::from_secs(1)).slack(Slack::exact());
 /// # drop(sharp);
@@ -74,7 +74,7 @@ impl Slack {
     /// Returns a slack that makes a timer late by up to `most`: deadlines are rounded up to a grid that all timers share, so that timers that
     /// are close to each other share a wake-up. Less than two nanoseconds is the same as [`exact`](Slack::exact).
     #[must_use]
-    pub const fn upto(most: Duration) -> Slack {
+    pub const fn up_to(most: Duration) -> Slack {
         let nanos = most.as_nanos();
         let grid = if nanos == 0 {
             0
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn p1_slack_rounds_up_and_by_no_more_than_was_allowed() {
         for most in [0, 1, 2, 3, 999, 1 << 20, u64::MAX] {
-            let slack = Slack::upto(Duration::from_nanos(most)).bits();
+            let slack = Slack::up_to(Duration::from_nanos(most)).bits();
             for deadline in [0, 1, 2, 1023, 1024, 1025, 123_456_789, u64::MAX / 2, u64::MAX - 1] {
                 let rounded = slack.round_up(Time::from_nanos(deadline)).as_nanos();
                 assert!(rounded >= deadline, "early");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn b3_close_deadlines_share_a_point_of_the_grid() {
-        let slack = Slack::upto(Duration::from_millis(1)).bits();
+        let slack = Slack::up_to(Duration::from_millis(1)).bits();
         let grid = 1 << 19;
         assert_eq!(slack.round_up(Time::from_nanos(grid + 1)), slack.round_up(Time::from_nanos(2 * grid)));
         assert_ne!(slack.round_up(Time::from_nanos(grid)), slack.round_up(Time::from_nanos(grid + 1)));

@@ -106,8 +106,8 @@ fn p5_at_the_end_of_time_an_endless_sleep_does_not_end() {
 #[test]
 fn p1_p5_the_last_timers_fire_before_the_end_of_time_whatever_their_slack() {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let upto = [ms(1), minutes(3), Duration::MAX].map(Slack::upto);
-    for slack in [Slack::adaptive(), Slack::exact(), Slack::precise()].into_iter().chain(upto) {
+    let up_to = [ms(1), minutes(3), Duration::MAX].map(Slack::up_to);
+    for slack in [Slack::adaptive(), Slack::exact(), Slack::precise()].into_iter().chain(up_to) {
         let engine = manual();
         engine.clock().set(Time::NEVER);
         let end = engine.clock().now();

@@ -67,7 +67,7 @@ fn p9_d9_with_nothing_due_the_driver_sleeps_on_with_and_without_pending_timers()
     let mut sleeps = Vec::new();
     for pending in [false, true] {
         if pending {
-            for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(ms(5)), Slack::precise()] {
+            for slack in [Slack::adaptive(), Slack::exact(), Slack::up_to(ms(5)), Slack::precise()] {
                 for far in [Duration::from_secs(3600), years(1), years(300), Duration::MAX] {
                     sleeps.push(armed(&engine, far, slack));
                 }

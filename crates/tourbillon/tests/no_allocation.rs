@@ -49,7 +49,8 @@ fn allocations(f: impl FnOnce()) -> usize {
     ALLOCATIONS.get() - before
 }
 
-const SLACKS: [Slack; 4] = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_millis(1)), Slack::precise()];
+const SLACKS: [Slack; 4] =
+    [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::from_millis(1)), Slack::precise()];
 
 /// Arms this many sleeps at once, resets them, and cancels them.
 fn churn(engine: &Engine, sleeps: &mut Vec<Sleep>, many: usize) {

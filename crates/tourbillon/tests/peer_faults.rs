@@ -378,7 +378,7 @@ fn d28_at_shutdown_every_waiter_completes_with_an_outcome() {
 fn d31_p5_the_longest_duration_beside_ten_milliseconds_hides_no_timer() {
     for queue in [QueueKind::Wheel, QueueKind::Heap, QueueKind::ListTree, QueueKind::Rounds { tick: ms(1), slots: 64 }]
     {
-        for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(ms(1)), Slack::precise()] {
+        for slack in [Slack::adaptive(), Slack::exact(), Slack::up_to(ms(1)), Slack::precise()] {
             let engine = Engine::builder().clock(Clock::manual()).queue(queue).slack(slack).build().unwrap();
             let log = Log::default();
             let _never = armed(&engine, Duration::MAX, &log.waker(1));

@@ -19,7 +19,7 @@ use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Driver, Engine, Outcome, Slack};
 
 fn slacks() -> [Slack; 4] {
-    [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_micros(300)), Slack::precise()]
+    [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::from_micros(300)), Slack::precise()]
 }
 
 /// Fires timers of four threads, and compares them with the standard library's clock.
@@ -277,7 +277,7 @@ fn p4_lateness_is_measured_and_can_be_read() {
 fn p4_a_timer_is_late_by_no_more_than_its_slack_when_the_engine_is_turned_on_time() {
     let mut random = Random(seed());
     for most in [Duration::ZERO, Duration::from_micros(1), ms(1), ms(50)] {
-        let engine = Engine::builder().clock(Clock::manual()).slack(Slack::upto(most)).build().unwrap();
+        let engine = Engine::builder().clock(Clock::manual()).slack(Slack::up_to(most)).build().unwrap();
         let arm = |_| {
             let mut sleep = Box::pin(engine.sleep(ms(1) + random.duration(ms(1000))));
             assert!(poll_with(sleep.as_mut(), Waker::noop()).is_pending());

@@ -79,7 +79,7 @@ fn p3_every_kind_of_queue_fires_the_same_timers_in_the_same_order() {
     let seed = seed();
     let start = manual().clock().now();
     for story in 0..STORIES {
-        let slack = [Slack::adaptive(), Slack::exact(), Slack::upto(ms(3)), Slack::precise()][story as usize % 4];
+        let slack = [Slack::adaptive(), Slack::exact(), Slack::up_to(ms(3)), Slack::precise()][story as usize % 4];
         let random = || Random(seed ^ story << 32);
         let first = run(KINDS[0], slack, random(), start);
         assert!(!first.fired.is_empty());

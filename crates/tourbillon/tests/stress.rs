@@ -37,7 +37,7 @@ struct Story {
 #[test]
 fn p2_whatever_the_threads_do_each_timer_has_one_outcome_and_none_is_early() {
     let seed = seed();
-    let slacks = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_micros(500)), Slack::precise()];
+    let slacks = [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::from_micros(500)), Slack::precise()];
     for (number, slack) in slacks.into_iter().enumerate() {
         let queue = [QueueKind::Wheel, QueueKind::Heap, QueueKind::Wheel, QueueKind::ListTree][number];
         run(seed ^ (number as u64) << 60, slack, queue, Ending::Drop);

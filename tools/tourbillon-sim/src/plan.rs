@@ -75,7 +75,7 @@ pub enum SlackChoice {
     /// See [`Slack`].
     Exact,
     /// See [`Slack`].
-    Upto(u64),
+    UpTo(u64),
     /// See [`Slack`].
     Precise,
 }
@@ -266,7 +266,7 @@ impl SlackChoice {
             SlackChoice::Adaptive,
             SlackChoice::Adaptive,
             SlackChoice::Exact,
-            SlackChoice::Upto(most),
+            SlackChoice::UpTo(most),
             SlackChoice::Precise,
         ])
     }
@@ -277,7 +277,7 @@ impl SlackChoice {
         match self {
             SlackChoice::Adaptive => Slack::adaptive(),
             SlackChoice::Exact => Slack::exact(),
-            SlackChoice::Upto(most) => Slack::upto(Duration::from_nanos(most)),
+            SlackChoice::UpTo(most) => Slack::up_to(Duration::from_nanos(most)),
             SlackChoice::Precise => Slack::precise(),
         }
     }
@@ -285,7 +285,7 @@ impl SlackChoice {
     /// Returns the grid to which deadlines are rounded up, in nanoseconds.
     #[must_use]
     pub fn grid(self) -> u64 {
-        if let SlackChoice::Upto(most) = self { grid_of(most) } else { 1 }
+        if let SlackChoice::UpTo(most) = self { grid_of(most) } else { 1 }
     }
 
     /// Returns whether timers with this slack get wake-ups of their own.

@@ -49,7 +49,7 @@ pub(crate) fn run(check: &Arc<CheckRun>) -> Findings {
     let mut findings = Findings::default();
     let before = threads();
     let engine = build(Engine::builder());
-    let slacks = [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_millis(5)), Slack::precise()];
+    let slacks = [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::from_millis(5)), Slack::precise()];
     let pending: Vec<_> = slacks.iter().map(|slack| armed(&engine, FAR, *slack)).collect();
     let runtimes: Vec<_> = [Backend::Epoll, Backend::Uring].into_iter().filter_map(runtime).collect();
     let ours = wait_until_asleep(&before);

@@ -153,7 +153,7 @@ impl<'a> SleepThread<'a> {
         match kind {
             0 => (Slack::precise(), Duration::ZERO, false),
             1..3 => (Slack::exact(), Duration::ZERO, false),
-            3..16 => (Slack::upto(COARSE), COARSE, false),
+            3..16 => (Slack::up_to(COARSE), COARSE, false),
             _ => (Slack::adaptive(), ADAPTIVE, true),
         }
     }

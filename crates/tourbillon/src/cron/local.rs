@@ -82,8 +82,8 @@ fn furthest_shown(zone: &TimeZone, at: Timestamp) -> DateTime {
     let shown = zone.to_datetime(at);
     let window = at.saturating_sub(LONGEST_OVERLAP).unwrap_or(Timestamp::MIN);
     // The transitions up to and including `at`.
-    let upto = at.saturating_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(at);
-    let before = zone.preceding(upto).map(|transition| transition.timestamp()).take_while(|at| *at > window);
+    let until = at.saturating_add(jiff::SignedDuration::from_nanos(1)).unwrap_or(at);
+    let before = zone.preceding(until).map(|transition| transition.timestamp()).take_while(|at| *at > window);
     before.fold(shown, |furthest, transition| {
         let Ok(last) = transition.checked_sub(jiff::SignedDuration::from_nanos(1)) else { return furthest };
         furthest.max(zone.to_datetime(last))

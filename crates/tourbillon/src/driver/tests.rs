@@ -46,7 +46,7 @@ fn planned(driver: &SteppedDriver) -> Duration {
 
 #[test]
 fn d73_a_precise_timer_that_is_far_away_keeps_no_driver_awake_before_other_timers() {
-    for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::from_nanos(2))] {
+    for slack in [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::from_nanos(2))] {
         for after in [us(30), us(150), us(199), us(201), us(1000)] {
             let (engine, mut driver) = stepped();
             let precise = armed(&engine, HOUR, Slack::precise());

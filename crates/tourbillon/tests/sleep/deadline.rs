@@ -112,7 +112,7 @@ fn b3_slack_makes_a_sleep_late_by_no_more_than_that_and_never_early() {
         for duration in [NANO, Duration::from_nanos(12_345), ms(7), Duration::from_nanos(7_777_777)] {
             let task = Task::new();
             let deadline = now(&engine) + duration;
-            let mut sleep = pin!(engine.sleep(duration).slack(Slack::upto(most)));
+            let mut sleep = pin!(engine.sleep(duration).slack(Slack::up_to(most)));
             assert_eq!(sleep.deadline(), deadline, "slack does not move the deadline");
             assert!(task.poll(sleep.as_mut()).is_pending());
             assert_eq!(engine.advance(duration - NANO), 0, "early: {duration:?} with {most:?}");
@@ -142,7 +142,7 @@ fn b3_sleeps_with_slack_share_a_turn_and_exact_ones_do_not() {
     };
     assert_eq!(turns(Slack::exact()), 100);
     assert!(
-        turns(Slack::upto(ms(1))) <= 3,
+        turns(Slack::up_to(ms(1))) <= 3,
         "timers of one millisecond share the ticks of a grid of half a millisecond"
     );
 }

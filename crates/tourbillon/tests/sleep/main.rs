@@ -50,7 +50,7 @@ fn p5_durations_from_zero_to_max_are_all_valid() {
     let task = Task::new();
     let start = now(&engine);
     for duration in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_nanos(u64::MAX), years(600)] {
-        for slack in [Slack::adaptive(), Slack::exact(), Slack::upto(Duration::MAX), Slack::precise()] {
+        for slack in [Slack::adaptive(), Slack::exact(), Slack::up_to(Duration::MAX), Slack::precise()] {
             let mut sleep = pin!(engine.sleep(duration).slack(slack));
             assert!(sleep.deadline() > start + years(100));
             assert!(task.poll(sleep.as_mut()).is_pending());
@@ -63,7 +63,7 @@ fn p5_durations_from_zero_to_max_are_all_valid() {
             assert!(task.poll(sleep.as_mut()).is_pending());
             let soon = now(&engine) + ms(1);
             sleep.as_mut().reset(soon);
-            let most = if slack == Slack::upto(Duration::MAX) { None } else { Some(1) };
+            let most = if slack == Slack::up_to(Duration::MAX) { None } else { Some(1) };
             assert!(most.is_none_or(|fired| engine.advance(ms(1)) == fired), "{duration:?} with {slack:?}");
         }
     }

@@ -20,8 +20,8 @@ pub(crate) type NamedSlack = (&'static str, fn() -> Slack);
 pub(crate) const SLACKS: [NamedSlack; 5] = [
     ("adaptive", Slack::adaptive),
     ("exact", Slack::exact),
-    ("250us", || Slack::upto(Duration::from_micros(250))),
-    ("1ms", || Slack::upto(Duration::from_millis(1))),
+    ("250us", || Slack::up_to(Duration::from_micros(250))),
+    ("1ms", || Slack::up_to(Duration::from_millis(1))),
     (PRECISE, Slack::precise),
 ];
 

@@ -84,7 +84,7 @@ fn builder() -> Builder {
 fn slack() -> Slack {
     match one_of(6) {
         0 => Slack::exact(),
-        1 => Slack::upto(Duration::from_micros(SLACK)),
+        1 => Slack::up_to(Duration::from_micros(SLACK)),
         2 => Slack::precise(),
         _ => Slack::adaptive(),
     }
