@@ -34,7 +34,7 @@ impl Outcomes {
         let counter = match outcome {
             Outcome::Fired => &self.fired,
             Outcome::Cancelled => &self.cancelled,
-            _ => &self.stopped,
+            Outcome::Stopped => &self.stopped,
         };
         counter.fetch_add(1, Ordering::SeqCst);
     }

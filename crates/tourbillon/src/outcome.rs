@@ -1,6 +1,8 @@
 //! How a timer ends.
 
-/// How an armed timer ended. Every armed timer ends exactly once.
+use std::fmt;
+
+/// How an armed timer ended. Every armed timer ends exactly once, in one of these three ways, so a `match` needs no other arm.
 ///
 /// ```
 /// use std::time::Duration;
@@ -11,11 +13,9 @@
 ///     Outcome::Fired => println!("time is up"),
 ///     Outcome::Cancelled => println!("cancelled before that"),
 ///     Outcome::Stopped => println!("the engine has been shut down"),
-///     _ => unreachable!("there are no others yet"),
 /// }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
 pub enum Outcome {
     /// The deadline came.
     Fired,
@@ -23,4 +23,15 @@ pub enum Outcome {
     Cancelled,
     /// The engine was shut down before the deadline.
     Stopped,
+}
+
+/// Writes `fired`, `cancelled` or `stopped`.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::Fired => "fired",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Stopped => "stopped",
+        })
+    }
 }

@@ -30,7 +30,7 @@ impl OutcomeTally {
         let count = match outcome {
             Outcome::Fired => &self.fired,
             Outcome::Cancelled => &self.cancelled,
-            _ => &self.stopped,
+            Outcome::Stopped => &self.stopped,
         };
         count.fetch_add(1, Ordering::Relaxed);
         let is_early = outcome == Outcome::Fired && Instant::now() < due;

@@ -246,7 +246,7 @@ impl TimerModel {
         match outcome {
             Outcome::Fired => self.fires += 1,
             Outcome::Cancelled => self.cancels += 1,
-            _ => self.stops += 1,
+            Outcome::Stopped => self.stops += 1,
         }
         let name = format!("{} {id}", item.surface);
         match (before, outcome) {

@@ -54,7 +54,7 @@ impl SurfaceTally {
         match outcome {
             Outcome::Fired => self.fired += 1,
             Outcome::Cancelled => self.cancelled += 1,
-            _ => self.stopped += 1,
+            Outcome::Stopped => self.stopped += 1,
         }
     }
 

@@ -219,7 +219,7 @@ fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll
     let ended = if has_used_up_budget { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
     ended.map(|outcome| match outcome {
         Outcome::Stopped => Elapsed::engine_stopped(),
-        _ => Elapsed::deadline_reached(),
+        Outcome::Fired | Outcome::Cancelled => Elapsed::deadline_reached(),
     })
 }
 
