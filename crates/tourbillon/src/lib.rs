@@ -204,7 +204,8 @@ pub use sync::schedules;
 pub use sync::under_loom as modelled;
 #[doc(inline)]
 pub use timer::Timer;
-/// A point in time on an engine's clock, and a distance.
+/// A point in time on an engine's clock, and a distance. For runtimes; all other signatures have `Instant` and `Duration`.
+#[doc(hidden)]
 pub use tourbillon_queue::{Span, Time};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]

@@ -63,9 +63,9 @@ pub(crate) fn thread_time() -> Time {
 /// use tourbillon::Clock;
 ///
 /// let clock = Clock::manual();
-/// let start = clock.now();
+/// let start = clock.elapsed();
 /// clock.advance(Duration::from_secs(5));
-/// assert_eq!(clock.now(), start + Duration::from_secs(5).into());
+/// assert_eq!(clock.elapsed(), start + Duration::from_secs(5));
 /// ```
 #[derive(Clone)]
 pub struct Clock(ClockKind);
@@ -136,7 +136,7 @@ impl Clock {
         Clock(ClockKind::Wall)
     }
 
-    /// Returns a clock that stands still until [`advance`](Clock::advance) or [`set`](Clock::set) moves it. Its clones show the same time.
+    /// Returns a clock that stands still until [`advance`](Clock::advance) or [`set_elapsed`](Clock::set_elapsed) moves it. Its clones show the same time.
     #[must_use]
     pub fn manual() -> Clock {
         Clock(ClockKind::Manual(Arc::new(ManualClock::new())))
@@ -217,7 +217,34 @@ impl Clock {
         manual.move_forward(to)
     }
 
-    /// Returns the time that the clock shows.
+    /// Returns the time that the clock shows, counted from its origin: the year 1970 for the wall clock, on Linux the machine's boot for the
+    /// monotonic and the boot-time clock. A manual clock begins with the time of the monotonic one. [`Engine::now`](crate::Engine::now) returns it as an `Instant`.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now().as_nanos())
+    }
+
+    /// Sets a manual clock forward or back, to a time counted from its origin, at most to the last moment at which a timer can be due; does
+    /// nothing to other clocks.
+    ///
+    /// Timers that come due do not fire before the engine is [turned](crate::Engine::turn).
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use tourbillon::Clock;
+    ///
+    /// // A clock for a test of cron lines, which count from 1970.
+    /// let clock = Clock::manual();
+    /// clock.set_elapsed(SystemTime::UNIX_EPOCH.elapsed()?);
+    /// assert!(clock.elapsed() > Duration::from_secs(1_700_000_000));
+    /// # Ok::<(), std::time::SystemTimeError>(())
+    /// ```
+    pub fn set_elapsed(&self, to: Duration) {
+        self.set(Time::ZERO + Span::from(to));
+    }
+
+    /// Returns the time that the clock shows. For runtimes: [`elapsed`](Clock::elapsed).
+    #[doc(hidden)]
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Time {
@@ -237,7 +264,8 @@ impl Clock {
         self.set(self.now() + Span::from(by));
     }
 
-    /// Sets a manual clock forward or back, at most to the last moment at which a timer can be due; does nothing to other clocks.
+    /// Sets a manual clock. For runtimes: [`set_elapsed`](Clock::set_elapsed).
+    #[doc(hidden)]
     pub fn set(&self, to: Time) {
         if let ClockKind::Manual(manual) = &self.0 {
             #[cfg(shuttle)]

@@ -41,6 +41,7 @@ mod wakeup_budget;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
@@ -78,7 +79,7 @@ use crate::sync::Mutex;
 /// });
 /// while !asleep.is_finished() {
 ///     let turn = engine.turn();
-///     let pause = turn.next.map_or(Duration::from_millis(5), |next| (next - engine.clock().now()).into());
+///     let pause = turn.time_left().unwrap_or(Duration::from_millis(5));
 ///     let _ = woken.recv_timeout(pause);
 /// }
 /// # Ok::<(), tourbillon::BuildError>(())
@@ -103,10 +104,20 @@ pub struct Turn {
     pub fired: usize,
     /// Whether more is due at the same time: turn again soon. (A turn fires a bounded number of timers, so that other work can run.)
     pub more: bool,
-    /// When the next turn is due, on the engine's clock; `None` if nothing is pending.
+    /// When the next turn is due, on the engine's clock; `None` if nothing is pending. For runtimes: [`time_left`](Turn::time_left).
+    #[doc(hidden)]
     pub next: Option<Time>,
-    /// The time of the engine's clock for which the turn was made.
+    /// The time of the engine's clock for which the turn was made. For runtimes.
+    #[doc(hidden)]
     pub now: Time,
+}
+
+impl Turn {
+    /// Returns how long after this turn the next is due: zero if more is due now, `None` if nothing is pending.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        if self.more { Some(Duration::ZERO) } else { self.next.map(|next| Duration::from(next - self.now)) }
+    }
 }
 
 impl Driver {
@@ -146,7 +157,7 @@ impl Driver {
     /// Returns a driver that is the user's own loop, which calls [`Engine::turn`](crate::Engine::turn) and is notified when to do so.
     ///
     /// `notify` should make the loop turn again. It is called on the thread that arms a timer, if that timer is due before the time that the
-    /// last turn returned as [`next`](Turn::next), and on any thread when a callback is queued.
+    /// last turn announced by [`time_left`](Turn::time_left), and on any thread when a callback is queued.
     #[must_use]
     pub fn external_with(notify: impl Fn() + Send + Sync + 'static) -> Driver {
         Driver(DriverKind::External(Box::new(notify)))

@@ -19,6 +19,7 @@ use crate::core::thread_shard;
 use crate::driver::Turn;
 use crate::engine::per_process::PerProcess;
 use crate::engine::worker::Worker;
+use crate::instant::Instant;
 use crate::stats::Stats;
 
 /// A timer engine: a clock, shards that hold the timers, and a driver that fires timers when they are due.
@@ -194,6 +195,23 @@ impl Engine {
     /// timers that are due.
     pub fn advance(&self, by: Duration) -> usize {
         self.owner.core.advance(self.clock().now() + Span::from(by))
+    }
+
+    /// Returns the time of this engine's clock, as an instant that its deadlines can be compared with.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock, Engine};
+    ///
+    /// let engine = Engine::builder().clock(Clock::manual()).build()?;
+    /// let start = engine.now();
+    /// engine.advance(Duration::from_secs(60));
+    /// assert_eq!(engine.now() - start, Duration::from_secs(60));
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::from_std(self.clock().now_std())
     }
 
     /// Returns the clock of this engine.

@@ -4,7 +4,7 @@
 //!     loop {
 //!         run tasks                              their timers go to this thread's shard
 //!         let turn = worker.turn();              fires the timers that are due, and returns when to turn again
-//!         if !turn.more { wait for events, until turn.next at most }
+//!         if !turn.more { wait for events, for turn.time_left() at most }
 //!     }
 //! ```
 //!
@@ -116,7 +116,8 @@ impl Worker {
     }
 
     /// Returns when the thread has to [`turn`](Worker::turn) at the latest, on the engine's clock; `None` if nothing is pending. A timer that
-    /// this thread arms counts at once.
+    /// this thread arms counts at once. For runtimes, which wait until a time of the kernel's clock: [`time_left`](Worker::time_left).
+    #[doc(hidden)]
     #[must_use]
     pub fn next_turn(&self) -> Option<Time> {
         let clock = &self.entered.engine().core().clock;
@@ -135,7 +136,7 @@ impl Worker {
     /// Returns the longest wait that is not worth a sleep: the thread should [`turn`](Worker::turn) in a loop instead.
     ///
     /// It is about 20 microseconds, because going to sleep takes longer. It is 0.2 ms if the last turn has found a
-    /// [precise](crate::Slack::precise) timer that is due within that time; the [next turn](Worker::next_turn) is planned so that a turn
+    /// [precise](crate::Slack::precise) timer that is due within that time; the [next turn](Worker::time_left) is planned so that a turn
     /// finds it.
     #[must_use]
     pub fn too_short_to_sleep(&self) -> Duration {

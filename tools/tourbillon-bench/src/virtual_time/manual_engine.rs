@@ -28,8 +28,7 @@ pub(super) fn run(work: &VirtualWork) -> Duration {
         }
         let turn = engine.turn();
         if turn.fired == 0 {
-            let next = turn.next.expect("a task that has not ended sleeps");
-            engine.advance((next - turn.now).into());
+            engine.advance(turn.time_left().expect("a task that has not ended sleeps"));
         }
     }
 }
