@@ -2,6 +2,8 @@
 //!
 //! See [`DelayQueue`].
 
+mod expired;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker, ready};
@@ -9,10 +11,14 @@ use std::time::Duration;
 
 use tourbillon_queue::{Time, TimerQueue, Wheel};
 
+pub use self::expired::{Expired, Key};
 use crate::coop;
+use crate::core::thread_shard;
+use crate::engine::Engine;
 use crate::entry::Entry;
 use crate::instant::{Instant, far_future};
 use crate::outcome::Outcome;
+use crate::slack::Slack;
 
 /// A queue of items, each of which expires at its own deadline.
 ///
@@ -99,21 +105,6 @@ pub struct DelayQueue<T> {
     capacity: usize,
 }
 
-/// The key of one item of a [`DelayQueue`].
-///
-/// When the item has expired or been removed, its key is stale, and stays so for ever: no later item gets the same key. A key is
-/// valid only in the queue that returned it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Key(tourbillon_queue::Key);
-
-/// An item that has expired in a [`DelayQueue`], or was removed from it.
-#[derive(Debug)]
-pub struct Expired<T> {
-    value: T,
-    deadline: Instant,
-    key: Key,
-}
-
 impl<T> DelayQueue<T> {
     /// Creates an empty queue, on the current engine.
     #[must_use]
@@ -124,7 +115,41 @@ impl<T> DelayQueue<T> {
     /// Creates an empty queue that expects `capacity` items: see [`capacity`](DelayQueue::capacity).
     #[must_use]
     pub fn with_capacity(capacity: usize) -> DelayQueue<T> {
-        let delay = Entry::until(far_future());
+        DelayQueue::with_delay(Entry::until(far_future()), capacity)
+    }
+
+    /// Creates an empty queue on this engine. It does not keep the engine running after its last handle is dropped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock, DelayQueue, Engine};
+    ///
+    /// let engine = Engine::builder().clock(Clock::manual()).build()?;
+    /// let mut sessions = DelayQueue::on(&engine);
+    /// sessions.insert("session 7", Duration::from_secs(60));
+    /// engine.advance(Duration::from_secs(60));
+    /// let expired = futures_lite::future::block_on(sessions.next());
+    /// assert_eq!(expired.map(|expired| expired.into_inner()), Some("session 7"));
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn on(engine: &Engine) -> DelayQueue<T> {
+        let never = far_future().into_std();
+        let delay =
+            thread_shard::with(engine.core().as_ptr(), |local| Entry::idle(local, local.core().clock.time_of(never)));
+        DelayQueue::with_delay(delay, 0)
+    }
+
+    /// Sets how late the task that waits may be woken, instead of the slack of the engine. The queue has one timer, so all items share it.
+    #[must_use]
+    pub fn slack(mut self, slack: Slack) -> DelayQueue<T> {
+        self.delay.set_slack(slack.bits());
+        // An armed timer was cancelled. The task that waits polls again, which arms it.
+        self.wake();
+        self
+    }
+
+    fn with_delay(delay: Entry, capacity: usize) -> DelayQueue<T> {
         // Not the current time: if the clock were set back, all times before it would seem to be the origin, and so to have come (P1).
         let origin = Instant::from_std(delay.core().clock.std_of(Time::ZERO));
         let mut wheel = Wheel::new();
@@ -465,33 +490,6 @@ fn known<V>(found: Option<V>) -> V {
     match found {
         Some(found) => found,
         None => panic!("unknown key: its item has expired or has been removed"),
-    }
-}
-
-impl<T> Expired<T> {
-    /// Returns a reference to the item.
-    pub fn get_ref(&self) -> &T {
-        &self.value
-    }
-
-    /// Returns a mutable reference to the item.
-    pub fn get_mut(&mut self) -> &mut T {
-        &mut self.value
-    }
-
-    /// Returns the item.
-    pub fn into_inner(self) -> T {
-        self.value
-    }
-
-    /// Returns the deadline that the item had.
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// Returns the key that the item had, which is stale now.
-    pub fn key(&self) -> Key {
-        self.key
     }
 }
 

@@ -2,16 +2,17 @@
 //!
 //! See [`Timer`].
 
+mod wait;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use tourbillon_queue::Time;
 
+pub use self::wait::{Wait, WaitHandle};
 use crate::core::CoreRef;
 use crate::core::thread_shard;
 use crate::current;
@@ -21,6 +22,7 @@ use crate::entry::Entry;
 use crate::instant::Instant;
 use crate::multi::waiter::{self, AwaitedOutcome, OutcomeCell, TimerWaiter};
 use crate::outcome::Outcome;
+use crate::slack::{Slack, SlackBits};
 use crate::sync::{Mutex, lock};
 #[cfg(all(loom, test))]
 use crate::verify::loom::timer::Entry;
@@ -69,26 +71,6 @@ pub struct Timer {
     shared: Arc<TimerShared>,
 }
 
-/// The future of [`Timer::wait`], which returns how the wait ended.
-///
-/// The wait begins when the future is created, not when it is polled. Once ready, it stays ready.
-///
-/// # Cancel safety
-/// Dropping it withdraws the wait: a later cancel does not count it.
-#[must_use = "the wait is withdrawn when this is dropped"]
-pub struct Wait {
-    shared: Arc<TimerShared>,
-    id: u64,
-    outcome: AwaitedOutcome,
-}
-
-/// Cancels one wait, of [`Timer::on_expiry`] or of [`Timer::wait`]. Dropping it does nothing.
-#[derive(Clone)]
-pub struct WaitHandle {
-    shared: Arc<TimerShared>,
-    id: u64,
-}
-
 /// The part that a timer and its waits share. It is also the waker of the engine's entry.
 ///
 /// All data is in one [`TimerState`] behind one lock. The thread that removes a wait from `waits` decides its outcome, and moves it to
@@ -103,7 +85,7 @@ pub struct WaitHandle {
 ///       | yes
 ///     entry? --- no ----> arm one for the expiry
 ///       | yes
-///     was the expiry set again since? --- yes ---> drop the entry
+///     was a setting changed since? --- yes ---> drop the entry
 ///       | no
 ///     ended? --- yes ---> all waits into the outbox
 /// ```
@@ -115,7 +97,11 @@ pub(crate) struct TimerShared {
 struct TimerState {
     /// `None` if it was never set.
     expiry: Option<Time>,
-    /// How often the expiry was set.
+    /// Whether the expiry is not in force: no wait fires.
+    is_disarmed: bool,
+    /// `None` for that of the engine.
+    slack: Option<SlackBits>,
+    /// How often the expiry or another setting was changed.
     settings: u64,
     /// `None` also while a thread arms the entry.
     armed: Option<ArmedEntry>,
@@ -133,7 +119,7 @@ struct TimerState {
 /// The engine's entry, armed for an expiry or waiting for capacity.
 struct ArmedEntry {
     entry: Entry,
-    /// The value of [`TimerState::settings`] that the entry is armed for. Once the expiry is set again, the entry is of no use.
+    /// The value of [`TimerState::settings`] that the entry is armed for. Once a setting is changed, the entry is of no use.
     settings: u64,
 }
 
@@ -149,6 +135,7 @@ enum SettleStep {
     Drop(ArmedEntry),
     Arm {
         due: Time,
+        slack: Option<SlackBits>,
         settings: u64,
     },
     /// The entry may wait for capacity, and there may be some.
@@ -213,6 +200,50 @@ impl Timer {
     pub fn expiry(&self) -> Option<Instant> {
         let expiry = lock(&self.shared.state).expiry;
         expiry.map(|time| Instant::from_std(self.shared.core.clock.std_of(time)))
+    }
+
+    /// Sets how late the timer may fire, instead of the slack of its engine.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Outcome, Slack, Timer};
+    ///
+    /// let timer = Timer::after(Duration::from_millis(1)).slack(Slack::exact());
+    /// assert_eq!(timer.wait_blocking(), Outcome::Fired);
+    /// ```
+    #[must_use]
+    pub fn slack(self, slack: Slack) -> Timer {
+        self.shared.change(|state| {
+            state.slack = Some(slack.bits());
+            state.settings += 1;
+        });
+        self
+    }
+
+    /// Disarms the timer: no wait fires until [`arm`](Timer::arm) is called or the expiry is set again. The expiry and the waits are kept.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Clock, Engine, Timer};
+    ///
+    /// let engine = Engine::builder().clock(Clock::manual()).build()?;
+    /// let lease = Timer::on(&engine);
+    /// lease.expires_after(Duration::from_secs(60));
+    /// let wait = lease.on_expiry(|outcome| println!("{outcome}"));
+    /// lease.disarm(); // while the holder is being moved
+    /// engine.advance(Duration::from_secs(3600));
+    /// assert!(wait.is_pending());
+    /// lease.arm(); // an hour late
+    /// assert!(!wait.is_pending());
+    /// # Ok::<(), tourbillon::BuildError>(())
+    /// ```
+    pub fn disarm(&self) {
+        self.shared.change(|state| state.set_disarmed(true));
+    }
+
+    /// Arms a [disarmed](Timer::disarm) timer: waits end at the expiry again, at once if that has passed.
+    pub fn arm(&self) {
+        self.shared.change(|state| state.set_disarmed(false));
     }
 
     /// Begins a wait, now. The future returns how it ended, and does not borrow the timer.
@@ -286,6 +317,7 @@ impl Timer {
     pub(crate) fn set(&self, expiry: Time) -> usize {
         self.shared.change(|state| {
             state.expiry = Some(expiry);
+            state.is_disarmed = false;
             state.settings += 1;
             state.cancel_all()
         })
@@ -301,44 +333,6 @@ impl Default for Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.cancel();
-    }
-}
-
-impl Wait {
-    /// Returns a handle that cancels this wait: the future is then ready, with [`Cancelled`](Outcome::Cancelled).
-    #[must_use]
-    pub fn handle(&self) -> WaitHandle {
-        WaitHandle { shared: self.shared.clone(), id: self.id }
-    }
-}
-
-impl Future for Wait {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        self.outcome.poll(context)
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        let waiter = self.shared.change(|state| state.waits.remove(&self.id));
-        // Dropped outside the lock, because it holds a waker of the user's.
-        drop(waiter);
-    }
-}
-
-impl WaitHandle {
-    /// Cancels this wait. Returns `true` if its callback or future receives [`Cancelled`](Outcome::Cancelled), and `false` if the wait
-    /// had ended before.
-    pub fn cancel(&self) -> bool {
-        self.shared.change(|state| state.cancel(self.id))
-    }
-
-    /// Returns whether the wait has not ended yet.
-    #[must_use]
-    pub fn is_pending(&self) -> bool {
-        lock(&self.shared.state).waits.contains_key(&self.id)
     }
 }
 
@@ -378,8 +372,12 @@ impl TimerShared {
                     waiter::notify_all(&self.core, waits.into_values().map(|waiter| (waiter, outcome)));
                 }
                 SettleStep::Drop(armed) => drop(armed),
-                SettleStep::Arm { due, settings } => {
-                    self.poll(ArmedEntry { entry: Entry::on(&self.core, due), settings });
+                SettleStep::Arm { due, slack, settings } => {
+                    let mut entry = Entry::on(&self.core, due);
+                    if let Some(slack) = slack {
+                        entry.set_slack(slack);
+                    }
+                    self.poll(ArmedEntry { entry, settings });
                 }
                 SettleStep::Poll(armed) => self.poll(armed),
                 SettleStep::Done => return,
@@ -406,6 +404,8 @@ impl TimerState {
     fn new() -> TimerState {
         TimerState {
             expiry: None,
+            is_disarmed: false,
+            slack: None,
             settings: 0,
             armed: None,
             is_woken: false,
@@ -413,6 +413,13 @@ impl TimerState {
             next_id: 0,
             outbox: VecDeque::new(),
             is_settling: false,
+        }
+    }
+
+    fn set_disarmed(&mut self, is_disarmed: bool) {
+        if self.is_disarmed != is_disarmed {
+            self.is_disarmed = is_disarmed;
+            self.settings += 1;
         }
     }
 
@@ -443,7 +450,8 @@ impl TimerState {
             return SettleStep::Notify(ended);
         }
         if self.armed.is_none() && !self.waits.is_empty() {
-            return SettleStep::Arm { due: self.expiry.unwrap_or(Time::ZERO), settings: self.settings };
+            let due = if self.is_disarmed { Time::NEVER } else { self.expiry.unwrap_or(Time::ZERO) };
+            return SettleStep::Arm { due, slack: self.slack, settings: self.settings };
         }
         SettleStep::Done
     }
@@ -470,17 +478,5 @@ impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = lock(&self.shared.state).waits.len();
         f.debug_struct("Timer").field("expiry", &self.expiry()).field("waits", &waits).finish()
-    }
-}
-
-impl fmt::Debug for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wait").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for WaitHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitHandle").field("is_pending", &self.is_pending()).finish()
     }
 }

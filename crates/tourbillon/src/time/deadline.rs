@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use super::error::Elapsed;
 use super::timeout::{Timeout, timeout_at};
 use crate::instant::{Instant, far_future};
+use crate::slack::Slack;
 use crate::sync::unmodelled::thread_local;
 
 /// The time by which some work must be done.
@@ -172,6 +173,12 @@ impl<F> Scope<F> {
     #[must_use]
     pub fn deadline(&self) -> Deadline {
         self.deadline
+    }
+
+    /// Sets how late the scope may end, instead of the slack of its engine.
+    pub fn slack(mut self, slack: Slack) -> Scope<F> {
+        self.timeout = self.timeout.slack(slack);
+        self
     }
 }
 

@@ -11,6 +11,7 @@ use super::error::ZeroPeriod;
 use crate::entry::Entry;
 use crate::instant::Instant;
 use crate::outcome::Outcome;
+use crate::slack::Slack;
 
 /// Creates an interval that ticks every `period`, for the first time at once.
 ///
@@ -199,7 +200,7 @@ pub enum MissedTickBehavior {
 }
 
 impl Interval {
-    fn new(delay: Entry, period: Duration) -> Result<Interval, ZeroPeriod> {
+    pub(super) fn new(delay: Entry, period: Duration) -> Result<Interval, ZeroPeriod> {
         if period.is_zero() {
             return Err(ZeroPeriod);
         }
@@ -280,6 +281,48 @@ impl Interval {
         self.delay.reset(deadline);
     }
 
+    /// Disarms the interval: no tick comes until [`arm`](Interval::arm) or [`reset`](Interval::reset) is called. The time of the next tick
+    /// is kept.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::time::{MissedTickBehavior, interval, timeout};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let mut keep_alive = interval(Duration::from_millis(1));
+    /// keep_alive.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// keep_alive.disarm(); // while there is traffic
+    /// assert!(timeout(Duration::from_millis(5), keep_alive.tick()).await.is_err());
+    /// keep_alive.arm();
+    /// keep_alive.tick().await;
+    /// # });
+    /// ```
+    pub fn disarm(&mut self) {
+        self.delay.hold();
+    }
+
+    /// Arms a [disarmed](Interval::disarm) interval: its next tick comes at the time that was kept. Ticks that have passed meanwhile are
+    /// late, for which there is a [behavior](Interval::set_missed_tick_behavior).
+    pub fn arm(&mut self) {
+        self.delay.let_go();
+    }
+
+    /// Sets how late the ticks may come, instead of the slack of the engine. The schedule does not change: a late tick does not delay later
+    /// ones.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::{Slack, time::interval};
+    ///
+    /// let statistics = interval(Duration::from_secs(10)).slack(Slack::up_to(Duration::from_millis(4)));
+    /// # drop(statistics);
+    /// ```
+    #[must_use]
+    pub fn slack(mut self, slack: Slack) -> Interval {
+        self.delay.set_slack(slack.bits());
+        self
+    }
+
     /// Returns the behavior for ticks that come late.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
@@ -342,8 +385,9 @@ fn remaining(span: Span, period: Span) -> Span {
     Span::from_nanos(period.as_nanos() - span.as_nanos() % period.as_nanos())
 }
 
+/// Returns the interval, or panics if its period is zero.
 #[track_caller]
-fn expect_period(interval: Result<Interval, ZeroPeriod>) -> Interval {
+pub(super) fn expect_period(interval: Result<Interval, ZeroPeriod>) -> Interval {
     match interval {
         Ok(interval) => interval,
         Err(zero) => panic!("{zero}"),

@@ -6,12 +6,15 @@
 //! | to | use |
 //! |---|---|
 //! | wait | [`sleep`], [`sleep_until`], [`Sleep`]; + [`try_sleep`], [`Sleep::slack`], [`disarm`](Sleep::disarm), [`arm`](Sleep::arm) |
-//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`disarm`](Timeout::disarm) |
+//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`slack`](Timeout::slack), [`disarm`](Timeout::disarm), [`arm`](Timeout::arm) |
 //! | give up in time, through many calls | + [`Deadline`] |
-//! | do something at an interval | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`] |
+//! | do something at an interval | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`], [`Interval::slack`], [`disarm`](Interval::disarm), [`arm`](Interval::arm) |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | read the clock | [`Instant`] |
 //! | test in virtual time | `pause`, `resume`, `advance`; + `blocking_advance`, `run`, `auto_advance` (feature `test-util`) |
+//!
+//! These functions use the current engine: the one that the thread has [entered](crate::Engine::enter), else the global one. Each is also a
+//! method of [`Engine`](crate::Engine), as in `engine.sleep(..)`; types have a constructor for that, as in `DelayQueue::on(&engine)`.
 //!
 //! ```
 //! use std::time::Duration;

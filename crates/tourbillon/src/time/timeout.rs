@@ -14,6 +14,7 @@ use crate::core::error::ArmError;
 use crate::entry::Entry;
 use crate::instant::Instant;
 use crate::outcome::Outcome;
+use crate::slack::Slack;
 
 /// Waits for a future, but no longer than `duration` from now.
 ///
@@ -44,7 +45,7 @@ use crate::outcome::Outcome;
 /// # });
 /// ```
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { value: future.into_future(), delay: Entry::after(duration), is_armed: true }
+    Timeout::new(future, Entry::after(duration))
 }
 
 /// Waits for a future, but no longer than until `deadline`.
@@ -70,7 +71,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 /// # });
 /// ```
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { value: future.into_future(), delay: Entry::until(deadline), is_armed: true }
+    Timeout::new(future, Entry::until(deadline))
 }
 
 /// Creates a [`timeout`] and arms its timer at once, so that the caller learns if that is not possible.
@@ -99,8 +100,13 @@ pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::Int
 /// # });
 /// ```
 pub fn try_timeout<F: IntoFuture>(duration: Duration, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
-    match Entry::after(duration).armed() {
-        Ok(delay) => Ok(Timeout { value: future.into_future(), delay, is_armed: true }),
+    try_timeout_on(Entry::after(duration), future)
+}
+
+/// Arms `delay`, and returns a timeout with it.
+pub(super) fn try_timeout_on<F: IntoFuture>(delay: Entry, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
+    match delay.armed() {
+        Ok(delay) => Ok(Timeout::new(future, delay)),
         Err(error) => Err((error, future)),
     }
 }
@@ -119,6 +125,7 @@ pin_project! {
     /// let mut request = pin!(timeout(Duration::from_secs(1), async { "answer" }));
     /// request.as_mut().extend(Duration::from_secs(4)); // the peer needs more time
     /// request.as_mut().disarm(); // no limit, for now
+    /// request.as_mut().arm(); // the same limit again
     /// request.as_mut().reset(Instant::now() + Duration::from_secs(1)); // enough
     /// assert_eq!(request.await, Ok("answer"));
     /// # });
@@ -140,6 +147,10 @@ pin_project! {
 }
 
 impl<F> Timeout<F> {
+    pub(super) fn new(future: impl IntoFuture<IntoFuture = F>, delay: Entry) -> Timeout<F> {
+        Timeout { value: future.into_future(), delay, is_armed: true }
+    }
+
     /// Returns a reference to the future.
     pub fn get_ref(&self) -> &F {
         &self.value
@@ -155,11 +166,32 @@ impl<F> Timeout<F> {
         self.value
     }
 
-    /// Returns the deadline; `None` while the timeout is [disarmed](Timeout::disarm).
+    /// Returns the deadline, also while the timeout is [disarmed](Timeout::disarm).
     ///
     /// A timeout that is too long to be represented has a deadline in the far future.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.is_armed.then(|| self.delay.deadline())
+    pub fn deadline(&self) -> Instant {
+        self.delay.deadline()
+    }
+
+    /// Returns whether the deadline is in force: `false` while the timeout is [disarmed](Timeout::disarm).
+    pub fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
+    /// Sets how late the timeout may elapse, instead of the slack of its engine.
+    ///
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// use std::time::Duration;
+    /// use tourbillon::{Slack, time::timeout};
+    ///
+    /// let answer = timeout(Duration::from_secs(30), async { "answer" }).slack(Slack::up_to(Duration::from_secs(1)));
+    /// assert_eq!(answer.await, Ok("answer"));
+    /// # });
+    /// ```
+    pub fn slack(mut self, slack: Slack) -> Timeout<F> {
+        self.delay.set_slack(slack.bits());
+        self
     }
 
     /// Sets another deadline, earlier or later, in the future or in the past.
@@ -184,17 +216,21 @@ impl<F> Timeout<F> {
     ///
     /// Never.
     pub fn extend(self: Pin<&mut Self>, duration: Duration) {
-        if self.is_armed {
-            let deadline = self.delay.deadline() + duration;
-            self.reset(deadline);
-        }
+        let delay = self.project().delay;
+        delay.reset(delay.deadline() + duration);
     }
 
-    /// Removes the deadline: from now on only the future can end the timeout, until it is [reset](Timeout::reset).
+    /// Disarms the timeout: only the future can end it until [`arm`](Timeout::arm) or [`reset`](Timeout::reset) is called. The deadline is
+    /// kept.
     pub fn disarm(self: Pin<&mut Self>) {
         let this = self.project();
         *this.is_armed = false;
         this.delay.disarm();
+    }
+
+    /// Arms a [disarmed](Timeout::disarm) timeout: from the next poll on its deadline is in force again, also if that has passed.
+    pub fn arm(self: Pin<&mut Self>) {
+        *self.project().is_armed = true;
     }
 }
 
@@ -225,6 +261,10 @@ fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll
 
 impl<F: fmt::Debug> fmt::Debug for Timeout<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout").field("value", &self.value).field("deadline", &self.deadline()).finish()
+        f.debug_struct("Timeout")
+            .field("value", &self.value)
+            .field("deadline", &self.deadline())
+            .field("is_armed", &self.is_armed)
+            .finish()
     }
 }

@@ -30,7 +30,7 @@ pub enum TimeoutOp {
     Reset { which: usize, thread: usize, after: Duration },
     /// Extends its deadline.
     Extend { which: usize, thread: usize, by: Duration },
-    /// Removes its deadline.
+    /// Disarms the timeout, or arms it if it is disarmed.
     Disarm { which: usize, thread: usize },
     /// Drops the timeout.
     Drop { which: usize, thread: usize },
@@ -155,10 +155,17 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
         }
         TimeoutOp::Extend { by, .. } => {
             sim.threads.on(thread, || actor.timeout.as_mut().extend(by));
-            if !actor.is_disarmed {
-                let deadline = add(actor.deadline, by);
+            let deadline = add(actor.deadline, by);
+            if actor.is_disarmed {
+                actor.deadline = deadline;
+            } else {
                 note_deadline(actor, sim, thread, deadline);
             }
+        }
+        TimeoutOp::Disarm { .. } if actor.is_disarmed => {
+            sim.threads.on(thread, || actor.timeout.as_mut().arm());
+            let deadline = actor.deadline;
+            note_deadline(actor, sim, thread, deadline);
         }
         TimeoutOp::Disarm { .. } => {
             sim.threads.on(thread, || actor.timeout.as_mut().disarm());
@@ -170,8 +177,8 @@ pub fn step(actors: &mut Vec<TimeoutActor>, sim: &mut SimContext, op: TimeoutOp)
             actor.leave(sim, thread);
         }
     }
-    let reported = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline, actor.is_disarmed));
-    if let Some((Some(reported), deadline, false)) = reported
+    let reported = actors.get(index).map(|actor| (actor.timeout.deadline(), actor.deadline));
+    if let Some((reported, deadline)) = reported
         && deadline != crate::timer_model::NEVER
         && sim.planted != Some(PlantedFault::P5)
     {
