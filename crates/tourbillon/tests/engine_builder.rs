@@ -11,11 +11,11 @@ use tourbillon::{BuildError, Clock, Driver, Engine, QueueKind};
 fn p6_invalid_settings_are_refused_with_a_message_that_says_what_to_do() {
     let refused = Engine::builder().shards(0).build().unwrap_err();
     assert!(matches!(refused, BuildError::NoShards));
-    assert_eq!(refused.to_string(), "an engine needs at least one shard");
+    assert_eq!(refused.to_string(), "the number of shards is zero: set one or more, or leave the default");
 
     let refused = Engine::builder().capacity(0).build().unwrap_err();
     assert!(matches!(refused, BuildError::NoCapacity));
-    assert_eq!(refused.to_string(), "an engine needs a capacity of at least one timer");
+    assert_eq!(refused.to_string(), "the capacity is zero timers: set one or more, or none for no limit");
 
     let refused = Engine::builder().clock(Clock::manual()).driver(Driver::thread()).build().unwrap_err();
     assert!(matches!(refused, BuildError::ManualClock));

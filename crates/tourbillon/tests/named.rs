@@ -493,7 +493,7 @@ fn outcome_index(outcome: Outcome) -> usize {
     match outcome {
         Outcome::Fired => 0,
         Outcome::Cancelled => 1,
-        _ => 2,
+        Outcome::Stopped => 2,
     }
 }
 

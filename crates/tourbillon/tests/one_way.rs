@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use support::{Task, is_elapsed, manual, ms, now};
 use tourbillon::time::{Deadline, MissedTickBehavior, interval, sleep, timeout};
-use tourbillon::{ArmError, Clock, DelayQueue, Engine, Outcome, Slack, Timer};
+use tourbillon::{ArmError, BuildError, Clock, DelayQueue, Engine, Outcome, Slack, Timer};
 
 #[test]
 fn e7_a_match_on_an_outcome_names_three_ways_and_each_is_written_as_a_word() {
@@ -267,4 +267,21 @@ fn e7_a_function_and_the_method_of_the_entered_engine_do_the_same() {
     let task = Task::new();
     assert_eq!(task.poll(pin!(interval(ms(3)).tick())), task.poll(pin!(engine.interval(ms(3)).tick())));
     assert_eq!(engine.now(), now(&engine));
+}
+
+#[test]
+fn e7_an_error_says_what_was_wrong_and_what_to_do() {
+    let thread = || std::io::Error::from(std::io::ErrorKind::WouldBlock);
+    let errors = [
+        (BuildError::NoShards.to_string(), "shards is zero", "set one or more"),
+        (BuildError::NoCapacity.to_string(), "capacity is zero", "set one or more"),
+        (BuildError::ManualClock.to_string(), "manual clock", "Driver::external()"),
+        (BuildError::NoRuntime.to_string(), "Tokio runtime", "build the engine inside one"),
+        (BuildError::Thread(thread()).to_string(), "refused", "raise the limits"),
+        (ArmError::Full { capacity: 7 }.to_string(), "capacity is 7", "try again"),
+        (ArmError::Stopped.to_string(), "shut down", "use one that is running"),
+    ];
+    for (error, wrong, remedy) in errors {
+        assert!(error.contains(wrong) && error.contains(remedy), "{error}");
+    }
 }

@@ -248,7 +248,7 @@ fn a7_a_blocked_thread_gets_the_outcome_of_its_wait() {
         match outcome {
             Outcome::Cancelled => assert_eq!(timer.cancel(), 1),
             Outcome::Fired => assert_eq!(engine.advance(ms(10)), 1),
-            _ => engine.shutdown(),
+            Outcome::Stopped => engine.shutdown(),
         }
         assert_eq!(waits.join().unwrap(), outcome);
         timer.expires_after(ms(10));

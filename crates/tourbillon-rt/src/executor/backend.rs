@@ -137,10 +137,17 @@ impl std::error::Error for UnknownBackend {}
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Refused { backend, why } => write!(f, "the back end {backend} is not available: {why}"),
+            BuildError::Refused { backend: Backend::Uring, why } => {
+                write!(f, "the back end io_uring is not available: {why}; use Backend::Auto, which falls back to epoll")
+            }
+            BuildError::Refused { backend, why } => {
+                write!(f, "the back end {backend} is not available: {why}; raise the limit of file descriptors")
+            }
             BuildError::Variable(name) => write!(f, "{VARIABLE}: {}", UnknownBackend(name.clone())),
-            BuildError::Thread(error) => write!(f, "the system refused a thread: {error}"),
-            BuildError::Engine(error) => write!(f, "the timers' engine: {error}"),
+            BuildError::Thread(error) => {
+                write!(f, "the system refused a thread: {error}; raise the limit of threads, or use fewer workers")
+            }
+            BuildError::Engine(error) => write!(f, "the engine of the timers: {error}"),
         }
     }
 }

@@ -29,9 +29,9 @@ pub enum BuildError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ArmError {
-    /// The engine holds as many timers as its capacity allows.
+    /// The engine, or the set of [`NamedTimers`](crate::NamedTimers), holds as many timers as its capacity allows.
     Full {
-        /// The capacity of the engine.
+        /// That capacity.
         capacity: usize,
     },
     /// The engine has been shut down, or the [`NamedTimers`](crate::NamedTimers) have been stopped.
@@ -41,8 +41,8 @@ pub enum ArmError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::NoShards => f.write_str("an engine needs at least one shard"),
-            BuildError::NoCapacity => f.write_str("an engine needs a capacity of at least one timer"),
+            BuildError::NoShards => f.write_str("the number of shards is zero: set one or more, or leave the default"),
+            BuildError::NoCapacity => f.write_str("the capacity is zero timers: set one or more, or none for no limit"),
             BuildError::Rounds(error) => write!(f, "QueueKind::Rounds: {error}"),
             BuildError::ManualClock => {
                 f.write_str("a manual clock needs Driver::external(): no other driver notices when the clock is moved")
@@ -51,7 +51,11 @@ impl fmt::Display for BuildError {
                 "Driver::tokio() needs the context of a Tokio runtime with I/O enabled: build the engine inside one",
             ),
             BuildError::Thread(error) => {
-                write!(f, "the system refused the driver a thread or a file descriptor: {error}")
+                write!(
+                    f,
+                    "the system refused the driver a thread or a file descriptor: {error}; raise the limits of the process, or use \
+                     Driver::external()"
+                )
             }
         }
     }
@@ -70,10 +74,15 @@ impl std::error::Error for BuildError {
 impl fmt::Display for ArmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ArmError::Full { capacity } => write!(f, "the engine is full: its capacity is {capacity} timers"),
-            ArmError::Stopped => {
-                f.write_str("the engine has been shut down, or the set of named timers has been stopped")
+            ArmError::Full { capacity } => {
+                write!(
+                    f,
+                    "there is no room: the capacity is {capacity} timers; try again when some have ended, or raise it"
+                )
             }
+            ArmError::Stopped => f.write_str(
+                "the engine has been shut down, or the set of named timers has been stopped: use one that is running",
+            ),
         }
     }
 }

@@ -112,8 +112,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            ErrorKind::Shutdown => "the timer engine has been shut down",
-            ErrorKind::AtCapacity => "the timer engine is at capacity and cannot arm another timer",
+            ErrorKind::Shutdown => "the engine has been shut down",
+            ErrorKind::AtCapacity => "the engine is at capacity and cannot arm another timer",
             ErrorKind::Invalid => "the duration is longer than a timer can wait",
         })
     }
@@ -150,7 +150,7 @@ impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Reason::DeadlineReached => "deadline has elapsed",
-            Reason::EngineStopped => "timer engine was shut down before the deadline",
+            Reason::EngineStopped => "the engine was shut down before the deadline",
         })
     }
 }
