@@ -305,6 +305,47 @@ fn d39_a_wait_that_is_polled_while_it_fires_is_ready_or_woken() {
     });
 }
 
+#[test]
+fn e7_a_timer_that_is_disarmed_and_armed_while_it_fires_ends_its_wait_once() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timer = Arc::new(model.timer(DUE));
+        timer.on_expiry(model.callback(1));
+        let fires = spawn(&model, |model| model.fire(DUE));
+        let arms = {
+            let timer = timer.clone();
+            spawn(&model, move |_| timer.arm())
+        };
+        timer.disarm();
+        fires.join().unwrap();
+        arms.join().unwrap();
+        // Either the wait has fired, or the timer is disarmed and keeps it.
+        let before = model.outcomes();
+        timer.arm();
+        let outcomes = [before, model.outcomes()].concat();
+        assert_eq!(outcomes, [(1, Outcome::Fired)]);
+        drop(timer);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e7_a_wait_of_a_timer_that_was_disarmed_before_it_fires_stays_pending() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timer = model.timer(DUE);
+        timer.disarm();
+        let fires = spawn(&model, |model| model.fire(DUE));
+        timer.on_expiry(model.callback(1));
+        fires.join().unwrap();
+        assert_eq!(model.outcomes(), []);
+        timer.arm();
+        assert_eq!(model.outcomes(), [(1, Outcome::Fired)]);
+        drop(timer);
+        model.assert_idle();
+    });
+}
+
 pub(super) fn poll<F: Future + Unpin>(wait: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(wait).poll(&mut Context::from_waker(waker))
 }
