@@ -15,8 +15,9 @@
 use crate::shard::node::NodeRef;
 use crate::sync::IS_CHECK;
 
-/// How many timers the buffer holds: as many as a busy thread has requests under way, and no more than its cache has room for.
-pub(crate) const CAPACITY: usize = if IS_CHECK { 2 } else { 256 };
+/// How many timers the buffer holds: as many as a busy thread has requests under way, and no more than half of a first-level cache has
+/// room for.
+pub(crate) const CAPACITY: usize = if IS_CHECK { 2 } else { 2048 };
 
 pub(crate) struct InsertBuffer {
     ring: [Option<NodeRef>; CAPACITY],
