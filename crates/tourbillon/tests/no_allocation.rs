@@ -107,7 +107,7 @@ fn p7_the_memory_of_cancelled_timers_is_used_again() {
     let engine = manual();
     let mut sleeps = Vec::with_capacity(100_000);
     churn(&engine, &mut sleeps, 100_000);
-    // A timer whose memory is lost takes 32 bytes.
+    // A timer whose memory is lost takes 24 bytes.
     let before = IN_USE.load(Ordering::Relaxed);
     for _ in 0..20 {
         churn(&engine, &mut sleeps, 100_000);
