@@ -108,7 +108,11 @@
 //! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). On Linux a
 //! [`Scheduler`] takes it as the plan of a job.
 //!
-//! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
+//! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`; `time::StreamExt` has timeouts,
+//! throttling and chunks for every stream.
+//!
+//! **`http`**: `adapters::http::HttpTimeoutLayer` answers slow requests of a tower service (axum, hyper) itself: 504 for a slow handler, 408
+//! for a slow client. `adapters::grpc::GrpcDeadlineLayer` makes the header `grpc-timeout` of a call (tonic) its current deadline.
 //!
 //! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper needs for `header_read_timeout`, HTTP/2 keep-alive and its other
 //! timeouts.
@@ -145,7 +149,7 @@
     allow(dead_code, unused_imports, reason = "a check looks at a part of the crate")
 )]
 
-#[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
+#[cfg(any(feature = "http", feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
 mod alarm;
 mod clock;

@@ -56,4 +56,6 @@ pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_inte
 pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
 /// The type of the standard library, so that everything can be imported from here.
 pub use std::time::Duration;
+#[cfg(feature = "http")]
+pub(crate) use timeout::poll_delay;
 pub use timeout::{Timeout, timeout, timeout_at, try_timeout};

@@ -213,7 +213,7 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 /// Polls the deadline. Not generic, so that it is compiled once for all futures.
-fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
+pub(crate) fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
     // A future that uses up the budget of its task must not prevent its own timeout (T12).
     let has_used_up_budget = had_budget && !coop::has_budget();
     let ended = if has_used_up_budget { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
