@@ -22,7 +22,7 @@
 //!     let listener = TcpListener::bind("127.0.0.1:0")?;
 //!     let client = TcpStream::connect(listener.local_addr()?).timeout(Duration::from_secs(1)).await?;
 //!     let (stream, _) = listener.accept().await?;
-//!     drop(spawn(echo(stream)));
+//!     spawn(echo(stream));
 //!     client.write_all(b"hello").await?;
 //!     client.read_exact(&mut [0; 5]).timeout(Duration::from_secs(1)).await
 //! })?;
