@@ -117,7 +117,7 @@ pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;
 
-/// Compiles the code in the READMEs.
+/// Compiles the code in READMEs and guides.
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../../README.md")]
@@ -125,6 +125,9 @@ mod readmes {
 
     #[doc = include_str!("../../../docs/guide/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-asio.md")]
+    struct MovingFromAsio;
 
     #[doc = include_str!("../README.md")]
     struct RuntimeReadme;

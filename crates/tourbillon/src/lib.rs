@@ -141,8 +141,8 @@
 //! and Windows and has not been run there.
 //!
 //! # Guides
-//! In the folder `docs/guide` of the repository: moving from `tokio::time`, testing with virtual time, choosing slack, jobs and cron, which
-//! queue. `ARCHITECTURE.md` says how it works.
+//! In the folder `docs/guide` of the repository: moving from `tokio::time` and from asio, timeouts in web services, testing with virtual
+//! time, choosing slack, jobs and cron, which queue. `ARCHITECTURE.md` says how it works.
 
 #![cfg_attr(
     any(loom, miri, shuttle),
@@ -208,8 +208,8 @@ pub use tourbillon_queue::{Span, Time};
 #[doc(hidden)]
 pub use virtual_time::{auto_advance::AutoAdvance, simulated_thread::SimulatedThread};
 
-/// Compiles the code in the README and the guides. (Those of the project's README and of "Testing with virtual time" are compiled by
-/// `tourbillon-rt`, which knows all that they show.)
+/// Compiles the code in the README and the guides. (`tourbillon-rt` and `examples/web` compile those that
+/// show what only they know.)
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]

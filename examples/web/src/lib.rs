@@ -208,3 +208,10 @@ pub async fn exchange(server: SocketAddr, text: &str) -> io::Result<String> {
     })
     .await?
 }
+
+/// Compiles the code in the guide, which uses the same frameworks.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/guide/timeouts-in-web-services.md")]
+    struct TimeoutsInWebServices;
+}
