@@ -17,10 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tourbillon::adapters::hyper::TourbillonTimer;
-use tourbillon::time::{Instant, timeout};
+use tourbillon::time::{Instant, sleep, timeout};
 use tourbillon_web_examples::PATIENCE;
 
 const POOL_IDLE: Duration = Duration::from_millis(150);
+const REQUESTS: usize = 10;
 
 /// What happens to a connection, as the server sees it.
 #[derive(PartialEq, Eq, Debug)]
@@ -55,22 +56,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .pool_idle_timeout(POOL_IDLE)
         .build_http();
 
-    for _ in 0..3 {
+    for _ in 0..REQUESTS {
         let response = timeout(PATIENCE, client.get(uri.clone())).await??;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
+        // The connection goes back into the pool a moment after the response was read.
+        sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(seen.recv().await, Some(Connection::Opened));
-    assert!(seen.is_empty(), "three requests, one connection");
-    println!("three requests used one connection");
+    let (mut opened, mut closed) = (0, 0);
+    while let Ok(event) = seen.try_recv() {
+        *(if event == Connection::Opened { &mut opened } else { &mut closed }) += 1;
+    }
+    assert!(opened < REQUESTS, "no connection was used twice");
+    println!("{REQUESTS} requests, connections opened: {opened}");
 
-    // Nobody uses the client now. The pool's timer alone closes the connection.
+    // The program does not use the client now. The pool's timer alone closes what is in the pool.
     let start = Instant::now();
-    assert_eq!(timeout(PATIENCE, seen.recv()).await?, Some(Connection::Closed));
-    println!("the pool has closed it after {:?} without a request", start.elapsed());
+    while closed < opened {
+        assert_eq!(timeout(PATIENCE, seen.recv()).await?, Some(Connection::Closed));
+        closed += 1;
+    }
+    println!("the pool has closed all of them, after {:?} without a request", start.elapsed());
 
     timeout(PATIENCE, client.get(uri)).await??;
-    assert_eq!(seen.recv().await, Some(Connection::Opened));
+    assert_eq!(timeout(PATIENCE, seen.recv()).await?, Some(Connection::Opened));
     println!("the next request has opened another");
     Ok(())
 }
