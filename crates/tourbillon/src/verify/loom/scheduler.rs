@@ -11,7 +11,9 @@ use loom::thread::{self, JoinHandle};
 use tourbillon_queue::Time;
 
 use super::builder::SchedulerRules;
-use super::shared::{SchedulerShared, UserHooks};
+use super::random::Random;
+use super::shared::SchedulerShared;
+use super::user_hooks::UserHooks;
 use super::{Overlap, Plan, ScheduleErrorKind, Scheduler, SchedulerOwner, Shutdown};
 use crate::engine::Engine;
 use crate::instant::Instant;
@@ -57,8 +59,9 @@ impl Fixture {
             missed: MissedTickBehavior::Skip,
         };
         let hooks = UserHooks { on_failure: None, spawn: None };
+        let random = Random::new(1);
         let engine = Engine::of_core(model.core.clone());
-        let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks);
+        let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks, random);
         let scheduler = Scheduler { owner: Arc::new(SchedulerOwner::new(shared, engine.clone(), None)) };
         let shared = &scheduler.owner.shared;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
