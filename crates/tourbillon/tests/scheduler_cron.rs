@@ -405,6 +405,32 @@ fn e5_a_retry_of_a_cron_job_waits_on_the_engines_clock_and_has_the_time_of_its_o
 }
 
 #[test]
+fn e5_a_wall_clock_that_is_set_forward_brings_the_regular_run_instead_of_a_retry() {
+    let wall = Wall::at("2026-11-16T10:59:59Z");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let job = move |run: &Run<&'static str>| {
+        noted.lock().unwrap().push((run.attempt(), run.due_wall()));
+        Err::<(), _>("always")
+    };
+    let engine = manual();
+    let builder = Scheduler::builder().engine(&engine).wall_engine(&wall.engine);
+    let scheduler = builder.threads(0).build().unwrap();
+    let backoff = Backoff::fixed(Duration::from_secs(600));
+    scheduler.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).retry(1, backoff), job).unwrap();
+    wall.pass(Duration::from_secs(1));
+    engine.advance(Duration::from_secs(1));
+    wall.set("2026-11-16T12:00:00Z");
+    engine.advance(Duration::from_secs(1));
+    let regular = ["2026-11-16T11:00:00Z", "2026-11-16T12:00:00Z"].map(|due| (1, Some(system(due))));
+    assert_eq!(*log.lock().unwrap(), regular);
+    engine.advance(Duration::from_secs(599));
+    assert_eq!(log.lock().unwrap().len(), 2, "the retry of the first run is not made");
+    engine.advance(Duration::from_secs(1));
+    assert_eq!(log.lock().unwrap().last(), Some(&(2, Some(system("2026-11-16T12:00:00Z")))));
+}
+
+#[test]
 fn e5_a_cron_job_that_is_run_now_keeps_its_times() {
     let wall = Wall::at("2026-11-16T10:00:30Z");
     wall.schedule("hourly", cron("@hourly", "UTC"));

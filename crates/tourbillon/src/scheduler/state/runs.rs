@@ -252,6 +252,8 @@ impl<K> SchedulerState<K> {
             return;
         }
         let Some(job) = self.jobs.get_mut(job_key) else { return };
+        // A wall clock that was set forward may bring the regular time before a retry: then the regular run comes instead.
+        job.extras.iter_mut().for_each(|extras| extras.retries.clear());
         let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
         job.due = due.time;
         job.starts_in_past &= due.time < started_at;

@@ -227,6 +227,70 @@ fn d28_of_two_threads_that_end_it_at_once_both_see_the_end() {
 }
 
 #[test]
+fn e5_of_two_threads_that_upsert_a_key_one_inserts_and_the_other_replaces() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(0);
+        let (scheduler, plan) = (fixture.scheduler.clone(), fixture.plan(LATER));
+        let other = thread::spawn(move || scheduler.upsert(0, plan, |_| ()).unwrap().is_replaced());
+        let is_replaced = fixture.scheduler.upsert(0, fixture.plan(LATER), |_| ()).unwrap().is_replaced();
+        assert_ne!(is_replaced, other.join().unwrap());
+        assert_eq!(fixture.scheduler.len(), 1);
+        assert_eq!(fixture.end(Shutdown::Abort), 0);
+    });
+}
+
+#[test]
+fn e5_a_run_now_while_a_thread_goes_to_sleep_is_made() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        fixture.schedule(0, LATER).unwrap();
+        fixture.scheduler.run_now(&0).unwrap();
+        fixture.made.wait_for(1);
+        assert_eq!(fixture.end(Shutdown::Abort), 1);
+    });
+}
+
+#[test]
+fn e5_a_job_that_is_removed_during_a_run_now_begins_before_or_never() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        fixture.schedule(0, LATER).unwrap();
+        let scheduler = fixture.scheduler.clone();
+        let runs = thread::spawn(move || scheduler.run_now(&0).is_ok());
+        assert!(fixture.scheduler.remove(&0));
+        let begun = fixture.scheduler.stats().runs;
+        let is_queued = runs.join().unwrap();
+        let made = fixture.end(Shutdown::Drain);
+        assert_eq!(made, begun, "a run that began after its job was removed");
+        assert!(is_queued || made == 0);
+    });
+}
+
+#[test]
+fn e5_a_retry_that_is_planned_while_time_comes_is_made() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        let made = fixture.made.clone();
+        let job = move |run: &super::Run<u8>| {
+            made.0.fetch_add(1, Ordering::Relaxed);
+            if run.attempt() == 1 { Err("once") } else { Ok(()) }
+        };
+        let backoff = super::Backoff::fixed(std::time::Duration::from_nanos(100));
+        fixture.scheduler.schedule(0, fixture.plan(DUE).retry(1, backoff), job).unwrap();
+        fixture.model.fire(DUE);
+        fixture.made.wait_for(1);
+        // The run ends before this or after it, so the retry is due now or a hundred nanoseconds later.
+        fixture.model.fire(LATER);
+        while fixture.made.get() < 2 && fixture.scheduler.stats().failed == 0 {
+            thread::yield_now();
+        }
+        fixture.model.fire(Time::from_nanos(300));
+        fixture.made.wait_for(2);
+        assert_eq!(fixture.end(Shutdown::Abort), 2);
+    });
+}
+
+#[test]
 fn d39_without_threads_a_job_that_comes_due_while_another_is_made_is_made() {
     explore_up_to(3, || {
         let fixture = Fixture::new(0);
