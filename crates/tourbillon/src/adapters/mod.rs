@@ -3,7 +3,7 @@
 //! | feature | provides |
 //! |---|---|
 //! | `hyper` | `adapters::hyper::TourbillonTimer`: the timer that hyper's connections need for their timeouts |
-//! | `metrics` | `adapters::metrics::Exporter`: the counts of an engine, for the recorder that is installed |
+//! | `metrics` | `adapters::metrics::Exporter`: the counts of an engine and of schedulers, for the recorder that is installed |
 //! | `tower` | `adapters::tower::TimeoutLayer`: a timeout for every request to a service |
 
 #[cfg(feature = "hyper")]

@@ -18,6 +18,8 @@ mod limit_watch;
 #[cfg(all(loom, test))]
 #[path = "../verify/loom/scheduler.rs"]
 mod loom_models;
+#[cfg(feature = "metrics")]
+pub(crate) mod metrics_source;
 mod options;
 mod plan;
 mod queries;
@@ -28,7 +30,7 @@ mod stats;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod timing;
-mod timings;
+pub(crate) mod timings;
 mod user_hooks;
 
 use std::borrow::Borrow;
@@ -196,9 +198,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// Returns what the scheduler has done so far.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats {
-        let state = self.owner.shared.lock();
-        let jobs = if state.is_open() { state.jobs.len() } else { 0 };
-        SchedulerStats { jobs, waiting: state.queued(), running: state.running, ..state.stats }
+        self.owner.shared.stats()
     }
 
     /// Removes exactly this job, and not another that was scheduled under the same key since. Returns whether the job was still there.

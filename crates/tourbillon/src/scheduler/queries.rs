@@ -114,26 +114,31 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
 
 impl JobReport {
     /// Returns the report of a job, without its pending retry.
-    pub(super) fn of<K>(job: &ScheduledJob<K>) -> JobReport {
-        let mut report = JobReport { runs: job.runs, ..JobReport::default() };
-        let (mut attempt, mut error) = (1, None);
+    fn of<K>(job: &ScheduledJob<K>) -> JobReport {
+        let (mut attempt, mut failure) = (1, None);
         if let Some(extras) = &job.extras {
-            let problems = &extras.problems;
-            report.failed = problems.failed;
-            report.retried = problems.retried;
-            report.over_limit = problems.over_limit;
-            report.overlapped = problems.overlapped;
-            report.overflowed = problems.overflowed;
-            report.missed = problems.missed;
-            report.last_failure.clone_from(&problems.last_failure);
-            (attempt, error) = (extras.last_attempt.max(1), problems.last_failure.clone());
+            (attempt, failure) = (extras.last_attempt.max(1), extras.problems.last_failure.clone());
         }
-        report.last_run = job.last_run.get().map(|(status, duration)| LastRun {
-            status,
-            duration,
-            attempt,
-            error: error.filter(|_| status.is_failure()),
+        let last_run = job.last_run.get().map(|(status, duration)| {
+            let error = failure.clone().filter(|_| status.is_failure());
+            LastRun { status, duration, attempt, error }
         });
-        report
+        JobReport { last_run, last_failure: failure, ..JobReport::counts_of(job) }
+    }
+
+    /// Returns the counts of a job, without texts.
+    pub(super) fn counts_of<K>(job: &ScheduledJob<K>) -> JobReport {
+        let report = JobReport { runs: job.runs, ..JobReport::default() };
+        let Some(extras) = &job.extras else { return report };
+        let problems = &extras.problems;
+        JobReport {
+            failed: problems.failed,
+            retried: problems.retried,
+            over_limit: problems.over_limit,
+            overlapped: problems.overlapped,
+            overflowed: problems.overflowed,
+            missed: problems.missed,
+            ..report
+        }
     }
 }

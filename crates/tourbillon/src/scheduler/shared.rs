@@ -27,6 +27,7 @@ use super::key_index::TagAddress;
 use super::limit_watch::LimitWatch;
 use super::random::Random;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
+use super::stats::SchedulerStats;
 use super::user_hooks::UserHooks;
 use super::{JobId, SchedulerOwner};
 use crate::clock::WallShift;
@@ -95,6 +96,18 @@ impl<K> SchedulerShared<K> {
     pub(super) fn now(&self, with_wall: bool) -> ClockPair {
         let wall = self.wall_clock.get().filter(|_| with_wall);
         ClockPair { engine: self.engine_clock.now(), wall: wall.map_or(Time::ZERO, JobClock::now) }
+    }
+
+    pub(super) fn stats(&self) -> SchedulerStats {
+        let state = self.lock();
+        let jobs = if state.is_open() { state.jobs.len() } else { 0 };
+        SchedulerStats { jobs, waiting: state.queued(), running: state.running, ..state.stats }
+    }
+
+    /// Returns the engine of the wall clock, once a job follows it.
+    #[cfg(feature = "metrics")]
+    pub(super) fn wall_core(&self) -> Option<&CoreRef> {
+        self.wall_clock.get().map(|clock| &clock.core)
     }
 
     /// Begins a shutdown.

@@ -121,14 +121,16 @@ impl ModelJob {
         Some(self.retries.remove(first))
     }
 
-    /// Plans the retry of an attempt that failed at this time of the engine's clock and of the plan's.
-    pub(super) fn plan_retry(&mut self, attempt: u32, engine: u64, own: u64) {
-        let Some((most, delay)) = self.policy.retry else { return };
+    /// Plans the retry of an attempt that failed at this time of the engine's clock and of the plan's. Returns whether there is one.
+    pub(super) fn plan_retry(&mut self, attempt: u32, engine: u64, own: u64) -> bool {
+        let Some((most, delay)) = self.policy.retry else { return false };
         let (due, own) = (engine.saturating_add(delay), own.saturating_add(delay));
         let is_made = attempt <= most && !self.is_paused && self.backlog.is_empty();
-        if is_made && own < self.next_due() && own <= self.policy.end && due != NEVER {
+        let is_made = is_made && own < self.next_due() && own <= self.policy.end && due != NEVER;
+        if is_made {
             self.retries.push((due, attempt + 1));
         }
+        is_made
     }
 
     /// Forgets what was to run beside the regular occurrences.

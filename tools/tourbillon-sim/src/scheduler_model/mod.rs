@@ -258,8 +258,8 @@ impl SchedulerModel {
         if let Some(index) = self.jobs.iter().position(|job| job.id == id && is_failed) {
             let job = &mut self.jobs[index];
             job.failed += 1;
-            if is_open && plan == job.plan {
-                job.plan_retry(attempt, now.engine, now.on(job.timing.is_wall()));
+            let own = now.on(job.timing.is_wall());
+            if is_open && plan == job.plan && job.plan_retry(attempt, now.engine, own) {
                 self.renew_order(index);
             }
         }
