@@ -39,9 +39,8 @@ impl NamedTimers {
         after: Duration,
         callback: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<usize, ArmError> {
-        let shared = &self.owner.shared;
-        let due = shared.due_after(after);
-        shared.restart(name, due, TimerWaiter::Callback(Box::new(callback)))
+        let due = self.owner.shared.due_after(after);
+        self.restart_due(name, due, TimerWaiter::Callback(Box::new(callback)))
     }
 
     /// Starts a timer if its name has fewer than `limit`, in a single step: of many threads that do so at once, exactly as many start a
@@ -71,14 +70,27 @@ impl NamedTimers {
         after: Duration,
         callback: impl FnOnce(Outcome) + Send + 'static,
     ) -> Result<bool, ArmError> {
-        let shared = &self.owner.shared;
-        let due = shared.due_after(after);
-        shared.start_if_fewer(name, limit, due, TimerWaiter::Callback(Box::new(callback)))
+        let due = self.owner.shared.due_after(after);
+        self.start_if_fewer_due(name, limit, due, TimerWaiter::Callback(Box::new(callback)))
+    }
+
+    pub(crate) fn restart_due(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<usize, ArmError> {
+        self.owner.shared.restart(name, due, waiter)
+    }
+
+    pub(crate) fn start_if_fewer_due(
+        &self,
+        name: &str,
+        limit: usize,
+        due: Time,
+        waiter: TimerWaiter,
+    ) -> Result<bool, ArmError> {
+        self.owner.shared.start_if_fewer(name, limit, due, waiter)
     }
 }
 
 impl NamedShared {
-    pub(super) fn restart(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<usize, ArmError> {
+    fn restart(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<usize, ArmError> {
         let restarted = {
             let mut state = lock(&self.state);
             match state.is_closed || self.core.is_closed() {
@@ -92,13 +104,7 @@ impl NamedShared {
         Ok(cancelled.map_or(0, |cancelled| self.end_cancelled(cancelled)))
     }
 
-    pub(super) fn start_if_fewer(
-        &self,
-        name: &str,
-        limit: usize,
-        due: Time,
-        waiter: TimerWaiter,
-    ) -> Result<bool, ArmError> {
+    fn start_if_fewer(&self, name: &str, limit: usize, due: Time, waiter: TimerWaiter) -> Result<bool, ArmError> {
         let mut state = lock(&self.state);
         let started = match () {
             () if state.is_closed || self.core.is_closed() => Err((ArmError::Stopped, Some(waiter))),
