@@ -232,4 +232,10 @@ mod documents {
 
     #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
     struct JobsAndCron;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-tokio-cron-scheduler.md")]
+    struct MovingFromTokioCronScheduler;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-a-go-time-wheel.md")]
+    struct MovingFromAGoTimeWheel;
 }

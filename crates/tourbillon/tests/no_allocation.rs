@@ -198,3 +198,16 @@ fn e6_streams_allocate_nothing_but_one_vector_for_each_chunk() {
     assert_eq!(take(chunks.as_mut(), 100), 100);
     assert_eq!(allocations(|| assert_eq!(take(chunks.as_mut(), 100), 100)), 100, "one for each chunk");
 }
+
+#[test]
+fn e5_p7_a_plain_job_is_one_allocation_from_schedule_to_removal() {
+    let engine = Engine::builder().clock(tourbillon::Clock::manual()).build().unwrap();
+    let scheduler = tourbillon::scheduler::Scheduler::builder().engine(&engine).threads(0).build().unwrap();
+    let second = std::time::Duration::from_secs(1);
+    let one = |key: u32| {
+        scheduler.schedule(key, second, move |_| _ = key).unwrap();
+        assert!(scheduler.remove(&key));
+    };
+    (0..1000).for_each(one);
+    assert_eq!(allocations(|| (0..1000).for_each(one)), 1000, "the closure with its key");
+}
