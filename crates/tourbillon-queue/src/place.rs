@@ -21,10 +21,13 @@ impl Place {
     /// Returns the place of an entry that is in no queue, with a number of the caller's own, below 2<sup>30</sup> - 1.
     ///
     /// An entry that is not in the queue yet can so remember where else it is, in the same word.
+    ///
+    /// # Panics
+    /// If the number is too large.
     #[inline]
     #[must_use]
     pub const fn nowhere_with(number: u32) -> Place {
-        debug_assert!(number < u32::MAX - Self::FIRST_NOWHERE);
+        assert!(number < u32::MAX - Self::FIRST_NOWHERE, "the number of a place must be below 2^30 - 1");
         Place(Self::FIRST_NOWHERE + number)
     }
 

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::cell::Cell;
+
 use support::{Random, operations, seed};
 use tourbillon_queue::{CompactWheel, Entries, EntryDeadlines, Place, Settled, Span, Time};
 
@@ -122,7 +124,6 @@ fn p1_p2_p3_timers_that_move_themselves_come_out_of_the_compact_wheel_once_and_i
 
 #[test]
 fn d26_p3_a_crowd_in_one_slot_is_split_in_steps_and_comes_out_in_the_order_of_the_deadlines() {
-    const CROWD: u32 = 50_000;
     let mut random = Random::new(seed());
     let mut timers = Timers(vec![Entry { deadline: None, place: Place::NOWHERE }; CROWD as usize]);
     let mut wheel = CompactWheel::new();
@@ -164,4 +165,80 @@ fn p5_deadlines_of_every_size_come_out_of_the_compact_wheel_in_order() {
     let last = Time::from_nanos(u64::MAX - 1);
     let popped: Vec<Time> = std::iter::from_fn(|| timers.pop(&mut wheel, last)).map(|(_, deadline)| deadline).collect();
     assert_eq!(popped, deadlines);
+}
+
+/// Timers that count how often the wheel reads a deadline, and how often it moves a timer.
+struct CountingTimers {
+    timers: Timers,
+    read: Cell<usize>,
+    moved: usize,
+}
+
+impl CountingTimers {
+    fn new(count: u32) -> CountingTimers {
+        let timers = Timers(vec![Entry { deadline: None, place: Place::NOWHERE }; count as usize]);
+        CountingTimers { timers, read: Cell::new(0), moved: 0 }
+    }
+
+    fn insert(&mut self, wheel: &mut CompactWheel<u32>, id: u32, deadline: Time) {
+        let place = wheel.insert(self, id, deadline);
+        self.timers.0[id as usize] = Entry { deadline: Some(deadline), place };
+    }
+}
+
+impl Entries<u32> for CountingTimers {
+    fn place(&self, id: &u32) -> Place {
+        self.timers.place(id)
+    }
+
+    fn set_place(&mut self, id: &u32, place: Place) {
+        self.moved += 1;
+        self.timers.set_place(id, place);
+    }
+}
+
+impl EntryDeadlines<u32> for CountingTimers {
+    fn deadline(&self, id: &u32) -> Option<Time> {
+        self.read.set(self.read.get() + 1);
+        self.timers.deadline(id)
+    }
+}
+
+const CROWD: u32 = 50_000;
+
+#[test]
+fn d26_a_crowd_that_is_due_in_one_nanosecond_is_opened_without_reading_a_deadline() {
+    let (mut wheel, mut timers) = (CompactWheel::new(), CountingTimers::new(CROWD));
+    // A nanosecond after the time reached: the timers are at the lowest level at once.
+    assert!(wheel.pop(&mut timers, Time::from_nanos(999)).is_none());
+    for id in 0..CROWD {
+        timers.insert(&mut wheel, id, Time::from_nanos(1000));
+    }
+    assert_eq!(wheel.settle(&mut timers, Time::from_nanos(1000), 1), Settled::Done);
+    assert_eq!(timers.read.get(), 0);
+    let popped: Vec<u32> =
+        std::iter::from_fn(|| wheel.pop(&mut timers, Time::from_nanos(1000))).map(|(id, _)| id).collect();
+    assert_eq!(popped, (0..CROWD).collect::<Vec<_>>(), "in the order of arming");
+}
+
+#[test]
+fn d26_timers_that_were_pushed_out_of_a_crowded_slot_are_not_all_moved_again_and_again() {
+    let (mut wheel, mut timers) = (CompactWheel::new(), CountingTimers::new(CROWD));
+    let mut random = Random::new(seed());
+    let begin = 1 << 40;
+    for id in 0..CROWD {
+        timers.insert(&mut wheel, id, Time::from_nanos(begin + random.below(1 << 30)));
+    }
+    for entry in &mut timers.timers.0 {
+        entry.deadline = entry.deadline.map(|deadline| deadline + Span::from_nanos((1 << 40) + random.below(1 << 36)));
+    }
+    let end = Time::from_nanos(begin + (1 << 39));
+    let mut popped = 0;
+    while wheel.pop(&mut timers, end).is_some() {
+        popped += 1;
+    }
+    assert_eq!(popped, CROWD);
+    // Small slots are split more often.
+    let splits = if cfg!(tourbillon_small) { 4 } else { 2 };
+    assert!(timers.moved <= splits * CROWD as usize, "{} moves of {CROWD} timers", timers.moved);
 }

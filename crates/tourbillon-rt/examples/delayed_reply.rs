@@ -34,7 +34,9 @@ type Failure = Box<dyn Error + Send + Sync>;
 async fn serve(listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(spawn(talk(stream))),
+            Ok((stream, _)) => {
+                spawn(talk(stream));
+            }
             // Out of file descriptors, perhaps: there will be some again.
             Err(error) => {
                 eprintln!("cannot accept: {error}");

@@ -23,12 +23,14 @@ const MS: Duration = Duration::from_millis(1);
 async fn serve(listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => drop(spawn(async move {
-                match echo(&stream).await {
-                    Ok(bytes) => println!("         server: {peer} has left after {bytes} bytes"),
-                    Err(error) => println!("         server: {peer} is disconnected: {error}"),
-                }
-            })),
+            Ok((stream, peer)) => {
+                spawn(async move {
+                    match echo(&stream).await {
+                        Ok(bytes) => println!("         server: {peer} has left after {bytes} bytes"),
+                        Err(error) => println!("         server: {peer} is disconnected: {error}"),
+                    }
+                });
+            }
             // Out of file descriptors, perhaps: there will be some again.
             Err(error) => {
                 eprintln!("cannot accept: {error}");

@@ -22,7 +22,7 @@
 //!     let listener = TcpListener::bind("127.0.0.1:0")?;
 //!     let client = TcpStream::connect(listener.local_addr()?).timeout(Duration::from_secs(1)).await?;
 //!     let (stream, _) = listener.accept().await?;
-//!     drop(spawn(echo(stream)));
+//!     spawn(echo(stream));
 //!     client.write_all(b"hello").await?;
 //!     client.read_exact(&mut [0; 5]).timeout(Duration::from_secs(1)).await
 //! })?;
@@ -118,7 +118,7 @@ pub use task::{JoinError, JoinHandle, Panic};
 /// Timers, which on a worker are the worker's own: `sleep`, `timeout`, `interval`, and so on.
 pub use tourbillon::time;
 
-/// Compiles the code in the READMEs.
+/// Compiles the code in READMEs and guides.
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../../README.md")]
@@ -126,6 +126,9 @@ mod readmes {
 
     #[doc = include_str!("../../../docs/guide/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-asio.md")]
+    struct MovingFromAsio;
 
     #[doc = include_str!("../README.md")]
     struct RuntimeReadme;

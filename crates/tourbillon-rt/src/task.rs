@@ -15,7 +15,7 @@ use crate::sync::{AtomicBool, CatchDropPanic, Mutex, Ordering, catch_panic, lock
 
 /// A handle to a task that was [spawned](crate::spawn). Awaiting it returns the task's result, or why there is none.
 ///
-/// Dropping the handle lets the task run on. If the task was lost, because there was no runtime to spawn it on, a handle that is dropped
+/// Dropping the handle lets the task run on, so a task whose result is not needed is a statement: `spawn(future);`. If the task was lost, because there was no runtime to spawn it on, a handle that is dropped
 /// without having been awaited reports that on standard error.
 ///
 /// ```

@@ -46,7 +46,7 @@ fn w10_hyper_answers_each_request_after_a_while_and_holds_no_thread_meanwhile() 
                 time::sleep(ms(20)).await;
                 Ok::<_, Infallible>(Response::new(String::from("later")))
             };
-            drop(spawn(hyper::server::conn::http1::Builder::new().serve_connection(server, service_fn(answer))));
+            spawn(hyper::server::conn::http1::Builder::new().serve_connection(server, service_fn(answer)));
             clients.push(spawn(async move {
                 client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").await.unwrap();
                 let mut answer = Vec::new();

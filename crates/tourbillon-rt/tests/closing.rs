@@ -66,7 +66,7 @@ fn a_stream_dropped_just_when_something_happens_to_it_is_closed_for_its_peer() {
             let tasks: Vec<_> = pairs
                 .into_iter()
                 .map(|(a, b)| {
-                    drop(spawn(async move { drop(a) }));
+                    spawn(async move { drop(a) });
                     spawn(async move {
                         let _ = b.write(b"something").await;
                         // The end, or a reset: the bytes that were written have not been read.

@@ -27,11 +27,11 @@ fn p7_runtimes_come_and_go_under_load_and_leave_no_descriptor_and_no_thread() {
                 runtime.spawn(async move {
                     let (a, b) = pair().await;
                     let _ = a.read(&mut [0; 8]).timeout(Duration::from_micros(number * 50)).await;
-                    drop(spawn(async move { a.read(&mut [0; 8]).await.map(drop) }));
-                    drop(spawn(async move { b.read(&mut [0; 8]).timeout(Duration::from_secs(60)).await.map(drop) }));
+                    spawn(async move { a.read(&mut [0; 8]).await.map(drop) });
+                    spawn(async move { b.read(&mut [0; 8]).timeout(Duration::from_secs(60)).await.map(drop) });
                     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                     drop(TcpStream::connect(listener.local_addr().unwrap()));
-                    drop(spawn(async move { listener.accept().await.map(drop) }));
+                    spawn(async move { listener.accept().await.map(drop) });
                 })
             })
             .collect();

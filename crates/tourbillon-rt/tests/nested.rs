@@ -359,7 +359,7 @@ fn d66_a_block_on_in_a_destructor_serves_tasks() {
             give_way().await;
             waits.abort();
             assert!(waits.await.is_err());
-            drop(spawn(async move { returned }).await.unwrap());
+            spawn(async move { returned }).await.unwrap();
         });
         eventually("all three have been dropped", || count.load(Ordering::SeqCst) == 3);
     });
@@ -393,12 +393,12 @@ fn d66_a_runtime_is_dropped_inside_its_own_task_and_inside_another_ones_block_on
                     let runtime = runtime(backend, workers);
                     let (inside, (sends, ended)) = (Arc::clone(&runtime), std::sync::mpsc::channel());
                     let handle = runtime.handle().clone();
-                    drop(handle.spawn(async move {
+                    handle.spawn(async move {
                         inside.block_on(give_way());
                         eventually("this is the last reference", || Arc::strong_count(&inside) == 1);
                         drop(inside);
                         sends.send(()).unwrap();
-                    }));
+                    });
                     drop(runtime);
                     ended.recv_timeout(LONG).unwrap();
                 }

@@ -2,15 +2,15 @@
 
 mod support;
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, ToSocketAddrs};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use support::{Random, bytes_from, everywhere, expect_bytes, kind, ms, on_each_backend_with, pair, soon, until};
-use tourbillon_rt::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use tourbillon_rt::net::{ListenOptions, Lookup, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use tourbillon_rt::{Incomplete, spawn, time};
 
 const LOCAL: &str = "127.0.0.1:0";
@@ -385,56 +385,94 @@ fn an_address_that_cannot_be_reached_or_used_is_an_error_that_says_so() {
 }
 
 /// A name whose lookup lasts as long as its other end lives.
-struct Unknown(mpsc::Receiver<()>);
+struct Unknown(Mutex<Option<mpsc::Receiver<()>>>);
 
 impl ToSocketAddrs for Unknown {
-    type Iter = std::vec::IntoIter<SocketAddr>;
-
-    fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
-        let _ = self.0.recv();
-        Ok(Vec::new().into_iter())
+    fn to_lookup(&self) -> Lookup {
+        let known = self.0.lock().unwrap().take().unwrap();
+        Lookup::blocking(move || {
+            let _ = known.recv();
+            Ok(Vec::new())
+        })
     }
 }
 
 #[test]
-fn f8_connect_to_has_a_time_limit_while_its_name_is_looked_up_and_while_it_connects() {
+fn f8_connect_has_a_time_limit_while_its_name_is_looked_up_and_while_it_connects() {
     everywhere(|| async {
         let (known, name) = mpsc::channel();
-        let connect = TcpStream::connect_to(Unknown(name)).timeout(ms(5));
+        let connect = TcpStream::connect(Unknown(Mutex::new(Some(name)))).timeout(ms(5));
         assert_eq!(kind(soon("the time limit", connect).await), ErrorKind::TimedOut);
         drop(known);
         // No machine answers from an address that is reserved for documentation.
         let silent: SocketAddr = "192.0.2.1:9".parse().unwrap();
-        let connect = TcpStream::connect_to(silent).timeout(ms(20));
+        let connect = TcpStream::connect(silent).timeout(ms(20));
         assert!(soon("the time limit", connect).await.is_err());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = TcpStream::connect_to(listener.local_addr().unwrap()).timeout(ms(20_000));
+        let connect = TcpStream::connect(listener.local_addr().unwrap()).timeout(ms(20_000));
         soon("a connection", connect).await.unwrap();
     });
 }
 
 #[test]
-fn connect_to_tries_each_address_of_a_name_and_returns_the_error_of_the_last() {
+fn e7_connect_tries_each_address_of_a_name_and_returns_the_error_of_the_last() {
     everywhere(|| async {
         let listener = TcpListener::bind(LOCAL).unwrap();
         let (open, closed) = (listener.local_addr().unwrap(), unused());
-        let client = TcpStream::connect_to(Both([closed, open])).await.unwrap();
+        let client = TcpStream::connect(&[closed, open][..]).await.unwrap();
         assert_eq!(client.peer_addr().unwrap(), open);
-        assert_eq!(kind(TcpStream::connect_to(closed).await), ErrorKind::ConnectionRefused);
-        assert_eq!(kind(TcpStream::connect_to(&[] as &'static [SocketAddr]).await), ErrorKind::InvalidInput);
-        drop(TcpStream::connect_to(("localhost", open.port())).await);
+        assert_eq!(kind(TcpStream::connect(closed).await), ErrorKind::ConnectionRefused);
+        assert_eq!(kind(TcpStream::connect(&[closed, closed][..]).await), ErrorKind::ConnectionRefused);
+        assert_eq!(kind(TcpStream::connect(&[] as &[SocketAddr]).await), ErrorKind::InvalidInput);
+        for nonsense in ["", "localhost", "localhost:", "localhost:99999", ":80:"] {
+            assert!(soon("an error", TcpStream::connect(nonsense)).await.is_err(), "{nonsense}");
+        }
     });
 }
 
-/// A name with two addresses.
-struct Both([SocketAddr; 2]);
+#[test]
+fn e7_connect_takes_what_that_of_the_standard_library_takes() {
+    everywhere(|| async {
+        let listener = TcpListener::bind(LOCAL).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (port, text) = (address.port(), address.to_string());
+        let SocketAddr::V4(v4) = address else { panic!("{address} is not of the fourth version") };
+        let peers: [&(dyn ToSocketAddrs + Sync); 9] = [
+            &address,
+            &v4,
+            &(address.ip(), port),
+            &(Ipv4Addr::LOCALHOST, port),
+            &&[address][..],
+            &("127.0.0.1", port),
+            &("127.0.0.1".to_owned(), port),
+            &text.as_str(),
+            &text,
+        ];
+        for peer in peers {
+            assert!(!format!("{:?}", peer.to_lookup()).contains(".."), "an address needs no lookup");
+            let client = soon("a connection", TcpStream::connect(peer)).await.unwrap();
+            assert_eq!(client.peer_addr().unwrap(), address);
+        }
+        // A machine may have no such name, or know it only as an address of the sixth version.
+        let is_known = std::net::TcpStream::connect(("localhost", port)).is_ok();
+        assert_eq!(soon("an answer", TcpStream::connect(("localhost", port))).await.is_ok(), is_known);
+    });
+}
 
-impl ToSocketAddrs for Both {
-    type Iter = std::array::IntoIter<SocketAddr, 2>;
-
-    fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
-        Ok(self.0.into_iter())
-    }
+#[test]
+fn e7_the_time_limit_of_a_connect_covers_all_its_attempts() {
+    everywhere(|| async {
+        let listener = ListenOptions::new().backlog(1).bind(LOCAL).unwrap();
+        let full = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(client) = TcpStream::connect(full).timeout(ms(10)).await {
+            waiting.push(client);
+        }
+        let start = time::Instant::now();
+        let connect = TcpStream::connect(&[unused(), full, full][..]).timeout(ms(20));
+        assert_eq!(kind(soon("the time limit", connect).await), ErrorKind::TimedOut);
+        assert!(start.elapsed() >= ms(20));
+    });
 }
 
 /// Returns an address at which no socket listens.

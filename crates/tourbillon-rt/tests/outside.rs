@@ -29,8 +29,8 @@ fn is_a_child() -> bool {
 #[test]
 fn d62_a_task_that_is_lost_because_there_is_no_runtime_is_reported_once_with_its_place() {
     if is_a_child() {
-        drop(spawn(async {}));
-        drop(spawn_local(async {}));
+        spawn(async {});
+        spawn_local(async {});
         return;
     }
     let error =
@@ -50,10 +50,10 @@ fn d62_a_lost_task_whose_handle_was_awaited_is_not_reported_again() {
         assert!(matches!(block_on(spawn_local(async {})), Err(JoinError::NoRuntime)));
         assert!(try_spawn(async {}).is_err() && try_spawn_local(async {}).is_err());
         let runtime = Runtime::builder().workers(1).build().unwrap();
-        drop(runtime.spawn(async {}));
+        runtime.spawn(async {});
         runtime.block_on(async {
-            drop(spawn(async {}));
-            drop(spawn_local(async {}));
+            spawn(async {});
+            spawn_local(async {});
         });
         return;
     }
@@ -66,7 +66,7 @@ fn d62_p6_a_lost_task_is_no_panic_though_standard_error_is_closed() {
     if is_a_child() {
         // SAFETY: no other code of this process owns the descriptor.
         assert_eq!(unsafe { libc::close(2) }, 0);
-        drop(spawn(async {}));
+        spawn(async {});
         return;
     }
     standard_error_of("d62_p6_a_lost_task_is_no_panic_though_standard_error_is_closed");

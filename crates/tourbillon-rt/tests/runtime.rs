@@ -141,9 +141,9 @@ fn p6_a_result_or_a_payload_of_a_task_may_panic_when_it_is_dropped() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let bad = || Bad(Dropped(Arc::clone(&dropped)));
         let (returned, thrown, blocking) = (bad(), bad(), bad());
-        drop(runtime.spawn(async { returned }));
-        drop(runtime.spawn(async { resume_unwind(Box::new(thrown)) }));
-        drop(runtime.handle().spawn_blocking(|| blocking));
+        runtime.spawn(async { returned });
+        runtime.spawn(async { resume_unwind(Box::new(thrown)) });
+        runtime.handle().spawn_blocking(|| blocking);
         eventually("all have ended", || dropped.load(Ordering::SeqCst) == 3);
         // Also if the task has ended before its handle is dropped.
         let late = bad();
@@ -230,10 +230,10 @@ fn an_aborted_task_is_dropped_whether_it_waits_or_is_ready_or_has_finished() {
 fn a_task_runs_on_when_its_handle_is_dropped() {
     everywhere(|| async {
         let (sender, receiver) = mpsc::channel();
-        drop(spawn(async move {
+        spawn(async move {
             give_way().await;
             sender.send(1).unwrap();
-        }));
+        });
         while receiver.try_recv().is_err() {
             time::sleep(Duration::from_micros(100)).await;
         }
@@ -260,7 +260,7 @@ fn spawn_local_runs_on_its_own_thread_also_when_it_is_woken_from_others() {
         assert_eq!(runtime.block_on(test()), 50);
         // On a worker: a task that may not move makes one that cannot.
         let (sender, receiver) = mpsc::channel();
-        drop(runtime.spawn(async move { drop(spawn_local(async move { sender.send(*Rc::new(5) * 5).unwrap() })) }));
+        runtime.spawn(async move { drop(spawn_local(async move { sender.send(*Rc::new(5) * 5).unwrap() })) });
         assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), 25);
     });
 }
@@ -323,7 +323,7 @@ fn a_dropped_runtime_drops_the_futures_of_its_tasks() {
             let dropped = Arc::new(AtomicUsize::new(0));
             for number in 0..300 {
                 let held = Dropped(Arc::clone(&dropped));
-                drop(runtime.spawn(async move {
+                runtime.spawn(async move {
                     let _held = held;
                     match number % 3 {
                         0 => pending().await,
@@ -332,7 +332,7 @@ fn a_dropped_runtime_drops_the_futures_of_its_tasks() {
                             give_way().await;
                         },
                     }
-                }));
+                });
             }
             runtime.block_on(time::sleep(ms(2)));
             drop(runtime);
@@ -361,10 +361,10 @@ fn shutdown_lets_tasks_finish_in_its_time_and_counts_those_that_do_not() {
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..10 {
             let done = Arc::clone(&done);
-            drop(runtime.spawn(async move {
+            runtime.spawn(async move {
                 time::sleep(ms(5)).await;
                 done.fetch_add(1, Ordering::SeqCst);
-            }));
+            });
         }
         let shutdown = runtime.shutdown_timeout(Duration::from_secs(20));
         assert_eq!((shutdown.aborted, shutdown.blocked, done.load(Ordering::SeqCst)), (0, 0, 10));
@@ -382,10 +382,10 @@ fn shutdown_does_not_wait_for_a_blocked_worker_beyond_its_time() {
         let (release, blocked) = mpsc::channel::<()>();
         let started = Arc::new(AtomicBool::new(false));
         let starts = Arc::clone(&started);
-        drop(runtime.spawn(async move {
+        runtime.spawn(async move {
             starts.store(true, Ordering::SeqCst);
             let _ = blocked.recv();
-        }));
+        });
         eventually("it blocks", || started.load(Ordering::SeqCst));
         let shutdown = runtime.shutdown_timeout(ms(20));
         assert_eq!((shutdown.aborted, shutdown.blocked), (1, 1));
@@ -399,10 +399,10 @@ fn a_runtime_can_be_dropped_within_one_of_its_tasks() {
         let runtime = Runtime::builder().backend(backend).workers(2).build().unwrap();
         let (sender, receiver) = mpsc::channel();
         let handle = runtime.handle().clone();
-        drop(handle.spawn(async move {
+        handle.spawn(async move {
             drop(runtime);
             sender.send(()).unwrap();
-        }));
+        });
         receiver.recv_timeout(Duration::from_secs(20)).unwrap();
     });
 }
@@ -486,16 +486,16 @@ impl MixedLoad {
     fn start(&self, runtime: &Runtime) {
         for number in 0..MixedLoad::TASKS as u64 {
             let MixedLoad { slept, read } = self.clone();
-            drop(runtime.spawn(async move {
+            runtime.spawn(async move {
                 let (a, b) = pair().await;
-                drop(spawn(async move {
+                spawn(async move {
                     a.read_exact(&mut [0; 1]).await.unwrap();
                     read.fetch_add(1, Ordering::SeqCst);
-                }));
+                });
                 time::sleep(ms(20 + number % 10)).await;
                 slept.fetch_add(1, Ordering::SeqCst);
                 b.write_all(b"x").await.unwrap();
-            }));
+            });
         }
     }
 
@@ -517,7 +517,7 @@ fn d44_p11_tasks_timers_and_sockets_of_a_blocked_worker_are_served_by_others() {
             load.start(runtime);
             runtime.block_on(time::sleep(ms(5)));
             let (release, until) = mpsc::channel::<()>();
-            drop(runtime.spawn(async move { block(how, &until) }));
+            runtime.spawn(async move { block(how, &until) });
             load.must_end();
             drop(release);
         }
@@ -536,15 +536,15 @@ fn d44_p11_sockets_that_were_first_used_in_block_on_are_served_while_that_is_blo
                     runtime.block_on(async move {
                         let (a, b) = pair().await;
                         assert!(a.read(&mut [0; 1]).timeout(ms(1)).await.is_err());
-                        drop(spawn(async move {
+                        spawn(async move {
                             a.read_exact(&mut [0; 1]).await.unwrap();
                             reads.fetch_add(1, Ordering::SeqCst);
-                        }));
-                        drop(spawn(async move {
+                        });
+                        spawn(async move {
                             time::sleep(ms(20)).await;
                             b.write_all(b"x").await.unwrap();
                             std::future::pending::<()>().await;
-                        }));
+                        });
                         block(how, &until);
                     });
                 });
@@ -622,7 +622,7 @@ fn p9_d9_an_idle_runtime_with_a_hundred_thousand_timers_and_many_sockets_does_no
         let name = format!("idle-{backend}");
         let runtime = Runtime::builder().backend(backend).workers(2).thread_name(&name).build().unwrap();
         for number in 0..100_000 {
-            drop(runtime.spawn(async move { time::sleep(Duration::from_secs(1000 + number % 1000)).await }));
+            runtime.spawn(async move { time::sleep(Duration::from_secs(1000 + number % 1000)).await });
         }
         let connections: Vec<(TcpStream, TcpStream)> = runtime.block_on(async {
             let mut connections = Vec::new();
@@ -633,7 +633,7 @@ fn p9_d9_an_idle_runtime_with_a_hundred_thousand_timers_and_many_sockets_does_no
         });
         for (a, _) in &connections {
             let a = a.clone();
-            drop(runtime.spawn(async move { a.read(&mut [0; 1]).timeout(Duration::from_secs(3600)).await.map(drop) }));
+            runtime.spawn(async move { a.read(&mut [0; 1]).timeout(Duration::from_secs(3600)).await.map(drop) });
         }
         eventually("all of them wait", || runtime.engine().stats().pending == 100_100);
         // The monitor has to see that all workers are parked, and on a busy machine some park late.

@@ -220,7 +220,7 @@ fn resets_and_aborts_at_random_leave_the_runtime_whole() {
         let ended = Arc::new(AtomicUsize::new(0));
         for _ in 0..300 {
             let (mut random, ended) = (random.split(), Arc::clone(&ended));
-            drop(runtime.spawn(async move {
+            runtime.spawn(async move {
                 let (a, b) = pair().await;
                 let reads = spawn({
                     let a = a.clone();
@@ -237,7 +237,7 @@ fn resets_and_aborts_at_random_leave_the_runtime_whole() {
                 drop(b);
                 let _ = (reads.await, writes.await);
                 ended.fetch_add(1, Ordering::SeqCst);
-            }));
+            });
         }
         eventually("all have ended", || ended.load(Ordering::SeqCst) == 300);
         runtime.block_on(async {

@@ -115,10 +115,10 @@ fn f4_a_timer_that_is_armed_while_all_workers_sleep_fires() {
             let (sender, receiver) = mpsc::channel();
             if round % 2 == 0 {
                 // By a task that has to be woken for it.
-                drop(runtime.spawn(async move {
+                runtime.spawn(async move {
                     time::sleep(Duration::from_micros(300)).await;
                     sender.send(()).unwrap();
-                }));
+                });
             } else {
                 // By a thread of the user that is inside of the runtime.
                 let _entered = runtime.handle().enter();
@@ -274,7 +274,7 @@ fn p9_d9_an_idle_runtime_sleeps_without_timers_with_far_ones_and_after_a_burst()
         is_still("with nothing to do");
         let (_a, b) = runtime.block_on(runtime.spawn(pair())).unwrap();
         for number in 0..10_000 {
-            drop(runtime.spawn(async move { time::sleep(Duration::from_secs(100 + number)).await }));
+            runtime.spawn(async move { time::sleep(Duration::from_secs(100 + number)).await });
         }
         let waits = runtime.spawn(async move { b.read(&mut [0; 1]).timeout(Duration::from_secs(50)).await.map(drop) });
         eventually("all wait", || runtime.engine().stats().pending == 10_001);
@@ -287,13 +287,13 @@ fn p9_d9_an_idle_runtime_sleeps_without_timers_with_far_ones_and_after_a_burst()
         });
         is_still("after near ones");
         // Cancelled timers leave no wake-up behind either.
-        drop(runtime.spawn(async {
+        runtime.spawn(async {
             for _ in 0..100 {
                 let _ = time::timeout(ms(30), async {}).await;
                 let mut sleep = Box::pin(time::sleep(ms(150)));
                 assert!(!poll(&mut sleep));
             }
-        }));
+        });
         waits.abort();
         is_still("after cancelled ones");
     });

@@ -345,20 +345,20 @@ fn d74_blocking_work_that_no_task_awaits_holds_time_still_until_it_ends() {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
         runtime.block_on(async {
-            drop(spawn_blocking(move || {
+            spawn_blocking(move || {
                 thread::sleep(ms(20));
                 done.store(true, Ordering::SeqCst);
-            }));
+            });
             // The only sleep: only the end of the work makes a thread look.
             time::sleep(hours(1)).await;
         });
         assert!(is_done.load(Ordering::SeqCst), "time has moved");
         // Also work that panics.
         runtime.block_on(async {
-            drop(spawn_blocking(|| {
+            spawn_blocking(|| {
                 thread::sleep(ms(5));
                 panic!("as it should");
-            }));
+            });
             time::sleep(hours(1)).await;
         });
     });
@@ -516,17 +516,17 @@ fn b6_a_server_that_waits_for_connections_does_not_hold_time_still() {
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
-            drop(spawn(async move {
+            spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    drop(spawn(async move {
+                    spawn(async move {
                         // The peer answers an hour later.
                         let mut request = [0; 2];
                         stream.read_exact(&mut request).await.unwrap();
                         time::sleep(hours(1)).await;
                         stream.write_all(&request).await.unwrap();
-                    }));
+                    });
                 }
-            }));
+            });
             let start = Instant::now();
             for hour in 1..=10 {
                 let client = TcpStream::connect(address).await.unwrap();
@@ -990,13 +990,13 @@ fn b6_a_random_run_gives_the_same_log_twice_on_one_thread_and_the_same_times_on_
 #[test]
 fn b6_a_paused_runtime_ends_while_its_tasks_sleep() {
     on_each_size(|runtime| {
-        drop(runtime.spawn(async { time::sleep(hours(1)).await }));
+        runtime.spawn(async { time::sleep(hours(1)).await });
         let polled = runtime.block_on(async {
             let mut sleep = pin!(time::sleep(hours(2)));
             sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
         });
         assert!(!polled);
-        drop(runtime.handle().spawn_blocking(|| thread::sleep(ms(5))));
+        runtime.handle().spawn_blocking(|| thread::sleep(ms(5)));
     });
 }
 

@@ -1,18 +1,18 @@
 //! Debounce by key: after any number of changes, a file is indexed once, when it has not changed for a while.
 //!
-//! It uses a `Scheduler`, with a job under each key that runs once and is removed. A change before that run gives the job another
-//! plan, in one atomic step; so two threads that change the same file cannot create two jobs. A job may take long: the scheduler has
-//! threads of its own, and never runs a job twice at the same time.
+//! It uses a `Scheduler`, with a job under each key that runs once and is removed. A change inserts that job or replaces it, in one atomic
+//! step; so two threads that change the same file cannot create two jobs. A job may take long: the scheduler has threads of its
+//! own, and never runs a job twice at the same time.
 //!
 //!     cargo run -p tourbillon --example debounce
 
-use std::collections::HashMap;
+use std::error::Error;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
-use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler};
+use tourbillon::scheduler::{Plan, Run, Scheduler};
 use tourbillon::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,15 +24,12 @@ const QUIET: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 struct Indexed {
     file: String,
-    changes: u32,
     /// How long after the last change.
     after: Duration,
 }
 
 struct Debounce {
     jobs: Scheduler<String>,
-    /// The files that have changed since they were indexed: how often, and when last.
-    changed: Arc<Mutex<HashMap<String, (u32, Instant)>>>,
     report: Sender<Indexed>,
 }
 
@@ -40,46 +37,18 @@ impl Debounce {
     fn new() -> io::Result<(Debounce, Receiver<Indexed>)> {
         let (report, indexed) = channel();
         let jobs = Scheduler::builder().threads(2).build()?;
-        Ok((Debounce { jobs, changed: Arc::default(), report }, indexed))
+        Ok((Debounce { jobs, report }, indexed))
     }
 
+    /// Has a file indexed when it has not changed for a while.
     fn change(&self, file: &str) {
-        {
-            let mut changed = self.changed.lock().unwrap();
-            let (count, last) = changed.entry(file.to_owned()).or_insert((0, Instant::now()));
-            (*count, *last) = (*count + 1, Instant::now());
-        }
-        // One of the two succeeds, unless another thread or the end of the job comes in between.
-        while !self.postpone(file) && !self.begin(file) {}
-    }
-
-    /// Postpones the job of a file, if there is one.
-    fn postpone(&self, file: &str) -> bool {
-        match self.jobs.reschedule(file, Plan::once(QUIET)) {
-            Ok(()) => true,
-            Err(ScheduleErrorKind::Unknown) => false,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// Schedules a job for a file, if there is none.
-    fn begin(&self, file: &str) -> bool {
-        let (changed, report) = (Arc::clone(&self.changed), self.report.clone());
-        let scheduled = self.jobs.schedule(file.to_owned(), Plan::once(QUIET), move |run| {
-            let file = run.key().clone();
-            // The previous run may have handled a change that came while it ran.
-            let Some((changes, last)) = changed.lock().unwrap().remove(&file) else { return };
-            report.send(Indexed { file, changes, after: last.elapsed() }).unwrap();
-        });
-        match scheduled {
-            Ok(_) => true,
-            Err(error) if error.kind == ScheduleErrorKind::Duplicate => false,
-            Err(error) => panic!("{error}"),
-        }
+        let (report, last) = (self.report.clone(), Instant::now());
+        let index = move |run: &Run<String>| report.send(Indexed { file: run.key().clone(), after: last.elapsed() });
+        self.jobs.upsert(file.to_owned(), Plan::once(QUIET), index).expect("the scheduler is open and has room");
     }
 }
 
-fn main() -> io::Result<()> {
+fn main() -> Result<(), Box<dyn Error>> {
     let (debounce, indexed) = Debounce::new()?;
     let files = ["lib.rs", "main.rs", "notes.md"];
 
@@ -98,15 +67,15 @@ fn main() -> io::Result<()> {
     first.sort_by(|one, other| one.file.cmp(&other.file));
     for (indexed, file) in first.iter().zip(files) {
         println!("{indexed:?}");
-        assert_eq!((indexed.file.as_str(), indexed.changes), (file, 200), "once, for all changes");
+        assert_eq!(indexed.file, file, "once, for all changes");
         assert!(indexed.after >= QUIET, "not before it was quiet");
     }
 
     // One more change is one more run.
     debounce.change("notes.md");
-    let last = indexed.recv().expect("the debouncer is there");
+    let last = indexed.recv()?;
     println!("{last:?}");
-    assert_eq!((last.file.as_str(), last.changes), ("notes.md", 1));
+    assert_eq!(last.file, "notes.md");
 
     assert_eq!(debounce.jobs.stats().runs, 4, "four runs for six hundred and one changes");
     Ok(())

@@ -88,7 +88,7 @@ const _: () = assert!(size_of::<Entry>() == 16);
 // of the node (see `shard::state`), and asks `thread_shard` whether it is also the owner of the node's shard.
 unsafe impl Send for Entry {}
 // SAFETY: with a shared reference a thread reads only the entry's fields, the core, which is `Sync`, and of the node the state word, which
-// is atomic, and the slack, which no thread writes while the entry is armed.
+// is atomic, and the slack, which a thread writes only if it has the entry by `&mut`.
 unsafe impl Sync for Entry {}
 
 impl Target {
@@ -382,7 +382,7 @@ impl Entry {
     fn handle(&self) -> NodeHandle {
         // SAFETY: the shard gave this right to the entry when it was armed, and the entry is in the phase `Armed` until it releases the node.
         // A thread that has the entry by `&mut` is the only one to use the right. Threads that have it by `&` use the right only to read the
-        // slack, which no thread writes while the entry is armed.
+        // slack, which a thread writes only if it has the entry by `&mut`.
         unsafe { NodeHandle::new(self.node()) }
     }
 

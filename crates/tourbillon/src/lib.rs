@@ -108,7 +108,11 @@
 //! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). On Linux a
 //! [`Scheduler`] takes it as the plan of a job.
 //!
-//! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`.
+//! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`; `time::StreamExt` has timeouts,
+//! throttling and chunks for every stream.
+//!
+//! **`http`**: `adapters::http::HttpTimeoutLayer` answers slow requests of a tower service (axum, hyper) itself: 504 for a slow handler, 408
+//! for a slow client. `adapters::grpc::GrpcDeadlineLayer` makes the header `grpc-timeout` of a call (tonic) its current deadline.
 //!
 //! **`hyper`**: `adapters::hyper::TourbillonTimer` is the timer that hyper needs for `header_read_timeout`, HTTP/2 keep-alive and its other
 //! timeouts.
@@ -140,8 +144,8 @@
 //! and Windows and has not been run there.
 //!
 //! # Guides
-//! In the folder `docs/guide` of the repository: moving from `tokio::time`, testing with virtual time, choosing slack, jobs and cron, which
-//! queue. `ARCHITECTURE.md` says how it works.
+//! In the folder `docs/guide` of the repository: moving from `tokio::time` and from asio, timeouts in web services, testing with virtual
+//! time, choosing slack, jobs and cron, which queue. `ARCHITECTURE.md` says how it works.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -149,7 +153,7 @@
     allow(dead_code, unused_imports, reason = "a check looks at a part of the crate")
 )]
 
-#[cfg(any(feature = "hyper", feature = "metrics", feature = "tower"))]
+#[cfg(any(feature = "http", feature = "hyper", feature = "metrics", feature = "tower"))]
 pub mod adapters;
 mod alarm;
 mod clock;
@@ -211,8 +215,8 @@ pub use tourbillon_queue::{Span, Time};
 #[doc(hidden)]
 pub use virtual_time::{auto_advance::AutoAdvance, simulated_thread::SimulatedThread};
 
-/// Compiles the code in the README and the guides. (Those of the project's README and of "Testing with virtual time" are compiled by
-/// `tourbillon-rt`, which knows all that they show.)
+/// Compiles the code in the README and the guides. (`tourbillon-rt` and `examples/web` compile those that
+/// show what only they know.)
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]
@@ -229,4 +233,10 @@ mod documents {
 
     #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
     struct JobsAndCron;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-tokio-cron-scheduler.md")]
+    struct MovingFromTokioCronScheduler;
+
+    #[doc = include_str!("../../../docs/guide/moving-from-a-go-time-wheel.md")]
+    struct MovingFromAGoTimeWheel;
 }

@@ -74,7 +74,7 @@ impl ShardCounts {
     #[inline]
     pub(crate) fn fired(&mut self, late: Span) {
         self.fired += 1;
-        self.lateness.buckets[bucket(late.as_nanos())] += 1;
+        self.lateness.record(late);
     }
 }
 
@@ -92,6 +92,11 @@ impl Stats {
 }
 
 impl Lateness {
+    #[inline]
+    pub(crate) fn record(&mut self, span: Span) {
+        self.buckets[bucket(span.as_nanos())] += 1;
+    }
+
     /// Returns how many timers it has counted.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -55,7 +55,7 @@ fn w4_many_timers_of_one_name_each_fire_at_their_time() {
 #[test]
 fn p7_there_are_never_more_timers_than_the_limit_and_a_timer_that_ends_makes_room() {
     let (engine, outcomes) = (manual(), Outcomes::default());
-    let timers = NamedTimers::at_most(2, &engine);
+    let timers = NamedTimers::builder().engine(&engine).capacity(2).build();
     timers.start("a", ms(1), outcomes.callback(1)).unwrap();
     let created = timers.create("b");
     let full = ArmError::Full { capacity: 2 };
@@ -78,7 +78,7 @@ fn p7_there_are_never_more_timers_than_the_limit_and_a_timer_that_ends_makes_roo
     let outcomes = outcomes.take();
     assert_eq!(outcomes.len(), 4);
     assert!(outcomes.starts_with(&[(1, Outcome::Fired), (5, Outcome::Cancelled)]), "{outcomes:?}");
-    let nothing = NamedTimers::at_most(0, &engine).start("h", ms(1), |_| ());
+    let nothing = NamedTimers::builder().engine(&engine).capacity(0).build().start("h", ms(1), |_| ());
     assert_eq!(nothing, Err(ArmError::Full { capacity: 0 }));
 }
 

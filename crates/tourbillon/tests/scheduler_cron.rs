@@ -4,10 +4,10 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use support::manual;
-use tourbillon::scheduler::{Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
+use tourbillon::scheduler::{Backoff, Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
 use tourbillon::time::MissedTickBehavior;
 use tourbillon::{Cron, Engine, Time};
 
@@ -329,4 +329,115 @@ fn p6_a_line_for_an_engine_that_was_shut_down_is_refused_and_the_other_jobs_cont
     engine.advance(Duration::from_secs(3));
     let stats = scheduler.stats();
     assert_eq!((stats.runs, stats.jobs), (3, 1));
+}
+
+// ---- wall-clock times, ends, jitter and retries ----
+
+#[test]
+fn e5_due_and_next_run_are_exact_times_of_the_wall_clock() {
+    let wall = Wall::at("2026-11-16T10:00:30Z");
+    let log: Arc<Mutex<Vec<SystemTime>>> = Arc::default();
+    let noted = Arc::clone(&log);
+    let job = move |run: &Run<&'static str>| noted.lock().unwrap().extend(run.due_wall());
+    wall.scheduler.schedule("hourly", cron("@hourly", "UTC"), job).unwrap();
+    wall.scheduler.schedule("each", HOUR, |run: &Run<_>| assert_eq!(run.due_wall(), None)).unwrap();
+    assert_eq!(wall.scheduler.next_run_wall("hourly"), Some(system("2026-11-16T11:00:00Z")));
+    assert_eq!(wall.scheduler.next_run_wall("each"), None, "its plan does not follow the wall clock");
+    assert_eq!(wall.scheduler.next_run_wall("none"), None);
+    wall.pass(2 * HOUR);
+    assert_eq!(*log.lock().unwrap(), ["2026-11-16T11:00:00Z", "2026-11-16T12:00:00Z"].map(system));
+    assert_eq!((wall.scheduler.stats().failed, wall.scheduler.stats().runs), (0, 4));
+}
+
+#[test]
+fn e5_a_cron_plan_ends_when_the_wall_clock_shows_its_end() {
+    let wall = Wall::at("2026-11-16T10:00:30Z");
+    wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).until_wall(system("2026-11-16T12:30:00Z")));
+    assert_eq!(wall.pass(DAY), ["2026-11-16T11:00:00Z", "2026-11-16T12:00:00Z"]);
+    assert!(!wall.scheduler.contains("hourly"));
+    // A clock that is set beyond the end makes one late run for the times before it, and ends the job.
+    wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).until_wall(system("2026-11-17T15:30:00Z")));
+    assert_eq!(wall.set("2026-11-19T00:00:00Z").len(), 1);
+    assert!(!wall.scheduler.contains("hourly"));
+    for past in ["2026-11-18T00:00:00Z", "2026-11-19T00:30:00Z", "1970-01-01T00:00:00Z"] {
+        let plan = Plan::cron(cron("@hourly", "UTC")).until_wall(system(past));
+        let error = wall.scheduler.schedule("hourly", plan, |_| ()).unwrap_err();
+        assert_eq!(error.kind, ScheduleErrorKind::EndsBeforeFirstRun, "{past}");
+    }
+}
+
+#[test]
+fn e5_jitter_makes_all_times_of_a_cron_line_later_by_the_same_span() {
+    let wall = Wall::at("2026-11-16T10:00:30Z");
+    wall.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).jitter(Duration::from_secs(600)));
+    let first = wall.scheduler.next_run_wall("hourly").unwrap();
+    let late = first.duration_since(system("2026-11-16T10:00:00Z")).unwrap().as_nanos() % HOUR.as_nanos();
+    assert!(late > 0 && late < Duration::from_secs(600).as_nanos(), "{late} ns after the hour");
+    assert!(wall.pass(5 * HOUR).len() >= 4);
+    let next = wall.scheduler.next_run_wall("hourly").unwrap();
+    assert_eq!(next.duration_since(first).unwrap().as_nanos() % HOUR.as_nanos(), 0);
+}
+
+#[test]
+fn e5_a_retry_of_a_cron_job_waits_on_the_engines_clock_and_has_the_time_of_its_occurrence() {
+    let engine = manual();
+    let wall = manual();
+    wall.clock().set(time("2026-11-16T10:59:59Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&wall).threads(0).build().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let job = move |run: &Run<&'static str>| {
+        noted.lock().unwrap().push((run.attempt(), run.due_wall()));
+        if run.attempt() < 3 { Err("not yet") } else { Ok(()) }
+    };
+    let backoff = Backoff::fixed(Duration::from_secs(10));
+    scheduler.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).retry(5, backoff), job).unwrap();
+    wall.advance(Duration::from_secs(1));
+    engine.advance(Duration::from_secs(1));
+    let due = Some(system("2026-11-16T11:00:00Z"));
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(1, due)]);
+    // A wall clock that is set back does not hold the retry up.
+    wall.clock().set(time("2026-11-16T10:30:00Z"));
+    while wall.turn().more || engine.turn().more {}
+    engine.advance(Duration::from_secs(20));
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(2, due), (3, due)]);
+    assert_eq!(scheduler.next_run_wall("hourly"), Some(system("2026-11-16T12:00:00Z")), "the regular time is kept");
+}
+
+#[test]
+fn e5_a_wall_clock_that_is_set_forward_brings_the_regular_run_instead_of_a_retry() {
+    let wall = Wall::at("2026-11-16T10:59:59Z");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let job = move |run: &Run<&'static str>| {
+        noted.lock().unwrap().push((run.attempt(), run.due_wall()));
+        Err::<(), _>("always")
+    };
+    let engine = manual();
+    let builder = Scheduler::builder().engine(&engine).wall_engine(&wall.engine);
+    let scheduler = builder.threads(0).build().unwrap();
+    let backoff = Backoff::fixed(Duration::from_secs(600));
+    scheduler.schedule("hourly", Plan::cron(cron("@hourly", "UTC")).retry(1, backoff), job).unwrap();
+    wall.pass(Duration::from_secs(1));
+    engine.advance(Duration::from_secs(10));
+    wall.set("2026-11-16T12:00:00Z");
+    while engine.turn().more {}
+    let regular = ["2026-11-16T11:00:00Z", "2026-11-16T12:00:00Z"].map(|due| (1, Some(system(due))));
+    assert_eq!(*log.lock().unwrap(), regular);
+    engine.advance(Duration::from_secs(599));
+    assert_eq!(log.lock().unwrap().len(), 2, "the retry of the first run is not made");
+    engine.advance(Duration::from_secs(1));
+    assert_eq!(log.lock().unwrap().last(), Some(&(2, Some(system("2026-11-16T12:00:00Z")))));
+}
+
+#[test]
+fn e5_a_cron_job_that_is_run_now_keeps_its_times() {
+    let wall = Wall::at("2026-11-16T10:00:30Z");
+    wall.schedule("hourly", cron("@hourly", "UTC"));
+    wall.scheduler.run_now("hourly").unwrap();
+    assert_eq!(wall.pass(HOUR), ["2026-11-16T10:00:30Z", "2026-11-16T11:00:00Z"]);
+}
+
+fn system(timestamp: &str) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(time(timestamp).as_nanos())
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
-use crate::actors::{bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::actors::{
+    bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, stream_timeout, timeout, timer,
+};
 use crate::cron_reference::{CronPace, MOMENTS, ReferenceLine};
 use crate::random_source::RandomSource;
 use crate::timer_model::{LAST, grid_of};
@@ -119,8 +121,12 @@ pub enum SimStep {
     Scheduler(scheduler::SchedulerOp),
     /// See [`bulk_sleeps`].
     BulkSleeps(bulk_sleeps::BulkSleepOp),
+    /// See [`stream_timeout`].
+    Stream(stream_timeout::StreamOp),
 }
 
+/// The bit of the surface with streams.
+const STREAMS: u64 = 1 << 9;
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
@@ -148,9 +154,11 @@ impl SimPlan {
     fn draw(seed: u64, mut random: RandomSource<'_>, steps: usize) -> SimPlan {
         let setup = SimSetup::random(&mut random);
         let surfaces = 1 + random.below(255) + if random.one_in(16) { 256 } else { 0 };
-        // Where only sleeps, timeouts and intervals take slots, the model tracks every slot.
+        // Where only sleeps, timeouts, intervals and streams take slots, the model tracks every slot.
         let is_counted = setup.capacity.is_some() && random.one_in(2);
         let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
+        // By the seed and not by a draw, so that the worlds of the other seeds, some of which tests keep, are as before.
+        let surfaces = surfaces + if seed.is_multiple_of(4) { STREAMS } else { 0 };
         // Few worlds are shut down early: what happens after a shutdown shows soon.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
@@ -302,7 +310,7 @@ impl SimStep {
             return SimStep::of_time(random, setup);
         }
         loop {
-            let surface = random.below(9);
+            let surface = random.below(if surfaces & STREAMS == 0 { 9 } else { 10 });
             if surfaces >> surface & 1 == 0 {
                 continue;
             }
@@ -315,7 +323,8 @@ impl SimStep {
                 5 => SimStep::Timer(timer::TimerOp::random(random, setup)),
                 6 => SimStep::Named(named::NamedOp::random(random, setup)),
                 7 => SimStep::Scheduler(scheduler::SchedulerOp::random(random, setup)),
-                _ => SimStep::BulkSleeps(bulk_sleeps::BulkSleepOp::random(random, setup)),
+                8 => SimStep::BulkSleeps(bulk_sleeps::BulkSleepOp::random(random, setup)),
+                _ => SimStep::Stream(stream_timeout::StreamOp::random(random, setup)),
             };
         }
     }

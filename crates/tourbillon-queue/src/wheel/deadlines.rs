@@ -1,13 +1,13 @@
 //! Where a wheel finds the deadline of an item: in the item, or with the entry.
 //!
 //! A wheel whose items have no deadlines takes 4 bytes for an entry with a 4-byte id, instead of 16. It reads a deadline
-//! when it places the entry, when it splits the entry's slot, and when it opens the slot; never in order to cancel. An entry
+//! when it splits the entry's slot, when it opens the slot, and when it looks for the next wake-up; never in order to cancel. An entry
 //! may move its own deadline later meanwhile, without a word to the wheel: the wheel then returns it early, and the caller
 //! inserts it again.
 
 use super::DIGIT;
 use super::levels::WheelSlot;
-use crate::blocks::{BlockItem, Blocks, List};
+use crate::blocks::{Blocks, List};
 use crate::raw::Entries;
 use crate::{Place, Time};
 
@@ -108,25 +108,30 @@ where
     D: ItemDeadline,
     E: WheelEntries<Id, D>,
 {
-    if let Some(deadline) = stored.stored() {
-        return deadline;
-    }
-    let last = slot.start | ((1 << (DIGIT * slot.height as u32)) - 1);
-    entries.entry_deadline(id).map_or(slot.start, |deadline| deadline.as_nanos().clamp(slot.start, last))
+    stored.stored().unwrap_or_else(|| {
+        let deadline = entries.entry_deadline(id).map_or(slot.start, Time::as_nanos);
+        deadline.clamp(slot.start, slot.start | within(slot))
+    })
 }
 
-/// [Returns the deadline](deadline_in) of an item that may be a hole, whose deadline is of no use to the caller.
+/// Returns a deadline of an item by which to choose among the parts of `slot`: [the deadline](deadline_in); or any time within the slot if
+/// the entry has moved its deadline beyond it. Many entries may have done that, and would crowd the last part.
 #[inline(always)]
-pub(super) fn deadline_of_item<Id, D, E>(slot: WheelSlot, item: &BlockItem<D, Id>, entries: &E) -> u64
+pub(super) fn deadline_for_split<Id, D, E>(slot: WheelSlot, stored: D, id: &Id, entries: &E) -> u64
 where
     D: ItemDeadline,
     E: WheelEntries<Id, D>,
 {
-    match (item.key.stored(), &item.id) {
-        (Some(deadline), _) => deadline,
-        (None, Some(id)) => deadline_in(slot, item.key, id, entries),
-        (None, None) => slot.start,
-    }
+    stored.stored().unwrap_or_else(|| {
+        let deadline = entries.entry_deadline(id).map_or(slot.start, Time::as_nanos).max(slot.start);
+        slot.start | (deadline & within(slot))
+    })
+}
+
+/// Returns the bits of a deadline that tell the times within a slot apart.
+#[inline(always)]
+fn within(slot: WheelSlot) -> u64 {
+    (1 << (DIGIT * slot.height as u32)) - 1
 }
 
 /// Prefetches the entries of a block, if they have the deadlines.

@@ -119,8 +119,8 @@ impl<Id, D: ItemDeadline> WheelCore<Id, D> {
         let list = self.levels.take(slot.owner);
         let (run, owner) = (&mut self.runs[slot.height], run_owner(slot.height));
         debug_assert!(run.is_empty(), "time has left an opened slot before all its items have fired");
-        if slot.height == 0 && D::new(0).stored().is_some() {
-            run.open_in_order(&mut self.blocks, list, owner);
+        if slot.height == 0 {
+            run.open_at_once(&mut self.blocks, list, owner, slot.start);
         } else if list.blocks() > CROWDED / BLOCK || slot.height > SORTABLE {
             run.open_by_comparison(&mut self.blocks, list, owner, slot, &mut self.sorter, entries);
         } else {

@@ -10,7 +10,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::deadlines::{ItemDeadline, WheelEntries, deadline_in};
+use super::deadlines::{ItemDeadline, WheelEntries, deadline_for_split};
 use super::{DIGIT, LEVELS, SLOTS};
 use crate::blocks::{Blocks, List, ListOwner};
 use crate::violation::{Violation, ensure};
@@ -291,7 +291,7 @@ impl<'a> LevelMut<'a> {
         entries: &mut E,
     ) -> usize {
         let height = self.number / 2;
-        let choose = |entries: &E, stored, id: &Id| digit(deadline_in(slot, stored, id, entries), height);
+        let choose = |entries: &E, stored, id: &Id| digit(deadline_for_split(slot, stored, id, entries), height);
         let count = blocks.distribute_block(list, &mut self.level.slots, owner(self.number, 0), choose, entries);
         let occupied = self.level.slots.iter().zip(0..).filter(|(list, _)| !list.is_empty());
         self.level.occupied |= occupied.fold(0, |bits, (_, slot)| bits | 1 << slot);

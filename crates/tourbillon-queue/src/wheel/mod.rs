@@ -56,7 +56,7 @@
 //!
 //! - Arm, cancel: O(1), one write into a list and one word stored with the entry; a cancel touches no other timer.
 //! - Expire: a sort among up to some thousand neighbours, and one move for each split that the timer took part in.
-//! - Memory: a timer's id and 8 bytes in a full block. A slot with any timer takes at least one block of 64 items, so few
+//! - Memory: a timer's id and 8 bytes in a full block, or in a [`CompactWheel`] its id alone, and 12 bytes more while its slot is open. A slot with any timer takes at least one block of 64 items, so few
 //!   timers far apart take some 1.6 kB each. A level takes 800 bytes, and is freed some thousand idle polls after its
 //!   last timer has gone. A timer cancelled in an opened slot leaves a hole until the last timer of that slot has gone.
 

@@ -15,7 +15,7 @@
 
 use alloc::vec::Vec;
 
-use super::deadlines::{ItemDeadline, WheelEntries, deadline_of_item, prefetch_block};
+use super::deadlines::{ItemDeadline, WheelEntries, deadline_in, prefetch_block};
 use super::{CROWDED, DIGIT, ITEM_BITS, levels::WheelSlot, sort::Sorter};
 use crate::blocks::{BLOCK, BlockItem, Blocks, List, ListOwner};
 use crate::place::Place;
@@ -31,6 +31,8 @@ pub(super) struct SortedRun {
     next: usize,
     /// The number of items left, if there are positions.
     live: u32,
+    /// The deadline of all items, if there are no positions and the items store no deadlines.
+    start: u64,
 }
 
 /// The order in which the items of a run fire; empty if that is the order of the list.
@@ -52,17 +54,24 @@ impl FiringOrder {
 }
 
 impl SortedRun {
-    pub(super) const EMPTY: SortedRun = SortedRun { list: List::EMPTY, order: FiringOrder::EMPTY, next: 0, live: 0 };
+    pub(super) const EMPTY: SortedRun =
+        SortedRun { list: List::EMPTY, order: FiringOrder::EMPTY, next: 0, live: 0, start: 0 };
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Opens a list that is in order, and whose items store their deadlines.
-    pub(super) fn open_in_order<Id, D: Copy>(&mut self, blocks: &mut Blocks<D, Id>, list: List, owner: ListOwner) {
+    /// Opens a list whose items are all due at `start`.
+    pub(super) fn open_at_once<Id, D: Copy>(
+        &mut self,
+        blocks: &mut Blocks<D, Id>,
+        list: List,
+        owner: ListOwner,
+        start: u64,
+    ) {
         blocks.set_owner(&list, owner);
-        self.list = list;
+        (self.list, self.start) = (list, start);
     }
 
     /// Opens a list that is not crowded: sorts its items by deadline, equal ones in their order.
@@ -89,7 +98,9 @@ impl SortedRun {
             let (first, items) = blocks.block(&list, number);
             let numbered = items.iter().zip(index as u64 * u64::from(BLOCK) + u64::from(first)..);
             let word = |(item, number): (&BlockItem<D, Id>, u64)| {
-                ((deadline_of_item(slot, item, entries) - slot.start) << ITEM_BITS) | number
+                // The callers have no hole here, so the deadline is always found.
+                let deadline = deadline_of(slot, item, entries).unwrap_or(slot.start);
+                ((deadline - slot.start) << ITEM_BITS) | number
             };
             if blocks.live(number) as usize == items.len() {
                 words.extend(numbered.map(word));
@@ -125,7 +136,7 @@ impl SortedRun {
         for number in blocks.numbers(&list) {
             let (first, block) = blocks.block(&list, number);
             let placed = block.iter().zip(number * BLOCK + first..).filter(|(item, _)| item.id.is_some());
-            items.extend(placed.map(|(item, position)| (deadline_of_item(slot, item, entries), position)));
+            items.extend(placed.filter_map(|(item, position)| Some((deadline_of(slot, item, entries)?, position))));
         }
         items.sort_by_key(|(deadline, _)| *deadline);
         self.order.positions.extend(items.iter().map(|(_, position)| position));
@@ -146,7 +157,7 @@ impl SortedRun {
     pub(super) fn deadline<Id, D: ItemDeadline>(&self, blocks: &Blocks<D, Id>) -> Option<u64> {
         match self.order.positions.get(self.next) {
             Some(&position) => Some(self.deadline_at(blocks, self.next, position)),
-            None => blocks.front_key(&self.list).and_then(D::stored),
+            None => blocks.front_key(&self.list).map(|stored| stored.stored().unwrap_or(self.start)),
         }
     }
 
@@ -162,9 +173,9 @@ impl SortedRun {
     #[inline(always)]
     pub(super) fn pop<Id, D: ItemDeadline>(&mut self, blocks: &mut Blocks<D, Id>, bound: u64) -> Option<(u64, Id)> {
         let Some(&position) = self.order.positions.get(self.next) else {
-            let accept = |stored: D| stored.stored().is_some_and(|deadline| deadline < bound);
-            let (stored, id) = blocks.pop_front_if(&mut self.list, accept)?;
-            return stored.stored().map(|deadline| (deadline, id));
+            let deadline = |stored: D| stored.stored().unwrap_or(self.start);
+            let (stored, id) = blocks.pop_front_if(&mut self.list, |stored| deadline(stored) < bound)?;
+            return Some((deadline(stored), id));
         };
         let deadline = self.deadline_at(blocks, self.next, position);
         if deadline >= bound {
@@ -244,8 +255,18 @@ impl SortedRun {
         let ordered = self.order.positions.iter().enumerate();
         let ordered = ordered.map(|(index, &position)| self.deadline_at(blocks, index, position));
         let list = if self.order.positions.is_empty() { self.list } else { List::EMPTY };
-        ordered.chain(blocks.iter(&list).filter_map(|(stored, _)| stored.stored()).collect::<Vec<_>>())
+        ordered.chain(blocks.iter(&list).map(|(stored, _)| stored.stored().unwrap_or(self.start)))
     }
+}
+
+/// Returns the deadline of an item; `None` if it stores none and is a hole.
+#[inline(always)]
+fn deadline_of<Id, D, E>(slot: WheelSlot, item: &BlockItem<D, Id>, entries: &E) -> Option<u64>
+where
+    D: ItemDeadline,
+    E: WheelEntries<Id, D>,
+{
+    item.key.stored().or_else(|| item.id.as_ref().map(|id| deadline_in(slot, item.key, id, entries)))
 }
 
 #[cfg(test)]

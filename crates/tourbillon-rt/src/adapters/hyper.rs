@@ -19,7 +19,7 @@
 //!         let hello = service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new("hello".to_owned())) });
 //!         let mut http = http1::Builder::new();
 //!         http.timer(TourbillonTimer::new()).header_read_timeout(Duration::from_secs(5));
-//!         drop(spawn(http.serve_connection(stream, hello)));
+//!         spawn(http.serve_connection(stream, hello));
 //!     }
 //! }
 //! ```
@@ -57,7 +57,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        drop(spawn(future));
+        spawn(future);
     }
 }
 

@@ -137,7 +137,7 @@ where
 /// use tourbillon_rt::{NoRuntime, try_spawn};
 ///
 /// fn log_in_background() -> Result<(), NoRuntime> {
-///     drop(try_spawn(async { println!("later") })?);
+///     try_spawn(async { println!("later") })?;
 ///     Ok(())
 /// }
 /// assert!(log_in_background().is_err()); // on a thread without a runtime

@@ -109,7 +109,7 @@ impl Runtime {
     /// use tourbillon_rt::Runtime;
     ///
     /// let runtime = Runtime::builder().workers(1).build()?;
-    /// drop(runtime.spawn(std::future::pending::<()>()));
+    /// runtime.spawn(std::future::pending::<()>());
     /// assert_eq!(runtime.shutdown_timeout(Duration::from_millis(20)).aborted, 1);
     /// # Ok::<(), tourbillon_rt::BuildError>(())
     /// ```

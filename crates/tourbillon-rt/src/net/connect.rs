@@ -1,14 +1,16 @@
 //! Connection attempts.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 
 use super::TcpStream;
+use super::lookup::{BlockingLookup, Lookup, LookupSource};
 use super::tcp_listener::stream_socket;
 use crate::executor::spawn_blocking;
 use crate::io::{Operation, sealed};
@@ -17,15 +19,106 @@ use crate::task::JoinHandle;
 
 type Std = std::net::TcpStream;
 
+/// A connection attempt to the addresses of a peer, one after the other: see [`TcpStream::connect`].
+pub struct Connect {
+    addresses: Addresses,
+    attempt: Option<ConnectAttempt>,
+    /// The error of the last address.
+    error: Option<io::Error>,
+}
+
+/// Where the next address comes from.
+enum Addresses {
+    One(Option<SocketAddr>),
+    Many(std::vec::IntoIter<SocketAddr>),
+    /// A name that has not been looked up; `None` only while the lookup is being started.
+    Named(Option<BlockingLookup>),
+    Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
+}
+
 /// An attempt to connect to one address.
-pub(super) struct Connect {
+struct ConnectAttempt {
     address: SocketAddr,
     source: Option<IoSource<Std>>,
     waiter: WaiterId,
 }
 
+impl Connect {
+    pub(super) fn new(lookup: Lookup) -> Connect {
+        let addresses = match lookup.into_source() {
+            LookupSource::One(address) => Addresses::One(Some(address)),
+            LookupSource::Many(addresses) => Addresses::Many(addresses.into_iter()),
+            LookupSource::Blocking(lookup) => Addresses::Named(Some(lookup)),
+        };
+        Connect { addresses, attempt: None, error: None }
+    }
+
+    /// Returns the next address, if there is one.
+    fn poll_address(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<SocketAddr>>> {
+        loop {
+            self.addresses = match &mut self.addresses {
+                Addresses::One(address) => return Poll::Ready(Ok(address.take())),
+                Addresses::Many(left) => return Poll::Ready(Ok(left.next())),
+                Addresses::Named(lookup) => match lookup.take() {
+                    Some(lookup) => Addresses::Awaited(spawn_blocking(lookup)),
+                    None => Addresses::One(None),
+                },
+                Addresses::Awaited(found) => {
+                    let found = ready!(Pin::new(found).poll(context)).map_err(io::Error::from)??;
+                    Addresses::Many(found.into_iter())
+                }
+            };
+        }
+    }
+
+    fn failed(&mut self) -> io::Error {
+        let nowhere = || io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+        self.error.take().unwrap_or_else(nowhere)
+    }
+}
+
 impl Operation for Connect {
     type Output = TcpStream;
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        loop {
+            if let Some(attempt) = &mut self.attempt {
+                match ready!(attempt.poll(context)) {
+                    Ok(stream) => return Poll::Ready(Ok(stream)),
+                    Err(error) => self.error = Some(error),
+                }
+                self.attempt = None;
+            }
+            match ready!(self.poll_address(context))? {
+                Some(address) => self.attempt = Some(ConnectAttempt::new(address)),
+                None => return Poll::Ready(Err(self.failed())),
+            }
+        }
+    }
+
+    /// Tries only the attempt that is under way: there is no time for another.
+    fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
+        match self.attempt.as_mut()?.last_try()? {
+            Ok(stream) => Some(Ok(stream)),
+            // With another address left, the time was too short for it.
+            Err(error) => matches!(self.addresses, Addresses::One(None)).then_some(Err(error)),
+        }
+    }
+}
+
+impl sealed::Sealed for Connect {}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.attempt.as_ref().map(|attempt| attempt.address);
+        f.debug_struct("Connect").field("address", &address).finish_non_exhaustive()
+    }
+}
+
+impl ConnectAttempt {
+    fn new(address: SocketAddr) -> ConnectAttempt {
+        ConnectAttempt { address, source: None, waiter: WaiterId::NONE }
+    }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         let source = match &self.source {
@@ -40,89 +133,11 @@ impl Operation for Connect {
         let connected = self.source.as_ref()?.try_now(finish_connecting)?;
         Some(connected.and_then(|()| self.connected()))
     }
-}
-
-impl Connect {
-    pub(super) fn new(address: SocketAddr) -> Connect {
-        Connect { address, source: None, waiter: WaiterId::NONE }
-    }
 
     fn connected(&mut self) -> io::Result<TcpStream> {
         self.source.take().map(TcpStream::of).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
-
-impl sealed::Sealed for Connect {}
-
-/// An attempt to connect to the addresses of a name, one after the other.
-pub(super) struct ConnectTo<A> {
-    addresses: Addresses<A>,
-    attempt: Option<Connect>,
-    /// The error of the last address, or of the lookup.
-    error: Option<io::Error>,
-}
-
-enum Addresses<A> {
-    /// A name that has not been looked up.
-    Named(Option<A>),
-    Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
-    PendingRemovals(std::vec::IntoIter<SocketAddr>),
-}
-
-impl<A: ToSocketAddrs + Send + 'static> ConnectTo<A> {
-    pub(super) fn new(name: A) -> ConnectTo<A> {
-        ConnectTo { addresses: Addresses::Named(Some(name)), attempt: None, error: None }
-    }
-
-    /// Returns the next address, if there is one.
-    fn poll_address(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<SocketAddr>>> {
-        loop {
-            self.addresses = match &mut self.addresses {
-                Addresses::Named(name) => {
-                    let name = name.take();
-                    let resolve = || name.map_or_else(|| Ok(Vec::new()), |name| Ok(name.to_socket_addrs()?.collect()));
-                    Addresses::Awaited(spawn_blocking(resolve))
-                }
-                Addresses::Awaited(resolved) => {
-                    let resolved = ready!(Pin::new(resolved).poll(context)).map_err(io::Error::from)??;
-                    Addresses::PendingRemovals(resolved.into_iter())
-                }
-                Addresses::PendingRemovals(left) => return Poll::Ready(Ok(left.next())),
-            };
-        }
-    }
-
-    fn failed(&mut self) -> io::Error {
-        let nowhere = || io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-        self.error.take().unwrap_or_else(nowhere)
-    }
-}
-
-impl<A: ToSocketAddrs + Send + 'static> Operation for ConnectTo<A> {
-    type Output = TcpStream;
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
-        loop {
-            if let Some(attempt) = &mut self.attempt {
-                match ready!(attempt.poll(context)) {
-                    Ok(stream) => return Poll::Ready(Ok(stream)),
-                    Err(error) => self.error = Some(error),
-                }
-            }
-            match ready!(self.poll_address(context))? {
-                Some(address) => self.attempt = Some(Connect::new(address)),
-                None => return Poll::Ready(Err(self.failed())),
-            }
-        }
-    }
-
-    /// Tries only the attempt that is under way: there is no time for another.
-    fn last_try(&mut self) -> Option<io::Result<TcpStream>> {
-        self.attempt.as_mut()?.last_try()?.ok().map(Ok)
-    }
-}
-
-impl<A> sealed::Sealed for ConnectTo<A> {}
 
 fn start_connecting(address: SocketAddr) -> io::Result<IoSource<Std>> {
     let socket = stream_socket(address)?;

@@ -9,20 +9,23 @@
 //! `Clone`).
 
 mod connect;
+mod lookup;
 mod tcp_listener;
 pub(crate) mod tcp_stream;
 mod udp_socket;
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
+pub use self::connect::Connect;
+pub use self::lookup::{Lookup, ToSocketAddrs};
 pub use self::tcp_listener::{ListenOptions, TcpListener};
 pub use self::tcp_stream::TcpStream;
 pub use self::udp_socket::UdpSocket;
 
 /// Calls `f` with each address until it succeeds.
 fn first_that_works<T>(
-    addresses: impl ToSocketAddrs,
+    addresses: impl std::net::ToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");

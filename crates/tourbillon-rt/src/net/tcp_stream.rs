@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
-use super::connect::{Connect, ConnectTo};
+use super::connect::Connect;
+use super::lookup::ToSocketAddrs;
 use crate::io::{Attempt, Attempts, Incomplete, Io, Operation};
 #[cfg(any(feature = "futures-io", feature = "hyper"))]
 use crate::reactor::WaiterId;
@@ -31,7 +32,7 @@ const VECTORS: usize = 1024;
 /// use std::time::Duration;
 /// use tourbillon_rt::net::TcpStream;
 ///
-/// let stream = TcpStream::connect("127.0.0.1:8080".parse().unwrap()).timeout(Duration::from_secs(3)).await?;
+/// let stream = TcpStream::connect("127.0.0.1:8080").timeout(Duration::from_secs(3)).await?;
 /// stream.write_all(b"ping").await?;
 /// let mut answer = [0; 64];
 /// let length = stream.read(&mut answer).timeout(Duration::from_secs(1)).await?;
@@ -48,18 +49,25 @@ impl TcpStream {
         TcpStream { source: Arc::new(source) }
     }
 
-    /// Connects to an address. If the attempt is dropped or times out, its socket is closed.
-    pub fn connect(address: SocketAddr) -> Io<impl Operation<Output = TcpStream>> {
-        Io::new(Connect::new(address))
-    }
-
-    /// Connects to the first of a name's addresses that accepts, and returns the error of the last one if none does. The name is resolved
-    /// on a thread that may block, and that goes on even if the operation is dropped.
-    pub fn connect_to<A>(name: A) -> Io<impl Operation<Output = TcpStream>>
-    where
-        A: ToSocketAddrs + Send + 'static,
-    {
-        Io::new(ConnectTo::new(name))
+    /// Connects to the first of a peer's addresses that accepts, and returns the error of the last one if none does.
+    ///
+    /// It takes what the function of the standard library takes: an address, several, a host and a port, or a string. A time limit covers
+    /// the lookup of a name and the attempts at all its addresses. A name is looked up on a thread that may block and that goes on even if
+    /// the operation is dropped; an address, also one in a string, needs no lookup. If the operation is dropped or times out, its socket is
+    /// closed.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tourbillon_rt::net::TcpStream;
+    ///
+    /// # async fn example(host: &str) -> std::io::Result<()> {
+    /// let database = TcpStream::connect((host, 5432)).timeout(Duration::from_secs(3)).await?;
+    /// let cache = TcpStream::connect("127.0.0.1:6379").await?;
+    /// # drop((database, cache)); Ok(())
+    /// # }
+    /// ```
+    pub fn connect(peer: impl ToSocketAddrs) -> Io<Connect> {
+        Io::new(Connect::new(peer.to_lookup()))
     }
 
     /// Wraps a stream of the standard library.

@@ -35,12 +35,12 @@ fn d44_p11_a_worker_that_computes_or_sleeps_makes_neither_timers_nor_sockets_nor
                     let (a, b) = runtime.block_on(runtime.spawn(pair())).unwrap();
                     writers.push(b);
                     let done = Arc::clone(&done);
-                    drop(runtime.spawn(async move {
+                    runtime.spawn(async move {
                         time::sleep(ms(30)).await;
                         a.read(&mut [0; 1]).await.unwrap();
                         spawn(async {}).await.unwrap();
                         done.fetch_add(1, Ordering::SeqCst);
-                    }));
+                    });
                 }
                 thread::sleep(ms(5));
                 let its = Arc::clone(&released);
@@ -102,13 +102,13 @@ fn d44_other_threads_do_the_work_of_a_worker_that_its_first_task_blocks() {
                 // Before a worker has parked for the first time.
                 for number in 0..20 {
                     let (released, done) = (Arc::clone(&released), Arc::clone(&done));
-                    drop(runtime.spawn(async move {
+                    runtime.spawn(async move {
                         if number == 10 {
                             return block(false, &released);
                         }
                         time::sleep(Duration::from_micros(500)).await;
                         done.fetch_add(1, Ordering::SeqCst);
-                    }));
+                    });
                 }
                 eventually("all others have slept", || done.load(Ordering::SeqCst) == 19);
                 released.store(true, Ordering::SeqCst);
@@ -231,14 +231,14 @@ fn d44_an_operation_first_awaited_in_block_on_goes_on_while_that_is_blocked() {
                 assert!(sleep.as_mut().poll(&mut context).is_pending());
                 let done = Arc::new(AtomicUsize::new(0));
                 let (slept, read) = (Arc::clone(&done), Arc::clone(&done));
-                drop(spawn(async move {
+                spawn(async move {
                     sleep.await;
                     slept.fetch_add(1, Ordering::SeqCst);
-                }));
-                drop(spawn(async move {
+                });
+                spawn(async move {
                     a.read(&mut [0; 1]).await.unwrap();
                     read.fetch_add(1, Ordering::SeqCst);
-                }));
+                });
                 thread::sleep(ms(10));
                 futures_lite::future::block_on(b.write_all(b"x")).unwrap();
                 eventually("both have ended, though this thread is blocked", || done.load(Ordering::SeqCst) == 2);
@@ -294,7 +294,7 @@ fn p11_all_workers_are_blocked_and_timers_of_other_threads_fire() {
             let released = Arc::new(AtomicBool::new(false));
             for _ in 0..2 {
                 let released = Arc::clone(&released);
-                drop(runtime.spawn(async move { block(false, &released) }));
+                runtime.spawn(async move { block(false, &released) });
             }
             runtime.block_on(time::sleep(ms(5)));
             let _entered = runtime.handle().enter();

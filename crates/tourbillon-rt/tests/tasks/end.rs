@@ -20,7 +20,7 @@ fn load(runtime: &Runtime, dropped: &Arc<AtomicUsize>) -> usize {
     for number in 0..40_u64 {
         let held = Dropped(Arc::clone(dropped));
         count += 1;
-        drop(runtime.spawn(async move {
+        runtime.spawn(async move {
             let _held = held;
             match number % 5 {
                 0 => {
@@ -47,7 +47,7 @@ fn load(runtime: &Runtime, dropped: &Arc<AtomicUsize>) -> usize {
                     let _ = task.await;
                 }
             }
-        }));
+        });
     }
     count
 }
@@ -130,10 +130,10 @@ fn d41_a_runtime_that_is_dropped_in_its_own_task_under_load_ends_all_others() {
                 let count = load(&runtime, &dropped);
                 runtime.block_on(time::sleep(ms(3)));
                 let (sender, receiver) = mpsc::channel();
-                drop(handle.spawn(async move {
+                handle.spawn(async move {
                     drop(runtime);
                     sender.send(()).unwrap();
-                }));
+                });
                 receiver.recv_timeout(LONG).unwrap();
                 eventually("all are dropped", || dropped.load(Ordering::SeqCst) == count);
                 assert!(futures_lite::future::block_on(handle.spawn(async {})).unwrap_err().is_cancelled());
@@ -152,9 +152,9 @@ fn d41_a_runtime_that_is_shut_down_within_its_own_task_or_blocking_call_does_not
                 let handle = runtime.handle().clone();
                 let end = move || sender.send(runtime.shutdown_timeout(LONG)).unwrap();
                 if blocking {
-                    drop(handle.spawn_blocking(end));
+                    handle.spawn_blocking(end);
                 } else {
-                    drop(handle.spawn(async move { end() }));
+                    handle.spawn(async move { end() });
                 }
                 receiver.recv_timeout(LONG).unwrap();
             }
@@ -224,7 +224,7 @@ fn d41_a_task_that_was_blocked_beyond_shutdown_and_sleeps_in_a_loop_ends_and_doe
             let (release, released) = mpsc::channel::<()>();
             let dropped = Arc::new(AtomicUsize::new(0));
             let holds = Dropped(Arc::clone(&dropped));
-            drop(runtime.spawn(async move {
+            runtime.spawn(async move {
                 let _holds = holds;
                 begun.send(()).unwrap();
                 let _ = released.recv();
@@ -232,7 +232,7 @@ fn d41_a_task_that_was_blocked_beyond_shutdown_and_sleeps_in_a_loop_ends_and_doe
                 loop {
                     time::sleep(ms(1)).await;
                 }
-            }));
+            });
             has_begun.recv().unwrap();
             let engine = runtime.engine().clone();
             let shutdown = runtime.shutdown_timeout(ms(20));
@@ -256,7 +256,7 @@ fn d41_shutdown_with_each_extreme_of_its_time() {
             for time in [Duration::ZERO, Duration::MAX] {
                 for workers in [0, 2] {
                     let runtime = runtime(backend, workers);
-                    drop(runtime.spawn(async { give_way().await }));
+                    runtime.spawn(async { give_way().await });
                     runtime.block_on(time::sleep(ms(1)));
                     assert_eq!(runtime.shutdown_timeout(time).blocked, 0, "{time:?}, {workers} workers");
                 }

@@ -220,11 +220,11 @@ fn a_local_task_that_wakes_itself_for_ever_starves_no_task_from_outside() {
                 let runtime = runtime(backend, workers);
                 let handle = runtime.handle().clone();
                 let busy = async {
-                    drop(spawn_local(async {
+                    spawn_local(async {
                         loop {
                             give_way().await;
                         }
-                    }));
+                    });
                 };
                 let spawned = thread::spawn(move || handle.spawn(async { 7 }));
                 if workers == 0 {

@@ -1,6 +1,7 @@
 //! A tower layer that puts a timeout on every request to a service.
 //!
-//! Like `tower::timeout`, which needs Tokio's timer, but under any executor. It also sets the current deadline of the request.
+//! Like `tower::timeout`, which needs Tokio's timer, but under any executor. It also sets the current deadline of the request. For HTTP
+//! servers, `adapters::http` (feature `http`) has a layer that makes a response of a timeout.
 
 use std::error::Error;
 use std::future::Future;

@@ -39,7 +39,7 @@ use self::sys::monotonic;
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio::TokioClock;
 pub(crate) use self::tsc::Ahead;
-pub(crate) use self::wall::WallShift;
+pub(crate) use self::wall::{WallShift, since_1970};
 
 /// The last time that a clock shows, and the latest deadline that is ever due: five centuries after the clock's origin. The states of a
 /// timer are encoded as the times beyond, see `shard::state`.

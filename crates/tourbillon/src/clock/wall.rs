@@ -35,7 +35,7 @@ fn shifted(time: Time, by: i128) -> Time {
 }
 
 /// Returns the time of a wall clock that counts from 1970. A time before 1970 becomes zero.
-pub(super) fn since_1970(when: SystemTime) -> Time {
+pub(crate) fn since_1970(when: SystemTime) -> Time {
     Time::ZERO + Span::from(when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 

@@ -13,18 +13,29 @@ use crate::shard::{ArmKind, NotifyDriver, Release};
 impl Entry {
     /// Moves the timer to `due` within its shard, or migrates it.
     pub(super) fn move_or_migrate(&mut self, due: Time) {
-        let is_past = self.is_past();
+        if !self.is_past() && self.move_if_owner(due) {
+            return;
+        }
+        if self.outcome().is_some() {
+            self.make_idle();
+        } else {
+            _ = self.migrate(None);
+        }
+    }
+
+    /// Moves the timer to `due` within its shard if the calling thread is the owner, and returns whether it is. If the timer has ended, the
+    /// entry becomes idle.
+    pub(super) fn move_if_owner(&mut self, due: Time) -> bool {
         let moved = thread_shard::with_owner(self.shard(), |local| {
-            let local = local.filter(|_| !is_past)?;
-            Some(local.shard().move_timer(&self.handle(), due))
+            local.map(|local| local.shard().move_timer(&self.handle(), due))
         });
         match moved {
             Some(Some(NotifyDriver::Yes)) => self.notify_driver(),
             Some(Some(NotifyDriver::No)) => {}
             Some(None) => self.make_idle(),
-            None if self.outcome().is_some() => self.make_idle(),
-            None => _ = self.migrate(None),
+            None => return false,
         }
+        true
     }
 
     /// Polls an armed entry with another waker than its own.

@@ -95,11 +95,10 @@ impl Entry {
             self.set_phase(EntryPhase::Idle);
         } else if due < before {
             self.move_or_migrate(due);
-        } else if self.core().is_virtual {
+        } else if due > before && self.core().is_virtual {
             self.set_later_virtual(due);
-        } else if due > before && self.core().clock.is_manual() {
-            // So that the order of equal deadlines depends on the calls alone, and not on when the queue finds the new deadline.
-            self.move_or_migrate(due);
+        } else if due > before && self.core().clock.is_manual() && self.move_if_owner(due) {
+            // The order of equal deadlines then depends on the calls alone, and not on when the queue finds the new deadline.
         } else if self.node().state().later(before, due) == Later::Lost {
             self.make_idle();
         }
@@ -111,6 +110,10 @@ impl Entry {
         let core = self.core().to_ref();
         let shard = NonNull::from(self.shard());
         self.move_or_migrate(due);
+        // The timer may have fired at its old deadline meanwhile: then the next poll arms the entry again.
+        if self.phase() == EntryPhase::Fired && !self.is_past() {
+            self.set_phase(EntryPhase::Idle);
+        }
         core.refresh_and_replan(shard);
     }
 }

@@ -62,7 +62,7 @@ impl Entry {
     /// Arms the entry in the slot that is reserved for it, with `mine`, a clone of `waker`.
     fn arm_in_slot(&mut self, mine: Waker, waker: &Waker) -> Poll<Outcome> {
         self.arm_with_slot(mine).unwrap_or_else(|_| {
-            // The shard has a billion timers. No thread would wake the task when it has fewer, so the task polls again.
+            // The shard has as many timers as it can hold. No thread would wake the task when it has fewer, so the task polls again.
             waker.wake_by_ref();
             Poll::Pending
         })

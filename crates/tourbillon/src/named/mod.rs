@@ -2,6 +2,8 @@
 //!
 //! See [`NamedTimers`].
 
+mod builder;
+mod starts;
 mod state;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
+pub use self::builder::Builder;
 use self::state::{BATCH, EndedTimers, NamedState, StartResult};
 use crate::clock::representable;
 use crate::core::CoreRef;
@@ -31,8 +34,9 @@ use crate::sync::{Mutex, lock};
 ///
 /// A timer is [created](NamedTimers::create) under a name and then started, or both in [one call](NamedTimers::start). Each started
 /// timer ends once, and its callback or future receives the outcome: [fired](Outcome::Fired), [cancelled](Outcome::Cancelled),
-/// or [stopped](Outcome::Stopped). [`cancel`](NamedTimers::cancel) returns exactly how many timers it cancelled. Starting, cancelling
-/// and firing a timer takes the same time however many there are.
+/// or [stopped](Outcome::Stopped). [`cancel`](NamedTimers::cancel) returns exactly how many timers it cancelled;
+/// [`restart`](NamedTimers::restart) and [`start_if_fewer`](NamedTimers::start_if_fewer) look at the timers of a name and start one in a
+/// single step. Starting, cancelling and firing a timer takes the same time however many there are.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -61,7 +65,7 @@ use crate::sync::{Mutex, lock};
 ///
 /// # Names
 /// Any text is a name, also an empty or a long one. A name takes memory as long as there is a timer under it. The number of timers
-/// can be [limited](NamedTimers::at_most); the length of names is for the caller to limit.
+/// can be [limited](Builder::capacity); the length of names is for the caller to limit.
 #[derive(Clone)]
 pub struct NamedTimers {
     owner: Arc<NamedOwner>,
@@ -120,40 +124,27 @@ impl NamedTimers {
         NamedTimers::on_core(engine.core().clone())
     }
 
-    /// Creates an empty set of at most `most` timers on this engine, for programs whose clients choose the names and must not take all
-    /// memory. Starting one more is [`ArmError::Full`]; timers that are created and not started count.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tourbillon::{ArmError, Engine, NamedTimers};
-    ///
-    /// let timers = NamedTimers::at_most(1, &Engine::current());
-    /// timers.start("a", Duration::from_secs(60), |_| ())?;
-    /// let full = timers.start("b", Duration::from_secs(60), |_| ());
-    /// assert_eq!(full, Err(ArmError::Full { capacity: 1 }));
-    /// # Ok::<(), ArmError>(())
-    /// ```
-    #[must_use]
-    pub fn at_most(most: usize, engine: &Engine) -> NamedTimers {
-        NamedTimers::with_most(engine.core().clone(), most)
+    /// Returns a builder with the default settings.
+    pub fn builder() -> Builder {
+        Builder::new()
     }
 
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
-        NamedTimers::with_most(core, usize::MAX)
+        NamedTimers::with_capacity(core, usize::MAX)
     }
 
-    fn with_most(core: CoreRef, most: usize) -> NamedTimers {
+    fn with_capacity(core: CoreRef, capacity: usize) -> NamedTimers {
         let shared = Arc::new_cyclic(|shared| NamedShared {
             wakeup: WakeupTimer::of(shared, &core, NamedShared::on_wakeup),
             core,
-            state: Mutex::new(NamedState::new(most)),
+            state: Mutex::new(NamedState::new(capacity)),
         });
         NamedTimers { owner: Arc::new(NamedOwner { shared }) }
     }
 
     /// Creates a timer under this name, to be started later. Until then it can be cancelled, and it counts.
     ///
-    /// If the timers were stopped, or there are as many as there can be (a billion, or [fewer](NamedTimers::at_most)), starting the timer
+    /// If the timers were stopped, or there are as many as there can be (a billion, or [fewer](Builder::capacity)), starting the timer
     /// returns the error.
     ///
     /// ```
@@ -224,7 +215,7 @@ impl NamedTimers {
     /// Returns how many timers there are, started or not.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.owner.shared.state).deadlines.len()
+        lock(&self.owner.shared.state).len()
     }
 
     /// Returns whether there is no timer.
@@ -398,7 +389,8 @@ impl NamedShared {
                 state.is_closed = true;
                 state.take_started(&mut cursor, outcome, &mut batch)
             };
-            count += batch.len();
+            // Timers that a restart has cancelled, and not yet ended, were counted by it.
+            count += batch.iter().filter(|(_, ended)| *ended == outcome).count();
             waiter::notify_all(&self.core, batch.drain(..));
             if is_over {
                 self.postpone_wakeup();
@@ -464,7 +456,7 @@ impl NamedShared {
 impl fmt::Debug for NamedTimers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = lock(&self.owner.shared.state);
-        let (names, timers) = (state.names.len(), state.deadlines.len());
+        let (names, timers) = (state.names.len(), state.len());
         f.debug_struct("NamedTimers").field("names", &names).field("timers", &timers).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,9 @@
 //!     names: name -> list        deadlines: timers, by their deadlines
 //!     lists: oldest <-> ... <-> newest, linked through the timers of one name
 //! ```
+//!
+//! A restart takes the list from its name and marks it as cancelled, in one step. Its timers are ended afterwards, in batches; a thread
+//! that comes across one of them earlier ends it as cancelled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +32,8 @@ pub(super) struct NamedState {
     pub(super) created: u64,
     /// How many timers are started and pending.
     pub(super) pending: usize,
+    /// How many timers are in lists that a restart has cancelled. They no longer count.
+    cancelled: usize,
     /// Whether the timers were stopped, or all handles dropped: no more timers are accepted.
     pub(super) is_closed: bool,
     firing: Firing,
@@ -48,8 +53,10 @@ pub(super) struct NamedItem {
 
 /// The timers of one name, from the oldest to the newest, as a linked list.
 struct NameList {
-    /// `None` if this list is free.
+    /// `None` if this list is free or cancelled.
     name: Option<Arc<str>>,
+    /// The number of the restart that has cancelled the timers of this list.
+    restart: Option<u64>,
     first: Option<DeadlineKey>,
     last: Option<DeadlineKey>,
     len: usize,
@@ -74,6 +81,16 @@ pub(super) enum StartResult {
     WasCancelled(TimerWaiter),
     /// The timers or the engine have been closed, so the timer was removed.
     Stopped(#[expect(dead_code, reason = "it is dropped outside the lock")] TimerWaiter),
+}
+
+/// A list that a restart has cancelled.
+#[derive(Clone, Copy)]
+pub(super) struct CancelledList {
+    list: u32,
+    /// Tells it apart from a later list with the same index.
+    restart: u64,
+    /// How many timers it had.
+    pub(super) count: usize,
 }
 
 /// A direction in a list.
@@ -106,9 +123,15 @@ impl NamedState {
             free: Vec::new(),
             created: 0,
             pending: 0,
+            cancelled: 0,
             is_closed: false,
             firing: Firing::No,
         }
+    }
+
+    /// Returns how many timers there are.
+    pub(super) fn len(&self) -> usize {
+        self.deadlines.len() - self.cancelled
     }
 
     /// Returns how many timers there are under this name.
@@ -122,7 +145,7 @@ impl NamedState {
         waiter: Option<TimerWaiter>,
         due: Time,
     ) -> Result<DeadlineKey, (ArmError, Option<TimerWaiter>)> {
-        if self.deadlines.len() >= self.most || self.deadlines.is_full() {
+        if self.len() >= self.most || self.deadlines.is_full() {
             return Err((ArmError::Full { capacity: self.most }, waiter));
         }
         self.pending += usize::from(waiter.is_some());
@@ -136,6 +159,44 @@ impl NamedState {
         Ok(key)
     }
 
+    /// Cancels the timers of a name, without ending them, and adds one. Returns their list, if there were any.
+    pub(super) fn restart(
+        &mut self,
+        name: &str,
+        waiter: TimerWaiter,
+        due: Time,
+    ) -> Result<Option<CancelledList>, (ArmError, Option<TimerWaiter>)> {
+        let Some(list) = self.names.get(name).copied() else {
+            return self.add(name, Some(waiter), due).map(|_| None);
+        };
+        let count = self.lists[list as usize].len;
+        if self.len() - count >= self.most || self.deadlines.is_full() {
+            return Err((ArmError::Full { capacity: self.most }, Some(waiter)));
+        }
+        let (restart, old) = (self.created, &mut self.lists[list as usize]);
+        let name = old.name.take().expect("a list that a name leads to has that name");
+        old.restart = Some(restart);
+        self.names.remove(&name);
+        self.cancelled += count;
+        self.add(&name, Some(waiter), due).map(|_| Some(CancelledList { list, restart, count }))
+    }
+
+    /// Ends timers of a list that a restart has cancelled, and adds them to the batch. Returns whether none is left.
+    #[must_use]
+    pub(super) fn take_cancelled(&mut self, cancelled: CancelledList, batch: &mut EndedTimers) -> bool {
+        for _ in 0..BATCH {
+            let list = self.lists.get(cancelled.list as usize);
+            let list = list.filter(|list| list.restart == Some(cancelled.restart));
+            let Some(first) = list.and_then(|list| list.first) else { return true };
+            self.end(first, Outcome::Cancelled, batch);
+        }
+        false
+    }
+
+    fn is_cancelled(&self, list: u32) -> bool {
+        self.lists[list as usize].restart.is_some()
+    }
+
     pub(super) fn start(
         &mut self,
         key: DeadlineKey,
@@ -143,6 +204,10 @@ impl NamedState {
         waiter: TimerWaiter,
         engine_is_closed: bool,
     ) -> StartResult {
+        let list = self.deadlines.get(key).map(|item| item.list);
+        if list.is_some_and(|list| self.is_cancelled(list)) {
+            self.remove(key);
+        }
         let Some(item) = self.deadlines.get_mut(key) else { return StartResult::WasCancelled(waiter) };
         if self.is_closed || engine_is_closed {
             self.remove(key);
@@ -165,6 +230,7 @@ impl NamedState {
         let item = self.deadlines.remove(key)?;
         self.link(item.before, item.list, Side::After, item.after);
         self.link(item.after, item.list, Side::Before, item.before);
+        self.cancelled -= usize::from(self.is_cancelled(item.list));
         self.lists[item.list as usize].len -= 1;
         self.free_if_empty(item.list);
         self.pending -= usize::from(item.waiter.is_some());
@@ -231,6 +297,8 @@ impl NamedState {
 
     /// Removes a timer. If it was started, its waiter is added to the batch.
     fn end(&mut self, key: DeadlineKey, outcome: Outcome, batch: &mut EndedTimers) {
+        let list = self.deadlines.get(key).map(|item| item.list);
+        let outcome = if list.is_some_and(|list| self.is_cancelled(list)) { Outcome::Cancelled } else { outcome };
         let waiter = self.remove(key).and_then(|item| item.waiter);
         batch.extend(waiter.map(|waiter| (waiter, outcome)));
     }
@@ -241,7 +309,7 @@ impl NamedState {
             return *list;
         }
         let name: Arc<str> = name.into();
-        let list = NameList { name: Some(name.clone()), first: None, last: None, len: 0 };
+        let list = NameList { name: Some(name.clone()), restart: None, first: None, last: None, len: 0 };
         let index = match self.free.pop() {
             Some(index) => {
                 self.lists[index as usize] = list;
@@ -258,10 +326,12 @@ impl NamedState {
 
     fn free_if_empty(&mut self, index: u32) {
         let list = &mut self.lists[index as usize];
-        if list.len == 0
-            && let Some(name) = list.name.take()
-        {
-            self.names.remove(&name);
+        let was_cancelled = list.len == 0 && list.restart.take().is_some();
+        let name = if list.len == 0 { list.name.take() } else { None };
+        if let Some(name) = &name {
+            self.names.remove(name);
+        }
+        if was_cancelled || name.is_some() {
             self.free.push(index);
             self.give_memory_back();
         }
@@ -269,7 +339,7 @@ impl NamedState {
 
     /// Frees the memory for names if there is no name left.
     fn give_memory_back(&mut self) {
-        if self.names.is_empty() && self.names.capacity() > KEPT {
+        if self.names.is_empty() && self.cancelled == 0 && self.names.capacity() > KEPT {
             self.names = HashMap::new();
             (self.lists, self.free) = (Vec::new(), Vec::new());
         }

@@ -5,8 +5,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::error::Failure;
+#[cfg(feature = "tokio")]
+use super::error::NoTokioRuntime;
 use super::plan::Overlap;
-use super::shared::{BoxedTask, OnFailure, SchedulerShared, SpawnWith, UserHooks};
+use super::random::Random;
+use super::shared::SchedulerShared;
+use super::user_hooks::{BoxedTask, OnFailure, SpawnWith, UserHooks};
 use super::{Scheduler, SchedulerOwner};
 use crate::engine::Engine;
 use crate::multi::deadline_map;
@@ -34,6 +38,16 @@ pub struct Builder<K> {
     rules: SchedulerRules,
     on_failure: Option<Box<OnFailure<K>>>,
     spawn: Option<Box<SpawnWith>>,
+    seed: Option<u64>,
+    #[cfg(feature = "tokio")]
+    runtime: Option<TokioRuntime>,
+}
+
+/// The runtime that [`Builder::on_tokio`] chooses.
+#[cfg(feature = "tokio")]
+enum TokioRuntime {
+    Current,
+    Given(tokio::runtime::Handle),
 }
 
 /// The rule for a run that is due while all threads are busy and the [queue](Builder::queue) is full.
@@ -70,7 +84,17 @@ impl<K> Builder<K> {
             overlap: Overlap::default(),
             missed: MissedTickBehavior::Skip,
         };
-        Builder { engine: None, wall: None, threads: None, rules, on_failure: None, spawn: None }
+        Builder {
+            engine: None,
+            wall: None,
+            threads: None,
+            rules,
+            on_failure: None,
+            spawn: None,
+            seed: None,
+            #[cfg(feature = "tokio")]
+            runtime: None,
+        }
     }
 
     /// Sets the engine whose clock the scheduler follows. By default the [current](Engine::current) one.
@@ -145,16 +169,57 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Hands the runs of async jobs to an executor instead of the scheduler's own threads, for jobs that need the context of a
-    /// runtime.
+    /// Sets the seed of the random numbers for [`Plan::jitter`](super::Plan::jitter) and [`Backoff::jitter`](super::Backoff::jitter), so
+    /// that a test takes the same course each time. By default the seed differs each time.
+    pub fn seed(mut self, seed: u64) -> Builder<K> {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Runs async jobs on the Tokio runtime in which [`build`](Builder::build) is called, instead of the scheduler's own threads, and calls
+    /// all jobs in its context, so that they can use Tokio's sockets, timers and tasks.
+    ///
+    /// Outside a runtime, `build` returns an error with [`NoTokioRuntime`]. When the runtime is shut down, runs of async jobs end as
+    /// aborted.
     ///
     /// ```
-    /// # async fn example() -> std::io::Result<()> {
+    /// use std::time::Duration;
+    /// use tourbillon::scheduler::{Plan, Scheduler};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let jobs = Scheduler::builder().threads(1).on_tokio().build()?;
+    /// let (send, mut receive) = tokio::sync::mpsc::channel(1);
+    /// jobs.schedule_async("poll", Plan::once(Duration::ZERO), move |_| {
+    ///     let send = send.clone();
+    ///     async move {
+    ///         tokio::time::sleep(Duration::from_millis(1)).await; // needs a Tokio runtime
+    ///         send.send("polled").await
+    ///     }
+    /// })?;
+    /// assert_eq!(receive.recv().await, Some("polled"));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn on_tokio(mut self) -> Builder<K> {
+        self.runtime = Some(TokioRuntime::Current);
+        self
+    }
+
+    /// Runs async jobs on this Tokio runtime: see [`on_tokio`](Builder::on_tokio).
+    #[cfg(feature = "tokio")]
+    pub fn on_tokio_handle(mut self, runtime: &tokio::runtime::Handle) -> Builder<K> {
+        self.runtime = Some(TokioRuntime::Given(runtime.clone()));
+        self
+    }
+
+    /// Hands the runs of async jobs to an executor instead of the scheduler's own threads. (For Tokio there is `on_tokio`.)
+    ///
+    /// ```
     /// use tourbillon::scheduler::Scheduler;
     ///
-    /// let runtime = tokio::runtime::Handle::current();
-    /// let scheduler: Scheduler<u32> = Scheduler::builder().spawn_with(move |run| drop(runtime.spawn(run))).build()?;
-    /// # Ok(()) }
+    /// let scheduler: Scheduler<u32> = Scheduler::builder().spawn_with(|run| smol::spawn(run).detach()).build()?;
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn spawn_with(mut self, spawn: impl Fn(BoxedTask) + Send + Sync + 'static) -> Builder<K> {
         self.spawn = Some(Box::new(spawn));
@@ -166,16 +231,27 @@ impl<K: Send + Sync + 'static> Builder<K> {
     /// Builds the scheduler and starts its threads. It is running when this returns.
     ///
     /// # Errors
-    /// The system could not start a thread.
+    /// The system could not start a thread; or the jobs are to run on Tokio (`on_tokio`), and there is no Tokio runtime here.
     pub fn build(self) -> io::Result<Scheduler<K>> {
+        #[cfg(feature = "tokio")]
+        let runtime = self.runtime.map(TokioRuntime::handle).transpose()?;
         let engine = self.engine.unwrap_or_else(Engine::current);
         let threads =
             self.threads.unwrap_or_else(|| match engine.core().driver.is_external() && !engine.core().is_virtual {
                 true => 0,
                 false => std::thread::available_parallelism().map_or(1, usize::from),
             });
-        let hooks = UserHooks { on_failure: self.on_failure, spawn: self.spawn };
-        let shared = SchedulerShared::new(engine.core().clone(), threads, self.rules, hooks);
+        let hooks = UserHooks {
+            on_failure: self.on_failure,
+            #[cfg(feature = "tokio")]
+            spawn: runtime.clone().map(spawn_on).or(self.spawn),
+            #[cfg(not(feature = "tokio"))]
+            spawn: self.spawn,
+            #[cfg(feature = "tokio")]
+            runtime,
+        };
+        let random = self.seed.map_or_else(Random::seeded_at_random, Random::new);
+        let shared = SchedulerShared::new(engine.core().clone(), threads, self.rules, hooks, random);
         let scheduler = Scheduler { owner: Arc::new(SchedulerOwner::new(shared, engine, self.wall)) };
         let SchedulerOwner { shared, engine, .. } = &*scheduler.owner;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
@@ -193,6 +269,23 @@ impl<K: Send + Sync + 'static> Builder<K> {
         shared.unlock_changed(shared.lock());
         Ok(scheduler)
     }
+}
+
+#[cfg(feature = "tokio")]
+impl TokioRuntime {
+    fn handle(self) -> io::Result<tokio::runtime::Handle> {
+        match self {
+            TokioRuntime::Given(handle) => Ok(handle),
+            TokioRuntime::Current => {
+                tokio::runtime::Handle::try_current().map_err(|_| io::Error::other(NoTokioRuntime))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+fn spawn_on(runtime: tokio::runtime::Handle) -> Box<SpawnWith> {
+    Box::new(move |run| drop(runtime.spawn(run)))
 }
 
 impl<K> fmt::Debug for Builder<K> {

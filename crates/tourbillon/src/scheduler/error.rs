@@ -2,6 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
+
+use super::backoff::BackoffError;
 
 /// The error of scheduling a job. It gives back the key and the job.
 #[non_exhaustive]
@@ -24,6 +27,16 @@ pub enum ScheduleErrorKind {
     ZeroInterval,
     /// A job must run at least once.
     ZeroTimes,
+    /// The time limit of a run must be longer than zero.
+    ZeroTimeLimit,
+    /// A plan with retries must have at least one.
+    ZeroRetries,
+    /// The backoff of the retries is impossible.
+    Backoff(BackoffError),
+    /// No retry could be made, because the first delay of the backoff is as long as the interval, or longer.
+    RetryAfterNextRun,
+    /// The plan ends before its first run is due.
+    EndsBeforeFirstRun,
     /// The scheduler holds as many jobs as it can.
     Full {
         /// The most jobs that it can hold.
@@ -43,6 +56,8 @@ pub struct Failure<'a, K> {
     pub key: &'a K,
     /// Which run of the job it was; the first is 1.
     pub run: u64,
+    /// Which attempt it was: 1, or more for a [retry](super::Plan::retry).
+    pub attempt: u32,
     /// Why the run failed.
     pub cause: Cause<'a>,
 }
@@ -55,7 +70,18 @@ pub enum Cause<'a> {
     Panic(&'a str),
     /// The run returned an error.
     Error(&'a (dyn Error + Send + Sync + 'static)),
+    /// The run took longer than its [time limit](super::Plan::time_limit). A future has been dropped; a closure still runs.
+    TimeLimit(Duration),
+    /// The run panicked because it needs the context of a Tokio runtime, with this message: see
+    /// [`Builder::on_tokio`](super::Builder).
+    NoTokioRuntime(&'a str),
 }
+
+/// The error of building a scheduler with [`Builder::on_tokio`](super::Builder::on_tokio) outside a Tokio runtime.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct NoTokioRuntime;
 
 /// The return type of a job: nothing, or a result whose error is reported.
 pub trait JobResult {
@@ -86,6 +112,13 @@ impl fmt::Display for ScheduleErrorKind {
             }
             ScheduleErrorKind::ZeroInterval => f.write_str("a job's interval must be longer than zero"),
             ScheduleErrorKind::ZeroTimes => f.write_str("a job cannot run zero times: ask for one run or more"),
+            ScheduleErrorKind::ZeroTimeLimit => f.write_str("the time limit of a run must be longer than zero"),
+            ScheduleErrorKind::ZeroRetries => f.write_str("a plan cannot retry zero times: leave the retries out"),
+            ScheduleErrorKind::Backoff(error) => error.fmt(f),
+            ScheduleErrorKind::RetryAfterNextRun => {
+                f.write_str("no retry would come before the next regular run: shorten the backoff's first delay")
+            }
+            ScheduleErrorKind::EndsBeforeFirstRun => f.write_str("the plan ends before its first run is due"),
             ScheduleErrorKind::Full { capacity } => {
                 write!(f, "the scheduler is full: it holds {capacity} jobs, as many as it can")
             }
@@ -117,9 +150,25 @@ impl fmt::Display for Cause<'_> {
         match self {
             Cause::Panic(message) => write!(f, "panicked: {message}"),
             Cause::Error(error) => write!(f, "failed: {error}"),
+            Cause::TimeLimit(limit) => write!(f, "took longer than its time limit of {limit:?}"),
+            Cause::NoTokioRuntime(message) => {
+                write!(f, "panicked: {message} (build the scheduler with `Builder::on_tokio`)")
+            }
         }
     }
 }
+
+#[cfg(feature = "tokio")]
+impl fmt::Display for NoTokioRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "there is no Tokio runtime here: build the scheduler inside one, or give its handle to `on_tokio_handle`",
+        )
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Error for NoTokioRuntime {}
 
 impl<K: fmt::Debug> fmt::Display for Failure<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

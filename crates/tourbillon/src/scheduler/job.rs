@@ -15,9 +15,14 @@ use std::sync::Arc;
 use tourbillon_queue::{Span, Time};
 
 use super::builder::SchedulerRules;
-use super::clock_pair::ClockId;
+use super::clock_pair::{ClockId, ClockPair};
+use super::history::PackedRun;
 use super::job_body::JobBody;
-use super::plan::{FOR_EVER, JobTiming, Overlap, Plan};
+use super::job_extras::{JobExtras, JobProblems, PendingRetry};
+use super::options::PlanOptions;
+use super::plan::{FOR_EVER, Overlap, Plan};
+use super::random::Random;
+use super::timing::JobTiming;
 use crate::time::{MissedTickBehavior, interval};
 
 /// One job, with its plan and its counts.
@@ -44,8 +49,13 @@ pub(super) struct ScheduledJob<K> {
     /// How many runs have begun.
     pub(super) runs: u64,
     pub(super) backlog: Backlog,
-    pub(super) problems: Option<Box<JobProblems>>,
+    pub(super) last_run: PackedRun,
+    pub(super) extras: Option<Box<JobExtras>>,
 }
+
+/// What a plain job costs in memory, beside its closure and key.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<ScheduledJob<()>>() <= 112);
 
 /// Runs that were due while a run of the same job was active. They are made one after the other when it has ended.
 #[derive(Clone, Copy, Default)]
@@ -60,17 +70,7 @@ pub(super) struct Backlog {
 pub(super) struct RemovedJob<K> {
     body: Arc<dyn JobBody<K>>,
     timing: JobTiming,
-    problems: Option<Box<JobProblems>>,
-}
-
-/// Counts of failed runs, and of occurrences without a run. Boxed, because most jobs have none.
-#[derive(Default)]
-pub(super) struct JobProblems {
-    pub(super) failed: u64,
-    pub(super) overlapped: u64,
-    pub(super) overflowed: u64,
-    pub(super) missed: u64,
-    pub(super) last_failure: Option<String>,
+    extras: Option<Box<JobExtras>>,
 }
 
 /// The occurrences of a due job, sorted by their treatment: run, overlapped or missed.
@@ -112,7 +112,8 @@ impl<K> ScheduledJob<K> {
             runs_left: plan.times,
             runs: 0,
             backlog: Backlog::default(),
-            problems: None,
+            last_run: PackedRun::default(),
+            extras: plan.options.map(|options| Box::new(JobExtras::of(options))),
         }
     }
 
@@ -123,7 +124,7 @@ impl<K> ScheduledJob<K> {
             self.due = self.timing.after(due);
             return DueAction { run: true, overlapped: 0, missed: 0 };
         }
-        let (next, passed) = self.timing.first_after(due, now);
+        let (next, passed) = self.timing.first_after(due, now.min(self.end()));
         self.due = next;
         if self.active > 0 && self.overlap != Overlap::Parallel {
             return self.overlap(due, passed.saturating_add(1));
@@ -174,14 +175,14 @@ impl<K> ScheduledJob<K> {
             return (now, 0);
         }
         // A time that equals `now` is not passed over.
-        let (next, passed) = self.timing.first_after(self.due, now - Span::from_nanos(1));
+        let (next, passed) = self.timing.first_after(self.due, (now - Span::from_nanos(1)).min(self.end()));
         (next, passed.saturating_add(1))
     }
 
-    /// Records that a run is queued.
-    pub(super) fn enqueue_run(&mut self) {
+    /// Records that a run is queued. Retries and runs that were asked for are not planned, and use up none of the plan's runs.
+    pub(super) fn enqueue_run(&mut self, is_planned: bool) {
         (self.active, self.queued) = (self.active + 1, self.queued + 1);
-        if self.runs_left != FOR_EVER {
+        if is_planned && self.runs_left != FOR_EVER {
             self.runs_left -= 1;
         }
     }
@@ -192,10 +193,10 @@ impl<K> ScheduledJob<K> {
         self.runs += 1;
     }
 
-    /// Records that a queued run, of this plan or of an older one, is not made after all.
-    pub(super) fn withdraw_run(&mut self, plan: u32) {
+    /// Records that a queued run is not made after all. `plan` is the number of the plan one of whose runs it used up, if any.
+    pub(super) fn withdraw_run(&mut self, plan: Option<u32>) {
         (self.active, self.queued) = (self.active - 1, self.queued - 1);
-        if self.runs_left != FOR_EVER && plan == self.plan_number {
+        if self.runs_left != FOR_EVER && plan == Some(self.plan_number) {
             self.runs_left += 1;
         }
     }
@@ -211,14 +212,50 @@ impl<K> ScheduledJob<K> {
         Some(due)
     }
 
-    #[inline(always)]
-    pub(super) fn into_removed(self) -> RemovedJob<K> {
-        RemovedJob { body: self.body, timing: self.timing, problems: self.problems }
+    /// Takes the run that was asked for while another was active, if it can be queued now.
+    pub(super) fn take_requested(&mut self) -> Option<Time> {
+        if self.active > 0 || self.is_paused {
+            return None;
+        }
+        self.extras.as_mut().and_then(|extras| extras.requested.take())
     }
 
-    /// Returns whether all runs have been made.
+    #[inline(always)]
+    pub(super) fn into_removed(self) -> RemovedJob<K> {
+        RemovedJob { body: self.body, timing: self.timing, extras: self.extras }
+    }
+
+    /// Returns whether all runs have been made, and no retry is pending.
     pub(super) fn is_over(&self) -> bool {
-        self.runs_left == 0 && self.active == 0
+        let has_ended = self.runs_left == 0 || self.has_passed_end();
+        has_ended && self.active == 0 && self.extras.as_ref().is_none_or(|extras| extras.retries.is_empty())
+    }
+
+    /// Returns whether the plan has an end, and no occurrence is left before it.
+    fn has_passed_end(&self) -> bool {
+        self.is_after_end(self.due)
+    }
+
+    /// Returns whether a time is after the plan's end.
+    pub(super) fn is_after_end(&self, time: Time) -> bool {
+        time > self.end()
+    }
+
+    /// Returns the last time at which a run may be due.
+    fn end(&self) -> Time {
+        self.options().map_or(Time::NEVER, |options| options.end)
+    }
+
+    pub(super) fn options(&self) -> Option<&PlanOptions> {
+        self.extras.as_ref().and_then(|extras| extras.options.as_deref())
+    }
+
+    /// Replaces the options, and returns the old ones.
+    pub(super) fn set_options(&mut self, options: Option<Box<PlanOptions>>) -> Option<Box<PlanOptions>> {
+        if options.is_none() && self.extras.is_none() {
+            return None;
+        }
+        std::mem::replace(&mut self.extras.get_or_insert_default().options, options)
     }
 
     /// Returns whether the plan has no occurrence beyond those that are queued or in the backlog.
@@ -228,11 +265,47 @@ impl<K> ScheduledJob<K> {
 
     /// Returns the deadline that the job should have: never while it is paused, and after its last occurrence.
     pub(super) fn next_deadline(&self) -> Time {
-        if self.is_paused || self.has_no_more_occurrences() { Time::NEVER } else { self.due }
+        let is_over = self.is_paused || self.has_no_more_occurrences() || self.has_passed_end();
+        if is_over { Time::NEVER } else { self.due }
+    }
+
+    /// Returns when the first pending retry is due, on the engine's clock.
+    pub(super) fn retry_deadline(&self) -> Time {
+        self.extras.as_ref().map_or(Time::NEVER, |extras| extras.next_retry())
+    }
+
+    /// Plans the retry of a run that has just failed, if its plan has one: see [`Plan::retry`]. Returns whether it has.
+    pub(super) fn plan_retry(&mut self, attempt: u32, wall: Time, now: ClockPair, random: &mut Random) -> bool {
+        let next = self.next_deadline();
+        let (end, clock) = (self.end(), self.timing.clock());
+        let Some(rule) = self.options().and_then(|options| options.retry) else { return false };
+        if attempt > rule.most || self.is_paused || self.backlog.count > 0 {
+            return false;
+        }
+        let delay = Span::from(rule.backoff.delay_with_jitter(attempt, random));
+        let on_plan_clock = now.on(clock) + delay;
+        let due = now.engine + delay;
+        // The regular run comes instead of a retry that is not before it.
+        if on_plan_clock >= next || on_plan_clock > end || due.is_never() {
+            return false;
+        }
+        self.extras_mut().retries.push(PendingRetry { due, attempt: attempt + 1, wall });
+        true
+    }
+
+    /// Forgets the runs that were still to be made beside the regular ones: backlog, retries, a run that was asked for.
+    pub(super) fn forget_extra_runs(&mut self) {
+        self.backlog = Backlog::default();
+        self.extras.iter_mut().for_each(|extras| extras.forget_extra_runs());
+    }
+
+    /// Returns the extras, created if necessary.
+    pub(super) fn extras_mut(&mut self) -> &mut JobExtras {
+        self.extras.get_or_insert_default()
     }
 
     /// Returns the counts of problems, created if necessary.
     pub(super) fn problems_mut(&mut self) -> &mut JobProblems {
-        self.problems.get_or_insert_default()
+        &mut self.extras_mut().problems
     }
 }

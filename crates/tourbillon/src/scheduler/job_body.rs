@@ -5,6 +5,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tourbillon_queue::{Span, Time};
 
 use super::error::JobResult;
 use super::shared::SchedulerShared;
@@ -20,6 +23,9 @@ pub(super) type BoxedRun = Pin<Box<dyn Future<Output = RunResult> + Send>>;
 /// A key and a closure, in one allocation.
 pub(super) trait JobBody<K>: Send + Sync {
     fn key(&self) -> &K;
+
+    /// Returns whether a run blocks its thread until it is done.
+    fn is_blocking(&self) -> bool;
 
     /// Makes a run, or creates its future.
     fn begin(&self, run: &Run<K>) -> BegunRun;
@@ -59,6 +65,22 @@ pub struct Run<K> {
     pub(super) id: JobId,
     pub(super) number: u64,
     pub(super) due: Instant,
+    pub(super) facts: RunFacts,
+}
+
+/// What the scheduler has to know of a run when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunFacts {
+    /// Which attempt it is; the first is 1.
+    pub(super) attempt: u32,
+    /// The number of the plan that it was due by.
+    pub(super) plan: u32,
+    /// When its occurrence was due on the wall clock, if its job follows that; else `NEVER`.
+    pub(super) wall: Time,
+    /// When it began, on the engine's clock.
+    pub(super) began: Time,
+    /// How long after its due time it began.
+    pub(super) late: Span,
 }
 
 impl<K> Run<K> {
@@ -74,10 +96,23 @@ impl<K> Run<K> {
         self.number
     }
 
-    /// Returns when this run was due.
+    /// Returns which attempt this run is: 1, or 2 for the first [retry](super::Plan::retry), and so on.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.facts.attempt
+    }
+
+    /// Returns when this run was due. A retry is due when its backoff is over.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
+    }
+
+    /// Returns the time that the wall clock was to show when this run was due, if the job follows a [cron
+    /// line](super::Plan::cron); `None` for other plans. A retry has the time of the run that it repeats.
+    #[must_use]
+    pub fn due_wall(&self) -> Option<SystemTime> {
+        system_time(self.facts.wall)
     }
 
     /// Returns the identity of the job: see [`JobId`].
@@ -104,6 +139,10 @@ where
         &self.key
     }
 
+    fn is_blocking(&self) -> bool {
+        true
+    }
+
     fn begin(&self, run: &Run<K>) -> BegunRun {
         BegunRun::Returned((self.job)(run).into_result())
     }
@@ -117,6 +156,10 @@ where
 {
     fn key(&self) -> &K {
         &self.key
+    }
+
+    fn is_blocking(&self) -> bool {
+        false
     }
 
     fn begin(&self, run: &Run<K>) -> BegunRun {
@@ -154,7 +197,7 @@ where
 impl<K> Clone for Run<K> {
     fn clone(&self) -> Run<K> {
         let (shared, body) = (Arc::clone(&self.shared), Arc::clone(&self.body));
-        Run { shared, body, id: self.id, number: self.number, due: self.due }
+        Run { shared, body, id: self.id, number: self.number, due: self.due, facts: self.facts }
     }
 }
 
@@ -163,4 +206,10 @@ impl<K: fmt::Debug> fmt::Debug for Run<K> {
         let Run { number, due, .. } = self;
         f.debug_struct("Run").field("key", self.key()).field("number", number).field("due", due).finish_non_exhaustive()
     }
+}
+
+/// Returns a time of the wall clock; `None` for `NEVER`.
+pub(super) fn system_time(wall: Time) -> Option<SystemTime> {
+    let since_1970 = (!wall.is_never()).then(|| Duration::from_nanos(wall.as_nanos()))?;
+    SystemTime::UNIX_EPOCH.checked_add(since_1970)
 }

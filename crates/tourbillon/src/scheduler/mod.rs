@@ -3,22 +3,35 @@
 //! See [`Scheduler`].
 
 mod async_run;
+mod backoff;
 mod builder;
+mod changes;
 mod clock_pair;
 mod ending;
 mod error;
+mod history;
 mod job;
 mod job_body;
+mod job_extras;
 mod key_index;
+mod limit_watch;
 #[cfg(all(loom, test))]
 #[path = "../verify/loom/scheduler.rs"]
 mod loom_models;
+#[cfg(feature = "metrics")]
+pub(crate) mod metrics_source;
+mod options;
 mod plan;
+mod queries;
+mod random;
 mod shared;
 mod state;
 mod stats;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod timing;
+pub(crate) mod timings;
+mod user_hooks;
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -28,22 +41,26 @@ use std::sync::{Arc, Weak};
 
 use tourbillon_queue::Time;
 
+pub use self::backoff::{Backoff, BackoffError};
 pub use self::builder::{Builder, Overflow};
+pub use self::changes::Upserted;
 use self::clock_pair::ClockId;
 pub use self::ending::{Ending, Shutdown};
+#[cfg(feature = "tokio")]
+pub use self::error::NoTokioRuntime;
 pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind};
+pub use self::history::{LastRun, RunStatus};
 use self::job::{RemovedJob, ScheduledJob};
 pub use self::job_body::Run;
 use self::job_body::{AsyncJob, BlockingJob, JobBody, JobBodyParts};
-use self::plan::FOR_EVER;
 pub use self::plan::{Overlap, Plan};
 use self::shared::SchedulerShared;
+pub use self::state::RunNowError;
 use self::state::{SchedulerPhase, SchedulerState};
 pub use self::stats::{JobReport, Remaining, SchedulerStats};
 use crate::clock::WallShift;
 use crate::core::CoreRef;
 use crate::engine::Engine;
-use crate::instant::Instant;
 use crate::multi::deadline_map::DeadlineKey;
 use crate::sync::MutexGuard;
 use crate::sync::catch_panic::catch_panic;
@@ -181,9 +198,7 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// Returns what the scheduler has done so far.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats {
-        let state = self.owner.shared.lock();
-        let jobs = if state.is_open() { state.jobs.len() } else { 0 };
-        SchedulerStats { jobs, waiting: state.queued(), running: state.running, ..state.stats }
+        self.owner.shared.stats()
     }
 
     /// Removes exactly this job, and not another that was scheduled under the same key since. Returns whether the job was still there.
@@ -209,7 +224,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// The closure runs on one of the scheduler's threads, never inside this call.
     ///
     /// # Errors
-    /// There is already a job under this key, the plan has an interval or a number of runs of zero, the scheduler is full or was
+    /// There is already a job under this key, the plan makes no sense or ends before its first run, the scheduler is full or was
     /// shut down. The error gives back key and job.
     ///
     /// ```
@@ -232,7 +247,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
 
     /// Schedules a job whose runs are futures. See [`schedule`](Scheduler::schedule).
     ///
-    /// The futures are polled on the scheduler's threads, or on an [executor](Builder::spawn_with) of yours.
+    /// The futures are polled on the scheduler's threads, on a Tokio runtime (`Builder::on_tokio`), or on another
+    /// [executor](Builder::spawn_with) of yours.
     ///
     /// # Errors
     /// As for [`schedule`](Scheduler::schedule).
@@ -273,143 +289,6 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         drop_removed(removed)
     }
 
-    /// Returns whether there is a job under this key. A job is there until its last run has ended.
-    #[must_use]
-    pub fn contains<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.with_job(key, |_| ()).is_some()
-    }
-
-    /// Returns how many runs the job has left; `None` if there is no such job.
-    #[must_use]
-    pub fn remaining<Q>(&self, key: &Q) -> Option<Remaining>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.with_job(key, |job| match job.runs_left {
-            FOR_EVER => Remaining::ForEver,
-            runs => Remaining::Runs(runs),
-        })
-    }
-
-    /// Returns when the job is due next; `None` if there is no such job, or it is paused, or it has no further run. While the
-    /// scheduler is stopped, this is when the job would be due if the scheduler were started now.
-    #[must_use]
-    pub fn next_run<Q>(&self, key: &Q) -> Option<Instant>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let now = self.owner.shared.now(true);
-        let state = self.open()?;
-        let due = state.next_due(state.find(hash, key)?, now)?;
-        drop(state);
-        Some(self.owner.shared.instant(due))
-    }
-
-    /// Returns what the job has done so far; `None` if there is no such job.
-    #[must_use]
-    pub fn report<Q>(&self, key: &Q) -> Option<JobReport>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.with_job(key, |job| {
-            let report = JobReport { runs: job.runs, ..JobReport::default() };
-            let Some(problems) = &job.problems else { return report };
-            JobReport {
-                failed: problems.failed,
-                overlapped: problems.overlapped,
-                overflowed: problems.overflowed,
-                missed: problems.missed,
-                last_failure: problems.last_failure.clone(),
-                ..report
-            }
-        })
-    }
-
-    /// Gives a job another plan, from now on. The job keeps its closure, its count of runs, and whether it is paused. A run that has
-    /// begun goes on; runs that were still to be made up for are dropped.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tourbillon::scheduler::{Remaining, Plan, Scheduler};
-    ///
-    /// let scheduler = Scheduler::builder().threads(1).build()?;
-    /// scheduler.schedule("poll", Duration::from_secs(60), |_| println!("polled"))?;
-    /// scheduler.reschedule("poll", Plan::every(Duration::from_secs(5)).times(12))?;
-    /// assert_eq!(scheduler.remaining("poll"), Some(Remaining::Runs(12)));
-    /// assert!(scheduler.pause("poll") && scheduler.next_run("poll").is_none());
-    /// assert!(scheduler.resume("poll") && scheduler.next_run("poll").is_some());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// There is no such job, the plan has an interval or a number of runs of zero, or the scheduler, or the engine of the wall clock, was
-    /// shut down. (The engine of the wall clock matters only for a plan that follows the wall clock.)
-    pub fn reschedule<Q>(&self, key: &Q, plan: impl Into<Plan>) -> Result<(), ScheduleErrorKind>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let plan = plan.into();
-        plan.check()?;
-        let due = self.first_due(&plan)?;
-        let hash = self.hash(key);
-        let mut state = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
-        let found = state.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
-        if plan.timing.clock() == ClockId::Wall {
-            state.observe_clocks(self.owner.shared.now(true));
-        }
-        let _to_be_dropped_unlocked = state.change_plan(found, plan, due);
-        self.owner.shared.unlock_changed(state);
-        Ok(())
-    }
-
-    /// Pauses a job until it is [resumed](Scheduler::resume): no run of it begins. Returns `false` if there is no such job.
-    pub fn pause<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let Some(mut state) = self.open() else { return false };
-        let is_there = state.find(hash, key).is_some_and(|job| state.pause(job));
-        drop(state);
-        self.owner.shared.postpone_virtual_wakeups();
-        is_there
-    }
-
-    /// Resumes a paused job. The times that passed are not made up for: the next run is due as planned. A job that runs
-    /// [once](Plan::once) and whose time passed is due at once. Returns `false` if there is no such job.
-    pub fn resume<Q>(&self, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let now = self.owner.shared.now(true);
-        let Some(mut state) = self.open() else { return false };
-        let is_there = state.find(hash, key).is_some_and(|job| state.resume(job, now));
-        self.owner.shared.unlock_changed(state);
-        is_there
-    }
-
-    fn with_job<Q, R>(&self, key: &Q, ask: impl FnOnce(&ScheduledJob<K>) -> R) -> Option<R>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let state = self.open()?;
-        state.find(hash, key).and_then(|job| state.jobs.get(job)).map(ask)
-    }
-
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
         // All bits of the hash are equally good.
         self.owner.hasher.hash_one(key) as u32
@@ -418,19 +297,32 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     fn add<B: JobBodyParts<K, F> + 'static, F>(
         &self,
         key: K,
-        plan: Plan,
+        mut plan: Plan,
         job: F,
     ) -> Result<JobId, ScheduleError<K, F>> {
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
         // As early as possible: among many jobs, the wait for the tags is the longest part of scheduling.
         shared.tag_address.prefetch(hash);
-        let due = match plan.check().and_then(|()| self.first_due(&plan)) {
+        let due = match plan.check().and_then(|()| self.first_due(&mut plan)) {
             Ok(due) => due,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
         let body = Arc::new(B::of(key, job));
-        let mut state = shared.lock();
+        self.insert(shared.lock(), hash, plan, due, body)
+    }
+
+    /// Inserts a job, if its key is free.
+    #[inline(always)]
+    fn insert<B: JobBodyParts<K, F> + 'static, F>(
+        &self,
+        mut state: MutexGuard<'_, SchedulerState<K>>,
+        hash: u32,
+        plan: Plan,
+        due: Time,
+        body: Arc<B>,
+    ) -> Result<JobId, ScheduleError<K, F>> {
+        let shared = &self.owner.shared;
         if let Err(kind) = state.check_new(hash, body.key()) {
             drop(state);
             let (key, job) = Arc::into_inner(body).expect("no other thread has seen it").into_parts();
@@ -446,18 +338,18 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         Ok(id)
     }
 
-    /// Returns when the first run of a plan is due.
+    /// Returns when the first run of a plan is due, and settles the end and the jitter of the plan.
     ///
     /// # Errors
     /// The plan follows the wall clock, and the engine of the wall clock was shut down. A job with such a plan would never run, and
-    /// would end the whole scheduler, because a scheduler ends with either of its engines.
-    fn first_due(&self, plan: &Plan) -> Result<Time, ScheduleErrorKind> {
+    /// would end the whole scheduler, because a scheduler ends with either of its engines. Or the plan ends before its first run.
+    fn first_due(&self, plan: &mut Plan) -> Result<Time, ScheduleErrorKind> {
         let shared = &self.owner.shared;
         let clock = match plan.timing.clock() {
             ClockId::Engine => &shared.engine_clock,
             ClockId::Wall => shared.wall_clock(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?,
         };
-        Ok(plan.first_due(clock))
+        plan.first_due_with_options(clock, |most| shared.lock().random.span_below(most))
     }
 }
 

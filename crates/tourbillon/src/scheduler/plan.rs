@@ -1,11 +1,15 @@
-//! Plans: when a job runs, and how its next time is computed.
+//! Plans: when a job runs.
 
 use std::time::Duration;
 
 use tourbillon_queue::{Span, Time};
 
-use super::clock_pair::{ClockId, JobClock};
+use super::clock_pair::JobClock;
 use super::error::ScheduleErrorKind;
+use super::options::PlanOptions;
+#[cfg(all(feature = "cron", target_os = "linux"))]
+use super::timing::CronTiming;
+use super::timing::JobTiming;
 use crate::core::thread_shard;
 #[cfg(all(feature = "cron", target_os = "linux"))]
 use crate::cron::Cron;
@@ -30,6 +34,7 @@ pub struct Plan {
     pub(super) times: u64,
     pub(super) overlap: Option<Overlap>,
     pub(super) missed: Option<MissedTickBehavior>,
+    pub(super) options: Option<Box<PlanOptions>>,
 }
 
 /// The rule for a job that is due while its previous run has not ended.
@@ -45,17 +50,6 @@ pub enum Overlap {
     Parallel,
 }
 
-/// The rule for a job's next time.
-#[derive(Clone, Debug)]
-pub(super) enum JobTiming {
-    Every(Span),
-    /// One occurrence. If its run finds no room, the scheduler tries again after each such span.
-    Once(Span),
-    /// Boxed, to keep the other jobs small.
-    #[cfg(all(feature = "cron", target_os = "linux"))]
-    Cron(Box<Cron>),
-}
-
 /// When the first run is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FirstRun {
@@ -64,10 +58,6 @@ pub(super) enum FirstRun {
     AtOnce,
     At(Instant),
 }
-
-/// The most times of a cron line that are counted as passed, and made up for in a burst: the clock may have been set by years.
-#[cfg(all(feature = "cron", target_os = "linux"))]
-const MOST_COUNTED: usize = 1000;
 
 /// The number of runs of a job that runs for ever.
 pub(super) const FOR_EVER: u64 = u64::MAX;
@@ -114,12 +104,12 @@ impl Plan {
     pub fn cron(cron: Cron) -> Plan {
         match cron.interval() {
             Some(interval) => Plan::every(interval),
-            None => Plan::new(JobTiming::Cron(Box::new(cron))),
+            None => Plan::new(JobTiming::Cron(Box::new(CronTiming::new(cron)))),
         }
     }
 
     fn new(timing: JobTiming) -> Plan {
-        Plan { timing, first: FirstRun::InTime, times: FOR_EVER, overlap: None, missed: None }
+        Plan { timing, first: FirstRun::InTime, times: FOR_EVER, overlap: None, missed: None, options: None }
     }
 
     /// Limits the number of runs; the job is removed after the last. Zero is an error when the job is scheduled.
@@ -162,12 +152,12 @@ impl Plan {
         self
     }
 
-    /// Refuses a plan without runs, or with an interval of zero.
+    /// Refuses a plan without runs, with an interval of zero, or with options that make no sense.
     pub(super) fn check(&self) -> Result<(), ScheduleErrorKind> {
         match &self.timing {
             _ if self.times == 0 => Err(ScheduleErrorKind::ZeroTimes),
             JobTiming::Every(Span::ZERO) => Err(ScheduleErrorKind::ZeroInterval),
-            _ => Ok(()),
+            _ => self.options.as_deref().map_or(Ok(()), |options| self.check_options(options)),
         }
     }
 
@@ -195,49 +185,5 @@ impl From<Duration> for Plan {
 impl From<Cron> for Plan {
     fn from(cron: Cron) -> Plan {
         Plan::cron(cron)
-    }
-}
-
-impl JobTiming {
-    /// Returns the first time after `due`, which is one of its times.
-    pub(super) fn after(&self, due: Time) -> Time {
-        match self {
-            JobTiming::Every(interval) | JobTiming::Once(interval) => due + *interval,
-            #[cfg(all(feature = "cron", target_os = "linux"))]
-            JobTiming::Cron(cron) => cron.next_time(due).unwrap_or(Time::NEVER),
-        }
-    }
-
-    /// Returns the first time after `now`, and how many times lie after `due` and not after `now`.
-    pub(super) fn first_after(&self, due: Time, now: Time) -> (Time, u64) {
-        match self {
-            JobTiming::Every(interval) | JobTiming::Once(interval) => {
-                let passed = (now - due).as_nanos() / interval.as_nanos();
-                // A time that cannot be represented is never.
-                let next = passed.checked_add(1).and_then(|count| count.checked_mul(interval.as_nanos()));
-                let next = next.map_or(Time::NEVER, |after| due + Span::from_nanos(after));
-                (next, if self.is_once() { 0 } else { passed })
-            }
-            #[cfg(all(feature = "cron", target_os = "linux"))]
-            JobTiming::Cron(cron) => {
-                let times = std::iter::successors(cron.next_time(due), |time| cron.next_time(*time));
-                let passed = times.take_while(|time| *time <= now).take(MOST_COUNTED).count() as u64;
-                (self.after(now.max(due)), passed)
-            }
-        }
-    }
-
-    /// Returns whether there is a single occurrence.
-    pub(super) fn is_once(&self) -> bool {
-        matches!(self, JobTiming::Once(_))
-    }
-
-    /// Returns the clock that shows its times.
-    pub(super) fn clock(&self) -> ClockId {
-        match self {
-            JobTiming::Every(_) | JobTiming::Once(_) => ClockId::Engine,
-            #[cfg(all(feature = "cron", target_os = "linux"))]
-            JobTiming::Cron(_) => ClockId::Wall,
-        }
     }
 }

@@ -9,7 +9,6 @@
 //! one. A thread that has found no work waits only if no alert was counted since it looked. For jobs that are not due yet, the thread
 //! that looked last has set the wake-up timers.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,21 +17,23 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use tourbillon_queue::Time;
 
-use super::async_run::{self, AsyncRun, RunOutcome};
+use super::async_run::{self, AsyncRun, RunOutcome, SpawnedRun};
 use super::builder::SchedulerRules;
 use super::clock_pair::{ClockId, ClockPair, DueTime, JobClock};
 use super::ending::Shutdown;
-use super::error::{Cause, Failure};
 use super::job::ScheduledJob;
-use super::job_body::{BegunRun, BoxedRun, Run};
+use super::job_body::{BegunRun, Run};
 use super::key_index::TagAddress;
+use super::limit_watch::LimitWatch;
+use super::random::Random;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
+use super::stats::SchedulerStats;
+use super::user_hooks::UserHooks;
 use super::{JobId, SchedulerOwner};
 use crate::clock::WallShift;
 use crate::core::CoreRef;
 use crate::core::callbacks::PostedCallback;
 use crate::core::jumps::OnClockSet;
-use crate::core::trace;
 use crate::engine::Engine;
 use crate::instant::Instant;
 use crate::multi::deadline_map::{DeadlineKey, DeadlineMap};
@@ -57,20 +58,10 @@ pub(super) struct SchedulerShared<K> {
     pub(super) engine_clock: JobClock,
     /// The wall clock, once a job follows it: that of another engine, or one that moves with the virtual time of the scheduler's.
     wall_clock: OnceLock<JobClock>,
-    hooks: UserHooks<K>,
+    pub(super) hooks: UserHooks<K>,
     pub(super) owner: OnceLock<Weak<SchedulerOwner<K>>>,
     this: Weak<SchedulerShared<K>>,
 }
-
-/// The closures that the user gave to the builder.
-pub(super) struct UserHooks<K> {
-    pub(super) on_failure: Option<Box<OnFailure<K>>>,
-    pub(super) spawn: Option<Box<SpawnWith>>,
-}
-
-pub(super) type OnFailure<K> = dyn Fn(&Failure<'_, K>) + Send + Sync;
-pub(super) type SpawnWith = dyn Fn(BoxedTask) + Send + Sync;
-pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The result of [`SchedulerShared::step`].
 #[must_use]
@@ -105,6 +96,18 @@ impl<K> SchedulerShared<K> {
     pub(super) fn now(&self, with_wall: bool) -> ClockPair {
         let wall = self.wall_clock.get().filter(|_| with_wall);
         ClockPair { engine: self.engine_clock.now(), wall: wall.map_or(Time::ZERO, JobClock::now) }
+    }
+
+    pub(super) fn stats(&self) -> SchedulerStats {
+        let state = self.lock();
+        let jobs = if state.is_open() { state.jobs.len() } else { 0 };
+        SchedulerStats { jobs, waiting: state.queued(), running: state.running, ..state.stats }
+    }
+
+    /// Returns the engine of the wall clock, once a job follows it.
+    #[cfg(feature = "metrics")]
+    pub(super) fn wall_core(&self) -> Option<&CoreRef> {
+        self.wall_clock.get().map(|clock| &clock.core)
     }
 
     /// Begins a shutdown.
@@ -152,7 +155,7 @@ impl<K> SchedulerShared<K> {
     }
 
     /// Runs code of the user's, and ignores a panic.
-    fn run_user_code_ignored(&self, code: impl FnOnce()) {
+    pub(super) fn run_user_code_ignored(&self, code: impl FnOnce()) {
         let _ignored = catch_panic(|| drop(self.run_user_code(code)));
     }
 
@@ -174,12 +177,13 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         threads: usize,
         rules: SchedulerRules,
         hooks: UserHooks<K>,
+        random: Random,
     ) -> Arc<SchedulerShared<K>> {
         Arc::new_cyclic(|this: &Weak<SchedulerShared<K>>| {
             let wakeup = WakeupTimer::of(this, &core, SchedulerShared::on_wakeup);
             SchedulerShared {
                 threads,
-                state: Mutex::new(SchedulerState::new(rules, threads)),
+                state: Mutex::new(SchedulerState::new(rules, threads, random)),
                 tag_address: TagAddress::default(),
                 work: Condvar::new(),
                 over: Condvar::new(),
@@ -257,7 +261,8 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
             }
         }
         let mut state = self.lock();
-        let removed = ended.and_then(|end| state.record_end(end));
+        let now = self.now(state.has_wall_jobs());
+        let removed = ended.and_then(|end| state.record_end(end, now));
         self.unlock_alerted(state);
         self.drop_user_value(removed);
     }
@@ -350,9 +355,10 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// Records the end of a run and returns the next thing to do, with the number of alerts counted so far.
     fn next(&self, ended: Option<RunEnd>) -> (NextAction<K>, u64) {
         let mut state = self.lock();
-        let removed = ended.and_then(|end| state.record_end(end));
         let now = self.now(state.has_wall_jobs());
+        let removed = ended.and_then(|end| state.record_end(end, now));
         let next = state.next(now);
+        let ended_jobs = state.take_ended_jobs();
         let (wakeups, alerts, notifies) = (state.take_new_wakeups(), state.alerts, state.claim_helper());
         drop(state);
         self.set_wakeups(wakeups);
@@ -360,6 +366,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
             self.work.notify_one();
         }
         self.drop_user_value(removed);
+        ended_jobs.into_iter().for_each(|job| self.drop_user_value(job));
         (next, alerts)
     }
 
@@ -400,23 +407,29 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
 
     /// Makes a run and returns its end; or begins an async run and returns `None`.
     fn make(self: &Arc<Self>, start: RunStart<K>) -> Option<RunEnd> {
-        let RunStart { job, body, number, due } = start;
-        let run = Run { shared: Arc::clone(self), body, id: JobId(job), number, due: self.instant(due) };
-        let failure = match self.run_user_code(|| run.body.begin(&run)) {
+        let RunStart { job, body, number, due, facts, time_limit } = start;
+        let run = Run { shared: Arc::clone(self), body, id: JobId(job), number, due: self.instant(due), facts };
+        let limit = time_limit.filter(|_| run.body.is_blocking());
+        let watch = limit.map(|limit| LimitWatch::start(self, &run, limit));
+        let outcome = match self.run_user_code(|| self.hooks.in_runtime(|| run.body.begin(&run))) {
             Ok(BegunRun::Future(future)) => {
-                self.spawn_async(future, run);
+                self.spawn_async(SpawnedRun { future, run, time_limit });
                 return None;
             }
-            Ok(BegunRun::Returned(result)) => self.failure(&run, RunOutcome::Returned(result)),
-            Err(payload) => self.failure(&run, RunOutcome::Panicked(payload)),
+            Ok(BegunRun::Returned(result)) => RunOutcome::Returned(result),
+            Err(payload) => RunOutcome::Panicked(payload),
         };
+        if let Some(watch) = watch {
+            watch.end(self.engine_clock.now() - facts.began);
+        }
+        let (status, failure) = self.report_outcome(&run, outcome);
         // This may drop the last reference to the job's closure.
         self.drop_user_value(run);
-        Some(RunEnd { job, failure })
+        Some(RunEnd { job, facts, status, failure })
     }
 
     /// Begins an async run, on the user's executor or on the scheduler's own threads.
-    fn spawn_async(self: &Arc<Self>, future: BoxedRun, run: Run<K>) {
+    fn spawn_async(self: &Arc<Self>, run: SpawnedRun<K>) {
         let abort = OutcomeCell::new();
         let mut state = self.lock();
         // This cannot be full: there is room for a billion, and each has a future in memory.
@@ -426,7 +439,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         if is_aborted {
             abort.set(&self.engine_clock.core, Outcome::Cancelled);
         }
-        let run = AsyncRun::new(future, abort, key, run);
+        let run = AsyncRun::new(run, abort, key, &self.engine_clock.core);
         match &self.hooks.spawn {
             Some(spawn) => _ = catch_panic(|| spawn(Box::pin(run))),
             None => async_run::spawn(run, self),
@@ -436,39 +449,19 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// Records that an async run has ended.
     pub(super) fn finish_async(&self, run_key: DeadlineKey, run: &Run<K>, outcome: RunOutcome) {
         let is_aborted = matches!(outcome, RunOutcome::Aborted);
-        let failure = self.failure(run, outcome);
+        let is_over_limit = matches!(outcome, RunOutcome::TimedOut(_));
+        let (status, failure) = self.report_outcome(run, outcome);
         let mut state = self.lock();
         state.stats.aborted += u64::from(is_aborted);
+        if is_over_limit {
+            state.count_over_limit(run.id.0);
+        }
         let abort = state.async_runs.remove(run_key);
-        let removed = state.record_end(RunEnd { job: run.id.0, failure });
+        let now = self.now(state.has_wall_jobs());
+        let removed = state.record_end(RunEnd { job: run.id.0, facts: run.facts, status, failure }, now);
         self.unlock_alerted(state);
         self.drop_user_value((abort, removed));
         self.try_end();
-    }
-
-    /// Reports the failure of a run, if it failed, and returns its message.
-    fn failure(&self, run: &Run<K>, outcome: RunOutcome) -> Option<String> {
-        match outcome {
-            RunOutcome::Returned(Ok(())) | RunOutcome::Aborted => None,
-            RunOutcome::Returned(Err(error)) => {
-                let text = self.report(run, Cause::Error(&*error));
-                self.drop_user_value(error);
-                Some(text)
-            }
-            RunOutcome::Panicked(payload) => Some(self.report(run, Cause::Panic(&message_of(payload)))),
-        }
-    }
-
-    fn report(&self, run: &Run<K>, cause: Cause<'_>) -> String {
-        // The error is the user's, and its `Display` may panic.
-        let mut text = "failed with an error that could not be shown".to_owned();
-        self.run_user_code_ignored(|| text = cause.to_string());
-        trace::job_failed(&self.engine_clock.core, run.number, &text);
-        if let Some(on_failure) = &self.hooks.on_failure {
-            let failure = Failure { key: run.key(), run: run.number, cause };
-            self.run_user_code_ignored(|| on_failure(&failure));
-        }
-        text
     }
 }
 
@@ -480,25 +473,4 @@ impl<K: Send + Sync + 'static> OnClockSet for SchedulerShared<K> {
         state.wakeups = None;
         self.unlock_alerted(state);
     }
-}
-
-/// The waker of a run may hold the last reference to a scheduler. A panic while that waker is dropped would abort the process.
-impl<K> Drop for UserHooks<K> {
-    fn drop(&mut self) {
-        let _ignored = catch_panic(|| drop(self.on_failure.take()));
-        let _ignored = catch_panic(|| drop(self.spawn.take()));
-    }
-}
-
-/// Returns the message of a panic.
-fn message_of(payload: Box<dyn Any + Send>) -> String {
-    let text = match payload.downcast::<String>() {
-        Ok(text) => return *text,
-        Err(other) => other.downcast_ref::<&str>().map(|text| (*text).to_owned()).ok_or(other),
-    };
-    text.unwrap_or_else(|other| {
-        // The destructor of the payload is the user's, and may panic as well.
-        let _ignored = catch_panic(|| drop(other));
-        "something that is not text".to_owned()
-    })
 }

@@ -14,6 +14,7 @@
 //!
 //! Values to be dropped are returned to the caller, which drops them outside the lock.
 
+mod run_now;
 mod runs;
 mod wall_deadlines;
 
@@ -25,6 +26,7 @@ use std::task::Waker;
 use async_task::Runnable;
 use tourbillon_queue::{Span, Time};
 
+pub use self::run_now::RunNowError;
 use self::runs::QueuedRun;
 pub(super) use self::runs::{NextAction, RunEnd, RunStart};
 use self::wall_deadlines::WallDeadlines;
@@ -32,11 +34,15 @@ use super::builder::SchedulerRules;
 use super::clock_pair::{ClockId, ClockPair, DueTime};
 use super::ending::Shutdown;
 use super::error::ScheduleErrorKind;
-use super::job::{Backlog, RemovedJob, ScheduledJob};
+use super::job::{RemovedJob, ScheduledJob};
 use super::job_body::JobBody;
 use super::key_index::KeyIndex;
-use super::plan::{JobTiming, Plan};
+use super::options::PlanOptions;
+use super::plan::Plan;
+use super::random::Random;
 use super::stats::SchedulerStats;
+use super::timing::JobTiming;
+use super::timings::RunTimings;
 use crate::multi::deadline_map::{DeadlineKey, DeadlineMap};
 use crate::multi::waiter::OutcomeCell;
 
@@ -90,6 +96,22 @@ pub(super) struct SchedulerState<K> {
     /// How many endings have been given a number.
     pub(super) endings: u64,
     pub(super) stats: SchedulerStats,
+    /// Draws the jitter of plans and of retries.
+    pub(super) random: Random,
+    /// The timings of all runs, once an exporter of metrics asked for them.
+    pub(super) timings: Option<Box<RunTimings>>,
+    /// Whether the timings of each job are recorded as well.
+    pub(super) records_each_job: bool,
+    /// Jobs whose plan ended without a further run, to be dropped outside the lock.
+    ended_jobs: Vec<RemovedJob<K>>,
+}
+
+/// The parts of a job's old plan that have to be dropped outside the lock.
+#[expect(dead_code, reason = "the fields are there to be dropped")]
+pub(super) struct ReplacedPlan<K> {
+    timing: JobTiming,
+    options: Option<Box<PlanOptions>>,
+    body: Option<Arc<dyn JobBody<K>>>,
 }
 
 /// The phases of a scheduler's life.
@@ -108,7 +130,7 @@ pub(super) enum SchedulerPhase {
 const SET_BACK: Span = Span::from_secs(3 * 60 * 60);
 
 impl<K> SchedulerState<K> {
-    pub(super) fn new(rules: SchedulerRules, threads: usize) -> SchedulerState<K> {
+    pub(super) fn new(rules: SchedulerRules, threads: usize, random: Random) -> SchedulerState<K> {
         SchedulerState {
             rules,
             jobs: DeadlineMap::new(),
@@ -137,6 +159,10 @@ impl<K> SchedulerState<K> {
             ending_wakers: BTreeMap::new(),
             endings: 0,
             stats: SchedulerStats::default(),
+            random,
+            timings: None,
+            records_each_job: false,
+            ended_jobs: Vec::new(),
         }
     }
 
@@ -155,6 +181,7 @@ impl<K> SchedulerState<K> {
     }
 
     /// Checks that a job can be inserted under this key.
+    #[inline]
     pub(super) fn check_new(&self, hash: u32, key: &K) -> Result<(), ScheduleErrorKind>
     where
         K: Eq,
@@ -219,12 +246,22 @@ impl<K> SchedulerState<K> {
     /// Gives a job its [next deadline](ScheduledJob::next_deadline), on the clock that it follows.
     pub(super) fn update_deadline(&mut self, job_key: DeadlineKey) {
         let Some(job) = self.jobs.get(job_key) else { return };
-        let next = DueTime { time: job.next_deadline(), clock: job.timing.clock() };
-        match next.clock {
-            ClockId::Engine => self.jobs.set_deadline(job_key, next.time),
-            ClockId::Wall => self.wall_deadlines.set(job_key, next.time),
+        let (next, retry, clock) = (job.next_deadline(), job.retry_deadline(), job.timing.clock());
+        let has_extras = job.extras.is_some();
+        match clock {
+            ClockId::Engine => self.jobs.set_deadline(job_key, next.min(retry)),
+            ClockId::Wall => {
+                self.wall_deadlines.set(job_key, next);
+                // Retries are due on the engine's clock, for all jobs.
+                if has_extras {
+                    self.jobs.set_deadline(job_key, retry);
+                }
+            }
         }
-        self.note_change(next);
+        self.note_change(DueTime { time: next, clock });
+        if !retry.is_never() {
+            self.note_change(DueTime { time: retry, clock: ClockId::Engine });
+        }
     }
 
     #[inline]
@@ -232,9 +269,15 @@ impl<K> SchedulerState<K> {
         self.earliest_change = self.earliest_change.min(ClockPair::only(due));
     }
 
-    /// Gives a job another plan. Returns its old timing, to be dropped outside the lock.
+    /// Gives a job another plan, and another body if one is given. Returns the old ones.
     #[must_use]
-    pub(super) fn change_plan(&mut self, job_key: DeadlineKey, plan: Plan, due: Time) -> Option<JobTiming> {
+    pub(super) fn change_plan(
+        &mut self,
+        job_key: DeadlineKey,
+        plan: Plan,
+        due: Time,
+        body: Option<Arc<dyn JobBody<K>>>,
+    ) -> Option<ReplacedPlan<K>> {
         let rules = self.rules;
         let starts_in_past = self.starts_in_past(DueTime { time: due, clock: plan.timing.clock() });
         self.may_start_in_past |= starts_in_past;
@@ -243,12 +286,14 @@ impl<K> SchedulerState<K> {
         let job = self.jobs.get_mut(job_key)?;
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
-        (job.due, job.starts_in_past, job.runs_left, job.backlog) =
-            (due, starts_in_past, plan.times, Backlog::default());
+        (job.due, job.starts_in_past, job.runs_left) = (due, starts_in_past, plan.times);
+        job.forget_extra_runs();
         job.plan_number = job.plan_number.wrapping_add(1);
-        let old = std::mem::replace(&mut job.timing, plan.timing);
+        let timing = std::mem::replace(&mut job.timing, plan.timing);
+        let options = job.set_options(plan.options);
+        let body = body.map(|body| std::mem::replace(&mut job.body, body));
         self.update_deadline(job_key);
-        Some(old)
+        Some(ReplacedPlan { timing, options, body })
     }
 
     /// Pauses a job. Returns whether there is such a job.
@@ -256,7 +301,7 @@ impl<K> SchedulerState<K> {
         let Some(job) = self.jobs.get_mut(job_key) else { return false };
         job.is_paused = true;
         // Runs that a pause prevents are not made up for, and neither are those that waited for the end of a run.
-        job.backlog = Backlog::default();
+        job.forget_extra_runs();
         self.update_deadline(job_key);
         true
     }
@@ -267,6 +312,7 @@ impl<K> SchedulerState<K> {
         if std::mem::replace(&mut job.is_paused, false) {
             let _passed_over = job.pass_over_until(now.on(job.timing.clock()));
             self.update_deadline(job_key);
+            self.remove_if_over(job_key);
         }
         true
     }
@@ -285,6 +331,7 @@ impl<K> SchedulerState<K> {
         let is_exempt = job.starts_in_past && self.phase == SchedulerPhase::Running;
         let is_passed_over = job.next_deadline() < started_at && !is_exempt;
         let time = if is_passed_over { job.first_from(started_at).0 } else { job.next_deadline() };
+        let time = if job.is_after_end(time) { Time::NEVER } else { time };
         (!time.is_never()).then_some(DueTime { time, clock })
     }
 

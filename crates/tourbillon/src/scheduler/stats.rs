@@ -1,5 +1,8 @@
 //! Counts of a scheduler, for all jobs and for each.
 
+use super::history::LastRun;
+use crate::instant::Instant;
+
 /// How many runs a job has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -22,8 +25,12 @@ pub struct SchedulerStats {
     pub running: usize,
     /// Runs that have begun.
     pub runs: u64,
-    /// Runs that panicked or returned an error.
+    /// Runs that panicked, returned an error, or were cancelled by their [time limit](super::Plan::time_limit).
     pub failed: u64,
+    /// Runs that were [retries](super::Plan::retry).
+    pub retried: u64,
+    /// Runs that took longer than their [time limit](super::Plan::time_limit).
+    pub over_limit: u64,
     /// Runs that were not made because the job's previous run had not ended: [`Overlap`](super::Overlap).
     pub overlapped: u64,
     /// Runs that were not made because the queue was full: [`Overflow::Skip`](super::Overflow::Skip).
@@ -44,8 +51,12 @@ pub struct SchedulerStats {
 pub struct JobReport {
     /// Runs that have begun.
     pub runs: u64,
-    /// Runs that panicked or returned an error.
+    /// Runs that panicked, returned an error, or were cancelled by their [time limit](super::Plan::time_limit).
     pub failed: u64,
+    /// Runs that were [retries](super::Plan::retry).
+    pub retried: u64,
+    /// Runs that took longer than their [time limit](super::Plan::time_limit).
+    pub over_limit: u64,
     /// Runs that were not made because the job's previous run had not ended.
     pub overlapped: u64,
     /// Runs that were not made because the queue was full.
@@ -54,4 +65,8 @@ pub struct JobReport {
     pub missed: u64,
     /// The message of the last failure.
     pub last_failure: Option<String>,
+    /// The last run that has ended; `None` before the first has.
+    pub last_run: Option<LastRun>,
+    /// When the next [retry](super::Plan::retry) is due; `None` if none is pending.
+    pub next_retry: Option<Instant>,
 }

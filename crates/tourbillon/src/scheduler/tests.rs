@@ -8,10 +8,13 @@ use tourbillon_queue::{Span, Time};
 
 use super::builder::SchedulerRules;
 use super::clock_pair::{ClockPair, JobClock};
+use super::history::RunStatus;
 use super::job::{RemovedJob, ScheduledJob};
 use super::job_body::{BegunRun, JobBody, Run};
-use super::plan::{FOR_EVER, JobTiming};
+use super::plan::FOR_EVER;
+use super::random::Random;
 use super::state::{NextAction, RunEnd, RunStart, SchedulerPhase, SchedulerState};
+use super::timing::JobTiming;
 use super::{Overflow, Overlap, Plan, ScheduleErrorKind, Scheduler, Shutdown};
 use crate::instant::Instant;
 use crate::multi::deadline_map::DeadlineKey;
@@ -25,6 +28,10 @@ struct KeyOnly(u64);
 impl JobBody<u64> for KeyOnly {
     fn key(&self) -> &u64 {
         &self.0
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
     }
 
     fn begin(&self, _: &Run<u64>) -> BegunRun {
@@ -52,7 +59,7 @@ fn every(nanos: u64) -> Plan {
 
 impl Fixture {
     fn new(rules: SchedulerRules) -> Fixture {
-        Fixture { state: SchedulerState::new(rules, 0), now: 0 }
+        Fixture { state: SchedulerState::new(rules, 0, Random::new(1)), now: 0 }
     }
 
     fn insert(&mut self, key: u64, plan: Plan, due: u64) -> DeadlineKey {
@@ -84,7 +91,8 @@ impl Fixture {
     }
 
     fn end(&mut self, begin: &RunStart<u64>) -> Option<RemovedJob<u64>> {
-        self.state.record_end(RunEnd { job: begin.job, failure: None })
+        let now = self.now();
+        self.state.record_end(RunEnd::of(begin, RunStatus::Succeeded), now)
     }
 
     /// Makes all due runs, one after the other, in no time. Returns their keys and due times.
@@ -99,7 +107,8 @@ impl Fixture {
 
     fn unmade(&self, job_key: DeadlineKey) -> (u64, u64, u64) {
         let job = self.state.jobs.get(job_key).expect("the job is there");
-        job.problems.as_ref().map_or((0, 0, 0), |it| (it.missed, it.overlapped, it.overflowed))
+        let problems = job.extras.as_ref().map(|extras| extras.problems.clone()).unwrap_or_default();
+        (problems.missed, problems.overlapped, problems.overflowed)
     }
 
     fn job(&self, job_key: DeadlineKey) -> &ScheduledJob<u64> {
@@ -405,7 +414,7 @@ fn g5_a_past_first_time_that_was_asked_for_after_the_start_is_not_passed_over() 
         assert_eq!(made, expected, "{missed:?} {overlap:?}");
         // The same for a job that is given such a plan later.
         let key = fixture.insert(8, every(1000), 5000);
-        let _old = fixture.state.change_plan(key, every(10), at(95));
+        let _old = fixture.state.change_plan(key, every(10), at(95), None);
         let made: Vec<_> = fixture.run_all().into_iter().filter(|(key, _)| *key == 8).map(|(_, due)| due).collect();
         assert_eq!(made, expected, "{missed:?} {overlap:?}");
     }
@@ -509,7 +518,7 @@ fn g4_a_new_plan_begins_afresh_and_keeps_the_count_of_runs() {
     fixture.now = 30;
     let first = fixture.begin().unwrap();
     assert_eq!(fixture.job(key).backlog.count, 2);
-    assert!(fixture.state.change_plan(key, every(100).times(2), at(150)).is_some());
+    assert!(fixture.state.change_plan(key, every(100).times(2), at(150), None).is_some());
     assert!(fixture.end(&first).is_none());
     assert!(fixture.begin().is_none());
     fixture.now = 250;
@@ -519,7 +528,7 @@ fn g4_a_new_plan_begins_afresh_and_keeps_the_count_of_runs() {
     let third = fixture.begin().unwrap();
     assert_eq!((third.number, third.due.time), (3, at(250)));
     assert!(fixture.end(&third).is_some());
-    assert!(fixture.state.change_plan(key, every(1), at(1)).is_none());
+    assert!(fixture.state.change_plan(key, every(1), at(1), None).is_none());
 }
 
 #[test]
@@ -566,7 +575,7 @@ fn p7_the_counts_add_up_after_any_sequence() {
         // Threads come until nothing is left to do.
         loop {
             running.drain(..).for_each(|ended| {
-                assert!(fixture.state.record_end(RunEnd { job: ended.job, failure: None }).is_none());
+                assert!(fixture.end(&ended).is_none());
             });
             match fixture.begin() {
                 Some(begin) => running.push(begin),

@@ -16,7 +16,8 @@
 //! When the shard's next wake-up is due, the driver locks the shard, fires a bounded batch (D26), unlocks, and only then
 //! wakes the wakers: no code of the user runs under the lock (P10).
 //!
-//! (*) Not in virtual time, where the node moves at once, so that the next wake-up stays exact.
+//! (*) Not in virtual time, where the node moves at once, so that the next wake-up stays exact; and on a manual clock the owning thread moves
+//! the node at once.
 
 pub(crate) mod asymmetric_fence;
 pub(crate) mod biased_lock;

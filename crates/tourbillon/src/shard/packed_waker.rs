@@ -2,13 +2,14 @@
 //!
 //! Vtables of wakers are constants of the program. The linker puts such constants next to each other, so the distance has few bits. A
 //! vtable that is farther away, for example because a program has built it in memory of its own, or because it is in another dynamic
-//! library, is rare: then the waker is put into a box, and its data word is the address of the box.
+//! library, is rare: then the waker is put into a box, and its data word is the address of the box. Such a waker costs an allocation whenever
+//! its timer is armed or polled.
 
 use std::mem::ManuallyDrop;
 use std::task::{RawWakerVTable, Waker};
 
 /// The distance of a vtable from [`ANCHOR`] in the upper 24 bits of a word, of which the lower eight are zero. A distance is a multiple of
-/// the alignment of vtables, so the word has [`SHIFT`] times the distance. A distance of zero stands for a waker in a box.
+/// the alignment of vtables, so the word has the distance, shifted left by [`SHIFT`] bits. A distance of zero stands for a waker in a box.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VtableDistance(u32);
 

@@ -42,7 +42,7 @@ pub enum QueueKind {
 }
 
 pub(crate) enum Queue {
-    /// For nodes whose state words have the very deadlines by which they are placed.
+    /// For nodes whose state words have the deadlines by which they are placed, or later ones.
     CompactWheel(CompactWheel<NodeIndex>),
     Wheel(RawWheel<NodeIndex>),
     Heap(RawHeap<NodeIndex>),

@@ -46,7 +46,7 @@ pub(crate) struct EngineTraits {
 /// The index of no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The most nodes that a slab can have: some 700 million.
+/// The most nodes that a slab can have: some 715 million.
 pub(crate) const MOST: u32 = INDICES / STRIDE * (PER_CHUNK - HEADER_SLOTS);
 
 /// All indices are below this: as many as a queue has places for.
@@ -60,7 +60,7 @@ const CHUNK_BITS: u32 = if cfg!(loom) {
     16
 };
 const CHUNK_BYTES: usize = 1 << CHUNK_BITS;
-/// The slots of a chunk, each the size of a node. The header takes the first of them.
+/// The slots of a chunk, each the size of a node. The header takes the first [`HEADER_SLOTS`] of them.
 const PER_CHUNK: u32 = (CHUNK_BYTES / size_of::<Node>()) as u32;
 const HEADER_SLOTS: u32 = size_of::<Header>().div_ceil(size_of::<Node>()) as u32;
 /// The difference between the indices of the first slots of two chunks: a power of two, so that an index gives the chunk and the position

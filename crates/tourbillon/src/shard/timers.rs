@@ -161,12 +161,20 @@ impl ShardTimers {
         if deadline.is_never() {
             return NotifyDriver::No;
         }
-        if self.insert_buffer.is_full() {
-            self.drain_insert_buffer();
+        match self.insert_buffer.push(node) {
+            Some(buffered) => node.set_place(&mut self.locked, Place::nowhere_with(buffered.into())),
+            None => self.make_room_and_insert(node, deadline),
         }
-        let place = Place::nowhere_with(self.insert_buffer.push(node).into());
-        node.set_place(&mut self.locked, place);
         next_wake.set_earlier(SlackQueue::Adaptive, deadline)
+    }
+
+    /// Makes room in the insert buffer for the next timers, and places an armed node in its queue, behind those of the buffer.
+    #[cold]
+    #[inline(never)]
+    fn make_room_and_insert(&mut self, node: NodeRef, deadline: Time) {
+        self.drain_insert_buffer();
+        self.insert_buffer.reserve();
+        self.insert(SlackQueue::Adaptive, node, deadline);
     }
 
     /// Places the nodes of the insert buffer in their queue.
@@ -289,6 +297,7 @@ impl ShardTimers {
             self.unlink(self.slab.get(index));
         }
         self.queues.iter_mut().for_each(Queue::free);
+        self.insert_buffer.free();
         let remaining = self.slab.in_use();
         self.remaining = Some(remaining);
         if remaining == 0 {

@@ -140,6 +140,14 @@ impl Deadline {
         Scope { deadline, timeout: deadline.timeout(future) }
     }
 
+    /// Runs a closure with this deadline, or the current one if that is earlier, as the current deadline. It does not end it.
+    pub(crate) fn enter<T>(self, closure: impl FnOnce() -> T) -> T {
+        let outer = Deadline::current();
+        let _restore = RestoreScope(outer);
+        CURRENT.with(|current| current.set(Some(self.within(outer))));
+        closure()
+    }
+
     fn within(self, outer: Option<Deadline>) -> Deadline {
         outer.map_or(self, |outer| outer.min(self))
     }
@@ -187,9 +195,7 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let _restore = RestoreScope(CURRENT.with(Cell::get));
-        CURRENT.with(|current| current.set(Some(this.deadline.within(current.get()))));
-        this.timeout.poll(cx)
+        this.deadline.enter(|| this.timeout.poll(cx))
     }
 }
 

@@ -70,6 +70,13 @@ enum Reason {
 #[non_exhaustive]
 pub struct ZeroPeriod;
 
+/// The error of chunks with a size of zero.
+///
+/// See `StreamExt::try_chunks_timeout`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ZeroChunk;
+
 impl Error {
     /// Creates an error that says that the engine was shut down.
     #[must_use]
@@ -171,3 +178,12 @@ impl fmt::Display for ZeroPeriod {
 }
 
 impl StdError for ZeroPeriod {}
+
+impl fmt::Display for ZeroChunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Users' tests look for these words in the panic of `chunks_timeout`.
+        f.write_str("`max_size` must be non-zero.")
+    }
+}
+
+impl StdError for ZeroChunk {}

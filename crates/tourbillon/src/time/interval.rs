@@ -231,7 +231,20 @@ impl Interval {
     ///
     /// Never.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        let outcome = ready!(self.delay.poll_cooperatively(cx));
+        let ended = self.delay.poll_cooperatively(cx);
+        self.take_tick(ended, cx)
+    }
+
+    /// Polls for the next tick beside a stream that was pending; `had_budget` is what the task had before that was polled.
+    #[cfg(feature = "futures")]
+    pub(super) fn poll_tick_beside(&mut self, had_budget: bool, cx: &mut Context<'_>) -> Poll<Instant> {
+        let ended = super::timeout::poll_beside(&mut self.delay, had_budget, cx);
+        self.take_tick(ended, cx)
+    }
+
+    /// Plans the next tick if the timer has ended, and returns the one that is due.
+    fn take_tick(&mut self, ended: Poll<Outcome>, cx: &mut Context<'_>) -> Poll<Instant> {
+        let outcome = ready!(ended);
         // On the engine's own clock, because each conversion to an `Instant` and back rounds up a little.
         let scheduled = self.delay.deadline_on_clock();
         let next = if outcome == Outcome::Stopped {

@@ -9,6 +9,8 @@
 //! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`slack`](Timeout::slack), [`disarm`](Timeout::disarm), [`arm`](Timeout::arm) |
 //! | give up in time, through many calls | + [`Deadline`] |
 //! | do something at an interval | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`], [`Interval::slack`], [`disarm`](Interval::disarm), [`arm`](Interval::arm) |
+//! | give up in time, slow down, or collect chunks, in a stream | `StreamExt` (feature `futures`) |
+//! | let other tasks run | [`yield_now`] |
 //! | wait for many things, each with its own time | [`DelayQueue`] |
 //! | read the clock | [`Instant`] |
 //! | test in virtual time | `pause`, `resume`, `advance`; + `blocking_advance`, `run`, `auto_advance` (feature `test-util`) |
@@ -33,7 +35,7 @@
 //!
 //! - Nothing needs a runtime: outside one, Tokio's timers panic and these work.
 //! - Deadlines are exact to the nanosecond, not to the millisecond. A sleep of zero, or until a time that has passed, is ready
-//!   at the first poll: to let other tasks run, yield.
+//!   at the first poll: to let other tasks run, [`yield_now`].
 //! - Outside Tokio's runtimes, a task yields after 128 results that were ready at once; inside, Tokio's own budget counts.
 //! - Virtual time works outside a current-thread runtime as well. Inside one, `pause`, `advance` and `resume` of both crates control
 //!   the same clock, which is Tokio's.
@@ -47,7 +49,10 @@ mod ext;
 pub(crate) mod interval;
 mod on_engine;
 mod sleep;
+#[cfg(feature = "futures")]
+mod stream;
 mod timeout;
+mod yield_now;
 
 pub use crate::delay_queue::{self, DelayQueue};
 pub use crate::instant::Instant;
@@ -59,4 +64,9 @@ pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_inte
 pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
 /// The type of the standard library, so that everything can be imported from here.
 pub use std::time::Duration;
+#[cfg(feature = "futures")]
+pub use stream::{ChunksTimeout, StreamExt, StreamTimeout, StreamTimeoutRepeating, Throttle};
+#[cfg(feature = "http")]
+pub(crate) use timeout::poll_delay;
 pub use timeout::{Timeout, timeout, timeout_at, try_timeout};
+pub use yield_now::{YieldNow, yield_now};

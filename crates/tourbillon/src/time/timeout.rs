@@ -248,15 +248,19 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// Polls the deadline. Not generic, so that it is compiled once for all futures.
-fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
-    // A future that uses up the budget of its task must not prevent its own timeout (T12).
-    let has_used_up_budget = had_budget && !coop::has_budget();
-    let ended = if has_used_up_budget { delay.poll(cx) } else { delay.poll_cooperatively(cx) };
-    ended.map(|outcome| match outcome {
+/// Polls the deadline of a future or stream that was pending. Not generic, so that it is compiled once for all of them.
+pub(crate) fn poll_delay(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Elapsed> {
+    poll_beside(delay, had_budget, cx).map(|outcome| match outcome {
         Outcome::Stopped => Elapsed::engine_stopped(),
         Outcome::Fired | Outcome::Cancelled => Elapsed::deadline_reached(),
     })
+}
+
+/// Polls the timer beside a future or stream that was pending; `had_budget` is what the task had before that was polled.
+pub(crate) fn poll_beside(delay: &mut Entry, had_budget: bool, cx: &mut Context<'_>) -> Poll<Outcome> {
+    // A future that uses up the budget of its task must not prevent its own timeout (T12).
+    let has_used_up_budget = had_budget && !coop::has_budget();
+    if has_used_up_budget { delay.poll(cx) } else { delay.poll_cooperatively(cx) }
 }
 
 impl<F: fmt::Debug> fmt::Debug for Timeout<F> {

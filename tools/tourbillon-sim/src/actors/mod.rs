@@ -8,6 +8,7 @@ pub mod named;
 pub mod scheduler;
 pub mod scope;
 pub mod sleep;
+pub mod stream_timeout;
 pub mod timeout;
 pub mod timer;
 

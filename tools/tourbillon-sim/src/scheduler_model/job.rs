@@ -19,6 +19,8 @@ use crate::timer_model::NEVER;
 pub struct ModelJob {
     /// Identifies its runs in recorded events.
     pub id: Id,
+    /// Identifies the closure that its runs call now, which differs from `id` after an upsert.
+    pub closure: Id,
     /// Its key in the scheduler.
     pub key: u32,
     /// When it is due.
@@ -43,10 +45,16 @@ pub struct ModelJob {
     pub order: u64,
     /// Occurrences that run as soon as the running one has ended.
     pub backlog: VecDeque<u64>,
+    /// When a run was asked for that is made as soon as the running one has ended.
+    pub requested: Option<u64>,
+    /// Retries that are not due yet: when they are, on the engine's clock, and which attempts they are.
+    pub retries: Vec<(u64, u32)>,
     /// Runs so far.
     pub runs: u64,
     /// Runs that failed.
     pub failed: u64,
+    /// Runs that were retries.
+    pub retried: u64,
     /// Runs that were skipped because the last one still ran.
     pub overlapped: u64,
     /// Runs that found the queue full.
@@ -62,6 +70,10 @@ pub struct JobPolicy {
     pub overlap: Overlap,
     /// If the scheduler looked too late.
     pub missed: MissedTickBehavior,
+    /// Most retries of a run that failed, and the delay before each.
+    pub retry: Option<(u32, u64)>,
+    /// Last time at which a run may be due, on the plan's clock; `NEVER` for any.
+    pub end: u64,
 }
 
 /// When a job is due.
@@ -88,7 +100,48 @@ const COUNTED: u64 = 1000;
 impl ModelJob {
     /// Returns when the scheduler has to look at the job; `NEVER` if it need not.
     pub(super) fn next_due(&self) -> u64 {
-        if self.is_paused || self.is_settled() { NEVER } else { self.due }
+        if self.is_paused || self.is_settled() || self.has_ended() { NEVER } else { self.due }
+    }
+
+    /// Returns when it is due by one of the clocks. Retries are due by the engine's, for all jobs.
+    pub(super) fn due_on(&self, is_wall: bool) -> u64 {
+        let regular = if self.timing.is_wall() == is_wall { self.next_due() } else { NEVER };
+        if is_wall { regular } else { regular.min(self.next_retry()) }
+    }
+
+    /// Returns when the first retry is due.
+    #[must_use]
+    pub fn next_retry(&self) -> u64 {
+        self.retries.iter().map(|retry| retry.0).min().unwrap_or(NEVER)
+    }
+
+    /// Takes the first retry.
+    pub(super) fn take_retry(&mut self) -> Option<(u64, u32)> {
+        let first = (0..self.retries.len()).min_by_key(|index| self.retries[*index].0)?;
+        Some(self.retries.remove(first))
+    }
+
+    /// Plans the retry of an attempt that failed at this time of the engine's clock and of the plan's. Returns whether there is one.
+    pub(super) fn plan_retry(&mut self, attempt: u32, engine: u64, own: u64) -> bool {
+        let Some((most, delay)) = self.policy.retry else { return false };
+        let (due, own) = (engine.saturating_add(delay), own.saturating_add(delay));
+        let is_made = attempt <= most && !self.is_paused && self.backlog.is_empty();
+        let is_made = is_made && own < self.next_due() && own <= self.policy.end && due != NEVER;
+        if is_made {
+            self.retries.push((due, attempt + 1));
+        }
+        is_made
+    }
+
+    /// Forgets what was to run beside the regular occurrences.
+    pub(super) fn forget_extra_runs(&mut self) {
+        self.backlog.clear();
+        self.retries.clear();
+        self.requested = None;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.due > self.policy.end
     }
 
     /// Returns whether all remaining occurrences of the plan are queued or in the backlog.
@@ -99,7 +152,7 @@ impl ModelJob {
     /// Decides what happens to the occurrences up to `now`, and sets the next one.
     pub(super) fn on_due(&mut self, now: u64) -> DueResult {
         let due = self.due;
-        let (next, passed) = self.timing.first_from(due, now.saturating_add(1));
+        let (next, passed) = self.timing.first_from(due, now.min(self.policy.end).saturating_add(1));
         // `due` itself is one of those that were passed.
         let passed = passed - 1;
         self.due = next;
@@ -131,20 +184,25 @@ impl ModelJob {
         if self.due >= since {
             return 0;
         }
-        let (next, passed) = self.timing.first_from(self.due, since);
+        let (next, passed) = self.first_from(since);
         self.due = next;
         passed
     }
 
-    pub(super) fn enqueue_run(&mut self) {
-        (self.active, self.waiting) = (self.active + 1, self.waiting + 1);
-        self.times = self.times.map(|times| times - 1);
+    /// Returns the first occurrence that is not before `since`, or one after the end, and how many are before it.
+    pub(super) fn first_from(&self, since: u64) -> (u64, u64) {
+        self.timing.first_from(self.due, since.min(self.policy.end.saturating_add(1)))
     }
 
-    /// Removes a queued run of this plan or an older one.
-    pub(super) fn unqueue_run(&mut self, plan: u32) {
+    pub(super) fn enqueue_run(&mut self, is_planned: bool) {
+        (self.active, self.waiting) = (self.active + 1, self.waiting + 1);
+        self.times = self.times.map(|times| times - u64::from(is_planned));
+    }
+
+    /// Removes a queued run that used up a run of this plan, if any.
+    pub(super) fn unqueue_run(&mut self, plan: Option<u32>) {
         (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
-        self.times = self.times.map(|times| times + u64::from(plan == self.plan));
+        self.times = self.times.map(|times| times + u64::from(plan == Some(self.plan)));
     }
 
     /// Notes the end of a run. Returns when the next one was due, if it follows at once.
@@ -154,8 +212,13 @@ impl ModelJob {
         if is_over { None } else { self.backlog.pop_front() }
     }
 
+    /// Takes the run that was asked for, if it can be queued now.
+    pub(super) fn take_requested(&mut self) -> Option<u64> {
+        if self.active > 0 || self.is_paused { None } else { self.requested.take() }
+    }
+
     pub(super) fn is_over(&self) -> bool {
-        self.times == Some(0) && self.active == 0
+        (self.times == Some(0) || self.has_ended()) && self.active == 0 && self.retries.is_empty()
     }
 }
 

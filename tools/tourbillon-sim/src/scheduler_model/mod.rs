@@ -13,10 +13,10 @@
 mod job;
 mod operations;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tourbillon::Span;
-use tourbillon::scheduler::{Overflow, Remaining, Shutdown};
+use tourbillon::scheduler::{Overflow, Overlap, Remaining, Shutdown};
 
 pub use self::job::{JobPolicy, ModelJob, ModelTiming};
 use crate::recorder::Id;
@@ -47,6 +47,10 @@ pub struct SchedulerModel {
     /// Whether the last run since the queue was last reconciled follows the wall clock.
     last_ran: Option<bool>,
     order: u64,
+    /// The jobs of closures that replaced others.
+    replaced: BTreeMap<Id, Id>,
+    /// The attempt and the plan of each running run.
+    attempts: BTreeMap<(Id, u64), (u32, u32)>,
 }
 
 /// The options that a scheduler was built with.
@@ -88,6 +92,7 @@ pub struct SimClocks {
 pub struct RunCounts {
     pub runs: u64,
     pub failed: u64,
+    pub retried: u64,
     pub overlapped: u64,
     pub overflowed: u64,
     pub late: u64,
@@ -103,6 +108,26 @@ struct ModelRun {
     is_wall: bool,
     /// Number of the job's plan that it belongs to.
     plan: u32,
+    /// Whether it uses up one of the plan's runs.
+    is_planned: bool,
+    attempt: u32,
+}
+
+impl ModelRun {
+    /// Returns a run of the plan, without its job.
+    fn planned(due: u64, is_wall: bool) -> ModelRun {
+        ModelRun { job: 0, due, is_wall, plan: 0, is_planned: true, attempt: 1 }
+    }
+
+    /// Returns a run that a user asked for, without its job.
+    fn requested(due: u64, is_wall: bool) -> ModelRun {
+        ModelRun { is_planned: false, ..ModelRun::planned(due, is_wall) }
+    }
+
+    /// Returns the plan one of whose runs it has used up.
+    fn used_plan(&self) -> Option<u32> {
+        self.is_planned.then_some(self.plan)
+    }
 }
 
 /// Number of jobs that a scheduler looks at before it makes a run.
@@ -128,6 +153,8 @@ impl SchedulerModel {
             has_read_wall: false,
             last_ran: None,
             order: 0,
+            replaced: BTreeMap::new(),
+            attempts: BTreeMap::new(),
         }
     }
 
@@ -158,9 +185,9 @@ impl SchedulerModel {
         let Some(of_wall) = self.last_ran.take() else { return };
         while self.waiting() > waiting {
             let Some(first) = self.queue.iter().position(|ready| ready.is_wall != of_wall) else { return };
-            let ModelRun { job, plan, .. } = self.queue[first];
-            match self.job_mut(job) {
-                Some(job) if job.is_paused => job.unqueue_run(plan),
+            let run = self.queue[first];
+            match self.job_mut(run.job) {
+                Some(job) if job.is_paused => job.unqueue_run(run.used_plan()),
                 Some(_) => return,
                 None => {}
             }
@@ -172,7 +199,8 @@ impl SchedulerModel {
     ///
     /// # Errors
     /// Returns a mismatch if another run is next.
-    pub fn ran(&mut self, id: Id, number: u64, due: u64, now: SimClocks) -> Result<(), Mismatch> {
+    pub fn ran(&mut self, closure: Id, number: u64, due: u64, now: SimClocks) -> Result<(), Mismatch> {
+        let id = self.job_of(closure);
         self.enqueue_due(now);
         if matches!(self.phase, ModelPhase::Stopped | ModelPhase::Over) {
             return Err(("P2", format!("job {id} was run while its scheduler was stopped")));
@@ -195,9 +223,15 @@ impl SchedulerModel {
         self.last_ran = Some(ready.is_wall);
         self.counts.runs += 1;
         self.running.push((id, number));
+        self.attempts.insert((id, number), (ready.attempt, ready.plan));
+        self.counts.retried += u64::from(ready.attempt > 1);
         let Some(job) = self.job_mut(id) else { return Ok(()) };
         job.waiting -= 1;
         job.runs += 1;
+        job.retried += u64::from(ready.attempt > 1);
+        if job.closure != closure {
+            return Err(("P2", format!("job {id} ran closure {closure}, which was replaced by {}", job.closure)));
+        }
         if ready.due != due {
             return Err(("P1", format!("job {id} ran as due at {due}, and was due at {}", ready.due)));
         }
@@ -216,11 +250,18 @@ impl SchedulerModel {
     ///
     /// # Errors
     /// Returns a mismatch if it was not running.
-    pub fn done(&mut self, id: Id, number: u64, is_failed: bool) -> Result<(), Mismatch> {
-        self.take_running(id, number)?;
+    pub fn done(&mut self, id: Id, number: u64, is_failed: bool, now: SimClocks) -> Result<(), Mismatch> {
+        let id = self.job_of(id);
+        let (attempt, plan) = self.take_running(id, number)?;
         self.counts.failed += u64::from(is_failed);
-        if let Some(job) = self.job_mut(id) {
-            job.failed += u64::from(is_failed);
+        let is_open = self.is_open();
+        if let Some(index) = self.jobs.iter().position(|job| job.id == id && is_failed) {
+            let job = &mut self.jobs[index];
+            job.failed += 1;
+            let own = now.on(job.timing.is_wall());
+            if is_open && plan == job.plan && job.plan_retry(attempt, now.engine, own) {
+                self.renew_order(index);
+            }
         }
         self.ended(id);
         Ok(())
@@ -231,6 +272,7 @@ impl SchedulerModel {
     /// # Errors
     /// Returns a mismatch if the run had not been aborted.
     pub fn dropped(&mut self, id: Id, number: u64, now: SimClocks) -> Result<(), Mismatch> {
+        let id = self.job_of(id);
         self.enqueue_due(now);
         self.take_running(id, number)?;
         if self.phase != ModelPhase::Ending(Shutdown::Abort) {
@@ -270,7 +312,10 @@ impl SchedulerModel {
         match job.next_due() {
             NEVER => NEVER,
             due if due >= since || (job.is_past && !is_stopped) => due,
-            due => job.timing.first_from(due, since).0,
+            _ => match job.first_from(since).0 {
+                due if due > job.policy.end => NEVER,
+                due => due,
+            },
         }
     }
 
@@ -288,12 +333,13 @@ impl SchedulerModel {
         let mut is_wall = false;
         for _ in 0..AT_A_TIME {
             is_wall = !is_wall;
-            let first = self.first_due_on(is_wall, until).or_else(|| self.first_due_on(!is_wall, until));
-            let Some(index) = first else { break };
+            let first = self.first_due_on(is_wall, until).map(|index| (index, is_wall));
+            let first = first.or_else(|| self.first_due_on(!is_wall, until).map(|index| (index, !is_wall)));
+            let Some((index, is_of_wall)) = first else { break };
             if self.is_full() && self.rules.overflow == Overflow::Wait {
                 break;
             }
-            self.on_due(index, until);
+            self.on_due(index, is_of_wall, until);
         }
     }
 
@@ -332,10 +378,9 @@ impl SchedulerModel {
     /// Returns the job that is due first by one of the clocks.
     fn first_due_on(&self, is_wall: bool, now: SimClocks) -> Option<usize> {
         let now = now.on(is_wall);
-        let is_due =
-            |job: &ModelJob| job.timing.is_wall() == is_wall && job.next_due() <= now && job.next_due() != NEVER;
+        let is_due = |job: &ModelJob| job.due_on(is_wall) <= now && job.due_on(is_wall) != NEVER;
         let due = (0..self.jobs.len()).filter(|index| is_due(&self.jobs[*index]));
-        due.min_by_key(|index| (self.jobs[*index].due, self.jobs[*index].order))
+        due.min_by_key(|index| (self.jobs[*index].due_on(is_wall), self.jobs[*index].order))
     }
 
     fn is_full(&self) -> bool {
@@ -343,32 +388,57 @@ impl SchedulerModel {
     }
 
     /// Queues a job's due occurrence or skips it, and counts those that were passed.
-    fn on_due(&mut self, index: usize, now: SimClocks) {
+    fn on_due(&mut self, index: usize, is_of_wall: bool, now: SimClocks) {
         let job = &mut self.jobs[index];
         let is_wall = job.timing.is_wall();
+        if !is_of_wall && job.next_retry() == job.due_on(false) {
+            return self.on_retry_due(index);
+        }
         let (now, since) = (now.on(is_wall), self.since.on(is_wall));
         job.is_past &= job.due < since;
         if job.due < since && !job.is_past {
             let away = job.skip_until(since);
             job.missed_runs += away;
             self.counts.missed += away;
-            return self.renew_order(index);
+            return self.end_or_renew(index);
         }
         let due = job.due;
         let result = job.on_due(now);
         self.counts.overlapped += result.overlapped;
         if result.is_made {
-            self.enqueue_run(index, due);
+            self.enqueue_run(index, ModelRun::planned(due, is_wall));
         }
         // After its last run a plan has no occurrences that could be missed.
         let job = &mut self.jobs[index];
         let missed = if result.is_made && job.times == Some(0) { 0 } else { result.missed };
         job.missed_runs += missed;
         self.counts.missed += missed;
-        self.renew_order(index);
+        self.end_or_renew(index);
     }
 
-    fn enqueue_run(&mut self, index: usize, due: u64) {
+    /// Queues a retry, unless it would overlap.
+    fn on_retry_due(&mut self, index: usize) {
+        let job = &mut self.jobs[index];
+        let Some((due, attempt)) = job.take_retry() else { return };
+        if job.active > 0 && job.policy.overlap != Overlap::Parallel {
+            job.overlapped += 1;
+            self.counts.overlapped += 1;
+        } else {
+            self.enqueue_run(index, ModelRun { is_planned: false, attempt, ..ModelRun::planned(due, false) });
+        }
+        self.end_or_renew(index);
+    }
+
+    /// Removes a job whose plan has ended, or gives it the last rank among those that are due together.
+    fn end_or_renew(&mut self, index: usize) {
+        if self.jobs[index].is_over() {
+            self.jobs.remove(index);
+        } else {
+            self.renew_order(index);
+        }
+    }
+
+    fn enqueue_run(&mut self, index: usize, run: ModelRun) {
         let is_full = self.is_full();
         let job = &mut self.jobs[index];
         if is_full && self.rules.overflow == Overflow::Skip {
@@ -379,8 +449,8 @@ impl SchedulerModel {
             return;
         }
         self.counts.late += u64::from(is_full && self.rules.overflow == Overflow::RunLate);
-        job.enqueue_run();
-        self.queue.push_back(ModelRun { job: job.id, due, is_wall: job.timing.is_wall(), plan: job.plan });
+        job.enqueue_run(run.is_planned);
+        self.queue.push_back(ModelRun { job: job.id, plan: job.plan, ..run });
     }
 
     /// Takes the next run. Where the order is not fixed, it takes the run of `id` if that may be next: the order is open between
@@ -390,9 +460,10 @@ impl SchedulerModel {
         let is_of = |ready: &ModelRun| of_wall.is_none_or(|of_wall| of_wall == ready.is_wall);
         loop {
             let first = self.queue.iter().position(is_of)?;
-            let ModelRun { job, due, plan, .. } = self.queue[first];
-            match self.job_mut(job) {
-                Some(job) if job.is_paused => job.unqueue_run(plan),
+            let run = self.queue[first];
+            let due = run.due;
+            match self.job_mut(run.job) {
+                Some(job) if job.is_paused => job.unqueue_run(run.used_plan()),
                 Some(_) => {
                     let is_equal = |ready: &ModelRun| is_of(ready) && ready.due == due && ready.job == id;
                     let equal = self.queue.iter().position(is_equal);
@@ -404,22 +475,25 @@ impl SchedulerModel {
         }
     }
 
-    fn take_running(&mut self, id: Id, number: u64) -> Result<(), Mismatch> {
+    /// Ends a running run, and returns which attempt it was, of which plan.
+    fn take_running(&mut self, id: Id, number: u64) -> Result<(u32, u32), Mismatch> {
         let found = self.running.iter().position(|run| *run == (id, number));
         let Some(index) = found else {
             return Err(("P2", format!("run {number} of job {id} ended, and was not running")));
         };
         self.running.remove(index);
-        Ok(())
+        Ok(self.attempts.remove(&(id, number)).unwrap_or((1, 0)))
     }
 
     /// Notes that a run of this job is over: the next of its backlog follows, or the job is over as well.
     fn ended(&mut self, id: Id) {
         let Some(index) = self.jobs.iter().position(|job| job.id == id) else { return };
         let wanted = self.jobs[index].next_due();
-        let next = self.jobs[index].end_run();
-        if let Some(due) = next.filter(|_| self.phase != ModelPhase::Ending(Shutdown::Abort)) {
-            self.enqueue_run(index, due);
+        let is_wall = self.jobs[index].timing.is_wall();
+        let planned = self.jobs[index].end_run().map(|due| ModelRun::planned(due, is_wall));
+        let next = planned.or_else(|| self.jobs[index].take_requested().map(|due| ModelRun::requested(due, is_wall)));
+        if let Some(run) = next.filter(|_| self.phase != ModelPhase::Ending(Shutdown::Abort)) {
+            self.enqueue_run(index, run);
             if self.jobs[index].next_due() != wanted {
                 self.renew_order(index);
             }
@@ -444,6 +518,11 @@ impl SchedulerModel {
     fn renew_order(&mut self, index: usize) {
         self.order += 1;
         self.jobs[index].order = self.order;
+    }
+
+    /// Returns the job that a closure belongs to.
+    fn job_of(&self, closure: Id) -> Id {
+        self.replaced.get(&closure).copied().unwrap_or(closure)
     }
 
     fn job(&self, id: Id) -> Option<&ModelJob> {

@@ -1,8 +1,8 @@
 //! The operations of users on the jobs of a [`SchedulerModel`], from outside or from within a run.
 
-use tourbillon::scheduler::Shutdown;
+use tourbillon::scheduler::{Overflow, Overlap, RunNowError, Shutdown};
 
-use super::{JobPolicy, ModelJob, ModelPhase, ModelTiming, SchedulerModel, SimClocks};
+use super::{JobPolicy, ModelJob, ModelPhase, ModelRun, ModelTiming, SchedulerModel, SimClocks};
 use crate::recorder::Id;
 
 impl SchedulerModel {
@@ -16,13 +16,14 @@ impl SchedulerModel {
     ) -> bool {
         self.has_read_wall |= timing.is_wall();
         let is_new = self.jobs.iter().all(|job| job.key != key) && self.jobs.len() < self.rules.capacity;
-        if !is_new || !self.is_open() {
+        if !is_new || !self.is_open() || due > policy.end {
             return false;
         }
         self.note_wall_clock(&timing, now);
         let is_past = self.is_past(due, timing.is_wall());
         self.jobs.push(ModelJob {
             id,
+            closure: id,
             key,
             timing,
             policy,
@@ -35,8 +36,11 @@ impl SchedulerModel {
             plan: 0,
             order: 0,
             backlog: Default::default(),
+            requested: None,
+            retries: Vec::new(),
             runs: 0,
             failed: 0,
+            retried: 0,
             overlapped: 0,
             overflowed: 0,
             missed_runs: 0,
@@ -56,7 +60,7 @@ impl SchedulerModel {
         let Some(index) = self.find(key) else { return false };
         let job = &mut self.jobs[index];
         job.is_paused = true;
-        job.backlog.clear();
+        job.forget_extra_runs();
         self.renew_order(index);
         true
     }
@@ -67,7 +71,7 @@ impl SchedulerModel {
         let job = &mut self.jobs[index];
         if std::mem::take(&mut job.is_paused) {
             let _rested = job.skip_until(now.on(job.timing.is_wall()));
-            self.renew_order(index);
+            self.end_or_renew(index);
         }
         true
     }
@@ -81,15 +85,66 @@ impl SchedulerModel {
         now: SimClocks,
     ) -> bool {
         self.has_read_wall |= timing.is_wall();
-        let Some(index) = self.find(key) else { return false };
+        let Some(index) = self.find(key).filter(|_| due <= policy.end) else { return false };
         self.note_wall_clock(&timing, now);
         let is_past = self.is_past(due, timing.is_wall());
         let job = &mut self.jobs[index];
         (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, times, is_past);
-        job.backlog.clear();
+        job.forget_extra_runs();
         job.plan += 1;
         self.renew_order(index);
         true
+    }
+
+    /// Schedules a job, or replaces the plan and the closure of the one under its key. Returns `None` if it was refused, and else
+    /// whether a job was replaced.
+    pub fn upsert(
+        &mut self,
+        (id, key): (Id, u32),
+        plan: (ModelTiming, JobPolicy),
+        (due, times): (u64, Option<u64>),
+        now: SimClocks,
+    ) -> Option<bool> {
+        let Some(index) = self.find(key) else {
+            return self.schedule((id, key), plan, (due, times), now).then_some(false);
+        };
+        let job = self.jobs[index].id;
+        if !self.reschedule(key, plan, (due, times), now) {
+            return None;
+        }
+        self.replaced.insert(id, job);
+        self.job_mut(job).into_iter().for_each(|job| job.closure = id);
+        Some(true)
+    }
+
+    /// Asks for a run of a job.
+    ///
+    /// # Errors
+    /// Returns why none is made.
+    pub fn run_now(&mut self, key: u32, now: SimClocks) -> Result<(), RunNowError> {
+        if !self.is_open() {
+            return Err(RunNowError::ShutDown);
+        }
+        let index = self.find(key).ok_or(RunNowError::Unknown)?;
+        let is_full = self.is_full() && self.rules.overflow != Overflow::RunLate;
+        let queue = self.rules.queue_capacity;
+        let job = &mut self.jobs[index];
+        let (is_active, is_wall) = (job.active > 0, job.timing.is_wall());
+        match job.policy.overlap {
+            _ if self.phase == ModelPhase::Stopped => Err(RunNowError::Stopped),
+            _ if job.is_paused => Err(RunNowError::Paused),
+            Overlap::QueueOne if is_active && job.backlog.is_empty() && job.requested.is_none() => {
+                job.requested = Some(now.on(is_wall));
+                Ok(())
+            }
+            Overlap::Parallel if is_full => Err(RunNowError::Full { queue }),
+            overlap if is_active && overlap != Overlap::Parallel => Err(RunNowError::Active),
+            _ if is_full => Err(RunNowError::Full { queue }),
+            _ => {
+                self.enqueue_run(index, ModelRun::requested(now.on(is_wall), is_wall));
+                Ok(())
+            }
+        }
     }
 
     /// Stops the scheduler: no run begins.

@@ -18,6 +18,7 @@ impl SimWorld {
         actors::finish(&mut self.intervals, &mut self.sim);
         actors::finish(&mut self.scopes, &mut self.sim);
         actors::finish(&mut self.bulk_sleeps, &mut self.sim);
+        actors::finish(&mut self.streams, &mut self.sim);
         actors::finish(&mut self.queues, &mut self.sim);
         self.observe();
         timer::finish(&mut self.timers, &mut self.sim);
@@ -91,10 +92,21 @@ impl SimWorld {
         self.sim.recorder.set_engine(None);
         let hash = self.trace.hash();
         let SimWorld {
-            sim, sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, ..
+            sim,
+            sleeps,
+            timeouts,
+            intervals,
+            scopes,
+            queues,
+            timers,
+            named,
+            schedulers,
+            bulk_sleeps,
+            streams,
+            ..
         } = self;
         let _its_own_affair = catch_unwind(AssertUnwindSafe(|| {
-            drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps));
+            drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, streams));
             drop(sim);
         }));
         WorldResult { totals, hash, failure: Some(failure) }

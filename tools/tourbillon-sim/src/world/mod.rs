@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use tourbillon::{Span, Time};
 
-use crate::actors::{self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, timeout, timer};
+use crate::actors::{
+    self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, stream_timeout, timeout, timer,
+};
 use crate::callback_thread::{CallbackThread, Stuck};
 use crate::context::SimContext;
 use crate::plan::{SimPlan, SimStep};
@@ -56,6 +58,7 @@ struct SimWorld {
     named: Vec<named::NamedActor>,
     schedulers: Vec<scheduler::SchedulerActor>,
     bulk_sleeps: Vec<bulk_sleeps::BulkSleepActor>,
+    streams: Vec<stream_timeout::StreamActor>,
     /// Whether this step ended with all threads having turned until nothing was left to do.
     is_swept: bool,
 }
@@ -101,6 +104,7 @@ impl SimWorld {
             named: Vec::new(),
             schedulers: Vec::new(),
             bulk_sleeps: Vec::new(),
+            streams: Vec::new(),
             is_swept: false,
         }
     }
@@ -147,6 +151,7 @@ impl SimWorld {
             SimStep::Named(op) => named::step(&mut self.named, &mut self.sim, op),
             SimStep::Scheduler(op) => scheduler::step(&mut self.schedulers, &mut self.sim, op),
             SimStep::BulkSleeps(op) => bulk_sleeps::step(&mut self.bulk_sleeps, &mut self.sim, op),
+            SimStep::Stream(op) => stream_timeout::step(&mut self.streams, &mut self.sim, op),
         }
         self.follow_wall(step);
         match self.sim.planted.filter(|_| self.sim.totals.steps == 100) {
@@ -264,6 +269,7 @@ impl SimWorld {
             || actors::wake(&mut self.intervals, sim, id, thread)
             || actors::wake(&mut self.scopes, sim, id, thread)
             || actors::wake(&mut self.bulk_sleeps, sim, id, thread)
+            || actors::wake(&mut self.streams, sim, id, thread)
             || actors::wake(&mut self.queues, sim, id, thread)
             || timer::wake(&mut self.timers, sim, id, thread)
             || named::wake(&mut self.named, sim, id, thread);

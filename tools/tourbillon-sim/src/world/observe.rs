@@ -111,7 +111,7 @@ impl SimWorld {
             self.sim.model.check_slots(stats.pending, others);
         }
         let least = (sleep::armed(&self.sleeps, &self.sim) + bulk_sleeps::armed(&self.bulk_sleeps, &self.sim)) as u64;
-        let others = (self.timeouts.len() + self.intervals.len()) as u64 + self.others();
+        let others = (self.timeouts.len() + self.intervals.len() + self.streams.len()) as u64 + self.others();
         if !(least..=least + others).contains(&stats.pending) {
             let what = format!("{} timers are pending, expected {least} and at most {others} others", stats.pending);
             self.sim.model.violate("P7", what);

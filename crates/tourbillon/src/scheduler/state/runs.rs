@@ -1,6 +1,7 @@
 //! The way from a due job to a run that a thread makes, and to its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_task::Runnable;
 use tourbillon_queue::Time;
@@ -10,8 +11,10 @@ use crate::multi::deadline_map::{DeadlineKey, Popped};
 use crate::scheduler::builder::Overflow;
 use crate::scheduler::clock_pair::{ClockId, ClockPair, DueTime};
 use crate::scheduler::ending::Shutdown;
+use crate::scheduler::history::{PackedRun, RunStatus};
 use crate::scheduler::job::{DueAction, RemovedJob, ScheduledJob};
-use crate::scheduler::job_body::JobBody;
+use crate::scheduler::job_body::{JobBody, RunFacts};
+use crate::scheduler::plan::Overlap;
 
 /// The next action of a thread of the scheduler.
 pub(in crate::scheduler) enum NextAction<K> {
@@ -31,11 +34,15 @@ pub(in crate::scheduler) struct RunStart<K> {
     pub(in crate::scheduler) body: Arc<dyn JobBody<K>>,
     pub(in crate::scheduler) number: u64,
     pub(in crate::scheduler) due: DueTime,
+    pub(in crate::scheduler) facts: RunFacts,
+    pub(in crate::scheduler) time_limit: Option<Duration>,
 }
 
 /// A run that has ended.
 pub(in crate::scheduler) struct RunEnd {
     pub(in crate::scheduler) job: DeadlineKey,
+    pub(in crate::scheduler) facts: RunFacts,
+    pub(in crate::scheduler) status: RunStatus,
     /// The message of the failure, if the run failed.
     pub(in crate::scheduler) failure: Option<String>,
 }
@@ -46,6 +53,20 @@ pub(super) struct QueuedRun {
     due: DueTime,
     /// The [number](ScheduledJob::plan_number) of the plan that the run was due by.
     plan: u32,
+    /// Whether it uses up one of the plan's runs.
+    is_planned: bool,
+    attempt: u32,
+    /// See [`RunFacts::wall`].
+    wall: Time,
+}
+
+/// A run that is to be queued.
+#[derive(Clone, Copy)]
+pub(super) struct NewRun {
+    pub(super) due: DueTime,
+    pub(super) is_planned: bool,
+    pub(super) attempt: u32,
+    pub(super) wall: Time,
 }
 
 /// Whether all due jobs were queued.
@@ -81,7 +102,7 @@ impl<K> SchedulerState<K> {
         {
             return NextAction::Task(task);
         }
-        if let Some(start) = self.begin() {
+        if let Some(start) = self.begin(now) {
             return NextAction::Run(start);
         }
         if let Some(task) = self.tasks.pop_front() {
@@ -98,25 +119,70 @@ impl<K> SchedulerState<K> {
 
     /// Records that a run has ended. Returns its job, to be dropped outside the lock, if this was the job's last run.
     #[must_use]
-    pub(in crate::scheduler) fn record_end(&mut self, end: RunEnd) -> Option<RemovedJob<K>> {
+    pub(in crate::scheduler) fn record_end(&mut self, end: RunEnd, now: ClockPair) -> Option<RemovedJob<K>> {
         self.running -= 1;
-        self.stats.failed += u64::from(end.failure.is_some());
-        let job = self.jobs.get_mut(end.job)?;
-        if end.failure.is_some() {
+        let RunEnd { job: job_key, facts, status, failure } = end;
+        let took = now.engine - facts.began;
+        self.timings.iter_mut().for_each(|timings| timings.record(took, facts.late));
+        self.stats.failed += u64::from(status.is_failure());
+        let is_open = self.is_open();
+        let job = self.jobs.get_mut(job_key)?;
+        job.last_run = PackedRun::new(status, took);
+        if self.records_each_job {
+            job.extras_mut().timings.get_or_insert_default().record(took, facts.late);
+        }
+        job.extras.iter_mut().for_each(|extras| extras.last_attempt = facts.attempt);
+        if status.is_failure() {
             let problems = job.problems_mut();
             problems.failed += 1;
-            problems.last_failure = end.failure;
+            problems.last_failure = failure;
+            if is_open
+                && facts.plan == job.plan_number
+                && job.plan_retry(facts.attempt, facts.wall, now, &mut self.random)
+            {
+                self.update_deadline(job_key);
+            }
         }
+        self.queue_next_of(job_key);
+        let is_over = self.jobs.get(job_key).is_some_and(ScheduledJob::is_over);
+        if is_over { self.remove(job_key) } else { None }
+    }
+
+    /// Ends a run of a job, and queues the run that waited for its end, if there is one.
+    fn queue_next_of(&mut self, job_key: DeadlineKey) {
+        let Some(job) = self.jobs.get_mut(job_key) else { return };
         let (clock, next_deadline) = (job.timing.clock(), job.next_deadline());
-        let next = job.end_run();
-        if let Some(time) = next
+        let next = job.end_run().map(|time| NewRun::planned(DueTime { time, clock }));
+        let next = next.or_else(|| job.take_requested().map(|time| NewRun::requested(DueTime { time, clock })));
+        if let Some(next) = next
             && self.phase != SchedulerPhase::Ending(Shutdown::Abort)
         {
-            self.enqueue(end.job, DueTime { time, clock });
-            self.update_deadline_if_changed(end.job, next_deadline);
+            self.enqueue(job_key, next);
+            self.update_deadline_if_changed(job_key, next_deadline);
         }
-        let is_over = self.jobs.get(end.job).is_some_and(ScheduledJob::is_over);
-        if is_over { self.remove(end.job) } else { None }
+    }
+
+    /// Removes a job whose plan has ended without a further run. The caller takes it with
+    /// [`take_ended_jobs`](SchedulerState::take_ended_jobs).
+    pub(super) fn remove_if_over(&mut self, job_key: DeadlineKey) {
+        if self.jobs.get(job_key).is_some_and(ScheduledJob::is_over) {
+            let removed = self.remove(job_key);
+            self.ended_jobs.extend(removed);
+        }
+    }
+
+    /// Returns the jobs that were removed because their plans ended, to be dropped outside the lock.
+    #[must_use]
+    pub(in crate::scheduler) fn take_ended_jobs(&mut self) -> Vec<RemovedJob<K>> {
+        std::mem::take(&mut self.ended_jobs)
+    }
+
+    /// Counts a run that took longer than its time limit.
+    pub(in crate::scheduler) fn count_over_limit(&mut self, job_key: DeadlineKey) {
+        self.stats.over_limit += 1;
+        if let Some(job) = self.jobs.get_mut(job_key) {
+            job.problems_mut().over_limit += 1;
+        }
     }
 
     /// Adds an async run that was woken and is to be polled.
@@ -175,13 +241,19 @@ impl<K> SchedulerState<K> {
 
     /// Returns whether no more runs can be queued. Beyond the limit there is room for one run for each idle thread, and for one that
     /// the calling thread takes.
-    fn is_queue_full(&self) -> bool {
+    pub(super) fn is_queue_full(&self) -> bool {
         self.queued() > self.rules.queue.saturating_add(self.idle)
     }
 
     /// Processes a job that is due.
     fn on_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) {
         let Some(job) = self.jobs.get_mut(job_key) else { return };
+        if job.extras.is_some() && self.on_retry_due(job_key, due) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(job_key) else { return };
+        // A wall clock that was set forward may bring the regular time before a retry: then the regular run comes instead.
+        job.extras.iter_mut().for_each(|extras| extras.retries.clear());
         let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
         job.due = due.time;
         job.starts_in_past &= due.time < started_at;
@@ -189,16 +261,35 @@ impl<K> SchedulerState<K> {
         if passed_over > 0 {
             add(&mut job.problems_mut().missed, passed_over);
             add(&mut self.stats.missed, passed_over);
-            return self.update_deadline(job_key);
+            self.update_deadline(job_key);
+            return self.remove_if_over(job_key);
         }
         let action = job.on_due(due.time, now);
         if action.run {
-            self.enqueue(job_key, due);
+            self.enqueue(job_key, NewRun::planned(due));
         }
         if action.missed > 0 || action.overlapped > 0 {
             self.count_unmade(job_key, action);
         }
         self.update_deadline(job_key);
+        self.remove_if_over(job_key);
+    }
+
+    /// Queues a retry, if it is one that is due. Returns whether nothing else of the job is due.
+    fn on_retry_due(&mut self, job_key: DeadlineKey, due: DueTime) -> bool {
+        let Some(job) = self.jobs.get_mut(job_key) else { return true };
+        let (is_active, clock) = (job.active > 0 && job.overlap != Overlap::Parallel, job.timing.clock());
+        let retry = job.extras.as_mut().filter(|_| due.clock == ClockId::Engine);
+        let Some(retry) = retry.and_then(|extras| extras.take_retry(due.time)) else { return due.clock != clock };
+        if is_active {
+            add(&mut job.problems_mut().overlapped, 1);
+            add(&mut self.stats.overlapped, 1);
+        } else {
+            self.enqueue(job_key, NewRun { due, is_planned: false, attempt: retry.attempt, wall: retry.wall });
+        }
+        self.update_deadline(job_key);
+        self.remove_if_over(job_key);
+        true
     }
 
     /// Counts the occurrences for which no run is made. Called after the run that is made was queued, because a plan has no occurrences
@@ -217,7 +308,7 @@ impl<K> SchedulerState<K> {
     }
 
     /// Queues a run, or applies the [`Overflow`] rule if there is no room.
-    fn enqueue(&mut self, job_key: DeadlineKey, due: DueTime) {
+    pub(super) fn enqueue(&mut self, job_key: DeadlineKey, run: NewRun) {
         let is_full = self.is_queue_full();
         let Some(job) = self.jobs.get_mut(job_key) else { return };
         if is_full && self.rules.overflow == Overflow::Skip {
@@ -230,9 +321,9 @@ impl<K> SchedulerState<K> {
         if is_full && self.rules.overflow == Overflow::RunLate {
             self.stats.late += 1;
         }
-        job.enqueue_run();
-        let plan = job.plan_number;
-        self.queue.push_back(QueuedRun { job: job_key, due, plan });
+        job.enqueue_run(run.is_planned);
+        let (plan, NewRun { due, is_planned, attempt, wall }) = (job.plan_number, run);
+        self.queue.push_back(QueuedRun { job: job_key, due, plan, is_planned, attempt, wall });
     }
 
     /// Updates a job's deadline if its [next deadline](ScheduledJob::next_deadline) is no longer `before`. A job whose last run is queued
@@ -244,25 +335,54 @@ impl<K> SchedulerState<K> {
     }
 
     /// Begins the first queued run whose job has been neither removed nor paused.
-    fn begin(&mut self) -> Option<RunStart<K>> {
+    fn begin(&mut self, now: ClockPair) -> Option<RunStart<K>> {
         if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
             return None;
         }
-        while let Some(QueuedRun { job: key, due, plan }) = self.queue.pop_front() {
+        while let Some(QueuedRun { job: key, due, plan, is_planned, attempt, wall }) = self.queue.pop_front() {
             let Some(job) = self.jobs.get_mut(key) else {
                 self.removed_in_queue -= 1;
                 continue;
             };
             if job.is_paused {
-                job.withdraw_run(plan);
+                job.withdraw_run(is_planned.then_some(plan));
                 continue;
             }
             job.begin_run();
             self.stats.runs += 1;
             self.running += 1;
-            return Some(RunStart { job: key, body: Arc::clone(&job.body), number: job.runs, due });
+            if attempt > 1 {
+                job.problems_mut().retried += 1;
+                self.stats.retried += 1;
+            }
+            let late = now.on(due.clock) - due.time;
+            let facts = RunFacts { attempt, plan, wall, began: now.engine, late };
+            let time_limit = job.options().and_then(|options| options.time_limit);
+            let body = Arc::clone(&job.body);
+            return Some(RunStart { job: key, body, number: job.runs, due, facts, time_limit });
         }
         None
+    }
+}
+
+#[cfg(test)]
+impl RunEnd {
+    /// Returns the end of a run that began like this.
+    pub(in crate::scheduler) fn of<K>(start: &RunStart<K>, status: RunStatus) -> RunEnd {
+        RunEnd { job: start.job, facts: start.facts, status, failure: status.is_failure().then(String::new) }
+    }
+}
+
+impl NewRun {
+    /// Returns a run of the plan.
+    fn planned(due: DueTime) -> NewRun {
+        NewRun { is_planned: true, ..NewRun::requested(due) }
+    }
+
+    /// Returns a run that a user asked for.
+    pub(super) fn requested(due: DueTime) -> NewRun {
+        let wall = if due.clock == ClockId::Wall { due.time } else { Time::NEVER };
+        NewRun { due, is_planned: false, attempt: 1, wall }
     }
 }
 

@@ -11,7 +11,11 @@ use crate::named::{NamedTimer, NamedTimers};
 use crate::outcome::Outcome;
 
 fn start(model: &ModelEngine, timer: NamedTimer, due: Time, number: u32) -> Result<(), ArmError> {
-    timer.start_due(due, TimerWaiter::Callback(Box::new(model.callback(number)))).map(drop)
+    timer.start_due(due, callback(model, number)).map(drop)
+}
+
+fn callback(model: &ModelEngine, number: u32) -> TimerWaiter {
+    TimerWaiter::Callback(Box::new(model.callback(number)))
 }
 
 #[test]
@@ -120,4 +124,82 @@ fn d39_a_future_that_is_dropped_while_it_fires_leaves_nothing_behind() {
         drop(timers);
         model.assert_idle();
     });
+}
+
+#[test]
+fn e6_of_two_restarts_at_once_one_cancels_the_timer_of_the_other() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        let other = {
+            let timers = timers.clone();
+            spawn_with(&model, move |model| timers.restart_due("a", LATER, callback(model, 1)).unwrap())
+        };
+        let cancelled = timers.restart_due("a", LATER, callback(&model, 2)).unwrap();
+        assert_eq!(timers.count("a"), 1);
+        let by_other = other.join().unwrap();
+        assert_eq!((cancelled + by_other, timers.len()), (1, 1));
+        let loser = if cancelled == 1 { 1 } else { 2 };
+        assert_eq!(model.outcomes(), [(loser, Outcome::Cancelled)]);
+        drop(timers);
+        assert_eq!(model.outcomes(), [(3 - loser, Outcome::Cancelled)]);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e6_p2_a_timer_that_fires_during_a_restart_has_one_outcome_and_the_count_is_true() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        start(&model, timers.create("a"), DUE, 1).unwrap();
+        let fires = spawn(&model, |model| model.fire(DUE));
+        let cancelled = timers.restart_due("a", LATER, callback(&model, 2)).unwrap();
+        fires.join().unwrap();
+        let expected = if cancelled == 1 { Outcome::Cancelled } else { Outcome::Fired };
+        assert_eq!(model.outcomes(), [(1, expected)]);
+        drop(timers);
+        assert_eq!(model.outcomes(), [(2, Outcome::Cancelled)]);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e6_w5_a_timer_that_is_started_during_a_restart_is_cancelled_once() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        let timer = timers.create("a");
+        let starts = spawn(&model, move |model| start(model, timer, DUE, 1).unwrap());
+        assert_eq!(timers.restart_due("a", LATER, callback(&model, 2)), Ok(1), "before or after it was started");
+        starts.join().unwrap();
+        assert_eq!(model.outcomes(), [(1, Outcome::Cancelled)]);
+        assert_eq!(timers.len(), 1);
+        drop(timers);
+        assert_eq!(model.outcomes(), [(2, Outcome::Cancelled)]);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e6_of_two_threads_that_start_if_there_is_none_one_does() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        let other = {
+            let timers = timers.clone();
+            spawn_with(&model, move |model| timers.start_if_fewer_due("a", 1, LATER, callback(model, 1)).unwrap())
+        };
+        let is_started = timers.start_if_fewer_due("a", 1, LATER, callback(&model, 2)).unwrap();
+        assert_ne!(is_started, other.join().unwrap());
+        assert_eq!(timers.count("a"), 1);
+        drop(timers);
+        assert_eq!(model.outcomes(), [(if is_started { 2 } else { 1 }, Outcome::Cancelled)]);
+        model.assert_idle();
+    });
+}
+
+fn spawn_with<R: 'static>(model: &ModelEngine, act: impl FnOnce(&ModelEngine) -> R + 'static) -> thread::JoinHandle<R> {
+    let model = model.clone();
+    thread::spawn(move || act(&model))
 }

@@ -11,7 +11,9 @@ use loom::thread::{self, JoinHandle};
 use tourbillon_queue::Time;
 
 use super::builder::SchedulerRules;
-use super::shared::{SchedulerShared, UserHooks};
+use super::random::Random;
+use super::shared::SchedulerShared;
+use super::user_hooks::UserHooks;
 use super::{Overlap, Plan, ScheduleErrorKind, Scheduler, SchedulerOwner, Shutdown};
 use crate::engine::Engine;
 use crate::instant::Instant;
@@ -57,8 +59,9 @@ impl Fixture {
             missed: MissedTickBehavior::Skip,
         };
         let hooks = UserHooks { on_failure: None, spawn: None };
+        let random = Random::new(1);
         let engine = Engine::of_core(model.core.clone());
-        let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks);
+        let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks, random);
         let scheduler = Scheduler { owner: Arc::new(SchedulerOwner::new(shared, engine.clone(), None)) };
         let shared = &scheduler.owner.shared;
         let _first = shared.owner.set(Arc::downgrade(&scheduler.owner));
@@ -220,6 +223,70 @@ fn d28_of_two_threads_that_end_it_at_once_both_see_the_end() {
         fixture.scheduler.shutdown(Shutdown::Drain).wait();
         other.join().unwrap();
         assert_eq!(fixture.end(Shutdown::Drain), 0);
+    });
+}
+
+#[test]
+fn e5_of_two_threads_that_upsert_a_key_one_inserts_and_the_other_replaces() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(0);
+        let (scheduler, plan) = (fixture.scheduler.clone(), fixture.plan(LATER));
+        let other = thread::spawn(move || scheduler.upsert(0, plan, |_| ()).unwrap().is_replaced());
+        let is_replaced = fixture.scheduler.upsert(0, fixture.plan(LATER), |_| ()).unwrap().is_replaced();
+        assert_ne!(is_replaced, other.join().unwrap());
+        assert_eq!(fixture.scheduler.len(), 1);
+        assert_eq!(fixture.end(Shutdown::Abort), 0);
+    });
+}
+
+#[test]
+fn e5_a_run_now_while_a_thread_goes_to_sleep_is_made() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        fixture.schedule(0, LATER).unwrap();
+        fixture.scheduler.run_now(&0).unwrap();
+        fixture.made.wait_for(1);
+        assert_eq!(fixture.end(Shutdown::Abort), 1);
+    });
+}
+
+#[test]
+fn e5_a_job_that_is_removed_during_a_run_now_begins_before_or_never() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        fixture.schedule(0, LATER).unwrap();
+        let scheduler = fixture.scheduler.clone();
+        let runs = thread::spawn(move || scheduler.run_now(&0).is_ok());
+        assert!(fixture.scheduler.remove(&0));
+        let begun = fixture.scheduler.stats().runs;
+        let is_queued = runs.join().unwrap();
+        let made = fixture.end(Shutdown::Drain);
+        assert_eq!(made, begun, "a run that began after its job was removed");
+        assert!(is_queued || made == 0);
+    });
+}
+
+#[test]
+fn e5_a_retry_that_is_planned_while_time_comes_is_made() {
+    explore_up_to(3, || {
+        let fixture = Fixture::new(1);
+        let made = fixture.made.clone();
+        let job = move |run: &super::Run<u8>| {
+            made.0.fetch_add(1, Ordering::Relaxed);
+            if run.attempt() == 1 { Err("once") } else { Ok(()) }
+        };
+        let backoff = super::Backoff::fixed(std::time::Duration::from_nanos(100));
+        fixture.scheduler.schedule(0, fixture.plan(DUE).retry(1, backoff), job).unwrap();
+        fixture.model.fire(DUE);
+        fixture.made.wait_for(1);
+        // The run ends before this or after it, so the retry is due now or a hundred nanoseconds later.
+        fixture.model.fire(LATER);
+        while fixture.made.get() < 2 && fixture.scheduler.stats().failed == 0 {
+            thread::yield_now();
+        }
+        fixture.model.fire(Time::from_nanos(300));
+        fixture.made.wait_for(2);
+        assert_eq!(fixture.end(Shutdown::Abort), 2);
     });
 }
 

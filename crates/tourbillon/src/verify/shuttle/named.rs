@@ -19,8 +19,16 @@ fn use_it(checked: &CheckedEngine, timers: &NamedTimers, counts: &Arc<OutcomeCou
     for _ in 0..6 {
         let after = micros(0, MOST);
         let callback = |counts: &Arc<OutcomeCounts>| counts.callback(checked, time() + Span::from(after));
-        let started = match one_of(12) {
+        let started = match one_of(14) {
             0..5 => timers.start(name(), after, callback(counts)),
+            12 => timers.restart(name(), after, callback(counts)).map(|cancelled| counts.cancel(cancelled)),
+            13 => match timers.start_if_fewer(name(), 2, after, callback(counts)) {
+                Ok(false) => {
+                    counts.uncount();
+                    continue;
+                }
+                started => started.map(drop),
+            },
             5 => {
                 let created = timers.create(name());
                 counts.cancel(timers.cancel_up_to(name(), 1));

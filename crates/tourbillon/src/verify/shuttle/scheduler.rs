@@ -10,7 +10,7 @@ use tourbillon_queue::Span;
 use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
 use crate::engine::{Builder, Engine};
-use crate::scheduler::{Plan, Run, Scheduler, Shutdown};
+use crate::scheduler::{Backoff, Plan, Run, Scheduler, Shutdown};
 use crate::sync::under_shuttle::{point, time};
 
 /// The longest time until a run is due, in microseconds.
@@ -88,12 +88,14 @@ impl SchedulerUser<'_> {
         for step in 0..4 {
             let key = one_of(2);
             let plan = Plan::every(micros(1, MOST)).times(1 + one_of(3) as u64);
-            match one_of(12) {
+            let plan = if one_of(3) == 0 { plan.retry(2, Backoff::fixed(micros(1, MOST / 4))) } else { plan };
+            match one_of(14) {
                 0..2 => _ = self.add(key, plan),
                 2..4 => self.add_async(key, plan),
                 4 => _ = scheduler.remove(&key),
                 5 => _ = scheduler.pause(&key) && scheduler.resume(&key),
                 6 => _ = scheduler.reschedule(&key, plan.first_at_once()),
+                12..14 => _ = scheduler.run_now(&key),
                 7 if may_end => self.end(),
                 8 if may_end => {
                     self.common.is_ending.store(true, Ordering::Relaxed);

@@ -31,7 +31,14 @@ pub enum NamedOp {
     /// Starts a created timer with a future.
     Wait { thread: usize, which: usize, after: Duration },
     /// Creates and starts a timer, whose callback may act on its group.
-    Begin { thread: usize, name: usize, after: Duration, behavior: Behavior, action: Option<NamedAction> },
+    Begin {
+        thread: usize,
+        name: usize,
+        after: Duration,
+        behavior: Behavior,
+        action: Option<NamedAction>,
+        kind: NamedStart,
+    },
     /// Starts `count` timers of one name, more than end in one batch.
     StartMany { thread: usize, name: usize, count: usize, after: Duration },
     /// Cancels up to `most` timers of a name.
@@ -40,6 +47,17 @@ pub enum NamedOp {
     Drop { thread: usize, which: usize },
     /// Stops the group, which ends all its timers. A second stop replaces the group.
     Stop { thread: usize },
+}
+
+/// How a timer is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NamedStart {
+    /// Whatever timers its name has.
+    Plain,
+    /// In the place of all timers of its name.
+    Restart,
+    /// If its name has fewer timers than this.
+    IfFewer(usize),
 }
 
 /// A group of named timers and what is expected of it.
@@ -73,6 +91,19 @@ enum NamedWaitKind {
 
 const NAMES: [&str; 4] = ["", "a", "b", "a name that is a little longer than others are"];
 
+impl NamedStart {
+    /// Returns a way that varies with the duration. It takes nothing from the source of random numbers, so that the worlds of seeds
+    /// that are known stay as they are.
+    fn varied(after: Duration) -> NamedStart {
+        match (after.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {
+            0 | 1 => NamedStart::Restart,
+            2 => NamedStart::IfFewer(1),
+            3 => NamedStart::IfFewer(3),
+            _ => NamedStart::Plain,
+        }
+    }
+}
+
 impl NamedOp {
     /// Returns a random operation.
     pub fn random(random: &mut RandomSource<'_>, setup: &SimSetup) -> NamedOp {
@@ -85,7 +116,8 @@ impl NamedOp {
             13..20 => {
                 let action = NamedAction::random(random, name, after);
                 let action = (setup.has_callback_actions && random.one_in(3)).then_some(action);
-                NamedOp::Begin { thread, name, after, behavior: callback_behavior(random), action }
+                let kind = NamedStart::varied(after);
+                NamedOp::Begin { thread, name, after, behavior: callback_behavior(random), action, kind }
             }
             20 if random.one_in(16) => NamedOp::StartMany { thread, name, count: 257 + random.index(300), after },
             20..24 => NamedOp::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2, 300]) },
@@ -119,7 +151,8 @@ pub fn step(actors: &mut Vec<NamedActor>, sim: &mut SimContext, op: NamedOp) {
         }
         NamedOp::Begin { .. } if has_room => begin(actor, sim, &timers, op),
         NamedOp::StartMany { thread, name, count, after } if has_room => {
-            let one = NamedOp::Begin { thread, name, after, behavior: Behavior::Normal, action: None };
+            let kind = NamedStart::Plain;
+            let one = NamedOp::Begin { thread, name, after, behavior: Behavior::Normal, action: None, kind };
             (0..count).for_each(|_| begin(actor, sim, &timers, one));
         }
         NamedOp::Start { thread, which, after, behavior } => start(actor, sim, thread, which, after, Some(behavior)),
@@ -185,19 +218,34 @@ pub fn finish(actors: &mut Vec<NamedActor>, sim: &mut SimContext) {
 }
 
 fn begin(actor: &mut NamedActor, sim: &mut SimContext, timers: &NamedTimers, op: NamedOp) {
-    let NamedOp::Begin { thread, name, after, behavior, action } = op else { return };
+    let NamedOp::Begin { thread, name, after, behavior, action, kind } = op else { return };
     let is_refused = actor.is_stopped || sim.model.closed;
+    let there = actor.counted(sim, name);
+    let is_started = !is_refused && !matches!(kind, NamedStart::IfFewer(limit) if there.len() >= limit);
     let id = add(sim, "named callback", ObservedBy::Calling, after);
     // A refused callback is dropped by the caller of `start`, so it must not misbehave.
-    let behavior = if is_refused { Behavior::Normal } else { behavior };
-    let action = action.filter(|_| !is_refused).map(|action| {
+    let behavior = if is_started { behavior } else { Behavior::Normal };
+    let action = action.filter(|_| is_started).map(|action| {
         let (planned, act) = action.plan(sim, &actor.slot);
         actor.actions.insert(id, planned);
         act
     });
     let callback = sim.recorder.callback(id, behavior, action);
-    let started = sim.threads.on(thread, || timers.start(NAMES[name], after, callback).is_ok());
-    sim.model.expect_eq("P6", "whether a named timer was started", started, !is_refused);
+    let (started, cancels) = sim.threads.on(thread, || match kind {
+        NamedStart::Plain => (timers.start(NAMES[name], after, callback).is_ok(), None),
+        NamedStart::Restart => {
+            let restarted = timers.restart(NAMES[name], after, callback).ok();
+            (restarted.is_some(), restarted)
+        }
+        NamedStart::IfFewer(limit) => {
+            (timers.start_if_fewer(NAMES[name], limit, after, callback).unwrap_or(false), None)
+        }
+    });
+    sim.model.expect_eq("P6", "whether a named timer was started", started, is_started);
+    if let Some(count) = cancels {
+        sim.model.expect_eq("P2", "named timers that a restart cancelled", count, there.len());
+        there.into_iter().for_each(|index| cancelled(&mut actor.list[index], sim));
+    }
     if started {
         actor.start(NamedEntry { id, name, way: NamedWaitKind::Call, started: 0 });
     } else {
@@ -252,9 +300,7 @@ fn start(
 
 fn cancel(actor: &mut NamedActor, sim: &mut SimContext, timers: &NamedTimers, op: (usize, usize, usize)) {
     let (thread, name, most) = op;
-    let there: Vec<usize> = (0..actor.list.len())
-        .filter(|index| actor.list[*index].name == name && is_counted(&actor.list[*index], sim))
-        .collect();
+    let there = actor.counted(sim, name);
     let seen = timers.count(NAMES[name]);
     sim.model.expect_eq("P2", "timers of a name", seen, there.len());
     let count = sim.threads.on(thread, || timers.cancel_up_to(NAMES[name], most));
@@ -358,6 +404,12 @@ impl NamedActor {
     fn start(&mut self, one: NamedEntry) {
         self.started += 1;
         self.list.push(NamedEntry { started: self.started, ..one });
+    }
+
+    /// Returns the indices of the timers that the group counts under a name, the oldest first.
+    fn counted(&self, sim: &SimContext, name: usize) -> Vec<usize> {
+        let is_of = |one: &NamedEntry| one.name == name && is_counted(one, sim);
+        (0..self.list.len()).filter(|index| is_of(&self.list[*index])).collect()
     }
 
     /// Returns the handle, unless a callback has dropped it.

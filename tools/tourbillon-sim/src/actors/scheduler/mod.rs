@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use tourbillon::scheduler::{Overlap, Plan, Scheduler, SchedulerStats, Shutdown};
-use tourbillon::time::MissedTickBehavior;
+use tourbillon::scheduler::{Backoff, Overlap, Plan, Scheduler, SchedulerStats, Shutdown, Upserted};
+use tourbillon::time::{Instant, MissedTickBehavior};
 use tourbillon::{Cron, Span, Time};
 
 use self::job_runs::{JobBehavior, JobContext, RunGates};
@@ -38,6 +38,8 @@ pub enum SchedulerOp {
         line: Option<ReferenceLine>,
         times: Option<u64>,
         behavior: JobBehavior,
+        /// Whether a job under the same key is replaced.
+        is_upsert: bool,
     },
     /// Removes a job.
     Remove { thread: usize, key: u32 },
@@ -47,6 +49,8 @@ pub enum SchedulerOp {
     Resume { thread: usize, key: u32 },
     /// Replaces the plan of a job.
     Reschedule { thread: usize, key: u32, terms: JobTerms, line: Option<ReferenceLine>, times: Option<u64> },
+    /// Asks for a run of a job.
+    RunNow { thread: usize, key: u32 },
     /// Opens the gate of a waiting run.
     OpenGate { which: usize },
     /// Stops the scheduler.
@@ -67,6 +71,10 @@ pub struct JobTerms {
     pub interval: u64,
     pub overlap: Overlap,
     pub missed: MissedTickBehavior,
+    /// Most retries of a run that failed, and the delay before each.
+    pub retry: Option<(u32, u64)>,
+    /// How long the plan lasts, if it ends.
+    pub lasts: Option<u64>,
 }
 
 /// A scheduler and its model.
@@ -95,13 +103,18 @@ impl SchedulerOp {
         match random.below(32) {
             0..12 => {
                 let behavior = JobBehavior::random(random, setup);
-                SchedulerOp::Schedule { thread, key, terms, line, times, behavior }
+                let is_upsert = terms.variety(3).is_multiple_of(4);
+                SchedulerOp::Schedule { thread, key, terms, line, times, behavior, is_upsert }
             }
             12..14 => SchedulerOp::Remove { thread, key },
             14..16 => SchedulerOp::Pause { thread, key },
             16..18 => SchedulerOp::Resume { thread, key },
             18..20 => SchedulerOp::Reschedule { thread, key, terms, line, times },
-            20..25 => SchedulerOp::OpenGate { which: random.index(16) },
+            20..25 => match random.index(16) {
+                // Where the queue is narrow, it is not known when a paused run gives its place in it back.
+                which if which % 3 == 0 && setup.has_roomy_queue() => SchedulerOp::RunNow { thread, key },
+                which => SchedulerOp::OpenGate { which },
+            },
             25 => SchedulerOp::Stop,
             26..28 => SchedulerOp::Start { thread },
             28 => SchedulerOp::Shutdown { thread, how: random.one_of(&[Shutdown::Drain, Shutdown::Abort]) },
@@ -127,11 +140,44 @@ impl JobTerms {
         // Where both clocks move together, it is not known how many runs by one clock come before those by the other.
         let is_both = setup.wall == SimWallClock::EngineClock && line.is_some() && missed == MissedTickBehavior::Burst;
         let overlap = if is_both && overlap == Overlap::Parallel { Overlap::QueueOne } else { overlap };
-        (JobTerms { interval, overlap, missed }, line)
+        let terms = JobTerms { interval, overlap, missed, retry: None, lasts: None };
+        let retries = 1 + (terms.variety(1) >> 8) % 3;
+        // Where a retry by one clock and a regular run by the other have both become due, it is not known which comes first.
+        let may_retry = line.is_none() && interval > 8;
+        let retry = (terms.variety(1).is_multiple_of(3) && may_retry).then_some((retries as u32, interval / 8));
+        let lasts =
+            terms.variety(2).is_multiple_of(4).then_some(interval.saturating_mul(1 + (terms.variety(2) >> 8) % 6));
+        (JobTerms { retry, lasts, ..terms }, line)
     }
 
-    fn policy(self) -> JobPolicy {
-        JobPolicy { overlap: self.overlap, missed: self.missed }
+    /// Returns a number that varies with the interval. It takes nothing from the source of random numbers, so that the worlds of
+    /// seeds that are known stay as they are.
+    fn variety(self, which: u64) -> u64 {
+        (self.interval ^ which << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24
+    }
+
+    /// Returns the rules of a plan that is made now.
+    fn policy(self, line: Option<ReferenceLine>, now: SimClocks) -> JobPolicy {
+        let end = self.end(line, now).unwrap_or(NEVER);
+        JobPolicy { overlap: self.overlap, missed: self.missed, retry: self.retry, end }
+    }
+
+    /// Returns the end of a plan that is made now, on its clock.
+    fn end(self, line: Option<ReferenceLine>, now: SimClocks) -> Option<u64> {
+        let end = now.on(line.is_some()).checked_add(self.lasts?)?;
+        (end < LAST).then_some(end)
+    }
+
+    /// Returns a plan, with its end if it has one. `base` is one moment, as an instant and on the clock.
+    fn plan_until(self, line: Option<ReferenceLine>, times: Option<u64>, now: SimClocks, base: (Instant, u64)) -> Plan {
+        let plan = self.plan(line, times);
+        match (self.end(line, now), line) {
+            (None, _) => plan,
+            (Some(end), Some(_)) => plan.until_wall(SystemTime::UNIX_EPOCH + Duration::from_nanos(end)),
+            // A clock may have been set back to before that moment.
+            (Some(end), None) if end < base.1 => plan.until(base.0 - Duration::from_nanos(base.1 - end)),
+            (Some(end), None) => plan.until(base.0 + Duration::from_nanos(end - base.1)),
+        }
     }
 
     fn plan(self, line: Option<ReferenceLine>, times: Option<u64>) -> Plan {
@@ -143,6 +189,8 @@ impl JobTerms {
             None => Plan::every(Duration::from_nanos(self.interval)),
         };
         let plan = plan.overlap(self.overlap).missed(self.missed);
+        let retry = |(most, delay)| plan.clone().retry(most, Backoff::fixed(Duration::from_nanos(delay)));
+        let plan = self.retry.map_or_else(|| plan.clone(), retry);
         if let Some(times) = times { plan.times(times) } else { plan }
     }
 
@@ -181,6 +229,11 @@ pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: Schedule
         SchedulerOp::Drop { thread } => return drop_one(actor, sim, thread),
         SchedulerOp::SetWall { .. } => return,
         SchedulerOp::OpenGate { which } => return gates.open(which),
+        SchedulerOp::RunNow { thread, key } => {
+            let seen = sim.threads.on(thread, || scheduler.run_now(&key));
+            let expected = model.run_now(key, now);
+            return sim.model.expect_eq("P2", "whether a run that was asked for is made", seen, expected);
+        }
         SchedulerOp::Stop => {
             scheduler.stop();
             return model.stop();
@@ -204,9 +257,9 @@ pub fn step(actors: &mut Vec<SchedulerActor>, sim: &mut SimContext, op: Schedule
         }
         SchedulerOp::Reschedule { thread, key, terms, line, times } => {
             let (timing, due) = terms.timing(line, now);
-            let plan = terms.plan(line, times);
+            let plan = terms.plan_until(line, times, now, sim.base);
             let done = sim.threads.on(thread, || scheduler.reschedule(&key, plan).is_ok());
-            ("rescheduled", done, model.reschedule(key, (timing, terms.policy()), (due, times), now))
+            ("rescheduled", done, model.reschedule(key, (timing, terms.policy(line, now)), (due, times), now))
         }
     };
     sim.model.expect_eq("P2", &format!("whether a job was {what}"), seen, expected);
@@ -235,7 +288,7 @@ pub fn on_event(actors: &mut [SchedulerActor], sim: &mut SimContext, event: Reco
             model.polled(now);
             Ok(())
         }
-        EventKind::RunEnded(number, is_failed) => model.done(id, number, is_failed),
+        EventKind::RunEnded(number, is_failed) => model.done(id, number, is_failed, now),
         EventKind::RunDropped(number) => model.dropped(id, number, now),
         EventKind::ActionDone(result) => {
             sim.totals.fault("jobs that change their scheduler", 1);
@@ -360,12 +413,12 @@ fn build(sim: &mut SimContext) -> Option<SchedulerActor> {
 }
 
 fn schedule(actor: &mut SchedulerActor, sim: &mut SimContext, op: SchedulerOp) {
-    let SchedulerOp::Schedule { thread, key, terms, line, times, behavior } = op else { return };
+    let SchedulerOp::Schedule { thread, key, terms, line, times, behavior, is_upsert } = op else { return };
     let Some(scheduler) = &actor.scheduler else { return };
     let id = sim.model.add("job", ObservedBy::Asking);
     let now = sim.times(sim.now());
     let (timing, due) = terms.timing(line, now);
-    let plan = terms.plan(line, times);
+    let plan = terms.plan_until(line, times, now, sim.base);
     let live = Arc::new(sim.recorder.drop_counter(behavior.in_callbacks));
     let context = JobContext {
         id,
@@ -377,16 +430,28 @@ fn schedule(actor: &mut SchedulerActor, sim: &mut SimContext, op: SchedulerOp) {
     };
     let done = sim.threads.on(thread, || {
         // A refused job comes back with the error, and is dropped here, where its destructor may panic.
-        let result = catch_unwind(AssertUnwindSafe(|| match behavior.course {
-            None => scheduler.schedule(key, plan, move |run| context.call(run)).is_ok(),
-            Some(_) => scheduler.schedule_async(key, plan, move |run| context.start_async(&run)).is_ok(),
+        let result = catch_unwind(AssertUnwindSafe(|| match (behavior.course, is_upsert) {
+            (None, false) => scheduler.schedule(key, plan, move |run| context.call(run)).ok().map(|_| false),
+            (Some(_), false) => {
+                let job = move |run| context.start_async(&run);
+                scheduler.schedule_async(key, plan, job).ok().map(|_| false)
+            }
+            (None, true) => scheduler.upsert(key, plan, move |run| context.call(run)).ok().map(Upserted::is_replaced),
+            (Some(_), true) => {
+                let job = move |run| context.start_async(&run);
+                scheduler.upsert_async(key, plan, job).ok().map(Upserted::is_replaced)
+            }
         }));
-        result.unwrap_or(false)
+        result.unwrap_or(None)
     });
-    let expected = actor.model.schedule((id, key), (timing, terms.policy()), (due, times), now);
-    sim.model.expect_eq("P7", "whether a job was accepted", done, expected);
+    let (plan, first) = ((timing, terms.policy(line, now)), (due, times));
+    let expected = match is_upsert {
+        true => actor.model.upsert((id, key), plan, first, now),
+        false => actor.model.schedule((id, key), plan, first, now).then_some(false),
+    };
+    sim.model.expect_eq("P7", "whether a job was accepted, and replaced another", done, expected);
     sim.model.forget(id);
-    if done {
+    if done.is_some() {
         actor.actions.insert(id, behavior.action);
     }
 }
@@ -414,12 +479,14 @@ fn set_wall(sim: &mut SimContext, by: u64, is_back: bool, is_whole: bool) {
 }
 
 fn check_counts(scheduler: &Scheduler<u32>, model: &mut SchedulerModel, sim: &mut SimContext) {
-    let SchedulerStats { waiting, running, runs, failed, overlapped, overflowed, late, missed, aborted, .. } =
-        scheduler.stats();
+    let SchedulerStats {
+        waiting, running, runs, failed, retried, overlapped, overflowed, late, missed, aborted, ..
+    } = scheduler.stats();
     model.reconcile_queue(waiting);
     let counts = &model.counts;
     sim.model.expect_eq("P2", "runs", runs, counts.runs);
     sim.model.expect_eq("P6", "runs that failed", failed, counts.failed);
+    sim.model.expect_eq("P2", "runs that were retries", retried, counts.retried);
     sim.model.expect_eq("P2", "runs that overlapped", overlapped, counts.overlapped);
     sim.model.expect_eq("P7", "runs that found the queue full", overflowed, counts.overflowed);
     sim.model.expect_eq("P7", "runs that were queued late", late, counts.late);
@@ -440,8 +507,10 @@ fn check_jobs(scheduler: &Scheduler<u32>, model: &SchedulerModel, sim: &mut SimC
             sim.model.violate("P2", format!("the scheduler has no report of job {}", job.id));
             continue;
         };
-        let seen = [report.runs, report.failed, report.overlapped, report.overflowed, report.missed];
-        let expected = [job.runs, job.failed, job.overlapped, job.overflowed, job.missed_runs];
+        let seen = [report.runs, report.failed, report.retried, report.overlapped, report.overflowed, report.missed];
+        let expected = [job.runs, job.failed, job.retried, job.overlapped, job.overflowed, job.missed_runs];
+        let retry = report.next_retry.map_or(NEVER, |instant| sim.time_of(instant));
+        sim.model.expect_eq("P1", "when a retry is due", retry, job.next_retry());
         sim.model.expect_eq("P2", "the counts of a job", seen, expected);
     }
 }

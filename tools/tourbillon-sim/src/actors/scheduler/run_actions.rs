@@ -68,7 +68,9 @@ impl SchedulerAction {
             SchedulerAction::Remove(key) => model.remove(key),
             SchedulerAction::Reschedule(key, terms, line, times) => {
                 let (timing, due) = terms.timing(line, now);
-                model.reschedule(key, (timing, terms.policy()), (due, times), now)
+                // A run makes a plan without an end, because it does not know the time.
+                let terms = JobTerms { lasts: None, ..terms };
+                model.reschedule(key, (timing, terms.policy(line, now)), (due, times), now)
             }
             SchedulerAction::Stop => {
                 model.stop();

@@ -1,0 +1,84 @@
+//! The body of a gRPC response, which ends at the deadline of the call.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::trailers_at_deadline;
+use crate::coop;
+use crate::entry::Entry;
+use crate::instant::far_future;
+use crate::time::error::Elapsed;
+use crate::time::{Deadline, poll_delay};
+
+pin_project! {
+    /// The body of a response of a [`GrpcDeadline`](super::GrpcDeadline): the service's, until the deadline of the call.
+    ///
+    /// At the deadline the service's body is dropped, and this one ends with trailers that have the status `DEADLINE_EXCEEDED`.
+    pub struct GrpcBody<B> {
+        // `None` without a body, or after the deadline.
+        #[pin]
+        inner: Option<B>,
+        deadline: Deadline,
+        given: Duration,
+        // Made when the service's body is pending for the first time.
+        delay: Option<Entry>,
+        // Whether a frame was ready. The first one may be, also when the deadline has passed.
+        has_begun: bool,
+    }
+}
+
+impl<B> GrpcBody<B> {
+    pub(super) fn new(inner: B, deadline: Deadline, given: Duration) -> GrpcBody<B> {
+        GrpcBody { inner: Some(inner), deadline, given, delay: None, has_begun: false }
+    }
+
+    pub(super) fn empty() -> GrpcBody<B> {
+        GrpcBody { inner: None, deadline: Deadline::never(), given: Duration::MAX, delay: None, has_begun: false }
+    }
+}
+
+impl<B: Body> Body for GrpcBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let had_budget = coop::has_budget();
+        // A stream that is always ready must not go on beyond the deadline.
+        let elapsed = if *this.has_begun && this.deadline.is_past() {
+            Elapsed::deadline_reached()
+        } else {
+            if let Poll::Ready(frame) = this.deadline.enter(|| inner.poll_frame(context)) {
+                *this.has_begun = true;
+                return Poll::Ready(frame);
+            }
+            let deadline = this.deadline.instant().unwrap_or_else(far_future);
+            let delay = this.delay.get_or_insert_with(|| Entry::until(deadline));
+            ready!(poll_delay(delay, had_budget, context))
+        };
+        this.inner.set(None);
+        *this.delay = None;
+        Poll::Ready(Some(Ok(Frame::trailers(trailers_at_deadline(elapsed, *this.given)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // The deadline can end the body earlier, but then with an error: an exact size would be a promise.
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), |_| SizeHint::default())
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for GrpcBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrpcBody").field("inner", &self.inner).field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}

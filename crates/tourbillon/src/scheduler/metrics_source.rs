@@ -1,0 +1,114 @@
+//! The part of a scheduler that an exporter of metrics reads.
+
+use std::sync::{Arc, Weak};
+
+use super::job_body::JobBody;
+use super::shared::SchedulerShared;
+use super::stats::{JobReport, SchedulerStats};
+use super::timings::RunTimings;
+use super::{JobId, Scheduler};
+use crate::core::CoreRef;
+use crate::sync::catch_panic::catch_panic;
+
+/// What an exporter reads of a scheduler, whatever the type of its keys. Of a scheduler that is gone there is nothing to read.
+pub(crate) trait MetricsSource: Send {
+    /// Returns `None` once the last handle of the scheduler has been dropped and its runs have ended.
+    fn stats(&self) -> Option<SchedulerStats>;
+
+    /// Returns the timings of all runs that have ended since the last call.
+    fn take_timings(&self) -> RunTimings;
+
+    /// Returns the counts of each job, and the timings of its runs that have ended since the last call. Empty if jobs are not exported.
+    fn take_jobs(&self) -> Vec<JobSample>;
+
+    /// Returns the engine of the wall clock, once a job follows it.
+    fn wall_core(&self) -> Option<CoreRef>;
+}
+
+/// The counts of one job.
+pub(crate) struct JobSample {
+    pub(crate) id: JobId,
+    pub(crate) label: String,
+    /// Without texts.
+    pub(crate) counts: JobReport,
+    pub(crate) timings: Option<Box<RunTimings>>,
+}
+
+/// Makes a label of a job's key.
+pub(crate) type JobLabel<K> = Box<dyn Fn(&K) -> String + Send>;
+
+/// A scheduler as an exporter sees it. It does not keep the scheduler running.
+struct SchedulerSource<K> {
+    shared: Weak<SchedulerShared<K>>,
+    job_label: Option<JobLabel<K>>,
+}
+
+/// The counts of one job, before its key is made a label outside the lock.
+struct UnlabelledSample<K> {
+    id: JobId,
+    body: Arc<dyn JobBody<K>>,
+    counts: JobReport,
+    timings: Option<Box<RunTimings>>,
+}
+
+/// How many jobs are read before the lock is released (D26).
+const BATCH: u32 = 256;
+
+impl<K: Send + Sync + 'static> Scheduler<K> {
+    /// Returns a source of metrics, and begins to record timings: for all runs, and also for each job if there is a label.
+    pub(crate) fn metrics_source(&self, job_label: Option<JobLabel<K>>) -> Box<dyn MetricsSource> {
+        let shared = &self.owner.shared;
+        let timings = Box::default();
+        let mut state = shared.lock();
+        state.timings.get_or_insert(timings);
+        state.records_each_job |= job_label.is_some();
+        drop(state);
+        Box::new(SchedulerSource { shared: Arc::downgrade(shared), job_label })
+    }
+}
+
+/// Reads a batch of jobs. Returns whether the end was reached.
+fn take_batch<K>(shared: &SchedulerShared<K>, from: u32, samples: &mut Vec<UnlabelledSample<K>>) -> bool {
+    let mut state = shared.lock();
+    for index in from..from + BATCH {
+        let Some(key) = state.jobs.key_at(index) else { return true };
+        let Some(job) = state.jobs.get_mut(key) else { continue };
+        let (body, counts) = (Arc::clone(&job.body), JobReport::counts_of(job));
+        let timings = job.extras.as_mut().and_then(|extras| extras.timings.take());
+        samples.push(UnlabelledSample { id: JobId(key), body, counts, timings });
+    }
+    false
+}
+
+impl<K: Send + Sync + 'static> MetricsSource for SchedulerSource<K> {
+    fn stats(&self) -> Option<SchedulerStats> {
+        self.shared.upgrade().map(|shared| shared.stats())
+    }
+
+    fn take_timings(&self) -> RunTimings {
+        let empty = Box::default();
+        let taken = self.shared.upgrade().and_then(|shared| shared.lock().timings.replace(empty));
+        taken.map(|timings| *timings).unwrap_or_default()
+    }
+
+    fn take_jobs(&self) -> Vec<JobSample> {
+        let (Some(label), Some(shared)) = (&self.job_label, self.shared.upgrade()) else { return Vec::new() };
+        let mut samples = Vec::new();
+        let mut from = 0;
+        while !take_batch(&shared, from, &mut samples) {
+            from += BATCH;
+        }
+        let labelled = samples.into_iter().map(|sample| {
+            let UnlabelledSample { id, body, counts, timings } = sample;
+            let label = label(body.key());
+            // If the job was removed meanwhile, this drops its closure, whose destructor may panic.
+            let _ignored = catch_panic(|| drop(body));
+            JobSample { id, label, counts, timings }
+        });
+        labelled.collect()
+    }
+
+    fn wall_core(&self) -> Option<CoreRef> {
+        self.shared.upgrade().and_then(|shared| shared.wall_core().cloned())
+    }
+}

@@ -1,0 +1,128 @@
+//! Runs that take longer than their time limit: futures are dropped, closures are reported.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tourbillon::scheduler::{Backoff, Cause, Plan, Run, RunStatus, ScheduleErrorKind, Scheduler};
+
+use crate::support::{eventually, manual, ms};
+use crate::{Count, Gate, Story};
+
+#[test]
+fn e5_an_async_run_beyond_its_limit_is_dropped_and_has_failed() {
+    let causes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&causes);
+    let story = Story::with(|builder| {
+        builder.on_failure(move |failure| {
+            assert!(matches!(failure.cause, Cause::TimeLimit(limit) if limit == ms(20)));
+            noted.lock().unwrap().push(failure.to_string());
+        })
+    });
+    let owned = Arc::new(());
+    let held = Arc::clone(&owned);
+    let job = move |_: Run<&'static str>| {
+        let held = Arc::clone(&held);
+        async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        }
+    };
+    story.scheduler.schedule_async("stuck", Plan::every(ms(100)).time_limit(ms(20)), job).unwrap();
+    story.pass(ms(119));
+    assert_eq!((story.scheduler.stats().running, Arc::strong_count(&owned)), (1, 3));
+    story.pass(ms(1));
+    assert_eq!((story.scheduler.stats().running, Arc::strong_count(&owned)), (0, 2), "its future is dropped");
+    let report = story.scheduler.report("stuck").unwrap();
+    assert_eq!((report.failed, report.over_limit), (1, 1));
+    let last = report.last_run.unwrap();
+    assert_eq!((last.status, last.duration), (RunStatus::TimedOut, ms(20)));
+    assert!(last.error.unwrap().contains("20ms"));
+    story.pass(ms(100));
+    assert_eq!(causes.lock().unwrap().len(), 2, "the plan goes on");
+}
+
+#[test]
+fn e5_an_async_run_within_its_limit_is_left_alone_and_one_that_is_ready_at_the_limit_counts() {
+    let story = Story::new();
+    for (key, takes) in [("quick", 5), ("just", 20)] {
+        story.add_slow(key, Plan::once(ms(10)).time_limit(ms(20)), ms(takes));
+    }
+    story.pass(ms(100));
+    let stats = story.scheduler.stats();
+    assert_eq!((stats.runs, stats.failed, stats.over_limit), (2, 0, 0));
+}
+
+#[test]
+fn e5_a_run_that_exceeds_its_limit_is_repeated() {
+    let story = Story::new();
+    let count = Count::default();
+    let counted = count.clone();
+    let job = move |run: Run<&'static str>| {
+        counted.add();
+        let takes = if run.attempt() < 3 { Duration::MAX } else { ms(1) };
+        tourbillon::time::sleep(takes)
+    };
+    let plan = Plan::once(ms(10)).time_limit(ms(50)).retry(5, Backoff::fixed(ms(10)));
+    story.scheduler.schedule_async("job", plan, job).unwrap();
+    story.pass(ms(1000));
+    assert_eq!((count.get(), story.scheduler.stats().over_limit, story.scheduler.len()), (3, 2, 0));
+}
+
+#[test]
+fn e5_a_closure_beyond_its_limit_is_reported_while_it_still_runs_and_only_once() {
+    let engine = manual();
+    let reports = Count::default();
+    let reported = reports.clone();
+    let builder = Scheduler::builder().engine(&engine).threads(1);
+    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
+    let (opener, gate) = Gate::new();
+    let begun = Count::default();
+    scheduler.schedule("stuck", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    engine.advance(ms(100));
+    eventually("the run has begun", || begun.get() == 1);
+    engine.advance(ms(20));
+    eventually("the run is reported", || reports.get() == 1);
+    let report = scheduler.report("stuck").unwrap();
+    assert_eq!((report.over_limit, report.failed, report.last_run), (1, 0, None), "it has not ended");
+    drop(opener);
+    eventually("the run has ended", || scheduler.stats().running == 0);
+    let report = scheduler.report("stuck").unwrap();
+    assert_eq!((report.over_limit, report.failed, reports.get()), (1, 0, 1), "it has not failed");
+    assert_eq!(report.last_run.unwrap().status, RunStatus::Succeeded);
+}
+
+#[test]
+fn e5_without_threads_a_closure_beyond_its_limit_is_reported_when_it_returns() {
+    let story = Story::new();
+    let engine = story.engine.clone();
+    let job = move |_: &_| engine.clock().advance(ms(30));
+    story.scheduler.schedule("slow", Plan::once(ms(10)).time_limit(ms(20)), job).unwrap();
+    story.add("quick", Plan::once(ms(100)).time_limit(ms(20)));
+    story.pass(ms(200));
+    assert_eq!(story.scheduler.stats().over_limit, 1);
+}
+
+#[test]
+fn e5_g8_a_limit_of_zero_is_refused() {
+    let story = Story::new();
+    let error = story.scheduler.schedule("zero", Plan::every(ms(1)).time_limit(Duration::ZERO), |_| ()).unwrap_err();
+    assert_eq!(error.kind, ScheduleErrorKind::ZeroTimeLimit);
+    assert!(story.scheduler.schedule("ever", Plan::every(ms(1)).time_limit(Duration::MAX), |_| ()).is_ok());
+    story.pass(ms(5));
+    assert_eq!(story.scheduler.stats().over_limit, 0);
+}
+
+#[test]
+fn p7_a_run_with_a_limit_leaves_no_timer_behind() {
+    let engine = manual();
+    let scheduler: Scheduler<u8> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
+    scheduler.schedule(0, Plan::every(ms(1)).times(100).time_limit(ms(1000)), |_| ()).unwrap();
+    scheduler.schedule_async(1, Plan::every(ms(1)).times(100).time_limit(ms(1000)), |_| async {}).unwrap();
+    engine.advance(ms(200));
+    assert!(scheduler.is_empty());
+    drop(scheduler);
+    eventually("no timer is left", || {
+        engine.turn();
+        engine.stats().pending == 0
+    });
+}
