@@ -77,9 +77,10 @@ impl Backoff {
     /// Returns the delay before this retry, of which the first is 1, without jitter.
     #[must_use]
     pub fn delay(&self, retry: u32) -> Duration {
-        // A power that is too large is beyond every limit.
-        let factor = self.factor.checked_pow(retry.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.first.checked_mul(factor).map_or(self.longest, |delay| delay.min(self.longest))
+        let factor = u128::from(self.factor).saturating_pow(retry.saturating_sub(1));
+        let nanos = self.first.as_nanos().saturating_mul(factor).min(self.longest.as_nanos());
+        // A delay that a duration of whole nanoseconds cannot hold, six centuries, is as good as the longest.
+        u64::try_from(nanos).map_or(self.longest, Duration::from_nanos)
     }
 
     /// Returns the delay before this retry, with jitter.
@@ -88,11 +89,16 @@ impl Backoff {
         if self.jitter == 0.0 {
             return delay;
         }
-        delay.saturating_sub(delay.mul_f64(self.jitter * random.fraction()))
+        let part = delay.as_secs_f64() * self.jitter * random.fraction();
+        // Beyond the range of a duration only by rounding.
+        delay.saturating_sub(Duration::try_from_secs_f64(part).unwrap_or(delay))
     }
 
     /// Returns the shortest delay before the first retry.
     pub(super) fn shortest(&self) -> Duration {
+        if self.jitter >= 1.0 {
+            return Duration::ZERO;
+        }
         self.first.saturating_sub(self.first.mul_f64(self.jitter))
     }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tourbillon_queue::Span;
@@ -22,13 +22,13 @@ use crate::time::Sleep;
 /// Watches one run. The report is made in a callback of the engine, because all threads of the scheduler may be blocked.
 pub(super) struct LimitWatch<K: Send + Sync + 'static> {
     report: Arc<LimitReport<K>>,
-    #[expect(dead_code, reason = "dropping it cancels the wait")]
-    sleep: Pin<Box<Sleep>>,
 }
 
 struct LimitReport<K> {
     shared: Arc<SchedulerShared<K>>,
     limit: Duration,
+    /// Until the limit; `None` after the run has ended. Its waker has a reference to this report.
+    sleep: Mutex<Option<Pin<Box<Sleep>>>>,
     /// Taken by the thread that makes the report, and when the run has ended in time.
     run: Mutex<Option<Run<K>>>,
 }
@@ -36,12 +36,11 @@ struct LimitReport<K> {
 impl<K: Send + Sync + 'static> LimitWatch<K> {
     pub(super) fn start(shared: &Arc<SchedulerShared<K>>, run: &Run<K>, limit: Duration) -> LimitWatch<K> {
         let run_to_report = Mutex::new(Some(run.clone()));
-        let report = Arc::new(LimitReport { shared: Arc::clone(shared), limit, run: run_to_report });
-        let mut sleep = Box::pin(sleep_on(&shared.engine_clock.core, limit));
-        let waker = Waker::from(Arc::clone(&report));
+        let sleep = Mutex::new(Some(Box::pin(sleep_on(&shared.engine_clock.core, limit))));
+        let report = Arc::new(LimitReport { shared: Arc::clone(shared), limit, sleep, run: run_to_report });
         // If the limit is over already, or the engine is, the end of the run finds out.
-        let _: Poll<()> = sleep.as_mut().poll(&mut Context::from_waker(&waker));
-        LimitWatch { report, sleep }
+        let _is_over = report.is_over();
+        LimitWatch { report }
     }
 
     /// Ends the watch when the run has ended, after `took`. Reports the run if that is too long and has not been reported.
@@ -54,7 +53,23 @@ impl<K: Send + Sync + 'static> LimitWatch<K> {
     }
 }
 
+impl<K: Send + Sync + 'static> Drop for LimitWatch<K> {
+    fn drop(&mut self) {
+        let sleep = lock(&self.report.sleep).take();
+        drop(sleep);
+    }
+}
+
 impl<K: Send + Sync + 'static> LimitReport<K> {
+    /// Returns whether the limit is over, and else waits for it. The engine also wakes a sleep that waits for a slot within the capacity,
+    /// and a sleep that ends because the engine is shut down: neither is the end of the limit.
+    fn is_over(self: &Arc<Self>) -> bool {
+        let waker = Waker::from(Arc::clone(self));
+        let mut sleep = lock(&self.sleep);
+        let Some(sleep) = sleep.as_mut() else { return false };
+        sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() && sleep.outcome() == Some(Outcome::Fired)
+    }
+
     /// Makes the report, unless it has been made or the run has ended in time.
     fn make(&self) {
         let Some(run) = lock(&self.run).take() else { return };
@@ -67,7 +82,11 @@ impl<K: Send + Sync + 'static> LimitReport<K> {
 impl<K: Send + Sync + 'static> Wake for LimitReport<K> {
     fn wake(self: Arc<Self>) {
         let core = self.shared.engine_clock.core.clone();
-        let callback = Box::new(move |_| self.make());
+        let callback = Box::new(move |_| {
+            if self.is_over() {
+                self.make();
+            }
+        });
         core.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
     }
 }

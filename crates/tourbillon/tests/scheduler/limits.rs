@@ -92,6 +92,46 @@ fn e5_a_closure_beyond_its_limit_is_reported_while_it_still_runs_and_only_once()
 }
 
 #[test]
+fn e5_a_closure_that_runs_while_its_engine_is_shut_down_is_not_reported_as_beyond_its_limit() {
+    let engine = manual();
+    let reports = Count::default();
+    let reported = reports.clone();
+    let builder = Scheduler::builder().engine(&engine).threads(1);
+    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
+    let (opener, gate) = Gate::new();
+    let begun = Count::default();
+    scheduler.schedule("limited", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    engine.advance(ms(100));
+    eventually("the run has begun", || begun.get() == 1);
+    engine.shutdown();
+    drop(opener);
+    eventually("the run has ended", || scheduler.stats().running == 0);
+    assert_eq!((reports.get(), scheduler.stats().over_limit), (0, 0));
+}
+
+#[test]
+fn e5_in_a_full_engine_a_closure_is_reported_at_its_limit_and_not_when_it_gets_a_slot() {
+    let engine = tourbillon::Engine::builder().clock(tourbillon::Clock::manual()).capacity(2).build().unwrap();
+    let reports = Count::default();
+    let reported = reports.clone();
+    let builder = Scheduler::builder().engine(&engine).threads(1);
+    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
+    let (opener, gate) = Gate::new();
+    let begun = Count::default();
+    scheduler.schedule("limited", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    let others: Vec<_> = (0..2).filter_map(|_| engine.try_sleep(Duration::from_secs(60)).ok()).collect();
+    engine.advance(ms(100));
+    eventually("the run has begun", || begun.get() == 1);
+    engine.advance(ms(10));
+    drop(others);
+    engine.advance(ms(5));
+    assert_eq!(reports.get(), 0, "a free slot is not the end of the limit");
+    engine.advance(ms(10));
+    eventually("the run is reported", || reports.get() == 1);
+    drop(opener);
+}
+
+#[test]
 fn e5_without_threads_a_closure_beyond_its_limit_is_reported_when_it_returns() {
     let story = Story::new();
     let engine = story.engine.clone();

@@ -196,6 +196,8 @@ fn e5_the_delays_of_a_backoff_grow_up_to_its_limit_for_any_number_of_retries() {
     assert_eq!([1, 2, 3, 4, u32::MAX].map(|retry| backoff.delay(retry)), [10, 30, 90, 100, 100].map(ms));
     assert_eq!(Backoff::exponential(Duration::MAX).delay(9), Duration::MAX);
     assert_eq!(Backoff::fixed(ms(7)).delay(1000), ms(7));
+    let hour = Duration::from_secs(3600);
+    assert_eq!(Backoff::exponential(Duration::from_nanos(1)).up_to(hour).delay(100), hour, "it grows up to the limit");
 }
 
 #[test]
