@@ -174,3 +174,30 @@ fn e4_after_a_shutdown_of_the_engine_a_call_that_waits_is_unavailable() {
     engine.shutdown();
     assert_eq!(status(answered(&task, answer).headers()), ("14", "the timer engine was shut down"));
 }
+
+#[test]
+fn e4_a_body_that_has_ended_gets_no_trailers_at_the_deadline() {
+    let time = Paused::new();
+    let task = Task::new();
+    let mut service = GrpcDeadlineLayer::default()
+        .layer(service_fn(|_| async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("all of it")))) }));
+    let response = answered(&task, pin!(service.call(call(&["25m"]))));
+    let mut body = pin!(response.into_body());
+    assert!(matches!(task.poll(pin!(body.as_mut().frame())), Poll::Ready(Some(Ok(frame))) if frame.is_data()));
+    assert!(matches!(task.poll(pin!(body.as_mut().frame())), Poll::Ready(None)));
+    time.advance(ms(25));
+    assert!(matches!(task.poll(pin!(body.as_mut().frame())), Poll::Ready(None)));
+}
+
+#[test]
+fn e4_code_that_runs_before_the_future_of_a_call_is_in_its_scope_too() {
+    let _time = Paused::new();
+    let task = Task::new();
+    let mut service = GrpcDeadlineLayer::default().layer(service_fn(|_| {
+        let given = Deadline::current().expect("the call is in the scope").remaining();
+        async move { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{given:?}"))))) }
+    }));
+    let body = answered(&task, pin!(service.call(call(&["25m"])))).into_body();
+    assert_eq!(futures_lite::future::block_on(body.collect()).unwrap().to_bytes(), "25ms");
+    assert_eq!(Deadline::current(), None);
+}

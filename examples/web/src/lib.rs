@@ -110,7 +110,7 @@ async fn serve_connection<S, B>(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TourbillonTimer::new()).header_read_timeout(limits.head);
     builder.http2().timer(TourbillonTimer::new());
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), counted));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), counted));
     let mut idle = pin!(sleep(limits.idle));
     let mut end = End::NotYet;
     loop {

@@ -43,6 +43,17 @@ struct ConnectAttempt {
     waiter: WaiterId,
 }
 
+impl Addresses {
+    /// Returns whether the last address has been taken.
+    fn is_exhausted(&self) -> bool {
+        match self {
+            Addresses::One(address) => address.is_none(),
+            Addresses::Many(left) => left.as_slice().is_empty(),
+            Addresses::Named(_) | Addresses::Awaited(_) => false,
+        }
+    }
+}
+
 impl Connect {
     pub(super) fn new(lookup: Lookup) -> Connect {
         let addresses = match lookup.into_source() {
@@ -101,7 +112,7 @@ impl Operation for Connect {
         match self.attempt.as_mut()?.last_try()? {
             Ok(stream) => Some(Ok(stream)),
             // With another address left, the time was too short for it.
-            Err(error) => matches!(self.addresses, Addresses::One(None)).then_some(Err(error)),
+            Err(error) => self.addresses.is_exhausted().then_some(Err(error)),
         }
     }
 }

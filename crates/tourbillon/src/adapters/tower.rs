@@ -158,7 +158,8 @@ where
     fn call(&mut self, request: Request) -> ResponseFuture<S::Future> {
         // The clock is read before the call, because the time that the service spends in the call counts too.
         let deadline = Deadline::after(self.limit.of(&request));
-        ResponseFuture { scope: deadline.scope(self.inner.call(request)) }
+        let response = deadline.enter(|| self.inner.call(request));
+        ResponseFuture { scope: deadline.scope(response) }
     }
 }
 

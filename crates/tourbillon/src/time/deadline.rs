@@ -91,6 +91,8 @@ impl Deadline {
     }
 
     /// Returns how much time is left: zero when the deadline has passed, [`Duration::MAX`] if it is [never](Deadline::never).
+    ///
+    /// Some code cannot take so long a time, for example tonic's `Request::set_timeout`, which panics: ask [`instant`](Deadline::instant) first.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.instant().map_or(Duration::MAX, |instant| instant - Instant::now())

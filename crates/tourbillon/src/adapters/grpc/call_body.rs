@@ -20,7 +20,7 @@ pin_project! {
     ///
     /// At the deadline the service's body is dropped, and this one ends with trailers that have the status `DEADLINE_EXCEEDED`.
     pub struct GrpcBody<B> {
-        // `None` without a body, or after the deadline.
+        // `None` without a body, and after its end or the deadline.
         #[pin]
         inner: Option<B>,
         deadline: Deadline,
@@ -56,6 +56,11 @@ impl<B: Body> Body for GrpcBody<B> {
         } else {
             if let Poll::Ready(frame) = this.deadline.enter(|| inner.poll_frame(context)) {
                 *this.has_begun = true;
+                // After its trailers or its end, the body must not get the trailers of a deadline that comes later.
+                if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
+                    this.inner.set(None);
+                    *this.delay = None;
+                }
                 return Poll::Ready(frame);
             }
             let deadline = this.deadline.instant().unwrap_or_else(far_future);

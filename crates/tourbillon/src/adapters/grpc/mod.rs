@@ -163,7 +163,7 @@ where
         let given = asked.min(self.limit.of(&request)).min(outer);
         // The clock is read before the call, because the time that the service spends in the call counts too.
         let deadline = Deadline::after(given);
-        let scope = deadline.scope(self.inner.call(request));
+        let scope = deadline.scope(deadline.enter(|| self.inner.call(request)));
         GrpcDeadlineFuture { state: CallState::Running { scope, given } }
     }
 }

@@ -195,7 +195,7 @@ where
         let body_idle = self.layer.body_idle;
         let (head, body) = request.into_parts();
         let (body, progress) = RequestBody::new(body, body_idle);
-        let response = self.inner.call(Request::from_parts(head, body));
+        let response = deadline.enter(|| self.inner.call(Request::from_parts(head, body)));
         HttpTimeoutFuture {
             scope: deadline.scope(response),
             given: limit.min(outer),
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// Says who was slow when the limit was reached.
+/// Returns the cause for a limit that was reached: the service or the client was slow, or the engine was stopped.
 fn at_limit(elapsed: Elapsed, limit: Duration, body: Option<&Arc<BodyProgress>>) -> Cause {
     // The service may have dropped the body while it waited for it: then this is the last reference.
     let is_awaited = |body: &Arc<BodyProgress>| body.is_awaited() && Arc::strong_count(body) > 1;
