@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 /// A value that names the addresses of a peer, for [`TcpStream::connect`](super::TcpStream::connect).
 ///
-/// Everything is one that is one for the trait of this name in the standard library: addresses, pairs of a host and a port, and strings
-/// such as `"example.org:443"`. That trait cannot be used itself, because it looks up names on the thread that asks, and a worker of the
+/// The types of the standard library that implement its trait of this name implement this one too: addresses, pairs of a host and a port,
+/// and strings such as `"example.org:443"`. That trait cannot be used itself, because it looks up names on the thread that asks, and a worker of the
 /// runtime must not wait. Types of your own can implement this one.
 pub trait ToSocketAddrs {
     /// Returns the addresses, or how to look them up.

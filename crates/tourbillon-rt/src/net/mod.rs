@@ -23,7 +23,7 @@ pub use self::tcp_listener::{ListenOptions, TcpListener};
 pub use self::tcp_stream::TcpStream;
 pub use self::udp_socket::UdpSocket;
 
-/// Calls `f` with each address until it succeeds.
+/// Calls `attempt` with each address until it succeeds.
 fn first_that_works<T>(
     addresses: impl std::net::ToSocketAddrs,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,

@@ -23,8 +23,9 @@
 //! | `tourbillon_scheduler_run_seconds` | histogram | how long each run took |
 //! | `tourbillon_scheduler_lateness_seconds` | histogram | how long after its due time each run began |
 //!
-//! With the labels `scheduler` and `job_key` (Prometheus itself uses `job`), for each job, if [jobs](Exporter::jobs) are exported: `tourbillon_job_runs_total` and the other
-//! counts of [`JobReport`](crate::scheduler::JobReport), `tourbillon_job_run_seconds`, `tourbillon_job_lateness_seconds`.
+//! For each job, if [jobs](Exporter::jobs) are exported: `tourbillon_job_runs_total` and the other counts of
+//! [`JobReport`](crate::scheduler::JobReport), `tourbillon_job_run_seconds`, `tourbillon_job_lateness_seconds`, with the labels `scheduler` and
+//! `job_key`. (Prometheus itself uses `job`.)
 //!
 //! The repository has a dashboard for Grafana that shows all of them, `docs/grafana-dashboard.json`. Its quantiles need histograms with
 //! buckets: set some for the metrics whose names end with `_seconds`.

@@ -2,7 +2,7 @@
 //!
 //! | feature | provides |
 //! |---|---|
-//! | `http` | `adapters::http::HttpTimeoutLayer`: the same for HTTP servers, answered with 504 or 408; `adapters::grpc::GrpcDeadlineLayer`: the deadline of a gRPC call |
+//! | `http` | `adapters::http::HttpTimeoutLayer`: a timeout for every request to an HTTP server, answered with 504 or 408; `adapters::grpc::GrpcDeadlineLayer`: the deadline of a gRPC call |
 //! | `hyper` | `adapters::hyper::TourbillonTimer`: the timer that hyper's connections need for their timeouts |
 //! | `metrics` | `adapters::metrics::Exporter`: the counts of an engine and of schedulers, for the recorder that is installed |
 //! | `tower` | `adapters::tower::TimeoutLayer`: a timeout for every request to a service |

@@ -16,7 +16,7 @@
 //! | `GET /stats` | one JSON object: the counts of each engine since it was built, as in [`Stats`](crate::Stats) |
 //!
 //! # Cost
-//! While nobody looks, one thread sleeps in `accept`, and timers cost what they always cost: the counts are those that an engine keeps anyway.
+//! While no client looks, one thread sleeps in `accept`, and timers cost what they always cost: the counts are those that an engine keeps anyway.
 //! A look visits each shard once, as [`Engine::stats`] does.
 //!
 //! # Security

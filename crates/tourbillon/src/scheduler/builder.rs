@@ -162,8 +162,9 @@ impl<K> Builder<K> {
         self
     }
 
-    /// Calls `on_failure` for each run that panicked or returned an error, on the thread that made the run. Without this, failures are
-    /// only counted, and the last of each job is in its [report](Scheduler::report).
+    /// Calls `on_failure` for each run that panicked, returned an error or exceeded its time limit, on the thread that made the run. A
+    /// closure that exceeds its limit is reported while it runs, on the engine's thread for callbacks: an `on_failure` that blocks delays
+    /// other callbacks there. Without this, failures are only counted, and the last of each job is in its [report](Scheduler::report).
     pub fn on_failure(mut self, on_failure: impl Fn(&Failure<'_, K>) + Send + Sync + 'static) -> Builder<K> {
         self.on_failure = Some(Box::new(on_failure));
         self

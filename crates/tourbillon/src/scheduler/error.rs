@@ -108,7 +108,7 @@ impl fmt::Display for ScheduleErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScheduleErrorKind::Duplicate => {
-                f.write_str("there is a job under this key already: remove it first, or reschedule it")
+                f.write_str("there is a job under this key already: remove, reschedule or upsert it")
             }
             ScheduleErrorKind::ZeroInterval => f.write_str("a job's interval must be longer than zero"),
             ScheduleErrorKind::ZeroTimes => f.write_str("a job cannot run zero times: ask for one run or more"),

@@ -53,7 +53,7 @@ pub(super) struct ScheduledJob<K> {
     pub(super) extras: Option<Box<JobExtras>>,
 }
 
-/// What a plain job costs in memory, beside its closure and key.
+// The memory of a plain job, without its closure and key.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<ScheduledJob<()>>() <= 112);
 

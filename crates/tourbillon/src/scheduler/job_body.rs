@@ -68,7 +68,7 @@ pub struct Run<K> {
     pub(super) facts: RunFacts,
 }
 
-/// What the scheduler has to know of a run when it ends.
+/// The facts about a run that the scheduler needs at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunFacts {
     /// Which attempt it is; the first is 1.

@@ -10,7 +10,7 @@ use super::{JobId, Scheduler};
 use crate::core::CoreRef;
 use crate::sync::catch_panic::catch_panic;
 
-/// What an exporter reads of a scheduler, whatever the type of its keys. Of a scheduler that is gone there is nothing to read.
+/// Gives an exporter the counts of a scheduler, whatever the type of its keys.
 pub(crate) trait MetricsSource: Send {
     /// Returns `None` once the last handle of the scheduler has been dropped and its runs have ended.
     fn stats(&self) -> Option<SchedulerStats>;

@@ -44,8 +44,8 @@ impl Default for PlanOptions {
 }
 
 impl Plan {
-    /// Repeats a run that panics, returns an error or exceeds its [time limit](Plan::time_limit), up to `most` times, each time after
-    /// the next delay of `backoff`.
+    /// Repeats a run that panics, returns an error or, if it is a future, exceeds its [time limit](Plan::time_limit), up to `most` times,
+    /// each time after the next delay of `backoff`.
     ///
     /// A retry is a run of the same job: it has a [number](super::Run::number) of its own, and [`Run::attempt`](super::Run::attempt) is
     /// 2 for the first retry. It uses up none of the plan's [`times`](Plan::times), and a job is there until the retries of its

@@ -41,7 +41,7 @@ pub struct SchedulerStats {
     /// [`Builder::missed`](super::Builder::missed). The late run that is made is not one of them, and a plan that ends with that run has
     /// no occurrences after it. Of a cron line at most a thousand are counted at a time, because the clock may have been set by years.
     pub missed: u64,
-    /// Runs that [`Shutdown::Abort`](super::Shutdown::Abort) ended, or removed from the queue.
+    /// Runs that [`Shutdown::Abort`](super::Shutdown::Abort) ended, or removed from the queue, and futures that their executor dropped.
     pub aborted: u64,
 }
 

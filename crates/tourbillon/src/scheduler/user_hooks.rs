@@ -1,4 +1,4 @@
-//! The closures that the user gave to the builder, and what they are told of failed runs.
+//! The closures that the user gave to the builder, and the reports of failed runs.
 
 use std::any::Any;
 
