@@ -48,7 +48,7 @@ fn g8_errors_say_what_to_do() {
     let error = story.scheduler.schedule("key", ms(10), |_| ()).unwrap_err();
     assert!(error.to_string().contains("already") && format!("{error:?}").contains("Duplicate"));
     let source: Box<dyn std::error::Error> = Box::new(error.kind);
-    assert!(source.to_string().contains("remove it first"));
+    assert!(source.to_string().contains("upsert it"));
     for (kind, says) in [
         (ScheduleErrorKind::ZeroInterval, "longer than zero"),
         (ScheduleErrorKind::ZeroTimes, "zero times"),
