@@ -1,4 +1,4 @@
-//! The live view of a process: what it answers, to whom, and at which addresses.
+//! The live view of a process: its answers, the requests that it refuses, and the addresses at which it listens.
 
 mod support;
 

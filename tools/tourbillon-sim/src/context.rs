@@ -7,7 +7,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tourbillon::time::Instant;
-use tourbillon::{Clock, Driver, Engine, Slack, Time};
+use tourbillon::time::error::Elapsed;
+use tourbillon::{Clock, Driver, Engine, Outcome, Slack, Time};
 
 use crate::callback_thread::CallbackThread;
 use crate::capacity_model::{PollEffect, SlotStatus};
@@ -16,7 +17,7 @@ use crate::planted_fault::PlantedFault;
 use crate::recorder::{Behavior, Id, Recorder};
 use crate::scheduler_model::SimClocks;
 use crate::sim_threads::SimThreads;
-use crate::timer_model::{LAST, NEVER, QueuePosition, TimerModel};
+use crate::timer_model::{LAST, ModelState, NEVER, QueuePosition, TimerModel};
 use crate::totals::Totals;
 
 /// The state that all actors of a world share.
@@ -144,6 +145,37 @@ impl SimContext {
     pub fn next_position(&mut self, thread: usize, strict: bool) -> Option<QueuePosition> {
         self.numbers += 1;
         Some(QueuePosition { shard: self.threads.shard_of(thread), strict, number: Some(self.numbers) })
+    }
+
+    /// Notes that a poll on `thread` found a timer pending, and armed it if it was idle `before`. A timer that is past its deadline must not
+    /// be armed.
+    pub fn found_pending(&mut self, id: Id, thread: usize, before: Option<ModelState>, deadline: u64, what: &str) {
+        self.model.still_pending(id);
+        if before == Some(ModelState::Idle) {
+            if deadline <= self.now() {
+                self.model.violate("P4", format!("{what} {id} was past its deadline and was armed"));
+            }
+            let position = self.next_position(thread, self.setup.slack.is_strict());
+            self.model.set_pending(id, position);
+        }
+    }
+
+    /// Notes that a poll found the limit of a `what` over. If the model knew `before` how it ended, the two must agree.
+    pub fn found_elapsed(&mut self, id: Id, before: Option<ModelState>, elapsed: &Elapsed, what: &str) {
+        let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
+        match before {
+            Some(ModelState::Ended(before)) => self.model.expect_eq("P2", what, outcome, before),
+            _ => self.model.ended(id, outcome),
+        }
+    }
+
+    /// Forgets the timer of an actor that leaves; if it is pending, that cancels it.
+    pub fn forget_timer(&mut self, id: Id) {
+        self.ready.remove(&id);
+        if self.model.is_pending(id) {
+            self.model.cancelled(id);
+        }
+        self.model.forget(id);
     }
 
     /// Notes that a thread gave a timer another deadline. A timer that is pushed later keeps its entry in the queue. Otherwise

@@ -13,6 +13,9 @@ use crate::{Place, Time};
 
 /// The deadline that an item of the wheel stores: `u64` nanoseconds, or [`WithEntry`].
 pub(super) trait ItemDeadline: Copy {
+    /// Whether the deadline is in the item.
+    const IS_STORED: bool;
+
     fn new(nanos: u64) -> Self;
 
     /// Returns the deadline, if it is in the item.
@@ -48,6 +51,8 @@ pub(super) trait WheelEntries<Id, D>: Entries<Id> {
 pub(super) struct NoEntries;
 
 impl ItemDeadline for u64 {
+    const IS_STORED: bool = true;
+
     #[inline(always)]
     fn new(nanos: u64) -> u64 {
         nanos
@@ -60,6 +65,8 @@ impl ItemDeadline for u64 {
 }
 
 impl ItemDeadline for WithEntry {
+    const IS_STORED: bool = false;
+
     #[inline(always)]
     fn new(_: u64) -> WithEntry {
         WithEntry
@@ -141,7 +148,7 @@ where
     D: ItemDeadline,
     E: WheelEntries<Id, D>,
 {
-    if D::new(0).stored().is_none() {
+    if !D::IS_STORED {
         let ids = blocks.block(list, number).1.iter().filter_map(|item| item.id.as_ref());
         ids.for_each(|id| entries.prefetch_entry(id));
     }

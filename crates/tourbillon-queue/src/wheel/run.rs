@@ -113,7 +113,7 @@ impl SortedRun {
             let number = *word as u32 % CROWDED;
             table[(number / BLOCK) as usize] * BLOCK + number % BLOCK
         }));
-        if D::new(0).stored().is_none() {
+        if !D::IS_STORED {
             self.order.deadlines.extend(sorted.iter().map(|word| slot.start + (word >> ITEM_BITS)));
         }
         (self.list, self.next, self.live) = (list, 0, sorted.len() as u32);
@@ -140,7 +140,7 @@ impl SortedRun {
         }
         items.sort_by_key(|(deadline, _)| *deadline);
         self.order.positions.extend(items.iter().map(|(_, position)| position));
-        if D::new(0).stored().is_none() {
+        if !D::IS_STORED {
             self.order.deadlines.extend(items.iter().map(|(deadline, _)| deadline));
         }
         (self.list, self.next, self.live) = (list, 0, items.len() as u32);

@@ -1,9 +1,11 @@
 //! Runs that take longer than their time limit: futures are dropped, closures are reported.
 
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tourbillon::scheduler::{Backoff, Cause, Plan, Run, RunStatus, ScheduleErrorKind, Scheduler};
+use tourbillon::{Clock, Engine};
 
 use crate::support::{eventually, manual, ms};
 use crate::{Count, Gate, Story};
@@ -68,25 +70,40 @@ fn e5_a_run_that_exceeds_its_limit_is_repeated() {
     assert_eq!((count.get(), story.scheduler.stats().over_limit, story.scheduler.len()), (3, 2, 0));
 }
 
+/// A scheduler with one thread, and a closure with a limit of 20 ms that is due after 100 ms and blocks until `opener` is dropped.
+struct LimitedRun {
+    scheduler: Scheduler<&'static str>,
+    /// How many failures were reported.
+    reports: Count,
+    begun: Count,
+    opener: Sender<()>,
+}
+
+impl LimitedRun {
+    fn new(engine: &Engine) -> LimitedRun {
+        let (reports, begun) = (Count::default(), Count::default());
+        let reported = reports.clone();
+        let builder = Scheduler::builder().engine(engine).threads(1);
+        let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
+        let (opener, gate) = Gate::new();
+        scheduler.schedule("limited", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+        LimitedRun { scheduler, reports, begun, opener }
+    }
+}
+
 #[test]
 fn e5_a_closure_beyond_its_limit_is_reported_while_it_still_runs_and_only_once() {
     let engine = manual();
-    let reports = Count::default();
-    let reported = reports.clone();
-    let builder = Scheduler::builder().engine(&engine).threads(1);
-    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
-    let (opener, gate) = Gate::new();
-    let begun = Count::default();
-    scheduler.schedule("stuck", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    let LimitedRun { scheduler, reports, begun, opener } = LimitedRun::new(&engine);
     engine.advance(ms(100));
     eventually("the run has begun", || begun.get() == 1);
     engine.advance(ms(20));
     eventually("the run is reported", || reports.get() == 1);
-    let report = scheduler.report("stuck").unwrap();
+    let report = scheduler.report("limited").unwrap();
     assert_eq!((report.over_limit, report.failed, report.last_run), (1, 0, None), "it has not ended");
     drop(opener);
     eventually("the run has ended", || scheduler.stats().running == 0);
-    let report = scheduler.report("stuck").unwrap();
+    let report = scheduler.report("limited").unwrap();
     assert_eq!((report.over_limit, report.failed, reports.get()), (1, 0, 1), "it has not failed");
     assert_eq!(report.last_run.unwrap().status, RunStatus::Succeeded);
 }
@@ -94,13 +111,7 @@ fn e5_a_closure_beyond_its_limit_is_reported_while_it_still_runs_and_only_once()
 #[test]
 fn e5_a_closure_that_runs_while_its_engine_is_shut_down_is_not_reported_as_beyond_its_limit() {
     let engine = manual();
-    let reports = Count::default();
-    let reported = reports.clone();
-    let builder = Scheduler::builder().engine(&engine).threads(1);
-    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
-    let (opener, gate) = Gate::new();
-    let begun = Count::default();
-    scheduler.schedule("limited", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    let LimitedRun { scheduler, reports, begun, opener } = LimitedRun::new(&engine);
     engine.advance(ms(100));
     eventually("the run has begun", || begun.get() == 1);
     engine.shutdown();
@@ -111,14 +122,8 @@ fn e5_a_closure_that_runs_while_its_engine_is_shut_down_is_not_reported_as_beyon
 
 #[test]
 fn e5_in_a_full_engine_a_closure_is_reported_at_its_limit_and_not_when_it_gets_a_slot() {
-    let engine = tourbillon::Engine::builder().clock(tourbillon::Clock::manual()).capacity(2).build().unwrap();
-    let reports = Count::default();
-    let reported = reports.clone();
-    let builder = Scheduler::builder().engine(&engine).threads(1);
-    let scheduler = builder.on_failure(move |_| reported.add()).build().unwrap();
-    let (opener, gate) = Gate::new();
-    let begun = Count::default();
-    scheduler.schedule("limited", Plan::every(ms(100)).time_limit(ms(20)), gate.job(&begun)).unwrap();
+    let engine = Engine::builder().clock(Clock::manual()).capacity(2).build().unwrap();
+    let LimitedRun { scheduler: _scheduler, reports, begun, opener } = LimitedRun::new(&engine);
     let others: Vec<_> = (0..2).filter_map(|_| engine.try_sleep(Duration::from_secs(60)).ok()).collect();
     engine.advance(ms(100));
     eventually("the run has begun", || begun.get() == 1);

@@ -75,11 +75,7 @@ impl TaskActor for BulkSleepActor {
     }
 
     fn leave(self, sim: &mut SimContext, thread: usize) {
-        sim.ready.remove(&self.id);
-        if sim.model.is_pending(self.id) {
-            sim.model.cancelled(self.id);
-        }
-        sim.model.forget(self.id);
+        sim.forget_timer(self.id);
         sim.threads.on(thread, || drop(self.sleep));
     }
 }

@@ -84,15 +84,7 @@ impl TaskActor for IntervalActor {
                 return actor.leave(sim, thread);
             }
             let Poll::Ready(tick) = polled else {
-                sim.model.still_pending(*id);
-                if before == Some(ModelState::Idle) {
-                    if *next <= sim.now() {
-                        sim.model.violate("P4", format!("interval {id} was past its deadline and was armed"));
-                    }
-                    let position = sim.next_position(thread, sim.setup.slack.is_strict());
-                    sim.model.set_pending(*id, position);
-                }
-                return;
+                return sim.found_pending(*id, thread, before, *next, "interval");
             };
             sim.model.ended(*id, Outcome::Fired);
             let tick = sim.time_of(tick);
@@ -106,11 +98,7 @@ impl TaskActor for IntervalActor {
     }
 
     fn leave(self, sim: &mut SimContext, thread: usize) {
-        sim.ready.remove(&self.id);
-        if sim.model.is_pending(self.id) {
-            sim.model.cancelled(self.id);
-        }
-        sim.model.forget(self.id);
+        sim.forget_timer(self.id);
         sim.threads.on(thread, || drop(self.interval));
     }
 }

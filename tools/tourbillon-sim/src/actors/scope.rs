@@ -103,11 +103,7 @@ impl TaskActor for ScopeActor {
     }
 
     fn leave(self, sim: &mut SimContext, thread: usize) {
-        sim.ready.remove(&self.id);
-        if sim.model.is_pending(self.id) {
-            sim.model.cancelled(self.id);
-        }
-        sim.model.forget(self.id);
+        sim.forget_timer(self.id);
         sim.threads.on(thread, || drop(self.future));
     }
 }

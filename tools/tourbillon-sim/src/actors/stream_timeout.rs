@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tourbillon::Outcome;
 use tourbillon::time::{StreamExt, StreamTimeout};
 
 use super::{MOST, TaskActor, waker_behavior};
@@ -87,35 +86,16 @@ impl TaskActor for StreamActor {
             Poll::Ready(Some(Err(elapsed))) => {
                 sim.model.expect_eq("P2", "a second error for one item", *is_elapsed, false);
                 *is_elapsed = true;
-                let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
-                match before {
-                    Some(ModelState::Ended(before)) => {
-                        sim.model.expect_eq("P2", "the outcome of a stream's limit", outcome, before);
-                    }
-                    _ => sim.model.ended(id, outcome),
-                }
+                sim.found_elapsed(id, before, &elapsed, "the outcome of a stream's limit");
             }
             Poll::Ready(other) => sim.model.violate("P2", format!("stream {id} has no item and returned {other:?}")),
             Poll::Pending if *is_elapsed => {}
-            Poll::Pending => {
-                sim.model.still_pending(id);
-                if before == Some(ModelState::Idle) {
-                    if *deadline <= sim.now() {
-                        sim.model.violate("P4", format!("stream {id} was past its deadline and was armed"));
-                    }
-                    let position = sim.next_position(thread, sim.setup.slack.is_strict());
-                    sim.model.set_pending(id, position);
-                }
-            }
+            Poll::Pending => sim.found_pending(id, thread, before, *deadline, "stream"),
         }
     }
 
     fn leave(self, sim: &mut SimContext, thread: usize) {
-        sim.ready.remove(&self.id);
-        if sim.model.is_pending(self.id) {
-            sim.model.cancelled(self.id);
-        }
-        sim.model.forget(self.id);
+        sim.forget_timer(self.id);
         sim.threads.on(thread, || drop(self.stream));
     }
 }

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tourbillon::Outcome;
 use tourbillon::time::{Timeout, timeout, try_timeout};
 
 use super::gate::Gate;
@@ -84,40 +83,21 @@ impl TaskActor for TimeoutActor {
                 actor.leave(sim, thread);
             }
             Poll::Ready(Err(elapsed)) => {
-                let outcome = if elapsed.is_stopped() { Outcome::Stopped } else { Outcome::Fired };
                 sim.model.expect_eq(
                     "P2",
                     "a timeout elapsed although its future was ready or it was disarmed",
                     gate.is_open() || actor.is_disarmed,
                     false,
                 );
-                match before {
-                    Some(ModelState::Ended(before)) => {
-                        sim.model.expect_eq("P2", "the outcome of a timeout", outcome, before);
-                    }
-                    _ => sim.model.ended(id, outcome),
-                }
+                sim.found_elapsed(id, before, &elapsed, "the outcome of a timeout");
             }
             Poll::Pending if actor.is_disarmed => {}
-            Poll::Pending => {
-                sim.model.still_pending(id);
-                if before == Some(ModelState::Idle) {
-                    if actor.deadline <= sim.now() {
-                        sim.model.violate("P4", format!("timeout {id} was past its deadline and was armed"));
-                    }
-                    let position = sim.next_position(thread, sim.setup.slack.is_strict());
-                    sim.model.set_pending(id, position);
-                }
-            }
+            Poll::Pending => sim.found_pending(id, thread, before, actor.deadline, "timeout"),
         }
     }
 
     fn leave(self, sim: &mut SimContext, thread: usize) {
-        sim.ready.remove(&self.id);
-        if sim.model.is_pending(self.id) {
-            sim.model.cancelled(self.id);
-        }
-        sim.model.forget(self.id);
+        sim.forget_timer(self.id);
         sim.threads.on(thread, || drop(self.timeout));
     }
 }
