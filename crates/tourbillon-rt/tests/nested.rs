@@ -4,6 +4,7 @@
 mod support;
 
 use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -38,6 +39,11 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
+}
+
+/// Polls a future once, with the waker of the calling task.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// Raises the flag from another thread while the nested call sleeps.
@@ -305,6 +311,42 @@ fn d66_runtimes_that_block_on_each_other_serve_each_others_tasks() {
                     })
                 });
                 assert_eq!(first.block_on(task).unwrap(), 12);
+            });
+        }
+    });
+}
+
+/// The innermost call gives the thread the timers and sockets of the first runtime back, and then the thread waits in the second.
+#[test]
+fn d66_timers_and_sockets_of_a_runtime_end_after_its_nested_call_in_another_runtime() {
+    on_each_backend(|backend| {
+        for (of_first, of_second) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            in_time(&format!("{of_first} and {of_second} workers, {backend}"), move || {
+                let (first, second) = (runtime(backend, of_first), runtime(backend, of_second));
+                let (inner, back) = (Arc::clone(&second), Arc::clone(&first));
+                let task = first.spawn(async move {
+                    let sleep = time::sleep(ms(20));
+                    let (reads, writes) = pair().await;
+                    inner.block_on(async {
+                        let (mut sleep, mut buffer) = (pin!(sleep), [0; 8]);
+                        let mut read = pin!(reads.read(&mut buffer));
+                        // The thread waits here, and leaves the first runtime's timers and sockets to others.
+                        time::sleep(ms(1)).await;
+                        back.block_on(async {
+                            assert!(poll_once(sleep.as_mut()).await.is_pending());
+                            assert!(poll_once(read.as_mut()).await.is_pending());
+                            time::sleep(ms(1)).await;
+                        });
+                        sleep.await;
+                        let writes = thread::spawn(move || {
+                            thread::sleep(ms(5));
+                            Runtime::builder().workers(0).build().unwrap().block_on(writes.write_all(b"abc"))
+                        });
+                        assert_eq!(read.await.unwrap(), 3);
+                        writes.join().unwrap().unwrap();
+                    });
+                });
+                first.block_on(task).unwrap();
             });
         }
     });

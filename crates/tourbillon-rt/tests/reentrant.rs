@@ -163,6 +163,9 @@ fn d66_d67_runtimes_that_nest_and_are_dropped_by_any_thread_leave_no_descriptor_
                 }
             };
             let count = || (descriptors(), std::fs::read_dir("/proc/self/task").unwrap().count());
+            // What the process keeps for good: its default engine, which a sleep outside of all runtimes starts, and the listener of `pair`.
+            runtime(backend, 0).block_on(time::sleep(ms(1)));
+            drop(runtime(backend, 0).block_on(pair()));
             run(3);
             // Threads of drivers and blocking pools, and substitutes that wait for a second call, end by themselves.
             thread::sleep(ms(1500));

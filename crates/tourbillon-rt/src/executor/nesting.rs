@@ -23,6 +23,8 @@ struct InterruptedWorker {
     role: Role,
     /// A call further out has left the tasks to other threads already.
     was_suspended: bool,
+    /// A call further out, which waits for something else, has left the timers and sockets to other threads already.
+    was_left: bool,
     /// This call has offered to run tasks if a substitute is refused.
     is_offered: Cell<bool>,
 }
@@ -52,24 +54,19 @@ impl InterruptedWork {
 
 impl InterruptedWorker {
     fn interrupt(worker: Rc<WorkerLocal>) -> InterruptedWorker {
-        let (role, was_suspended) = (worker.role(), worker.is_suspended());
+        let (role, was_suspended, was_left) = (worker.role(), worker.is_suspended(), worker.is_left());
         if role == Role::Worker {
             worker.set_role(Role::Local);
         }
-        InterruptedWorker { worker, role, was_suspended, is_offered: Cell::new(false) }
+        InterruptedWorker { worker, role, was_suspended, was_left, is_offered: Cell::new(false) }
     }
 
     fn suspend(&self, driven: Option<&WorkerLocal>) {
         let (worker, shared) = (&self.worker, self.worker.runtime());
         let is_driven = driven.is_some_and(|driven| std::ptr::eq(driven, &**worker));
+        worker.set_left(!is_driven);
         if !is_driven {
-            // Until the thread comes back, the driver fires its timers, and the monitor serves its sockets; without a monitor the sockets
-            // are evicted.
-            worker.worker_shared().leave_timers_to_driver();
-            // (Inside of a waker the sockets stay: an eviction would call the next waker inside of this one.)
-            if !shared.has_monitor && !worker.is_inside_waker() {
-                worker.worker_shared().reactor.evict();
-            }
+            worker.leave_timers_and_sockets();
         }
         if !worker.is_base_runner() {
             return;
@@ -99,6 +96,12 @@ impl Drop for InterruptedWorker {
             // This call has run tasks itself, inside of a call that was suspended before and still is.
             (true, false) => worker.suspend(),
             _ => worker.set_role(self.role),
+        }
+        worker.set_left(self.was_left);
+        if self.was_left {
+            // The thread goes back to a loop that does not serve this worker, but this call may have: with one turn of the timers the
+            // worker has them again.
+            worker.leave_timers_and_sockets();
         }
         worker.worker_shared().nested_loop_has_ended();
     }

@@ -58,6 +58,8 @@ pub(crate) struct WorkerLocal {
     base_role: Role,
     /// The thread is a runner outside nested calls, and has left its tasks to other threads.
     is_suspended: Cell<bool>,
+    /// The thread waits in a nested call that does not serve this worker's timers and sockets.
+    is_left: Cell<bool>,
     /// The number of nested calls that drive this worker, one inside of the other.
     depth: Cell<u32>,
     ticks: Cell<u32>,
@@ -129,7 +131,7 @@ impl WorkerLocal {
         let loop_state = RefCell::new(LoopState { timers, batch: EventBatch::default(), mover: Mover::default() });
         let runtime = Arc::clone(shared);
         let (base_role, role) = (role, Cell::new(role));
-        let (is_suspended, depth) = (Cell::new(false), Cell::new(0));
+        let (is_suspended, is_left, depth) = (Cell::new(false), Cell::new(false), Cell::new(0));
         let (ticks, first_victim) = (Cell::new(0), Cell::new(0));
         Rc::new(WorkerLocal {
             runtime,
@@ -138,6 +140,7 @@ impl WorkerLocal {
             role,
             base_role,
             is_suspended,
+            is_left,
             depth,
             ticks,
             first_victim,
@@ -162,6 +165,25 @@ impl WorkerLocal {
     /// Returns whether the thread has left the tasks that it would run to other threads.
     pub(crate) fn is_suspended(&self) -> bool {
         self.is_suspended.get()
+    }
+
+    /// Returns whether the thread waits in a nested call that does not serve this worker's timers and sockets.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.get()
+    }
+
+    pub(crate) fn set_left(&self, is_left: bool) {
+        self.is_left.set(is_left);
+    }
+
+    /// Called before the thread waits without serving this worker. Until it comes back, the driver fires the timers, and the monitor serves
+    /// the sockets; without a monitor the sockets are evicted.
+    pub(crate) fn leave_timers_and_sockets(&self) {
+        self.worker_shared.leave_timers_to_driver();
+        // (Inside of a waker the sockets stay: an eviction would call the next waker inside of this one.)
+        if !self.runtime.has_monitor && !self.is_inside_waker() {
+            self.worker_shared.reactor.evict();
+        }
     }
 
     /// Leaves the tasks that the thread would run to other threads, and unparks one if there are any.
