@@ -32,11 +32,15 @@ const THREADS: &[usize] = &[2, 4];
 
 const PENDING: &[usize] = &[0, 100_000];
 
+/// How long a thread goes on at least. In a much shorter round the kernel may still have two threads on one core: it has just woken both,
+/// and moves one of them milliseconds later.
+const ROUND: Duration = Duration::from_millis(20);
+
 /// Runs the scenario.
 pub(crate) fn run(options: &ContendOptions, report: &mut BenchReport) {
     let choice = &options.pending.choice;
     choice.check(SYSTEMS);
-    let operations = if choice.common.quick { 50_000 } else { 200_000 };
+    let operations = if choice.common.quick { 20_000 } else { 50_000 };
     let threads = if options.threads.is_empty() { THREADS } else { &options.threads };
     let pending = options.pending.numbers(PENDING);
     for &threads in threads.iter().filter(|&&threads| threads > 0) {
@@ -81,7 +85,14 @@ enum ContendTask {
 /// The result of a task.
 enum ContendResult<F> {
     Armed(Vec<Pin<Box<F>>>),
-    Churned(Instant, Instant),
+    Churned(ThreadShare),
+}
+
+/// What one thread has done in a round.
+struct ThreadShare {
+    start: Instant,
+    end: Instant,
+    operations: usize,
 }
 
 fn entry<F, R, T>(
@@ -113,15 +124,30 @@ where
                 barrier: barrier.clone(),
             };
             let done = runtime.run(lists.iter().map(|durations| task(job(durations))).collect());
-            let times = done.into_iter().filter_map(|done| match done {
+            let shares = done.into_iter().filter_map(|done| match done {
                 ContendResult::Armed(_) => None,
-                ContendResult::Churned(start, end) => Some((start, end)),
+                ContendResult::Churned(share) => Some(share),
             });
-            let operations = lists.iter().map(|durations| durations.len()).sum();
+            let shares: Vec<_> = shares.collect();
+            let operations = shares.iter().map(|share| share.operations).sum();
+            let times = shares.iter().map(|share| (share.start, share.end));
             vec![("ns_per_op", per_operation(span(times), operations))]
         }) as _
     };
     BenchEntry { system, case, start: Box::new(start) }
+}
+
+/// Goes through the list again and again until the round is over.
+fn churn<F: Future>(sleep: impl Fn(Duration) -> F, durations: &[Duration]) -> ThreadShare {
+    let (start, mut operations) = (Instant::now(), 0);
+    loop {
+        arm_and_cancel(&sleep, durations);
+        operations += durations.len();
+        let end = Instant::now();
+        if end - start >= ROUND {
+            return ThreadShare { start, end, operations };
+        }
+    }
 }
 
 async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: ContendTask) -> ContendResult<F> {
@@ -135,9 +161,7 @@ async fn task<F: Future>(sleep: impl Fn(Duration) -> F, job: ContendTask) -> Con
             in_poll(|_| {
                 // Blocks this thread until every thread has a task.
                 barrier.wait();
-                let start = Instant::now();
-                arm_and_cancel(&sleep, &durations);
-                ContendResult::Churned(start, Instant::now())
+                ContendResult::Churned(churn(&sleep, &durations))
             })
             .await
         }
