@@ -35,7 +35,7 @@ fn main() -> Result<(), Failed> {
     jobs.end();
 
     // The leases end now, before they expire; each callback is called once, with `Stopped`.
-    let stopped = leases.stop();
+    let stopped = leases.shutdown();
     println!("leases: {stopped} stopped");
     assert_eq!(stopped, 80);
     let refused = leases.start("client 10", 10 * MS, |_| unreachable!("it is not started"));

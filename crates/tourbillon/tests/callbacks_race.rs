@@ -91,7 +91,7 @@ fn w3_d27_named_timers_that_time_out_are_cancelled_and_stopped_at_once_end_once_
                 while start.elapsed() < pause {
                     thread::yield_now();
                 }
-                timers.stop()
+                timers.shutdown()
             });
             ready.wait();
             for _ in 0..each {

@@ -161,8 +161,8 @@ fn w7_stop_ends_every_timer_each_with_its_one_callback() {
     assert!(task.poll(Pin::new(&mut wait)).is_pending());
     let unstarted = timers.create("unstarted");
     engine.advance(ms(1));
-    assert_eq!(timers.stop(), 1000);
-    assert_eq!((timers.len(), timers.stop(), timers.is_stopped()), (1, 0, true), "the timer that is not started");
+    assert_eq!(timers.shutdown(), 1000);
+    assert_eq!((timers.len(), timers.shutdown(), timers.is_shutdown()), (1, 0, true), "the timer that is not started");
     assert_eq!((task.poll(Pin::new(&mut wait)), task.wakes()), (Poll::Ready(Outcome::Stopped), 1));
     engine.advance(ms(2000));
     let mut all = outcomes.take();
@@ -178,7 +178,7 @@ fn w5_d27_a_counted_cancel_holds_even_if_the_timer_is_started_after_a_stop() {
     let (engine, outcomes) = (manual(), Outcomes::default());
     let timers = NamedTimers::on(&engine);
     let (one, two) = (timers.create("a"), timers.create("a"));
-    assert_eq!((timers.cancel_up_to("a", 1), timers.stop()), (1, 0));
+    assert_eq!((timers.cancel_up_to("a", 1), timers.shutdown()), (1, 0));
     assert_eq!(one.start(ms(1), outcomes.callback(1)), Ok(()));
     assert_eq!(two.start(ms(1), outcomes.callback(2)), Err(ArmError::Stopped));
     engine.turn();
@@ -193,7 +193,7 @@ fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_
         let timers = NamedTimers::on(&engine);
         let before = timers.create("a");
         match how {
-            0 => assert_eq!(timers.stop(), 0),
+            0 => assert_eq!(timers.shutdown(), 0),
             1 => engine.shutdown(),
             _ => drop(engine.clone()),
         }
@@ -203,12 +203,12 @@ fn d32_starting_after_stop_or_shutdown_is_a_clear_error_and_the_callback_is_not_
         } else {
             Some(engine)
         };
-        assert!(timers.is_stopped());
+        assert!(timers.is_shutdown());
         assert_eq!(before.start(ms(1), outcomes.callback(0)), Err(ArmError::Stopped));
         assert_eq!(timers.start("a", ms(1), outcomes.callback(1)), Err(ArmError::Stopped));
         assert_eq!(timers.create("a").start_at(Instant::now(), outcomes.callback(2)), Err(ArmError::Stopped));
         assert!(matches!(timers.create("a").wait(ms(1)), Err(ArmError::Stopped)));
-        assert_eq!((timers.len(), timers.cancel("a"), timers.stop()), (0, 0, 0));
+        assert_eq!((timers.len(), timers.cancel("a"), timers.shutdown()), (0, 0, 0));
         engine.inspect(|engine| _ = engine.turn());
     }
     assert_eq!(outcomes.take(), []);
@@ -225,7 +225,7 @@ fn d28_w7_the_engines_shutdown_ends_every_timer_as_stopped() {
         engine.shutdown();
         assert_eq!(outcomes.take(), stopped(0..1000));
         assert_eq!(task.poll(Pin::new(&mut wait)), Poll::Ready(Outcome::Stopped));
-        assert_eq!((timers.len(), timers.cancel("a"), timers.stop()), (0, 0, 0));
+        assert_eq!((timers.len(), timers.cancel("a"), timers.shutdown()), (0, 0, 0));
     }
 }
 
@@ -257,7 +257,7 @@ fn w9_d31_an_infinite_timer_never_fires_and_hides_no_other() {
     engine.advance(ms(10));
     assert_eq!(outcomes.take(), fired([3]));
     engine.advance(years(200));
-    assert_eq!((outcomes.take(), timers.cancel("a"), timers.stop()), (vec![], 2, 1));
+    assert_eq!((outcomes.take(), timers.cancel("a"), timers.shutdown()), (vec![], 2, 1));
     engine.turn();
     assert_eq!(outcomes.take(), [cancelled([1, 2]), stopped([4])].concat());
 }
@@ -386,7 +386,7 @@ fn p10_user_code_may_call_back_into_named_timers_at_any_point() {
     timers.start("b", ms(1), callback()).unwrap();
     assert_eq!(timers.cancel("a"), 1);
     engine.advance(ms(1));
-    timers.stop();
+    timers.shutdown();
     assert!(timers.start("a", ms(1), callback()).is_err());
     engine.turn();
     assert_eq!(came.load(Ordering::SeqCst), 6);

@@ -118,7 +118,7 @@ fn e6_after_a_stop_both_are_refused() {
     let engine = manual();
     let timers = NamedTimers::on(&engine);
     timers.start("a", ms(10), |_| ()).unwrap();
-    assert_eq!(timers.stop(), 1);
+    assert_eq!(timers.shutdown(), 1);
     assert_eq!(timers.restart("a", ms(1), |_| ()), Err(ArmError::Stopped));
     assert_eq!(timers.start_if_fewer("a", 5, ms(1), |_| ()), Err(ArmError::Stopped));
     let timers = NamedTimers::on(&engine);

@@ -238,7 +238,7 @@ async fn e2_time_does_not_move_to_a_wait_of_a_timer_that_was_cancelled() {
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
     names.start("stopped", HOUR, |_| {}).unwrap();
-    names.stop();
+    names.shutdown();
     timer.expires_after(HOUR);
     let wait = timer.wait();
     timer.expires_after(3 * HOUR);

@@ -168,7 +168,7 @@ impl NamedTimers {
     /// Creates a timer and starts it: see [`NamedTimer::start`].
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`stop`](NamedTimers::stop) or the engine's shutdown, [`ArmError::Full`] if there are as many timers
+    /// [`ArmError::Stopped`] after [`stop`](NamedTimers::shutdown) or the engine's shutdown, [`ArmError::Full`] if there are as many timers
     /// as there can be. The callback is not called then.
     pub fn start(
         &self,
@@ -201,13 +201,13 @@ impl NamedTimers {
     /// timer returns [`ArmError::Stopped`], unless the timer was cancelled before. Calling this again does nothing.
     ///
     /// The engine goes on. Its [shutdown](Engine::shutdown) stops all timers on it in the same way.
-    pub fn stop(&self) -> usize {
+    pub fn shutdown(&self) -> usize {
         self.owner.shared.close(Outcome::Stopped)
     }
 
-    /// Returns whether the timers were stopped, or their engine was shut down.
+    /// Returns whether the timers, or their engine, were shut down.
     #[must_use]
-    pub fn is_stopped(&self) -> bool {
+    pub fn is_shutdown(&self) -> bool {
         let shared = &self.owner.shared;
         shared.core.is_closed() || lock(&shared.state).is_closed
     }
@@ -242,7 +242,7 @@ impl NamedTimer {
     /// called once, and never inside this call. With [`Duration::MAX`] the timer never fires and can only be cancelled.
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`NamedTimers::stop`] or the engine's shutdown, or if all handles were dropped;
+    /// [`ArmError::Stopped`] after [`NamedTimers::shutdown`] or the engine's shutdown, or if all handles were dropped;
     /// [`ArmError::Full`] if there were as many timers as there can be. The callback is not called then.
     pub fn start(self, after: Duration, callback: impl FnOnce(Outcome) + Send + 'static) -> Result<(), ArmError> {
         let due = self.shared.due_after(after);

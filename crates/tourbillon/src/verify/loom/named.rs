@@ -27,7 +27,7 @@ fn w3_d27_timeout_cancel_and_stop_at_once_are_one_outcome_and_the_counts_are_tru
         let fires = spawn(&model, |model| model.fire(DUE));
         let stops = {
             let timers = timers.clone();
-            thread::spawn(move || timers.stop())
+            thread::spawn(move || timers.shutdown())
         };
         let cancelled = timers.cancel("a");
         fires.join().unwrap();

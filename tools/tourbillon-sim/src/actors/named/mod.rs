@@ -335,7 +335,7 @@ fn drop_one(actor: &mut NamedActor, sim: &mut SimContext, thread: usize, which: 
 fn stop(actors: &mut Vec<NamedActor>, sim: &mut SimContext, timers: NamedTimers, thread: usize) {
     let actor = &mut actors[0];
     let pending = actor.list.iter().filter(|one| is_counted(one, sim) && is_started(one)).count();
-    let count = sim.threads.on(thread, || timers.stop());
+    let count = sim.threads.on(thread, || timers.shutdown());
     drop(timers);
     let expected = if actor.is_stopped || sim.model.closed { 0 } else { pending };
     sim.model.expect_eq("P2", "named timers that were stopped", count, expected);
