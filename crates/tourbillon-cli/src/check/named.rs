@@ -23,7 +23,7 @@ pub(crate) fn run(check: &CheckRun, engine: &Engine) -> Findings {
         scope.spawn(|| start(check, &timers, &ledger));
         scope.spawn(|| cancel(check, &timers, &ledger));
     });
-    let stopped = timers.stop() as u64;
+    let stopped = timers.shutdown() as u64;
     check.reference.wait_limit().wait_for_all(0, || ledger.outstanding.load(SeqCst));
     let mut tally = ledger.close();
     if tally.stopped != stopped {
