@@ -87,15 +87,17 @@
 //! | put one deadline on a whole call tree | [`time::Deadline`] |
 //! | keep many items, each with its own expiry | [`DelayQueue`] |
 //! | share a timer between threads, with callbacks | [`Timer`] |
-//! | start timers under a name and cancel them together | [`NamedTimers`] |
+//! | start timers under a name, restart them (debounce, idle timeouts), cancel them together | [`NamedTimers`] |
 //! | run keyed jobs by interval, on a few threads | [`Scheduler`] |
 //! | run them at times of day, in a time zone | [`Scheduler`] with `Cron` (feature `cron`) |
 //! | choose clock, slack, capacity or driver; read statistics | [`Engine`] |
 //!
 //! # Which executor
 //! Any: Tokio, smol, your own `block_on`, several of them in one process. A timer needs only the waker that it is polled with, and can be
-//! made, polled, moved and dropped on different threads. By default the global [`Engine`] drives all timers on one thread of its own, which
-//! starts when the first timer is used and sleeps while nothing is due. It fires timers even while every thread of the executor is blocked.
+//! made, polled, moved and dropped on different threads. By default the global [`Engine`] has all timers. Its driver is a thread, which starts
+//! when the first timer is used and sleeps while nothing is due; with the feature `tokio` on Linux the driver is a task on the Tokio runtime
+//! that uses timers, and the thread takes over when that runtime is blocked or ends. So timers fire even while every thread of the executor
+//! is blocked. See [`Driver::default`].
 //!
 //! An [`Engine`] of your own has its own [`Clock`], [`Slack`], capacity and [`Driver`]: a thread, a task on a Tokio runtime, or the caller of
 //! [`Engine::turn`], for instance the loop of a game or a simulator. A thread of a runtime can drive its own shard: [`Worker`].
@@ -120,16 +122,16 @@
 //! **`inspect`**: `inspect::serve` shows the engines of a running process each second, to `tourbillon top` in a terminal and to a browser, on a
 //! loopback address or a Unix socket.
 //!
-//! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of an engine to the recorder of the crate `metrics`: timers armed,
-//! fired, cancelled, stopped and pending, and a histogram of their lateness. [`Engine::stats`] has the same numbers without any feature.
+//! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of engines and schedulers to the recorder of the crate `metrics`: timers
+//! armed, fired, cancelled, stopped and pending, a histogram of their lateness, and the runs, failures and durations of each job. [`Engine::stats`] has the same numbers without any feature.
 //!
 //! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. On a current-thread Tokio runtime virtual time is Tokio's own clock;
 //! elsewhere it belongs to the runtime or the thread. For tests: each timer looks up the runtime that it is made in, and a current-thread
 //! runtime drives its timers, to Tokio's millisecond, also while its clock runs.
 //!
 //! **`tokio`** (default): timers follow the clock of a current-thread Tokio runtime that was built paused (`start_paused`), so that tests of
-//! crates that depend on this one need no feature. `Driver::tokio` (Linux only) makes the driver a task on a Tokio runtime, which saves a hop
-//! between threads. Without Tokio, save the dependency with `default-features = false`.
+//! crates that depend on this one need no feature. On Linux the default driver moves to the Tokio runtime that uses timers, which saves a
+//! switch between threads for each wake-up. Without Tokio, save the dependency with `default-features = false`.
 //!
 //! **`tower`**: `adapters::tower::TimeoutLayer` puts a timeout on each request to a service, the same for all or chosen by the request, and
 //! makes it the current [`Deadline`](time::Deadline).
@@ -144,8 +146,8 @@
 //! and Windows and has not been run there.
 //!
 //! # Guides
-//! In the folder `docs/guide` of the repository: moving from `tokio::time` and from asio, timeouts in web services, testing with virtual
-//! time, choosing slack, jobs and cron, which queue. `ARCHITECTURE.md` says how it works.
+//! In the folder `docs/guide` of the repository: moving from `tokio::time`, from asio, from `tokio-cron-scheduler` and from a Go time wheel,
+//! timeouts in web services, testing with virtual time, choosing slack, jobs and cron, which queue. `ARCHITECTURE.md` says how it works.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(

@@ -77,7 +77,7 @@ static GLOBAL: PerProcess = PerProcess::new();
 static WALL: PerProcess = PerProcess::new();
 
 impl Engine {
-    /// Returns the global engine, which has the monotonic clock, adaptive slack and a driver thread.
+    /// Returns the global engine, which has the monotonic clock, adaptive slack and the [default driver](crate::Driver::default).
     ///
     /// The first use starts the engine and its driver. It runs until the process ends or [`shutdown`](Engine::shutdown) is called. If the
     /// system refuses a thread for the driver, the engine is shut down from the start, and its timers end as

@@ -168,7 +168,7 @@ impl NamedTimers {
     /// Creates a timer and starts it: see [`NamedTimer::start`].
     ///
     /// # Errors
-    /// [`ArmError::Stopped`] after [`stop`](NamedTimers::shutdown) or the engine's shutdown, [`ArmError::Full`] if there are as many timers
+    /// [`ArmError::Stopped`] after [`shutdown`](NamedTimers::shutdown) or the engine's shutdown, [`ArmError::Full`] if there are as many timers
     /// as there can be. The callback is not called then.
     pub fn start(
         &self,
