@@ -24,7 +24,8 @@ pub enum Upserted {
 
 impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// Gives a job another plan, from now on. The job keeps its closure, its count of runs, and whether it is paused. A run that has
-    /// begun goes on; runs that were still to be made up for are dropped.
+    /// begun goes on. Any other run of the old plan is not made: not one that waits for a thread, and not one that was still to be
+    /// made up for, repeated, or [asked for](Scheduler::run_now).
     ///
     /// ```
     /// use std::time::Duration;
@@ -97,7 +98,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     ///
     /// A job that is replaced is still the same job, as after [`reschedule`](Scheduler::reschedule): it keeps its [`JobId`], its counts,
     /// and whether it is paused. A run that has begun goes on with the old closure, and the [`Overlap`](super::Overlap) rule holds between it and
-    /// the runs of the new closure.
+    /// the runs of the new closure. A run of the old plan that waits for a thread is not made.
     ///
     /// # Errors
     /// The plan makes no sense or ends before its first run, the scheduler is full and has no job under this key, or it was shut

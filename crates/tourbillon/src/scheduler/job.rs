@@ -39,7 +39,7 @@ pub(super) struct ScheduledJob<K> {
     pub(super) active: u32,
     /// How many of the active runs are queued.
     pub(super) queued: u32,
-    /// How often the job was given another plan. A queued run of an older plan has used up none of this plan's runs.
+    /// How often the job was given another plan. A queued run of an older plan is not made.
     pub(super) plan_number: u32,
     pub(super) timing: JobTiming,
     /// When the job is due next, also while it is paused.
@@ -193,12 +193,27 @@ impl<K> ScheduledJob<K> {
         self.runs += 1;
     }
 
-    /// Records that a queued run is not made after all. `plan` is the number of the plan one of whose runs it used up, if any.
-    pub(super) fn withdraw_run(&mut self, plan: Option<u32>) {
+    /// Records that a queued run, which was due at `due`, is not made after all.
+    pub(super) fn withdraw_run(&mut self, is_planned: bool, due: Time) {
         (self.active, self.queued) = (self.active - 1, self.queued - 1);
-        if self.runs_left != FOR_EVER && plan == Some(self.plan_number) {
+        if is_planned && self.runs_left != FOR_EVER {
             self.runs_left += 1;
+            self.restore_only_time(due);
         }
+    }
+
+    /// Makes a job that runs once due at this time again, because its run was withdrawn.
+    fn restore_only_time(&mut self, due: Time) {
+        if self.timing.is_once() {
+            self.due = due;
+        }
+    }
+
+    /// Records that none of the queued runs is made, because the job has another plan. Returns how many they were.
+    pub(super) fn forget_queued_runs(&mut self) -> u32 {
+        let queued = std::mem::take(&mut self.queued);
+        self.active -= queued;
+        queued
     }
 
     /// Records that a run has ended. Returns when the next run of the backlog was due, if that run is to be queued now.
@@ -295,7 +310,10 @@ impl<K> ScheduledJob<K> {
 
     /// Forgets the runs that were still to be made beside the regular ones: backlog, retries, a run that was asked for.
     pub(super) fn forget_extra_runs(&mut self) {
-        self.backlog = Backlog::default();
+        let backlog = std::mem::take(&mut self.backlog);
+        if backlog.count > 0 {
+            self.restore_only_time(backlog.due);
+        }
         self.extras.iter_mut().for_each(|extras| extras.forget_extra_runs());
     }
 

@@ -199,10 +199,10 @@ impl ModelJob {
         self.times = self.times.map(|times| times - u64::from(is_planned));
     }
 
-    /// Removes a queued run that used up a run of this plan, if any.
-    pub(super) fn unqueue_run(&mut self, plan: Option<u32>) {
+    /// Removes a queued run.
+    pub(super) fn unqueue_run(&mut self, is_planned: bool) {
         (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
-        self.times = self.times.map(|times| times + u64::from(plan == Some(self.plan)));
+        self.times = self.times.map(|times| times + u64::from(is_planned));
     }
 
     /// Notes the end of a run. Returns when the next one was due, if it follows at once.

@@ -92,6 +92,10 @@ impl SchedulerModel {
         (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, times, is_past);
         job.forget_extra_runs();
         job.plan += 1;
+        // A run of the old plan that has not begun is not made.
+        job.active -= std::mem::take(&mut job.waiting);
+        let id = job.id;
+        self.queue.retain(|run| run.job != id);
         self.renew_order(index);
         true
     }

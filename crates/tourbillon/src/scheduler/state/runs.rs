@@ -248,12 +248,10 @@ impl<K> SchedulerState<K> {
     /// Processes a job that is due.
     fn on_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) {
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        if job.extras.is_some() && self.on_retry_due(job_key, due) {
+        if job.extras.is_some() && self.on_retry_due(job_key, due, now) {
             return;
         }
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        // A wall clock that was set forward may bring the regular time before a retry: then the regular run comes instead.
-        job.extras.iter_mut().for_each(|extras| extras.retries.clear());
         let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
         job.due = due.time;
         job.starts_in_past &= due.time < started_at;
@@ -275,12 +273,26 @@ impl<K> SchedulerState<K> {
         self.remove_if_over(job_key);
     }
 
-    /// Queues a retry, if it is one that is due. Returns whether nothing else of the job is due.
-    fn on_retry_due(&mut self, job_key: DeadlineKey, due: DueTime) -> bool {
+    /// Queues a retry, if it is one that is due. Returns whether the regular run is not to be queued now.
+    ///
+    /// If the regular time has come as well, because the scheduler is late or the wall clock was set forward, the regular run comes
+    /// instead of all retries.
+    fn on_retry_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) -> bool {
         let Some(job) = self.jobs.get_mut(job_key) else { return true };
         let (is_active, clock) = (job.active > 0 && job.overlap != Overlap::Parallel, job.timing.clock());
-        let retry = job.extras.as_mut().filter(|_| due.clock == ClockId::Engine);
-        let Some(retry) = retry.and_then(|extras| extras.take_retry(due.time)) else { return due.clock != clock };
+        let next = job.next_deadline();
+        let Some(extras) = &mut job.extras else { return false };
+        if next <= now.on(clock) {
+            extras.retries.clear();
+            let is_of_retry = due.clock != clock || due.time < next;
+            if is_of_retry {
+                // The regular run has its own turn among those that are due.
+                self.update_deadline(job_key);
+            }
+            return is_of_retry;
+        }
+        let retry = if due.clock == ClockId::Engine { extras.take_retry(due.time) } else { None };
+        let Some(retry) = retry else { return due.clock != clock };
         if is_active {
             add(&mut job.problems_mut().overlapped, 1);
             add(&mut self.stats.overlapped, 1);
@@ -334,18 +346,18 @@ impl<K> SchedulerState<K> {
         }
     }
 
-    /// Begins the first queued run whose job has been neither removed nor paused.
+    /// Begins the first queued run whose job has been neither removed nor paused, and still has the plan that the run was due by.
     fn begin(&mut self, now: ClockPair) -> Option<RunStart<K>> {
         if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
             return None;
         }
         while let Some(QueuedRun { job: key, due, plan, is_planned, attempt, wall }) = self.queue.pop_front() {
-            let Some(job) = self.jobs.get_mut(key) else {
+            let Some(job) = self.jobs.get_mut(key).filter(|job| job.plan_number == plan) else {
                 self.removed_in_queue -= 1;
                 continue;
             };
             if job.is_paused {
-                job.withdraw_run(is_planned.then_some(plan));
+                job.withdraw_run(is_planned, due.time);
                 continue;
             }
             job.begin_run();
