@@ -144,8 +144,9 @@ impl<K> ScheduledJob<K> {
 
     /// Processes `count` occurrences, the first of them at `due`, while a run is active.
     fn overlap(&mut self, due: Time, count: u64) -> DueAction {
+        let is_place_taken = self.extras.as_ref().is_some_and(|extras| extras.requested.is_some());
         // A job that runs once does not skip its only run.
-        let is_kept = self.overlap == Overlap::QueueOne || self.timing.is_once();
+        let is_kept = (self.overlap == Overlap::QueueOne && !is_place_taken) || self.timing.is_once();
         if !is_kept || self.backlog.count > 0 {
             return DueAction { run: false, overlapped: count, missed: 0 };
         }

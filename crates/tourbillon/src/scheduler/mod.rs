@@ -55,7 +55,7 @@ pub use self::job_body::Run;
 use self::job_body::{AsyncJob, BlockingJob, JobBody, JobBodyParts};
 pub use self::plan::{Overlap, Plan};
 use self::shared::SchedulerShared;
-pub use self::state::RunNowError;
+pub use self::state::{Requested, RunNowError};
 use self::state::{SchedulerPhase, SchedulerState};
 pub use self::stats::{JobReport, Remaining, SchedulerStats};
 use crate::clock::WallShift;

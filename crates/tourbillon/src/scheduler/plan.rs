@@ -44,7 +44,8 @@ pub enum Overlap {
     /// The run is skipped and counted.
     #[default]
     Skip,
-    /// One run waits, and is made as soon as the previous run has ended. Further runs are skipped and counted.
+    /// One run waits, and is made as soon as the previous run has ended. Further runs are skipped and counted. The run that waits is a
+    /// regular one, or one that was [asked for](super::Scheduler::run_now), whichever came first.
     QueueOne,
     /// The run is made at the same time as the previous one.
     Parallel,

@@ -26,7 +26,7 @@ use std::task::Waker;
 use async_task::Runnable;
 use tourbillon_queue::{Span, Time};
 
-pub use self::run_now::RunNowError;
+pub use self::run_now::{Requested, RunNowError};
 use self::runs::QueuedRun;
 pub(super) use self::runs::{NextAction, RunEnd, RunStart};
 use self::wall_deadlines::WallDeadlines;

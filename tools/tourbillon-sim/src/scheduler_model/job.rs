@@ -157,7 +157,8 @@ impl ModelJob {
         let passed = passed - 1;
         self.due = next;
         if self.active > 0 && self.policy.overlap != Overlap::Parallel {
-            let is_kept = self.policy.overlap == Overlap::QueueOne && self.backlog.is_empty();
+            let is_place_free = self.backlog.is_empty() && self.requested.is_none();
+            let is_kept = self.policy.overlap == Overlap::QueueOne && is_place_free;
             self.backlog.extend(is_kept.then_some(due));
             let mut overlapped = passed + u64::from(!is_kept);
             if is_kept && self.is_settled() {

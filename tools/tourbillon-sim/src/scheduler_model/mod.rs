@@ -441,7 +441,8 @@ impl SchedulerModel {
     fn enqueue_run(&mut self, index: usize, run: ModelRun) {
         let is_full = self.is_full();
         let job = &mut self.jobs[index];
-        if is_full && self.rules.overflow == Overflow::Skip {
+        // A run that was asked for and accepted is made.
+        if is_full && self.rules.overflow == Overflow::Skip && (run.is_planned || run.attempt > 1) {
             let count = 1 + job.backlog.len() as u64;
             job.backlog.clear();
             job.overflowed += count;

@@ -323,7 +323,8 @@ impl<K> SchedulerState<K> {
     pub(super) fn enqueue(&mut self, job_key: DeadlineKey, run: NewRun) {
         let is_full = self.is_queue_full();
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        if is_full && self.rules.overflow == Overflow::Skip {
+        // A run that was asked for has been accepted, and is made however full the queue is when its turn comes.
+        if is_full && self.rules.overflow == Overflow::Skip && !run.is_requested() {
             // The runs of the backlog, which were to follow this one, are not made either.
             let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
             add(&mut job.problems_mut().overflowed, count);
@@ -395,6 +396,10 @@ impl NewRun {
     pub(super) fn requested(due: DueTime) -> NewRun {
         let wall = if due.clock == ClockId::Wall { due.time } else { Time::NEVER };
         NewRun { due, is_planned: false, attempt: 1, wall }
+    }
+
+    fn is_requested(&self) -> bool {
+        !self.is_planned && self.attempt == 1
     }
 }
 
