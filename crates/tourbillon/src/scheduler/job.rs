@@ -287,7 +287,7 @@ impl<K> ScheduledJob<K> {
 
     /// Returns when the first pending retry is due, on the engine's clock.
     pub(super) fn retry_deadline(&self) -> Time {
-        self.extras.as_ref().map_or(Time::NEVER, |extras| extras.next_retry())
+        self.extras.as_ref().map_or(Time::NEVER, |extras| extras.retries.next_due())
     }
 
     /// Plans the retry of a run that has just failed, if its plan has one: see [`Plan::retry`]. Returns whether it has.

@@ -632,3 +632,27 @@ fn d81_the_engine_of_the_wall_clock_is_made_outside_of_the_schedulers_cell() {
     });
     assert!(receiver.recv_timeout(Duration::from_secs(60)).expect("no deadlock, no panic"));
 }
+
+#[test]
+fn e5_p7_the_histograms_of_a_job_are_allocated_outside_the_lock_and_once() {
+    let mut fixture = Fixture::new(rules());
+    fixture.state.records_each_job = true;
+    let key = fixture.insert(7, every(10), 10);
+    let has_timings =
+        |fixture: &Fixture| fixture.job(key).extras.as_ref().is_some_and(|extras| extras.timings.is_some());
+    for (now, needs) in [(10, true), (20, false)] {
+        fixture.now = now;
+        let begin = fixture.begin().unwrap();
+        assert_eq!((begin.facts.needs_timings, has_timings(&fixture)), (needs, !needs));
+        let _removed = fixture.end(&begin);
+        assert!(has_timings(&fixture));
+    }
+    // The state itself allocates none: a run that began before the recording has no histograms.
+    let mut fixture = Fixture::new(rules());
+    let key = fixture.insert(7, every(10), 10);
+    fixture.now = 10;
+    let begin = fixture.begin().unwrap();
+    fixture.state.records_each_job = true;
+    let _removed = fixture.end(&begin);
+    assert!(fixture.job(key).extras.as_ref().is_none_or(|extras| extras.timings.is_none()));
+}

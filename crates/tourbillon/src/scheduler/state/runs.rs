@@ -15,6 +15,7 @@ use crate::scheduler::history::{PackedRun, RunStatus};
 use crate::scheduler::job::{DueAction, RemovedJob, ScheduledJob};
 use crate::scheduler::job_body::{JobBody, RunFacts};
 use crate::scheduler::plan::Overlap;
+use crate::scheduler::timings::RunTimings;
 
 /// The next action of a thread of the scheduler.
 pub(in crate::scheduler) enum NextAction<K> {
@@ -45,6 +46,8 @@ pub(in crate::scheduler) struct RunEnd {
     pub(in crate::scheduler) status: RunStatus,
     /// The message of the failure, if the run failed.
     pub(in crate::scheduler) failure: Option<String>,
+    /// The histograms that the job lacked when the run began, allocated outside the lock.
+    timings: Option<Box<RunTimings>>,
 }
 
 /// A run that waits for a thread.
@@ -121,7 +124,7 @@ impl<K> SchedulerState<K> {
     #[must_use]
     pub(in crate::scheduler) fn record_end(&mut self, end: RunEnd, now: ClockPair) -> Option<RemovedJob<K>> {
         self.running -= 1;
-        let RunEnd { job: job_key, facts, status, failure } = end;
+        let RunEnd { job: job_key, facts, status, failure, timings } = end;
         let took = now.engine - facts.began;
         self.timings.iter_mut().for_each(|timings| timings.record(took, facts.late));
         self.stats.failed += u64::from(status.is_failure());
@@ -129,7 +132,9 @@ impl<K> SchedulerState<K> {
         let job = self.jobs.get_mut(job_key)?;
         job.last_run = PackedRun::new(status, took);
         if self.records_each_job {
-            job.extras_mut().timings.get_or_insert_default().record(took, facts.late);
+            let extras = job.extras_mut();
+            extras.timings = extras.timings.take().or(timings);
+            extras.timings.iter_mut().for_each(|timings| timings.record(took, facts.late));
         }
         job.extras.iter_mut().for_each(|extras| extras.last_attempt = facts.attempt);
         if status.is_failure() {
@@ -291,7 +296,7 @@ impl<K> SchedulerState<K> {
             }
             return is_of_retry;
         }
-        let retry = if due.clock == ClockId::Engine { extras.take_retry(due.time) } else { None };
+        let retry = if due.clock == ClockId::Engine { extras.retries.take_due(due.time) } else { None };
         let Some(retry) = retry else { return due.clock != clock };
         if is_active {
             add(&mut job.problems_mut().overlapped, 1);
@@ -369,7 +374,9 @@ impl<K> SchedulerState<K> {
                 self.stats.retried += 1;
             }
             let late = now.on(due.clock) - due.time;
-            let facts = RunFacts { attempt, plan, wall, began: now.engine, late };
+            let needs_timings =
+                self.records_each_job && job.extras.as_ref().is_none_or(|extras| extras.timings.is_none());
+            let facts = RunFacts { attempt, plan, wall, began: now.engine, late, needs_timings };
             let time_limit = job.options().and_then(|options| options.time_limit);
             let body = Arc::clone(&job.body);
             return Some(RunStart { job: key, body, number: job.runs, due, facts, time_limit });
@@ -378,11 +385,21 @@ impl<K> SchedulerState<K> {
     }
 }
 
-#[cfg(test)]
 impl RunEnd {
+    /// Returns the end of a run. Called outside the lock, because it may allocate.
+    pub(in crate::scheduler) fn new(
+        job: DeadlineKey,
+        facts: RunFacts,
+        status: RunStatus,
+        failure: Option<String>,
+    ) -> RunEnd {
+        RunEnd { job, facts, status, failure, timings: facts.needs_timings.then(Box::default) }
+    }
+
     /// Returns the end of a run that began like this.
+    #[cfg(test)]
     pub(in crate::scheduler) fn of<K>(start: &RunStart<K>, status: RunStatus) -> RunEnd {
-        RunEnd { job: start.job, facts: start.facts, status, failure: status.is_failure().then(String::new) }
+        RunEnd::new(start.job, start.facts, status, status.is_failure().then(String::new))
     }
 }
 
