@@ -128,7 +128,7 @@ impl Exporter {
     ///     .scheduler("billing", &billing)
     ///     .jobs("reports", &reports, |key| key.to_string());
     /// exporter.export();
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), tourbillon::scheduler::SchedulerBuildError>(())
     /// ```
     #[must_use]
     pub fn scheduler<K>(mut self, name: impl Into<SharedString>, scheduler: &Scheduler<K>) -> Exporter

@@ -82,6 +82,27 @@ impl Plan {
         Plan::new(JobTiming::Once(Span::from(after.max(Duration::from_nanos(1))))).times(1)
     }
 
+    /// Runs once, at `instant`. An instant in the past is due at once.
+    ///
+    /// The run is made, however late, as that of [`once`](Plan::once). A run that finds no room
+    /// ([`Overflow::Skip`](super::Overflow::Skip)) is tried again after a second; with [`times`](Plan::times) other than one, the runs are
+    /// a second apart.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::scheduler::{Plan, Scheduler};
+    /// use tourbillon::time::Instant;
+    ///
+    /// let scheduler = Scheduler::builder().threads(1).build()?;
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// scheduler.schedule("remind", Plan::once_at(deadline), |_| println!("time is up"))?;
+    /// assert_eq!(scheduler.next_run("remind"), Some(deadline));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn once_at(instant: Instant) -> Plan {
+        Plan::once(Duration::from_secs(1)).first_at(instant)
+    }
+
     /// Runs whenever the wall clock, in the time zone of `cron`, shows a time that matches the line.
     ///
     /// When the clock is set forward, the times that it jumped over are due at once: one run is made for all of them, but see
