@@ -1,4 +1,4 @@
-//! The parts of a job that most jobs do not need: its options, its pending retries, its counts of problems.
+//! The parts of a job that most jobs do not need: its options, its backlog, its pending retries, its counts of problems.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,12 +13,21 @@ use super::timings::RunTimings;
 pub(super) struct JobExtras {
     pub(super) problems: JobProblems,
     pub(super) options: Option<Box<PlanOptions>>,
+    pub(super) backlog: Backlog,
     pub(super) retries: PendingRetries,
     /// When a run was asked for, that is made when the active run has ended.
     pub(super) requested: Option<Time>,
     /// Which attempt the last run was that has ended.
     pub(super) last_attempt: u32,
     pub(super) timings: Option<Box<RunTimings>>,
+}
+
+/// Runs that were due while a run of the same job was active. They are made one after the other when it has ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Backlog {
+    pub(super) count: u64,
+    /// When the first of them was due.
+    pub(super) due: Time,
 }
 
 /// Counts of failed runs, and of occurrences without a run.

@@ -328,7 +328,7 @@ fn g4_a_paused_job_gives_up_what_waits_behind_its_run() {
     let run = fixture.begin().unwrap();
     fixture.now = 20;
     assert!(fixture.begin().is_none());
-    assert_eq!(fixture.job(key).backlog.count, 1);
+    assert_eq!(fixture.job(key).backlog().count, 1);
     assert!(fixture.state.pause(key));
     let _removed = fixture.end(&run);
     fixture.now = 95;
@@ -517,7 +517,7 @@ fn g4_a_new_plan_begins_afresh_and_keeps_the_count_of_runs() {
     let key = fixture.insert(7, every(10).times(3), 10);
     fixture.now = 30;
     let first = fixture.begin().unwrap();
-    assert_eq!(fixture.job(key).backlog.count, 2);
+    assert_eq!(fixture.job(key).backlog().count, 2);
     assert!(fixture.state.change_plan(key, every(100).times(2), at(150), None).is_some());
     assert!(fixture.end(&first).is_none());
     assert!(fixture.begin().is_none());
@@ -593,7 +593,7 @@ fn p7_the_counts_add_up_after_any_sequence() {
                 "seed {seed}, {overflow:?}, {:?}",
                 job.overlap
             );
-            assert_eq!((job.active, job.backlog.count, job.runs_left), (0, 0, FOR_EVER), "seed {seed}");
+            assert_eq!((job.active, job.backlog().count, job.runs_left), (0, 0, FOR_EVER), "seed {seed}");
             assert_eq!((job.due.as_nanos() - due) % interval, 0, "seed {seed}: off its grid");
             runs += job.runs;
         }

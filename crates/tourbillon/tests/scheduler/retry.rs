@@ -45,6 +45,7 @@ fn e5_a_failed_run_is_repeated_after_each_delay_of_the_backoff_until_it_succeeds
     assert_eq!(report.next_retry, None);
     let last = report.last_run.unwrap();
     assert_eq!((last.status, last.attempt, last.error), (RunStatus::Succeeded, 4, None));
+    assert_eq!((last.began, last.duration), (story.instant(ms(1070)), ms(0)));
     assert_eq!(report.last_failure.as_deref(), Some("failed: attempt 3"));
     // The regular times are those of the plan, and each begins with all its attempts.
     story.pass(ms(1));

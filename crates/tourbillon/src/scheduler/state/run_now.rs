@@ -59,7 +59,7 @@ impl<K> SchedulerState<K> {
             _ if job.is_paused => Err(RunNowError::Paused),
             Overlap::Skip if is_active => Err(RunNowError::Active),
             Overlap::QueueOne if is_active => {
-                let is_taken = job.backlog.count > 0 || job.extras_mut().requested.is_some();
+                let is_taken = job.backlog().count > 0 || job.extras_mut().requested.is_some();
                 if is_taken {
                     return Err(RunNowError::Active);
                 }

@@ -130,7 +130,7 @@ impl<K> SchedulerState<K> {
         self.stats.failed += u64::from(status.is_failure());
         let is_open = self.is_open();
         let job = self.jobs.get_mut(job_key)?;
-        job.last_run = PackedRun::new(status, took);
+        job.last_run = PackedRun::new(status, facts.began, took);
         if self.records_each_job {
             let extras = job.extras_mut();
             extras.timings = extras.timings.take().or(timings);
@@ -331,7 +331,7 @@ impl<K> SchedulerState<K> {
         // A run that was asked for has been accepted, and is made however full the queue is when its turn comes.
         if is_full && self.rules.overflow == Overflow::Skip && !run.is_requested() {
             // The runs of the backlog, which were to follow this one, are not made either.
-            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            let count = job.take_backlog().count.saturating_add(1);
             add(&mut job.problems_mut().overflowed, count);
             add(&mut self.stats.overflowed, count);
             return;
