@@ -160,6 +160,63 @@ fn p7_an_exporter_does_not_keep_its_scheduler_running() {
     with_local_recorder(&recorder, || exporter.export());
 }
 
+#[test]
+fn e5_b5_the_gauges_of_a_scheduler_that_is_gone_are_zero() {
+    let mut scraped = Scraped::new();
+    scraped.scheduler.schedule("tick", ms(10), |_| ()).unwrap();
+    scraped.engine.advance(ms(10));
+    assert_eq!(scraped.scrape()[&of_scheduler("jobs")], 1.0);
+    // Another scheduler takes the place of the one that is exported.
+    scraped.scheduler = Scheduler::builder().engine(&scraped.engine).threads(0).build().unwrap();
+    while scraped.engine.turn().more {}
+    for _ in 0..2 {
+        let values = scraped.scrape();
+        for gauge in ["jobs", "runs_waiting", "runs_running"] {
+            assert_eq!(values[&of_scheduler(gauge)], 0.0, "{gauge}");
+        }
+        assert_eq!(values[&of_scheduler("runs_total")], 1.0, "a counter keeps its value");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn e5_b5_the_engines_of_two_wall_clocks_have_labels_of_their_own() {
+    let mut scraped = Scraped::new();
+    let hourly = || tourbillon::Cron::parse("@hourly").unwrap();
+    let (wall, engine) = (manual(), scraped.engine.clone());
+    let others = [1, 2].map(|_| {
+        let builder = Scheduler::<&'static str>::builder().engine(&engine).wall_engine(&wall).threads(0);
+        builder.build().unwrap()
+    });
+    scraped.exporter = others.iter().fold(scraped.exporter, |exporter, other| exporter.scheduler("other", other));
+    scraped.scheduler.schedule("job", hourly(), |_| ()).unwrap();
+    others.iter().for_each(|other| _ = other.schedule("job", hourly(), |_| ()).unwrap());
+    let pending = |clock: &str| format!("tourbillon_timers_pending{{clock=\"{clock}\"}}");
+    let values = scraped.scrape();
+    assert_eq!((values[&pending("wall")], values[&pending("wall-2")]), (1.0, 2.0));
+    assert!(!values.contains_key(&pending("wall-3")), "two schedulers share an engine");
+}
+
+#[test]
+fn e5_b5_the_histograms_of_more_jobs_than_are_read_at_a_time_have_each_run_once() {
+    const KEYS: usize = 300;
+    let engine = manual();
+    let scheduler: Scheduler<usize> = Scheduler::builder().engine(&engine).threads(0).build().unwrap();
+    let mut scraped = Scraped::new();
+    scraped.exporter = Exporter::new(&engine).jobs("jobs", &scheduler, usize::to_string);
+    for key in 0..KEYS {
+        scheduler.schedule(key, ms(10), |_| ()).unwrap();
+    }
+    for round in 1..=3 {
+        engine.advance(ms(10));
+        let values = scraped.scrape();
+        for key in 0..KEYS {
+            let count = values[&of_job("run_seconds_count", &key.to_string())];
+            assert_eq!(count, f64::from(round), "job {key}");
+        }
+    }
+}
+
 // ---- the dashboard ----
 
 fn dashboard() -> Value {

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use support::manual;
 use tourbillon::scheduler::{Backoff, Overlap, Plan, Run, ScheduleErrorKind, Scheduler};
-use tourbillon::time::MissedTickBehavior;
-use tourbillon::{Cron, Engine, Time};
+use tourbillon::time::{Instant, MissedTickBehavior};
+use tourbillon::{Cron, Engine, Span, Time};
 
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -376,6 +377,71 @@ fn e5_jitter_makes_all_times_of_a_cron_line_later_by_the_same_span() {
     assert!(wall.pass(5 * HOUR).len() >= 4);
     let next = wall.scheduler.next_run_wall("hourly").unwrap();
     assert_eq!(next.duration_since(first).unwrap().as_nanos() % HOUR.as_nanos(), 0);
+}
+
+#[test]
+fn e5_jitter_repeats_no_time_of_a_cron_line_when_its_job_gets_the_plan_again() {
+    let wall = Wall::at("2026-11-16T10:30:00Z");
+    let plan = || Plan::cron(cron("@hourly", "UTC")).jitter(Duration::from_secs(600));
+    wall.schedule("hourly", plan());
+    assert_eq!(wall.pass(45 * MINUTE).len(), 1, "the run of 11:00, by 11:10");
+    // Ten minutes after the hour or less, as after a restart of the process.
+    wall.engine.clock().set(time("2026-11-16T12:00:00Z"));
+    for second in 1..300 {
+        wall.engine.clock().set(time("2026-11-16T12:00:00Z") + Span::from_secs(second));
+        wall.scheduler.reschedule("hourly", plan()).unwrap();
+        let next = wall.scheduler.next_run_wall("hourly").unwrap();
+        assert!(next >= system("2026-11-16T13:00:00Z"), "that of 12:00 again, at {next:?}");
+        assert!(next < system("2026-11-16T13:10:00Z"));
+    }
+}
+
+#[test]
+fn e5_jitter_delays_a_first_run_of_a_cron_line_at_once_and_at_an_instant() {
+    let wall = Wall::at("2026-11-16T10:00:01Z");
+    let hourly = || Plan::cron(cron("@hourly", "UTC")).jitter(Duration::from_secs(1800));
+    let entered = wall.engine.enter();
+    let at = Instant::now() + MINUTE;
+    drop(entered);
+    for (plan, first) in [
+        (hourly().first_at_once(), system("2026-11-16T10:00:01Z")),
+        (hourly().first_at(at), system("2026-11-16T10:01:01Z")),
+    ] {
+        wall.schedule("job", plan.times(2));
+        let late = wall.scheduler.next_run_wall("job").unwrap().duration_since(first).unwrap();
+        assert!(late > Duration::ZERO && late < Duration::from_secs(1800), "{late:?}");
+        assert_eq!(wall.pass(late + MINUTE).len(), 1);
+        // The second run is that of 11:00, and later by the same span.
+        let second = system("2026-11-16T11:00:00Z") + late;
+        assert_eq!(wall.scheduler.next_run_wall("job"), Some(second));
+        wall.scheduler.remove("job");
+        wall.engine.clock().set(time("2026-11-16T10:00:01Z"));
+    }
+}
+
+#[test]
+fn e5_a_retry_of_a_cron_job_that_comes_after_the_next_time_gives_way_to_the_regular_run() {
+    let engine = manual();
+    let wall = manual();
+    wall.clock().set(time("2026-11-16T10:59:59Z"));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&wall).threads(0).build().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let job = move |run: &Run<&'static str>| {
+        noted.lock().unwrap().push((run.attempt(), run.due_wall().unwrap()));
+        Err::<(), _>("always")
+    };
+    let plan = Plan::cron(cron("@hourly", "UTC")).retry(1, Backoff::fixed(MINUTE));
+    scheduler.schedule("job", plan, job).unwrap();
+    let turn = || while wall.turn().more | engine.turn().more {};
+    wall.clock().set(time("2026-11-16T11:00:00Z"));
+    turn();
+    assert_eq!(std::mem::take(&mut *log.lock().unwrap()), [(1, system("2026-11-16T11:00:00Z"))]);
+    // Both the retry and the next regular time have come when the scheduler looks.
+    engine.clock().advance(MINUTE);
+    wall.clock().set(time("2026-11-16T12:00:00Z"));
+    turn();
+    assert_eq!(*log.lock().unwrap(), [(1, system("2026-11-16T12:00:00Z"))]);
 }
 
 #[test]

@@ -79,8 +79,8 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// Create one exporter for each engine and each scheduler and keep it: each export adds to the histograms the timers that fired, and the
 /// runs that ended, since the last one. A [label](Exporter::label) tells engines apart. Between two exports the exporter costs nothing.
 ///
-/// An exporter keeps neither its engine nor its schedulers running after their last handle is dropped. A scheduler that is gone is no
-/// longer exported.
+/// An exporter keeps neither its engine nor its schedulers running after their last handle is dropped. A scheduler that is gone has its
+/// gauges set to zero, and is no longer exported.
 pub struct Exporter {
     /// The first is the exporter's own; the others are those whose wall clock the schedulers follow.
     engines: Vec<ExportedEngine>,
@@ -113,7 +113,7 @@ impl Exporter {
     }
 
     /// Adds a scheduler, with the label `scheduler` and this name, and the engine of the wall clock that its cron plans follow, with the
-    /// label `clock="wall"`.
+    /// label `clock="wall"`. If schedulers follow different engines, those after the first have `clock="wall-2"` and so on.
     ///
     /// From now on the scheduler records how long its runs take and how late they begin.
     ///
@@ -128,7 +128,7 @@ impl Exporter {
     ///     .scheduler("billing", &billing)
     ///     .jobs("reports", &reports, |key| key.to_string());
     /// exporter.export();
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), tourbillon::scheduler::SchedulerBuildError>(())
     /// ```
     #[must_use]
     pub fn scheduler<K>(mut self, name: impl Into<SharedString>, scheduler: &Scheduler<K>) -> Exporter
@@ -168,14 +168,14 @@ impl Exporter {
         }
         self.add_wall_engines();
         self.engines.iter_mut().for_each(|engine| engine.export(&self.labels));
-        self.schedulers.iter_mut().for_each(|scheduler| scheduler.export(&self.labels));
+        self.schedulers.retain_mut(|scheduler| scheduler.export(&self.labels));
     }
 
     /// Adds the engines of wall clocks that the schedulers have begun to follow.
     fn add_wall_engines(&mut self) {
         for core in self.schedulers.iter().filter_map(ExportedScheduler::wall_core) {
             if self.engines.iter().all(|engine| engine.core.as_ptr() != core.as_ptr()) {
-                let label = Some(Label::new("clock", "wall"));
+                let label = Some(Label::new("clock", wall_label(self.engines.len())));
                 self.engines.push(ExportedEngine { core, published: Lateness::default(), label });
             }
         }
@@ -221,6 +221,11 @@ impl ExportedEngine {
         record(LATENESS, labels(), &stats.lateness.since(&self.published));
         self.published = stats.lateness;
     }
+}
+
+/// Returns the value of the label `clock` for the n-th engine of a wall clock.
+fn wall_label(n: usize) -> SharedString {
+    if n == 1 { "wall".into() } else { format!("wall-{n}").into() }
 }
 
 /// Adds all values of a histogram to that of a metric.

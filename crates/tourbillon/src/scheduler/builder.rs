@@ -1,12 +1,9 @@
 //! The builder of a scheduler.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
-use super::error::Failure;
-#[cfg(feature = "tokio")]
-use super::error::NoTokioRuntime;
+use super::error::{Failure, SchedulerBuildError};
 use super::plan::Overlap;
 use super::random::Random;
 use super::shared::SchedulerShared;
@@ -28,7 +25,7 @@ use crate::time::MissedTickBehavior;
 ///     .overflow(Overflow::Skip)
 ///     .on_failure(|failure| eprintln!("{failure}"))
 ///     .build()?;
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), tourbillon::scheduler::SchedulerBuildError>(())
 /// ```
 #[must_use]
 pub struct Builder<K> {
@@ -37,17 +34,18 @@ pub struct Builder<K> {
     threads: Option<usize>,
     rules: SchedulerRules,
     on_failure: Option<Box<OnFailure<K>>>,
-    spawn: Option<Box<SpawnWith>>,
+    executor: JobExecutor,
     seed: Option<u64>,
-    #[cfg(feature = "tokio")]
-    runtime: Option<TokioRuntime>,
 }
 
-/// The runtime that [`Builder::on_tokio`] chooses.
-#[cfg(feature = "tokio")]
-enum TokioRuntime {
-    Current,
-    Given(tokio::runtime::Handle),
+/// Where the runs of async jobs are polled.
+enum JobExecutor {
+    OwnThreads,
+    SpawnWith(Box<SpawnWith>),
+    #[cfg(feature = "tokio")]
+    CurrentRuntime,
+    #[cfg(feature = "tokio")]
+    Runtime(tokio::runtime::Handle),
 }
 
 /// The rule for a run that is due while all threads are busy and the [queue](Builder::queue) is full.
@@ -90,10 +88,8 @@ impl<K> Builder<K> {
             threads: None,
             rules,
             on_failure: None,
-            spawn: None,
+            executor: JobExecutor::OwnThreads,
             seed: None,
-            #[cfg(feature = "tokio")]
-            runtime: None,
         }
     }
 
@@ -180,8 +176,8 @@ impl<K> Builder<K> {
     /// Runs async jobs on the Tokio runtime in which [`build`](Builder::build) is called, instead of the scheduler's own threads, and calls
     /// all jobs in its context, so that they can use Tokio's sockets, timers and tasks.
     ///
-    /// Outside a runtime, `build` returns an error with [`NoTokioRuntime`]. When the runtime is shut down, runs of async jobs end as
-    /// aborted.
+    /// Outside a runtime, `build` returns [`SchedulerBuildError::NoTokioRuntime`]. When the runtime is shut down, runs of async jobs end as
+    /// aborted. Of this, [`on_tokio_handle`](Builder::on_tokio_handle) and [`spawn_with`](Builder::spawn_with), the last call counts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -203,27 +199,28 @@ impl<K> Builder<K> {
     /// ```
     #[cfg(feature = "tokio")]
     pub fn on_tokio(mut self) -> Builder<K> {
-        self.runtime = Some(TokioRuntime::Current);
+        self.executor = JobExecutor::CurrentRuntime;
         self
     }
 
     /// Runs async jobs on this Tokio runtime: see [`on_tokio`](Builder::on_tokio).
     #[cfg(feature = "tokio")]
     pub fn on_tokio_handle(mut self, runtime: &tokio::runtime::Handle) -> Builder<K> {
-        self.runtime = Some(TokioRuntime::Given(runtime.clone()));
+        self.executor = JobExecutor::Runtime(runtime.clone());
         self
     }
 
-    /// Hands the runs of async jobs to an executor instead of the scheduler's own threads. (For Tokio there is `on_tokio`.)
+    /// Hands the runs of async jobs to an executor instead of the scheduler's own threads. (For Tokio there is `on_tokio`. The last call of
+    /// both counts.)
     ///
     /// ```
     /// use tourbillon::scheduler::Scheduler;
     ///
     /// let scheduler: Scheduler<u32> = Scheduler::builder().spawn_with(|run| smol::spawn(run).detach()).build()?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), tourbillon::scheduler::SchedulerBuildError>(())
     /// ```
     pub fn spawn_with(mut self, spawn: impl Fn(BoxedTask) + Send + Sync + 'static) -> Builder<K> {
-        self.spawn = Some(Box::new(spawn));
+        self.executor = JobExecutor::SpawnWith(Box::new(spawn));
         self
     }
 }
@@ -233,24 +230,14 @@ impl<K: Send + Sync + 'static> Builder<K> {
     ///
     /// # Errors
     /// The system could not start a thread; or the jobs are to run on Tokio (`on_tokio`), and there is no Tokio runtime here.
-    pub fn build(self) -> io::Result<Scheduler<K>> {
-        #[cfg(feature = "tokio")]
-        let runtime = self.runtime.map(TokioRuntime::handle).transpose()?;
+    pub fn build(self) -> Result<Scheduler<K>, SchedulerBuildError> {
+        let hooks = self.executor.hooks(self.on_failure)?;
         let engine = self.engine.unwrap_or_else(Engine::current);
         let threads =
             self.threads.unwrap_or_else(|| match engine.core().driver.is_external() && !engine.core().is_virtual {
                 true => 0,
                 false => std::thread::available_parallelism().map_or(1, usize::from),
             });
-        let hooks = UserHooks {
-            on_failure: self.on_failure,
-            #[cfg(feature = "tokio")]
-            spawn: runtime.clone().map(spawn_on).or(self.spawn),
-            #[cfg(not(feature = "tokio"))]
-            spawn: self.spawn,
-            #[cfg(feature = "tokio")]
-            runtime,
-        };
         let random = self.seed.map_or_else(Random::seeded_at_random, Random::new);
         let shared = SchedulerShared::new(engine.core().clone(), threads, self.rules, hooks, random);
         let scheduler = Scheduler { owner: Arc::new(SchedulerOwner::new(shared, engine, self.wall)) };
@@ -263,7 +250,7 @@ impl<K: Send + Sync + 'static> Builder<K> {
             let thread = thread::Builder::new().name("tourbillon-jobs".into());
             if let Err(refused) = thread.spawn(move || shared.run_thread(&engine)) {
                 scheduler.owner.shared.remove_threads(threads - started);
-                return Err(refused);
+                return Err(SchedulerBuildError::Thread(refused));
             }
         }
         // Sets the wake-up timer, which also reports the engine's shutdown.
@@ -272,21 +259,25 @@ impl<K: Send + Sync + 'static> Builder<K> {
     }
 }
 
-#[cfg(feature = "tokio")]
-impl TokioRuntime {
-    fn handle(self) -> io::Result<tokio::runtime::Handle> {
+impl JobExecutor {
+    /// Returns the hooks of a scheduler whose async jobs run here.
+    ///
+    /// # Errors
+    /// The executor is the current Tokio runtime, and there is none.
+    fn hooks<K>(self, on_failure: Option<Box<OnFailure<K>>>) -> Result<UserHooks<K>, SchedulerBuildError> {
         match self {
-            TokioRuntime::Given(handle) => Ok(handle),
-            TokioRuntime::Current => {
-                tokio::runtime::Handle::try_current().map_err(|_| io::Error::other(NoTokioRuntime))
+            JobExecutor::OwnThreads => Ok(UserHooks::new(on_failure, None)),
+            JobExecutor::SpawnWith(spawn) => Ok(UserHooks::new(on_failure, Some(spawn))),
+            #[cfg(feature = "tokio")]
+            JobExecutor::CurrentRuntime => {
+                let current = tokio::runtime::Handle::try_current();
+                let runtime = current.map_err(|_| SchedulerBuildError::NoTokioRuntime)?;
+                Ok(UserHooks::on_tokio(on_failure, runtime))
             }
+            #[cfg(feature = "tokio")]
+            JobExecutor::Runtime(runtime) => Ok(UserHooks::on_tokio(on_failure, runtime)),
         }
     }
-}
-
-#[cfg(feature = "tokio")]
-fn spawn_on(runtime: tokio::runtime::Handle) -> Box<SpawnWith> {
-    Box::new(move |run| drop(runtime.spawn(run)))
 }
 
 impl<K> fmt::Debug for Builder<K> {

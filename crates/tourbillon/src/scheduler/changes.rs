@@ -9,7 +9,7 @@ use super::clock_pair::ClockId;
 use super::error::{JobResult, ScheduleError, ScheduleErrorKind};
 use super::job_body::{AsyncJob, BlockingJob, JobBodyParts, Run};
 use super::plan::Plan;
-use super::state::RunNowError;
+use super::state::{Requested, RunNowError};
 use super::{JobId, Scheduler, drop_removed};
 use crate::sync::catch_panic::catch_panic;
 
@@ -24,7 +24,8 @@ pub enum Upserted {
 
 impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// Gives a job another plan, from now on. The job keeps its closure, its count of runs, and whether it is paused. A run that has
-    /// begun goes on; runs that were still to be made up for are dropped.
+    /// begun goes on. Any other run of the old plan is not made: not one that waits for a thread, and not one that was still to be
+    /// made up for, repeated, or [asked for](Scheduler::run_now).
     ///
     /// ```
     /// use std::time::Duration;
@@ -97,7 +98,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     ///
     /// A job that is replaced is still the same job, as after [`reschedule`](Scheduler::reschedule): it keeps its [`JobId`], its counts,
     /// and whether it is paused. A run that has begun goes on with the old closure, and the [`Overlap`](super::Overlap) rule holds between it and
-    /// the runs of the new closure.
+    /// the runs of the new closure. A run of the old plan that waits for a thread is not made.
     ///
     /// # Errors
     /// The plan makes no sense or ends before its first run, the scheduler is full and has no job under this key, or it was shut
@@ -141,7 +142,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// [`times`](Plan::times). If the run fails, it is [repeated](Plan::retry) as any other.
     ///
     /// The run is queued as if it were due now: while a run of the job is active, it is refused, waits or overlaps by the job's
-    /// [`Overlap`](super::Overlap) rule.
+    /// [`Overlap`](super::Overlap) rule. The result says whether it waits. A run that is accepted is made, however full the queue is
+    /// later, unless the job is paused, removed or gets another plan, or the scheduler is aborted before.
     ///
     /// # Errors
     /// There is no such job, it is paused, or it may not overlap with its active run; the queue is full (except with
@@ -150,17 +152,17 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// ```
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
-    /// use tourbillon::scheduler::{RunNowError, Scheduler};
+    /// use tourbillon::scheduler::{Requested, RunNowError, Scheduler};
     ///
     /// let (send, receive) = channel();
     /// let scheduler = Scheduler::builder().threads(1).build()?;
-    /// scheduler.schedule("report", Duration::from_secs(3600), move |run| send.send(run.number()))?;
-    /// scheduler.run_now("report")?;
+    /// let job = scheduler.schedule("report", Duration::from_secs(3600), move |run| send.send(run.number()))?;
+    /// assert_eq!(scheduler.run_now("report"), Ok(Requested::Queued(job)));
     /// assert_eq!(receive.recv(), Ok(1));
     /// assert_eq!(scheduler.run_now("raport"), Err(RunNowError::Unknown));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn run_now<Q>(&self, key: &Q) -> Result<(), RunNowError>
+    pub fn run_now<Q>(&self, key: &Q) -> Result<Requested, RunNowError>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -170,9 +172,9 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         let mut state = self.open().ok_or(RunNowError::ShutDown)?;
         let now = shared.now(state.has_wall_jobs());
         let job = state.find(hash, key).ok_or(RunNowError::Unknown)?;
-        state.run_now(job, now)?;
+        let requested = state.run_now(job, now)?;
         shared.unlock_alerted(state);
-        Ok(())
+        Ok(requested)
     }
 
     fn replace_or_add<B: JobBodyParts<K, F> + 'static, F>(

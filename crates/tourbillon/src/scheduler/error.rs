@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use super::backoff::BackoffError;
@@ -77,11 +78,16 @@ pub enum Cause<'a> {
     NoTokioRuntime(&'a str),
 }
 
-/// The error of building a scheduler with [`Builder::on_tokio`](super::Builder::on_tokio) outside a Tokio runtime.
-#[cfg(feature = "tokio")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The error of building a scheduler.
+#[derive(Debug)]
 #[non_exhaustive]
-pub struct NoTokioRuntime;
+pub enum SchedulerBuildError {
+    /// `Builder::on_tokio` was used outside the context of a Tokio runtime: build the scheduler in an `async` function, or use
+    /// `Builder::on_tokio_handle`.
+    NoTokioRuntime,
+    /// The system refused a thread.
+    Thread(io::Error),
+}
 
 /// The return type of a job: nothing, or a result whose error is reported.
 pub trait JobResult {
@@ -158,17 +164,28 @@ impl fmt::Display for Cause<'_> {
     }
 }
 
-#[cfg(feature = "tokio")]
-impl fmt::Display for NoTokioRuntime {
+impl fmt::Display for SchedulerBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "there is no Tokio runtime here: build the scheduler inside one, or give its handle to `on_tokio_handle`",
-        )
+        match self {
+            SchedulerBuildError::NoTokioRuntime => f.write_str(
+                "there is no Tokio runtime here: build the scheduler inside one, or give its handle to `on_tokio_handle`",
+            ),
+            SchedulerBuildError::Thread(error) => write!(
+                f,
+                "the system refused the scheduler a thread: {error}; raise the limits of the process, or set fewer `threads`"
+            ),
+        }
     }
 }
 
-#[cfg(feature = "tokio")]
-impl Error for NoTokioRuntime {}
+impl Error for SchedulerBuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            SchedulerBuildError::NoTokioRuntime => None,
+            SchedulerBuildError::Thread(error) => Some(error),
+        }
+    }
+}
 
 impl<K: fmt::Debug> fmt::Display for Failure<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ use super::builder::SchedulerRules;
 use super::clock_pair::{ClockId, ClockPair};
 use super::history::PackedRun;
 use super::job_body::JobBody;
-use super::job_extras::{JobExtras, JobProblems, PendingRetry};
+use super::job_extras::{Backlog, JobExtras, JobProblems, PendingRetry};
 use super::options::PlanOptions;
 use super::plan::{FOR_EVER, Overlap, Plan};
 use super::random::Random;
@@ -39,7 +39,7 @@ pub(super) struct ScheduledJob<K> {
     pub(super) active: u32,
     /// How many of the active runs are queued.
     pub(super) queued: u32,
-    /// How often the job was given another plan. A queued run of an older plan has used up none of this plan's runs.
+    /// How often the job was given another plan. A queued run of an older plan is not made.
     pub(super) plan_number: u32,
     pub(super) timing: JobTiming,
     /// When the job is due next, also while it is paused.
@@ -48,22 +48,13 @@ pub(super) struct ScheduledJob<K> {
     pub(super) runs_left: u64,
     /// How many runs have begun.
     pub(super) runs: u64,
-    pub(super) backlog: Backlog,
     pub(super) last_run: PackedRun,
     pub(super) extras: Option<Box<JobExtras>>,
 }
 
 // The memory of a plain job, without its closure and key.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<ScheduledJob<()>>() <= 112);
-
-/// Runs that were due while a run of the same job was active. They are made one after the other when it has ended.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Backlog {
-    pub(super) count: u64,
-    /// When the first of them was due.
-    pub(super) due: Time,
-}
+const _: () = assert!(size_of::<ScheduledJob<()>>() <= 104);
 
 /// The parts of a removed job that have to be dropped outside the lock. (The rest of the job is not moved.)
 #[expect(dead_code, reason = "the fields are there to be dropped")]
@@ -111,7 +102,6 @@ impl<K> ScheduledJob<K> {
             due,
             runs_left: plan.times,
             runs: 0,
-            backlog: Backlog::default(),
             last_run: PackedRun::default(),
             extras: plan.options.map(|options| Box::new(JobExtras::of(options))),
         }
@@ -131,7 +121,7 @@ impl<K> ScheduledJob<K> {
         }
         match self.missed {
             MissedTickBehavior::Burst => {
-                self.backlog = Backlog { count: passed, due: self.timing.after(due) };
+                self.set_backlog(Backlog { count: passed, due: self.timing.after(due) });
                 DueAction { run: true, overlapped: 0, missed: 0 }
             }
             MissedTickBehavior::Delay if now - due > TOLERANCE && self.timing.clock() == ClockId::Engine => {
@@ -144,12 +134,13 @@ impl<K> ScheduledJob<K> {
 
     /// Processes `count` occurrences, the first of them at `due`, while a run is active.
     fn overlap(&mut self, due: Time, count: u64) -> DueAction {
+        let is_place_taken = self.extras.as_ref().is_some_and(|extras| extras.requested.is_some());
         // A job that runs once does not skip its only run.
-        let is_kept = self.overlap == Overlap::QueueOne || self.timing.is_once();
-        if !is_kept || self.backlog.count > 0 {
+        let is_kept = (self.overlap == Overlap::QueueOne && !is_place_taken) || self.timing.is_once();
+        if !is_kept || self.backlog().count > 0 {
             return DueAction { run: false, overlapped: count, missed: 0 };
         }
-        self.backlog = Backlog { count: 1, due };
+        self.set_backlog(Backlog { count: 1, due });
         if self.has_no_more_occurrences() {
             // The plan ends with this run. If this run finds no room, the plan goes on from here.
             self.due = self.timing.after(due);
@@ -193,23 +184,53 @@ impl<K> ScheduledJob<K> {
         self.runs += 1;
     }
 
-    /// Records that a queued run is not made after all. `plan` is the number of the plan one of whose runs it used up, if any.
-    pub(super) fn withdraw_run(&mut self, plan: Option<u32>) {
+    /// Records that a queued run, which was due at `due`, is not made after all.
+    pub(super) fn withdraw_run(&mut self, is_planned: bool, due: Time) {
         (self.active, self.queued) = (self.active - 1, self.queued - 1);
-        if self.runs_left != FOR_EVER && plan == Some(self.plan_number) {
+        if is_planned && self.runs_left != FOR_EVER {
             self.runs_left += 1;
+            self.restore_only_time(due);
         }
+    }
+
+    /// Makes a job that runs once due at this time again, because its run was withdrawn.
+    fn restore_only_time(&mut self, due: Time) {
+        if self.timing.is_once() {
+            self.due = due;
+        }
+    }
+
+    /// Records that none of the queued runs is made, because the job has another plan. Returns how many they were.
+    pub(super) fn forget_queued_runs(&mut self) -> u32 {
+        let queued = std::mem::take(&mut self.queued);
+        self.active -= queued;
+        queued
     }
 
     /// Records that a run has ended. Returns when the next run of the backlog was due, if that run is to be queued now.
     pub(super) fn end_run(&mut self) -> Option<Time> {
         self.active -= 1;
-        if self.backlog.count == 0 || self.active > 0 || self.is_paused || self.runs_left == 0 {
+        let Backlog { count, due } = self.backlog();
+        if count == 0 || self.active > 0 || self.is_paused || self.runs_left == 0 {
             return None;
         }
-        let due = self.backlog.due;
-        self.backlog = Backlog { count: self.backlog.count - 1, due: self.timing.after(due) };
+        self.set_backlog(Backlog { count: count - 1, due: self.timing.after(due) });
         Some(due)
+    }
+
+    pub(super) fn backlog(&self) -> Backlog {
+        self.extras.as_ref().map_or(Backlog::default(), |extras| extras.backlog)
+    }
+
+    /// Takes all runs out of the backlog.
+    pub(super) fn take_backlog(&mut self) -> Backlog {
+        self.extras.as_mut().map_or(Backlog::default(), |extras| std::mem::take(&mut extras.backlog))
+    }
+
+    fn set_backlog(&mut self, backlog: Backlog) {
+        if backlog.count > 0 || self.extras.is_some() {
+            self.extras_mut().backlog = backlog;
+        }
     }
 
     /// Takes the run that was asked for while another was active, if it can be queued now.
@@ -260,7 +281,7 @@ impl<K> ScheduledJob<K> {
 
     /// Returns whether the plan has no occurrence beyond those that are queued or in the backlog.
     fn has_no_more_occurrences(&self) -> bool {
-        self.runs_left <= self.backlog.count
+        self.runs_left <= self.backlog().count
     }
 
     /// Returns the deadline that the job should have: never while it is paused, and after its last occurrence.
@@ -271,7 +292,7 @@ impl<K> ScheduledJob<K> {
 
     /// Returns when the first pending retry is due, on the engine's clock.
     pub(super) fn retry_deadline(&self) -> Time {
-        self.extras.as_ref().map_or(Time::NEVER, |extras| extras.next_retry())
+        self.extras.as_ref().map_or(Time::NEVER, |extras| extras.retries.next_due())
     }
 
     /// Plans the retry of a run that has just failed, if its plan has one: see [`Plan::retry`]. Returns whether it has.
@@ -279,7 +300,7 @@ impl<K> ScheduledJob<K> {
         let next = self.next_deadline();
         let (end, clock) = (self.end(), self.timing.clock());
         let Some(rule) = self.options().and_then(|options| options.retry) else { return false };
-        if attempt > rule.most || self.is_paused || self.backlog.count > 0 {
+        if attempt > rule.most || self.is_paused || self.backlog().count > 0 {
             return false;
         }
         let delay = Span::from(rule.backoff.delay_with_jitter(attempt, random));
@@ -295,7 +316,10 @@ impl<K> ScheduledJob<K> {
 
     /// Forgets the runs that were still to be made beside the regular ones: backlog, retries, a run that was asked for.
     pub(super) fn forget_extra_runs(&mut self) {
-        self.backlog = Backlog::default();
+        let backlog = self.take_backlog();
+        if backlog.count > 0 {
+            self.restore_only_time(backlog.due);
+        }
         self.extras.iter_mut().for_each(|extras| extras.forget_extra_runs());
     }
 

@@ -81,6 +81,8 @@ pub(super) struct RunFacts {
     pub(super) began: Time,
     /// How long after its due time it began.
     pub(super) late: Span,
+    /// Whether its timings are recorded, and the job has no histograms for them.
+    pub(super) needs_timings: bool,
 }
 
 impl<K> Run<K> {

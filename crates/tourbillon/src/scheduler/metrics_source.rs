@@ -31,7 +31,7 @@ pub(crate) struct JobSample {
     pub(crate) label: String,
     /// Without texts.
     pub(crate) counts: JobReport,
-    pub(crate) timings: Option<Box<RunTimings>>,
+    pub(crate) timings: Option<RunTimings>,
 }
 
 /// Makes a label of a job's key.
@@ -48,11 +48,14 @@ struct UnlabelledSample<K> {
     id: JobId,
     body: Arc<dyn JobBody<K>>,
     counts: JobReport,
-    timings: Option<Box<RunTimings>>,
+    timings: Option<RunTimings>,
 }
 
 /// How many jobs are read before the lock is released (D26).
 const BATCH: u32 = 256;
+/// How many empty histograms are allocated before the lock is taken. A batch with more jobs that have run since the last export is read in
+/// several parts.
+const SPARE: usize = 32;
 
 impl<K: Send + Sync + 'static> Scheduler<K> {
     /// Returns a source of metrics, and begins to record timings: for all runs, and also for each job if there is a label.
@@ -67,17 +70,30 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     }
 }
 
-/// Reads a batch of jobs. Returns whether the end was reached.
-fn take_batch<K>(shared: &SchedulerShared<K>, from: u32, samples: &mut Vec<UnlabelledSample<K>>) -> bool {
+/// Reads a batch of jobs, from the index `from` on, and replaces the histograms that it takes by empty ones, so that none is allocated under
+/// the lock. Returns where to go on; `None` at the end.
+fn take_batch<K>(
+    shared: &SchedulerShared<K>,
+    from: u32,
+    spare: &mut Vec<RunTimings>,
+    samples: &mut Vec<UnlabelledSample<K>>,
+) -> Option<u32> {
     let mut state = shared.lock();
     for index in from..from + BATCH {
-        let Some(key) = state.jobs.key_at(index) else { return true };
+        let key = state.jobs.key_at(index)?;
         let Some(job) = state.jobs.get_mut(key) else { continue };
+        let recorded = job.extras.as_mut().and_then(|extras| extras.timings.as_mut());
+        let timings = match recorded.filter(|recorded| !recorded.is_empty()) {
+            None => None,
+            Some(recorded) => match spare.pop() {
+                Some(empty) => Some(std::mem::replace(&mut **recorded, empty)),
+                None => return Some(index),
+            },
+        };
         let (body, counts) = (Arc::clone(&job.body), JobReport::counts_of(job));
-        let timings = job.extras.as_mut().and_then(|extras| extras.timings.take());
         samples.push(UnlabelledSample { id: JobId(key), body, counts, timings });
     }
-    false
+    Some(from + BATCH)
 }
 
 impl<K: Send + Sync + 'static> MetricsSource for SchedulerSource<K> {
@@ -93,10 +109,11 @@ impl<K: Send + Sync + 'static> MetricsSource for SchedulerSource<K> {
 
     fn take_jobs(&self) -> Vec<JobSample> {
         let (Some(label), Some(shared)) = (&self.job_label, self.shared.upgrade()) else { return Vec::new() };
-        let mut samples = Vec::new();
-        let mut from = 0;
-        while !take_batch(&shared, from, &mut samples) {
-            from += BATCH;
+        let (mut samples, mut spare) = (Vec::new(), Vec::new());
+        let mut from = Some(0);
+        while let Some(index) = from {
+            spare.resize_with(SPARE, RunTimings::default);
+            from = take_batch(&shared, index, &mut spare, &mut samples);
         }
         let labelled = samples.into_iter().map(|sample| {
             let UnlabelledSample { id, body, counts, timings } = sample;

@@ -46,16 +46,14 @@ pub use self::builder::{Builder, Overflow};
 pub use self::changes::Upserted;
 use self::clock_pair::ClockId;
 pub use self::ending::{Ending, Shutdown};
-#[cfg(feature = "tokio")]
-pub use self::error::NoTokioRuntime;
-pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind};
+pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind, SchedulerBuildError};
 pub use self::history::{LastRun, RunStatus};
 use self::job::{RemovedJob, ScheduledJob};
 pub use self::job_body::Run;
 use self::job_body::{AsyncJob, BlockingJob, JobBody, JobBodyParts};
 pub use self::plan::{Overlap, Plan};
 use self::shared::SchedulerShared;
-pub use self::state::RunNowError;
+pub use self::state::{Requested, RunNowError};
 use self::state::{SchedulerPhase, SchedulerState};
 pub use self::stats::{JobReport, Remaining, SchedulerStats};
 use crate::clock::WallShift;
@@ -136,6 +134,14 @@ impl<K: Send + Sync + 'static> Scheduler<K> {
     /// Returns a builder with the default settings.
     pub fn builder() -> Builder<K> {
         Builder::new()
+    }
+
+    /// Builds a scheduler on this engine, with the default settings.
+    ///
+    /// # Errors
+    /// The system could not start a thread.
+    pub fn on(engine: &Engine) -> Result<Scheduler<K>, SchedulerBuildError> {
+        Builder::new().engine(engine).build()
     }
 
     /// Returns how many jobs there are.

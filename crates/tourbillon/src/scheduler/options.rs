@@ -51,9 +51,9 @@ impl Plan {
     /// 2 for the first retry. It uses up none of the plan's [`times`](Plan::times), and a job is there until the retries of its
     /// last run are over. The delay is counted on the engine's clock from the end of the failed run, also for a cron line.
     ///
-    /// The regular times stay as planned. A retry that would be due at or after the next regular time is not made, because the
-    /// regular run comes instead, with all its retries; neither is one after the plan's [end](Plan::until), while the scheduler
-    /// is shut down, or after the job was paused or got another plan.
+    /// The regular times stay as planned. A retry that would be due at or after the next regular time, or has to wait for a thread until
+    /// then, is not made, because the regular run comes instead, with all its retries; neither is one after the plan's
+    /// [end](Plan::until), while the scheduler is shut down, or after the job was paused or got another plan.
     ///
     /// ```
     /// use std::time::Duration;
@@ -111,6 +111,9 @@ impl Plan {
 
     /// Makes all runs of the job later by the same span, drawn at random below `most` when the job is scheduled. So jobs with the same
     /// plan are not all due together, and the interval between two runs of one job stays exact.
+    ///
+    /// The first run of a cron line is that of the first time after now, and later by the span. So no time has a second run when a job
+    /// is scheduled anew. In a plan that [ends](Plan::until), the span is short enough for one run before the end.
     pub fn jitter(mut self, most: Duration) -> Plan {
         self.options_mut().jitter = Span::from(most);
         self
@@ -146,13 +149,15 @@ impl Plan {
         delay: impl FnOnce(Span) -> Span,
     ) -> Result<Time, ScheduleErrorKind> {
         let Some(options) = &mut self.options else { return Ok(self.first_due(clock)) };
-        // The end is read before the first due time, so that an end in the past, which counts as now, is before a first run at once.
         options.end = options.until.map_or(Time::NEVER, |until| until.on(clock, self.timing.clock()));
-        let by = if options.jitter == Span::ZERO { Span::ZERO } else { delay(options.jitter) };
-        let end = options.end;
-        let more = self.timing.delay(by);
-        let due = self.first_due(clock) + more;
-        if due > end { Err(ScheduleErrorKind::EndsBeforeFirstRun) } else { Ok(due) }
+        let (end, jitter) = (options.end, options.jitter);
+        let due = self.first_due(clock);
+        if due > end {
+            return Err(ScheduleErrorKind::EndsBeforeFirstRun);
+        }
+        let by = if jitter == Span::ZERO { Span::ZERO } else { delay(jitter.min(end - due)) };
+        self.timing.delay(by);
+        Ok(due + by)
     }
 }
 
@@ -165,9 +170,33 @@ impl PlanEnd {
             (PlanEnd::AtWall(end), ClockId::Engine) => {
                 let engine = &clock.core.clock;
                 // In virtual time the wall clock moves with the engine's.
-                let shifted = engine.wall_shift().map(|shift| shift.to_engine(since_1970(end)));
-                shifted.unwrap_or_else(|| engine.time_of_wall(end))
+                match engine.wall_shift() {
+                    Some(shift) => shift.to_engine(since_1970(end)),
+                    // Before a first run at once, also if the clock shows the same time twice.
+                    None if end < SystemTime::now() => Time::ZERO,
+                    None => engine.time_of_wall(end),
+                }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::multi::wakeup_timer::WakeupTimer;
+
+    /// Two readings of a clock may be equal, so an end in the past must not become the time of a reading.
+    #[test]
+    fn e5_g8_an_end_in_the_past_is_before_any_reading_of_the_clock() {
+        let engine = Engine::builder().build().unwrap();
+        let clock = JobClock::new(engine.core().clone(), WakeupTimer::on(engine.core(), Waker::noop().clone()), None);
+        let ends_in = |wall: SystemTime| PlanEnd::AtWall(wall).on(&clock, ClockId::Engine);
+        let before = clock.now();
+        assert!(ends_in(SystemTime::now() - Duration::from_secs(1)) < before);
+        assert!(ends_in(SystemTime::now() + Duration::from_secs(1)) > before);
     }
 }

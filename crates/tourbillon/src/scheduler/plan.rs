@@ -44,7 +44,8 @@ pub enum Overlap {
     /// The run is skipped and counted.
     #[default]
     Skip,
-    /// One run waits, and is made as soon as the previous run has ended. Further runs are skipped and counted.
+    /// One run waits, and is made as soon as the previous run has ended. Further runs are skipped and counted. The run that waits is a
+    /// regular one, or one that was [asked for](super::Scheduler::run_now), whichever came first.
     QueueOne,
     /// The run is made at the same time as the previous one.
     Parallel,
@@ -79,6 +80,27 @@ impl Plan {
     pub fn once(after: Duration) -> Plan {
         // A run that finds no room is tried again after the same span, which therefore must not be zero.
         Plan::new(JobTiming::Once(Span::from(after.max(Duration::from_nanos(1))))).times(1)
+    }
+
+    /// Runs once, at `instant`. An instant in the past is due at once.
+    ///
+    /// The run is made, however late, as that of [`once`](Plan::once). A run that finds no room
+    /// ([`Overflow::Skip`](super::Overflow::Skip)) is tried again after a second; with [`times`](Plan::times) other than one, the runs are
+    /// a second apart.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::scheduler::{Plan, Scheduler};
+    /// use tourbillon::time::Instant;
+    ///
+    /// let scheduler = Scheduler::builder().threads(1).build()?;
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// scheduler.schedule("remind", Plan::once_at(deadline), |_| println!("time is up"))?;
+    /// assert_eq!(scheduler.next_run("remind"), Some(deadline));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn once_at(instant: Instant) -> Plan {
+        Plan::once(Duration::from_secs(1)).first_at(instant)
     }
 
     /// Runs whenever the wall clock, in the time zone of `cron`, shows a time that matches the line.

@@ -4,6 +4,8 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::time::SystemTime;
 
+use tourbillon_queue::Time;
+
 #[cfg(doc)]
 use super::Plan;
 use super::Scheduler;
@@ -84,10 +86,8 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (mut report, next_retry) = self.with_job(key, |job| (JobReport::of(job), job.retry_deadline()))?;
-        let retry = DueTime { time: next_retry, clock: ClockId::Engine };
-        report.next_retry = (!next_retry.is_never()).then(|| self.owner.shared.instant(retry));
-        Some(report)
+        let instant = |time| self.owner.shared.instant(DueTime { time, clock: ClockId::Engine });
+        self.with_job(key, |job| JobReport::of(job, instant))
     }
 
     fn next_due<Q>(&self, key: &Q) -> Option<DueTime>
@@ -113,17 +113,19 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
 }
 
 impl JobReport {
-    /// Returns the report of a job, without its pending retry.
-    fn of<K>(job: &ScheduledJob<K>) -> JobReport {
+    /// Returns the report of a job. `instant` converts times of the engine's clock.
+    fn of<K>(job: &ScheduledJob<K>, instant: impl Fn(Time) -> Instant) -> JobReport {
         let (mut attempt, mut failure) = (1, None);
         if let Some(extras) = &job.extras {
             (attempt, failure) = (extras.last_attempt.max(1), extras.problems.last_failure.clone());
         }
-        let last_run = job.last_run.get().map(|(status, duration)| {
+        let last_run = job.last_run.get().map(|(status, began, duration)| {
             let error = failure.clone().filter(|_| status.is_failure());
-            LastRun { status, duration, attempt, error }
+            LastRun { status, began: instant(began), duration, attempt, error }
         });
-        JobReport { last_run, last_failure: failure, ..JobReport::counts_of(job) }
+        let retry = job.retry_deadline();
+        let next_retry = (!retry.is_never()).then(|| instant(retry));
+        JobReport { last_run, last_failure: failure, next_retry, ..JobReport::counts_of(job) }
     }
 
     /// Returns the counts of a job, without texts.

@@ -425,7 +425,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let (status, failure) = self.report_outcome(&run, outcome);
         // This may drop the last reference to the job's closure.
         self.drop_user_value(run);
-        Some(RunEnd { job, facts, status, failure })
+        Some(RunEnd::new(job, facts, status, failure))
     }
 
     /// Begins an async run, on the user's executor or on the scheduler's own threads.
@@ -451,6 +451,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         let is_aborted = matches!(outcome, RunOutcome::Aborted);
         let is_over_limit = matches!(outcome, RunOutcome::TimedOut(_));
         let (status, failure) = self.report_outcome(run, outcome);
+        let end = RunEnd::new(run.id.0, run.facts, status, failure);
         let mut state = self.lock();
         state.stats.aborted += u64::from(is_aborted);
         if is_over_limit {
@@ -458,7 +459,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         }
         let abort = state.async_runs.remove(run_key);
         let now = self.now(state.has_wall_jobs());
-        let removed = state.record_end(RunEnd { job: run.id.0, facts: run.facts, status, failure }, now);
+        let removed = state.record_end(end, now);
         self.unlock_alerted(state);
         self.drop_user_value((abort, removed));
         self.try_end();

@@ -26,7 +26,7 @@ use std::task::Waker;
 use async_task::Runnable;
 use tourbillon_queue::{Span, Time};
 
-pub use self::run_now::RunNowError;
+pub use self::run_now::{Requested, RunNowError};
 use self::runs::QueuedRun;
 pub(super) use self::runs::{NextAction, RunEnd, RunStart};
 use self::wall_deadlines::WallDeadlines;
@@ -54,7 +54,7 @@ pub(super) struct SchedulerState<K> {
     wall_deadlines: Box<WallDeadlines>,
     /// Runs that wait for a thread.
     queue: VecDeque<QueuedRun>,
-    /// How many of the queued runs are of jobs that have been removed. They do not count against the limit.
+    /// How many of the queued runs are of jobs that have been removed or got another plan. They do not count against the limit.
     removed_in_queue: usize,
     /// Async runs that were woken and are to be polled.
     tasks: VecDeque<Runnable>,
@@ -269,7 +269,7 @@ impl<K> SchedulerState<K> {
         self.earliest_change = self.earliest_change.min(ClockPair::only(due));
     }
 
-    /// Gives a job another plan, and another body if one is given. Returns the old ones.
+    /// Gives a job another plan, and another body if one is given. Returns the old ones. The queued runs of the old plan are not made.
     #[must_use]
     pub(super) fn change_plan(
         &mut self,
@@ -286,9 +286,11 @@ impl<K> SchedulerState<K> {
         let job = self.jobs.get_mut(job_key)?;
         job.overlap = plan.overlap.unwrap_or(rules.overlap);
         job.missed = plan.missed.unwrap_or(rules.missed);
-        (job.due, job.starts_in_past, job.runs_left) = (due, starts_in_past, plan.times);
         job.forget_extra_runs();
+        (job.due, job.starts_in_past, job.runs_left) = (due, starts_in_past, plan.times);
         job.plan_number = job.plan_number.wrapping_add(1);
+        // They stay in the queue until a thread comes to them, so that this takes the same time however long the queue is.
+        self.removed_in_queue += job.forget_queued_runs() as usize;
         let timing = std::mem::replace(&mut job.timing, plan.timing);
         let options = job.set_options(plan.options);
         let body = body.map(|body| std::mem::replace(&mut job.body, body));

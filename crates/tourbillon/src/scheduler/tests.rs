@@ -328,7 +328,7 @@ fn g4_a_paused_job_gives_up_what_waits_behind_its_run() {
     let run = fixture.begin().unwrap();
     fixture.now = 20;
     assert!(fixture.begin().is_none());
-    assert_eq!(fixture.job(key).backlog.count, 1);
+    assert_eq!(fixture.job(key).backlog().count, 1);
     assert!(fixture.state.pause(key));
     let _removed = fixture.end(&run);
     fixture.now = 95;
@@ -517,7 +517,7 @@ fn g4_a_new_plan_begins_afresh_and_keeps_the_count_of_runs() {
     let key = fixture.insert(7, every(10).times(3), 10);
     fixture.now = 30;
     let first = fixture.begin().unwrap();
-    assert_eq!(fixture.job(key).backlog.count, 2);
+    assert_eq!(fixture.job(key).backlog().count, 2);
     assert!(fixture.state.change_plan(key, every(100).times(2), at(150), None).is_some());
     assert!(fixture.end(&first).is_none());
     assert!(fixture.begin().is_none());
@@ -593,7 +593,7 @@ fn p7_the_counts_add_up_after_any_sequence() {
                 "seed {seed}, {overflow:?}, {:?}",
                 job.overlap
             );
-            assert_eq!((job.active, job.backlog.count, job.runs_left), (0, 0, FOR_EVER), "seed {seed}");
+            assert_eq!((job.active, job.backlog().count, job.runs_left), (0, 0, FOR_EVER), "seed {seed}");
             assert_eq!((job.due.as_nanos() - due) % interval, 0, "seed {seed}: off its grid");
             runs += job.runs;
         }
@@ -631,4 +631,28 @@ fn d81_the_engine_of_the_wall_clock_is_made_outside_of_the_schedulers_cell() {
         sender.send(inner.is_some()).unwrap();
     });
     assert!(receiver.recv_timeout(Duration::from_secs(60)).expect("no deadlock, no panic"));
+}
+
+#[test]
+fn e5_p7_the_histograms_of_a_job_are_allocated_outside_the_lock_and_once() {
+    let mut fixture = Fixture::new(rules());
+    fixture.state.records_each_job = true;
+    let key = fixture.insert(7, every(10), 10);
+    let has_timings =
+        |fixture: &Fixture| fixture.job(key).extras.as_ref().is_some_and(|extras| extras.timings.is_some());
+    for (now, needs) in [(10, true), (20, false)] {
+        fixture.now = now;
+        let begin = fixture.begin().unwrap();
+        assert_eq!((begin.facts.needs_timings, has_timings(&fixture)), (needs, !needs));
+        let _removed = fixture.end(&begin);
+        assert!(has_timings(&fixture));
+    }
+    // The state itself allocates none: a run that began before the recording has no histograms.
+    let mut fixture = Fixture::new(rules());
+    let key = fixture.insert(7, every(10), 10);
+    fixture.now = 10;
+    let begin = fixture.begin().unwrap();
+    fixture.state.records_each_job = true;
+    let _removed = fixture.end(&begin);
+    assert!(fixture.job(key).extras.as_ref().is_none_or(|extras| extras.timings.is_none()));
 }

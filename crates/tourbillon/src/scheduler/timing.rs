@@ -43,16 +43,12 @@ impl CronTiming {
 }
 
 impl JobTiming {
-    /// Makes all its times later by this span. Returns the span by which the first due time has to be moved as well: a cron line
-    /// computes it anew.
-    pub(super) fn delay(&mut self, by: Span) -> Span {
+    /// Makes all its times later by this span. The caller moves the first due time, from which an interval counts the others.
+    pub(super) fn delay(&mut self, by: Span) {
         match self {
-            JobTiming::Every(_) | JobTiming::Once(_) => by,
+            JobTiming::Every(_) | JobTiming::Once(_) => _ = by,
             #[cfg(all(feature = "cron", target_os = "linux"))]
-            JobTiming::Cron(line) => {
-                line.delay = by;
-                Span::ZERO
-            }
+            JobTiming::Cron(line) => line.delay = by,
         }
     }
 

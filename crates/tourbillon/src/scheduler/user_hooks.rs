@@ -27,6 +27,24 @@ pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 const WITHOUT_TOKIO: &str = "must be called from the context of a Tokio 1.x runtime";
 
 impl<K> UserHooks<K> {
+    /// Returns hooks without a runtime.
+    pub(super) fn new(on_failure: Option<Box<OnFailure<K>>>, spawn: Option<Box<SpawnWith>>) -> UserHooks<K> {
+        UserHooks {
+            on_failure,
+            spawn,
+            #[cfg(feature = "tokio")]
+            runtime: None,
+        }
+    }
+
+    /// Returns hooks that spawn async runs on this runtime, and call all jobs in its context.
+    #[cfg(feature = "tokio")]
+    pub(super) fn on_tokio(on_failure: Option<Box<OnFailure<K>>>, runtime: tokio::runtime::Handle) -> UserHooks<K> {
+        let spawner = runtime.clone();
+        let spawn: Box<SpawnWith> = Box::new(move |run| drop(spawner.spawn(run)));
+        UserHooks { on_failure, spawn: Some(spawn), runtime: Some(runtime) }
+    }
+
     /// Calls a job in the context of the runtime, if there is one.
     pub(super) fn in_runtime<R>(&self, call: impl FnOnce() -> R) -> R {
         #[cfg(feature = "tokio")]

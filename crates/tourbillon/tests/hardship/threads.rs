@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
-use tourbillon::scheduler::Scheduler;
+use tourbillon::scheduler::{Scheduler, SchedulerBuildError};
 use tourbillon::{BuildError, Engine, Outcome, Timer};
 
 use crate::audit::TimerAudit;
@@ -36,7 +36,9 @@ fn gets_none() {
     let BuildError::Thread(error) = &refused else { panic!("{refused:?}") };
     assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
     report(&format!("threads refused: {refused}"));
-    assert_eq!(Scheduler::<u32>::builder().engine(&engine).build().unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    let refused = Scheduler::<u32>::builder().engine(&engine).build().unwrap_err();
+    assert!(matches!(&refused, SchedulerBuildError::Thread(error) if error.raw_os_error() == Some(libc::EAGAIN)));
+    assert!(refused.to_string().contains("fewer `threads`"), "{refused}");
 
     // The global engine exists, and is shut down: a sleep ends at once, as stopped, and does not hang.
     let mut sleep = Box::pin(tourbillon::time::sleep(years(1)));

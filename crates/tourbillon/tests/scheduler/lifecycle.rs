@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tourbillon::Engine;
-use tourbillon::scheduler::{Plan, ScheduleErrorKind, Scheduler};
+use tourbillon::scheduler::{Plan, Remaining, Run, ScheduleErrorKind, Scheduler};
 
 use crate::support::ms;
 use crate::{Count, Story};
@@ -136,4 +136,33 @@ fn p7_d64_a_scheduler_on_an_engine_that_is_full_runs_its_jobs_on_time() {
     assert_eq!((count.get(), scheduler.contains("tick")), (1, true));
     engine.advance(ms(10));
     assert_eq!((count.get(), scheduler.contains("tick")), (2, false));
+}
+
+/// Two jobs are due together: the run of the first pauses the second, whose run is queued.
+#[test]
+fn e5_g4_a_single_run_that_a_pause_withdrew_from_the_queue_is_due_at_once_after_the_resume() {
+    let story = Story::new();
+    let pauses = |run: &Run<&'static str>| assert!(run.scheduler().unwrap().pause("once"));
+    story.scheduler.schedule("first", Plan::once(ms(50)), pauses).unwrap();
+    story.add("once", Plan::once(ms(50)));
+    story.pass(ms(60));
+    assert_eq!((story.made(), story.scheduler.remaining("once")), (vec![], Some(Remaining::Runs(1))));
+    assert!(story.scheduler.resume("once"));
+    story.turn();
+    assert_eq!(story.ms(), [60]);
+    assert!(story.scheduler.is_empty());
+}
+
+#[test]
+fn e5_g4_a_single_run_that_a_pause_kept_from_following_the_active_run_is_due_at_once_after_the_resume() {
+    let story = Story::new();
+    story.add_slow("once", Plan::once(ms(50)), ms(20));
+    story.pass(ms(40));
+    story.scheduler.run_now("once").unwrap();
+    story.pass(ms(15));
+    assert!(story.scheduler.pause("once"));
+    story.pass(ms(15));
+    assert!(story.scheduler.resume("once"));
+    story.turn();
+    assert_eq!(story.ms(), [40, 70]);
 }

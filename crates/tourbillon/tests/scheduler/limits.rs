@@ -38,6 +38,7 @@ fn e5_an_async_run_beyond_its_limit_is_dropped_and_has_failed() {
     assert_eq!((report.failed, report.over_limit), (1, 1));
     let last = report.last_run.unwrap();
     assert_eq!((last.status, last.duration), (RunStatus::TimedOut, ms(20)));
+    assert_eq!(last.began, story.instant(ms(100)));
     assert!(last.error.unwrap().contains("20ms"));
     story.pass(ms(100));
     assert_eq!(causes.lock().unwrap().len(), 2, "the plan goes on");

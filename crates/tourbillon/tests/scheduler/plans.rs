@@ -71,3 +71,29 @@ fn g8_rules_at_their_limits_are_accepted_unchanged() {
     assert_eq!(count.get(), 3);
     assert!(format!("{:?}", Scheduler::<u8>::builder().threads(3)).contains('3'));
 }
+
+#[test]
+fn e5_a_plan_runs_once_at_an_instant_and_one_in_the_past_at_once() {
+    let story = Story::new();
+    story.pass(ms(100));
+    story.add("later", Plan::once_at(story.instant(ms(130))));
+    story.add("past", Plan::once_at(story.instant(ms(20))));
+    story.pass(ms(29));
+    assert_eq!(story.made_at_ms(), [("past", 100)]);
+    story.pass(ms(1));
+    assert_eq!(story.made_at_ms(), [("later", 130)]);
+    assert!(story.scheduler.is_empty());
+    assert_eq!(story.scheduler.stats().missed, 0);
+}
+
+#[test]
+fn e7_a_scheduler_on_an_engine_follows_its_clock() {
+    let engine = crate::support::manual();
+    let scheduler = Scheduler::on(&engine).unwrap();
+    let count = crate::Count::default();
+    scheduler.schedule(0, Plan::once(ms(10)), count.job()).unwrap();
+    engine.advance(ms(9));
+    assert_eq!(count.get(), 0);
+    engine.advance(ms(1));
+    assert_eq!(count.get(), 1);
+}

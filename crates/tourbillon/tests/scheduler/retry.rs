@@ -45,6 +45,7 @@ fn e5_a_failed_run_is_repeated_after_each_delay_of_the_backoff_until_it_succeeds
     assert_eq!(report.next_retry, None);
     let last = report.last_run.unwrap();
     assert_eq!((last.status, last.attempt, last.error), (RunStatus::Succeeded, 4, None));
+    assert_eq!((last.began, last.duration), (story.instant(ms(1070)), ms(0)));
     assert_eq!(report.last_failure.as_deref(), Some("failed: attempt 3"));
     // The regular times are those of the plan, and each begins with all its attempts.
     story.pass(ms(1));
@@ -149,6 +150,42 @@ fn e5_a_retry_that_is_due_while_the_scheduler_is_stopped_is_made_at_its_start() 
     story.scheduler.start();
     story.turn();
     assert_eq!(attempts.take(), [(2, 200)]);
+}
+
+#[test]
+fn e5_a_retry_that_is_not_made_before_the_next_regular_time_gives_way_to_the_regular_run() {
+    let (story, attempts) = (Story::new(), Attempts::default());
+    let plan = Plan::every(ms(100)).retry(3, exact(40));
+    story.scheduler.schedule("job", plan, attempts.job(&story, 1)).unwrap();
+    story.add("other", Plan::once(ms(170)));
+    story.pass(ms(100));
+    assert_eq!(attempts.take(), [(1, 100)]);
+    // The retry of 140 and the regular run of 200 are both due.
+    story.stall(ms(105));
+    assert_eq!(attempts.take(), [(1, 205)]);
+    let due = story.made().iter().map(|made| (made.key, made.due / 1_000_000)).collect::<Vec<_>>();
+    assert_eq!(due, [("other", 170)], "jobs are run in the order of their regular times");
+    assert_eq!(story.scheduler.report("job").unwrap().runs, 2);
+    // The regular run has all its retries.
+    story.pass(ms(45));
+    assert_eq!(attempts.take(), [(2, 245)]);
+    assert_eq!(story.scheduler.stats().overlapped, 0);
+}
+
+#[test]
+fn e5_a_retry_does_not_outlive_a_regular_time_that_passed_while_the_scheduler_was_stopped() {
+    let (story, attempts) = (Story::new(), Attempts::default());
+    let plan = Plan::every(ms(100)).retry(3, exact(40));
+    story.scheduler.schedule("job", plan, attempts.job(&story, u32::MAX)).unwrap();
+    story.pass(ms(110));
+    story.scheduler.stop();
+    story.pass(ms(140));
+    story.scheduler.start();
+    story.turn();
+    assert_eq!(attempts.take(), [(1, 100)]);
+    assert_eq!(story.scheduler.report("job").unwrap().missed, 1);
+    story.pass(ms(51));
+    assert_eq!(attempts.take(), [(1, 300)]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Jobs that need the context of a Tokio runtime.
 
-use std::io;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tourbillon::scheduler::{Cause, NoTokioRuntime, Plan, RunStatus, Scheduler};
+use tourbillon::scheduler::{Cause, Plan, RunStatus, Scheduler, SchedulerBuildError};
 
+use crate::Count;
 use crate::support::{eventually, ms};
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -47,9 +47,34 @@ fn e5_on_tokio_closures_run_in_the_context_of_the_runtime() {
 
 #[test]
 fn e5_p6_outside_a_runtime_on_tokio_is_an_error_that_says_what_to_do() {
-    let error: io::Error = Scheduler::<u8>::builder().threads(1).on_tokio().build().unwrap_err();
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<NoTokioRuntime>());
-    assert!(inner.is_some_and(|error| error.to_string().contains("on_tokio_handle")), "{error}");
+    let error = Scheduler::<u8>::builder().threads(1).on_tokio().build().unwrap_err();
+    assert!(matches!(error, SchedulerBuildError::NoTokioRuntime), "{error:?}");
+    assert!(error.to_string().contains("on_tokio_handle"), "{error}");
+}
+
+#[test]
+fn e7_of_on_tokio_and_spawn_with_the_last_call_counts() {
+    let (runtime, spawned) = (runtime(), Count::default());
+    let spawn = |counted: Count| {
+        move |run| {
+            counted.add();
+            drop(std::thread::spawn(|| futures_lite::future::block_on(run)));
+        }
+    };
+    let builder = || Scheduler::builder().threads(1);
+    let on_tokio = builder().spawn_with(spawn(spawned.clone())).on_tokio_handle(runtime.handle()).build().unwrap();
+    assert_eq!((uses_tokio(&on_tokio), spawned.get()), (Some(7), 0));
+    let (send, receive) = channel();
+    let own = builder().on_tokio_handle(runtime.handle()).spawn_with(spawn(spawned.clone())).build().unwrap();
+    let job = move |_| {
+        let send = send.clone();
+        async move { send.send(tokio::runtime::Handle::try_current().is_ok()) }
+    };
+    own.schedule_async("async", Plan::once(ms(1)), job).unwrap();
+    assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(false), "no runtime is entered");
+    assert_eq!(spawned.get(), 1);
+    // Without a runtime here, because the last call asks for none.
+    assert!(Scheduler::<u8>::builder().threads(1).on_tokio().spawn_with(spawn(spawned)).build().is_ok());
 }
 
 #[test]

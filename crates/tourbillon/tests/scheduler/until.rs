@@ -153,3 +153,24 @@ fn e5_jitter_delays_a_first_run_at_once_and_at_an_instant() {
     story.add("none", Plan::every(ms(1000)).jitter(Duration::ZERO));
     assert_eq!(late("none"), ms(1000));
 }
+
+#[test]
+fn e5_jitter_never_puts_the_first_run_after_the_end_of_a_plan() {
+    let engine = manual();
+    let scheduler: Scheduler<u32> = Scheduler::builder().engine(&engine).threads(0).seed(5).build().unwrap();
+    let end = crate::now_on(&engine) + ms(110);
+    let plan = |end| Plan::every(ms(100)).jitter(ms(1000)).until(end);
+    for key in 0..100 {
+        scheduler.schedule(key, plan(end), |_| ()).unwrap();
+        assert!(scheduler.next_run(&key).unwrap() <= end);
+    }
+    let firsts: BTreeSet<_> = (0..100).map(|key| scheduler.next_run(&key).unwrap()).collect();
+    assert!(firsts.len() > 90, "the jobs are spread over the time before the end");
+    // At the latest the first run is due at the end.
+    scheduler.schedule(100, plan(end - ms(10)), |_| ()).unwrap();
+    assert_eq!(scheduler.next_run(&100), Some(end - ms(10)));
+    let error = scheduler.schedule(101, plan(end - ms(11)), |_| ()).unwrap_err();
+    assert_eq!(error.kind, ScheduleErrorKind::EndsBeforeFirstRun);
+    engine.advance(ms(200));
+    assert_eq!((scheduler.stats().runs, scheduler.len()), (101, 0));
+}

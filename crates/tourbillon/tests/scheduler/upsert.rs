@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use tourbillon::scheduler::{Overlap, Plan, Remaining, ScheduleErrorKind, Scheduler, Shutdown, Upserted};
+use tourbillon::scheduler::{Overlap, Plan, Remaining, Run, ScheduleErrorKind, Scheduler, Shutdown, Upserted};
 
 use crate::support::{manual, ms};
 use crate::{Count, Story};
@@ -89,5 +89,60 @@ fn e5_d18_of_many_threads_that_upsert_one_key_exactly_one_inserts() {
             }
         });
         assert_eq!((inserted.get(), scheduler.len()), (1, 1));
+    }
+}
+
+/// Two jobs are due together: the run of the first changes the second, whose run is queued.
+#[test]
+fn e5_a_queued_run_of_the_old_plan_is_not_made_after_an_upsert_or_a_reschedule() {
+    type Change = fn(&Scheduler<&'static str>, Count);
+    let changes: [(&str, Change, usize); 3] = [
+        ("upsert", |jobs, new| _ = jobs.upsert("second", Plan::once(ms(100)), new.job()).unwrap(), 1),
+        (
+            "upsert_async",
+            |jobs, new| {
+                let job = move |_| {
+                    new.add();
+                    async {}
+                };
+                _ = jobs.upsert_async("second", Plan::once(ms(100)), job).unwrap();
+            },
+            1,
+        ),
+        ("reschedule", |jobs, _| jobs.reschedule("second", Plan::once(ms(100))).unwrap(), 0),
+    ];
+    for (name, change, new_runs) in changes {
+        let (story, old, new) = (Story::new(), Count::default(), Count::default());
+        let given = new.clone();
+        let first = move |run: &Run<&'static str>| change(&run.scheduler().unwrap(), given.clone());
+        story.scheduler.schedule("first", Plan::once(ms(10)), first).unwrap();
+        story.scheduler.schedule("second", Plan::every(ms(10)), old.job()).unwrap();
+        story.pass(ms(109));
+        assert_eq!((old.get(), new.get()), (0, 0), "{name}: the new plan has its first run at 110");
+        assert_eq!(story.scheduler.remaining("second"), Some(Remaining::Runs(1)), "{name}");
+        assert_eq!(story.scheduler.stats().waiting, 0, "{name}");
+        story.pass(ms(1));
+        assert_eq!((old.get(), new.get()), (1 - new_runs, new_runs), "{name}");
+        assert!(story.scheduler.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn e5_a_queued_run_that_an_upsert_withdrew_neither_overlaps_nor_takes_a_place_in_the_queue() {
+    for overlap in [Overlap::Skip, Overlap::QueueOne] {
+        let story = Story::with(|builder| builder.overlap(overlap));
+        let writes = story.writes();
+        let first = move |run: &Run<&'static str>| {
+            let jobs = run.scheduler().unwrap();
+            assert_eq!(jobs.stats().waiting, 1);
+            jobs.upsert("second", Plan::every(ms(100)).first_at_once(), writes.clone()).unwrap();
+            assert_eq!(jobs.stats().waiting, 0);
+        };
+        story.scheduler.schedule("first", Plan::once(ms(10)), first).unwrap();
+        story.scheduler.schedule("second", ms(10), |_: &Run<_>| -> () { panic!("the old closure") }).unwrap();
+        story.pass(ms(150));
+        assert_eq!(story.ms(), [10, 110], "{overlap:?}");
+        let stats = story.scheduler.stats();
+        assert_eq!((stats.overlapped, stats.failed, stats.runs), (0, 0, 3), "{overlap:?}");
     }
 }

@@ -157,7 +157,8 @@ impl ModelJob {
         let passed = passed - 1;
         self.due = next;
         if self.active > 0 && self.policy.overlap != Overlap::Parallel {
-            let is_kept = self.policy.overlap == Overlap::QueueOne && self.backlog.is_empty();
+            let is_place_free = self.backlog.is_empty() && self.requested.is_none();
+            let is_kept = self.policy.overlap == Overlap::QueueOne && is_place_free;
             self.backlog.extend(is_kept.then_some(due));
             let mut overlapped = passed + u64::from(!is_kept);
             if is_kept && self.is_settled() {
@@ -199,10 +200,10 @@ impl ModelJob {
         self.times = self.times.map(|times| times - u64::from(is_planned));
     }
 
-    /// Removes a queued run that used up a run of this plan, if any.
-    pub(super) fn unqueue_run(&mut self, plan: Option<u32>) {
+    /// Removes a queued run.
+    pub(super) fn unqueue_run(&mut self, is_planned: bool) {
         (self.active, self.waiting) = (self.active - 1, self.waiting - 1);
-        self.times = self.times.map(|times| times + u64::from(plan == Some(self.plan)));
+        self.times = self.times.map(|times| times + u64::from(is_planned));
     }
 
     /// Notes the end of a run. Returns when the next one was due, if it follows at once.

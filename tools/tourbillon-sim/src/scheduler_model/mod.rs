@@ -123,11 +123,6 @@ impl ModelRun {
     fn requested(due: u64, is_wall: bool) -> ModelRun {
         ModelRun { is_planned: false, ..ModelRun::planned(due, is_wall) }
     }
-
-    /// Returns the plan one of whose runs it has used up.
-    fn used_plan(&self) -> Option<u32> {
-        self.is_planned.then_some(self.plan)
-    }
 }
 
 /// Number of jobs that a scheduler looks at before it makes a run.
@@ -187,7 +182,7 @@ impl SchedulerModel {
             let Some(first) = self.queue.iter().position(|ready| ready.is_wall != of_wall) else { return };
             let run = self.queue[first];
             match self.job_mut(run.job) {
-                Some(job) if job.is_paused => job.unqueue_run(run.used_plan()),
+                Some(job) if job.is_paused => job.unqueue_run(run.is_planned),
                 Some(_) => return,
                 None => {}
             }
@@ -392,8 +387,9 @@ impl SchedulerModel {
         let job = &mut self.jobs[index];
         let is_wall = job.timing.is_wall();
         if !is_of_wall && job.next_retry() == job.due_on(false) {
-            return self.on_retry_due(index);
+            return self.on_retry_due(index, now);
         }
+        job.retries.clear();
         let (now, since) = (now.on(is_wall), self.since.on(is_wall));
         job.is_past &= job.due < since;
         if job.due < since && !job.is_past {
@@ -416,9 +412,13 @@ impl SchedulerModel {
         self.end_or_renew(index);
     }
 
-    /// Queues a retry, unless it would overlap.
-    fn on_retry_due(&mut self, index: usize) {
+    /// Queues a retry, unless it would overlap or the regular occurrence is due as well, which then has its own turn.
+    fn on_retry_due(&mut self, index: usize, now: SimClocks) {
         let job = &mut self.jobs[index];
+        if job.next_due() <= now.on(job.timing.is_wall()) {
+            job.retries.clear();
+            return self.renew_order(index);
+        }
         let Some((due, attempt)) = job.take_retry() else { return };
         if job.active > 0 && job.policy.overlap != Overlap::Parallel {
             job.overlapped += 1;
@@ -441,7 +441,8 @@ impl SchedulerModel {
     fn enqueue_run(&mut self, index: usize, run: ModelRun) {
         let is_full = self.is_full();
         let job = &mut self.jobs[index];
-        if is_full && self.rules.overflow == Overflow::Skip {
+        // A run that was asked for and accepted is made.
+        if is_full && self.rules.overflow == Overflow::Skip && (run.is_planned || run.attempt > 1) {
             let count = 1 + job.backlog.len() as u64;
             job.backlog.clear();
             job.overflowed += count;
@@ -463,7 +464,7 @@ impl SchedulerModel {
             let run = self.queue[first];
             let due = run.due;
             match self.job_mut(run.job) {
-                Some(job) if job.is_paused => job.unqueue_run(run.used_plan()),
+                Some(job) if job.is_paused => job.unqueue_run(run.is_planned),
                 Some(_) => {
                     let is_equal = |ready: &ModelRun| is_of(ready) && ready.due == due && ready.job == id;
                     let equal = self.queue.iter().position(is_equal);

@@ -92,6 +92,10 @@ impl SchedulerModel {
         (job.timing, job.policy, job.due, job.times, job.is_past) = (timing, policy, due, times, is_past);
         job.forget_extra_runs();
         job.plan += 1;
+        // A run of the old plan that has not begun is not made.
+        job.active -= std::mem::take(&mut job.waiting);
+        let id = job.id;
+        self.queue.retain(|run| run.job != id);
         self.renew_order(index);
         true
     }
@@ -117,11 +121,11 @@ impl SchedulerModel {
         Some(true)
     }
 
-    /// Asks for a run of a job.
+    /// Asks for a run of a job. Returns whether the run waits for the end of the active one.
     ///
     /// # Errors
     /// Returns why none is made.
-    pub fn run_now(&mut self, key: u32, now: SimClocks) -> Result<(), RunNowError> {
+    pub fn run_now(&mut self, key: u32, now: SimClocks) -> Result<bool, RunNowError> {
         if !self.is_open() {
             return Err(RunNowError::ShutDown);
         }
@@ -135,14 +139,14 @@ impl SchedulerModel {
             _ if job.is_paused => Err(RunNowError::Paused),
             Overlap::QueueOne if is_active && job.backlog.is_empty() && job.requested.is_none() => {
                 job.requested = Some(now.on(is_wall));
-                Ok(())
+                Ok(true)
             }
             Overlap::Parallel if is_full => Err(RunNowError::Full { queue }),
             overlap if is_active && overlap != Overlap::Parallel => Err(RunNowError::Active),
             _ if is_full => Err(RunNowError::Full { queue }),
             _ => {
                 self.enqueue_run(index, ModelRun::requested(now.on(is_wall), is_wall));
-                Ok(())
+                Ok(false)
             }
         }
     }

@@ -62,20 +62,24 @@ impl ExportedScheduler {
         self.source.wall_core()
     }
 
-    pub(super) fn export(&mut self, labels: &[Label]) {
-        let Some(stats) = self.source.stats() else { return };
+    /// Publishes the counts. Returns whether the scheduler is still there.
+    pub(super) fn export(&mut self, labels: &[Label]) -> bool {
         let mut labels = labels.to_vec();
         labels.push(Label::new("scheduler", self.name.clone()));
+        let Some(stats) = self.source.stats() else {
+            // A recorder shows the last value of a gauge for ever.
+            set_gauges(&labels, &SchedulerStats::default());
+            return false;
+        };
         for (name, value, _) in SCHEDULER_COUNTS {
             counter!(name, labels.clone()).absolute(value(&stats));
         }
-        gauge!(JOBS, labels.clone()).set(stats.jobs as f64);
-        gauge!(WAITING, labels.clone()).set(stats.waiting as f64);
-        gauge!(RUNNING, labels.clone()).set(stats.running as f64);
+        set_gauges(&labels, &stats);
         let timings = self.source.take_timings();
         record(DURATION, labels.clone(), &timings.duration);
         record(LATENESS, labels.clone(), &timings.lateness);
         self.export_jobs(&labels);
+        true
     }
 
     fn export_jobs(&mut self, labels: &[Label]) {
@@ -94,6 +98,12 @@ impl ExportedScheduler {
             self.published.insert(id, counts);
         }
     }
+}
+
+fn set_gauges(labels: &[Label], stats: &SchedulerStats) {
+    gauge!(JOBS, labels.to_vec()).set(stats.jobs as f64);
+    gauge!(WAITING, labels.to_vec()).set(stats.waiting as f64);
+    gauge!(RUNNING, labels.to_vec()).set(stats.running as f64);
 }
 
 pub(super) fn describe() {

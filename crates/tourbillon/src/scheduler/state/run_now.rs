@@ -6,9 +6,19 @@ use std::fmt;
 use super::runs::NewRun;
 use super::{SchedulerPhase, SchedulerState};
 use crate::multi::deadline_map::DeadlineKey;
+use crate::scheduler::JobId;
 use crate::scheduler::builder::Overflow;
 use crate::scheduler::clock_pair::{ClockPair, DueTime};
 use crate::scheduler::plan::Overlap;
+
+/// The result of [`Scheduler::run_now`](crate::scheduler::Scheduler::run_now): when the run that was asked for begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requested {
+    /// As soon as a thread is free.
+    Queued(JobId),
+    /// After the active run of the job has ended: see [`Overlap::QueueOne`].
+    AfterActive(JobId),
+}
 
 /// Why [`Scheduler::run_now`](crate::scheduler::Scheduler::run_now) made no run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +28,8 @@ pub enum RunNowError {
     Unknown,
     /// The job is paused.
     Paused,
-    /// A run of the job has not ended, and its [`Overlap`] rule lets no further run begin or wait.
+    /// A run of the job has not ended, and its [`Overlap`] rule lets no further run begin or wait. With [`Overlap::QueueOne`], another
+    /// run waits already.
     Active,
     /// The queue of runs is full.
     Full {
@@ -33,7 +44,11 @@ pub enum RunNowError {
 
 impl<K> SchedulerState<K> {
     /// Queues a run of a job, beside those of its plan.
-    pub(in crate::scheduler) fn run_now(&mut self, job_key: DeadlineKey, now: ClockPair) -> Result<(), RunNowError> {
+    pub(in crate::scheduler) fn run_now(
+        &mut self,
+        job_key: DeadlineKey,
+        now: ClockPair,
+    ) -> Result<Requested, RunNowError> {
         let is_full = self.is_queue_full() && self.rules.overflow != Overflow::RunLate;
         let queue = self.rules.queue;
         let job = self.jobs.get_mut(job_key).ok_or(RunNowError::Unknown)?;
@@ -44,18 +59,28 @@ impl<K> SchedulerState<K> {
             _ if job.is_paused => Err(RunNowError::Paused),
             Overlap::Skip if is_active => Err(RunNowError::Active),
             Overlap::QueueOne if is_active => {
-                let is_taken = job.backlog.count > 0 || job.extras_mut().requested.is_some();
+                let is_taken = job.backlog().count > 0 || job.extras_mut().requested.is_some();
                 if is_taken {
                     return Err(RunNowError::Active);
                 }
                 job.extras_mut().requested = Some(due.time);
-                Ok(())
+                Ok(Requested::AfterActive(JobId(job_key)))
             }
             _ if is_full => Err(RunNowError::Full { queue }),
             _ => {
                 self.enqueue(job_key, NewRun::requested(due));
-                Ok(())
+                Ok(Requested::Queued(JobId(job_key)))
             }
+        }
+    }
+}
+
+impl Requested {
+    /// Returns the identity of the job.
+    #[must_use]
+    pub fn job(self) -> JobId {
+        match self {
+            Requested::Queued(job) | Requested::AfterActive(job) => job,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::scheduler::history::{PackedRun, RunStatus};
 use crate::scheduler::job::{DueAction, RemovedJob, ScheduledJob};
 use crate::scheduler::job_body::{JobBody, RunFacts};
 use crate::scheduler::plan::Overlap;
+use crate::scheduler::timings::RunTimings;
 
 /// The next action of a thread of the scheduler.
 pub(in crate::scheduler) enum NextAction<K> {
@@ -45,6 +46,8 @@ pub(in crate::scheduler) struct RunEnd {
     pub(in crate::scheduler) status: RunStatus,
     /// The message of the failure, if the run failed.
     pub(in crate::scheduler) failure: Option<String>,
+    /// The histograms that the job lacked when the run began, allocated outside the lock.
+    timings: Option<Box<RunTimings>>,
 }
 
 /// A run that waits for a thread.
@@ -121,15 +124,17 @@ impl<K> SchedulerState<K> {
     #[must_use]
     pub(in crate::scheduler) fn record_end(&mut self, end: RunEnd, now: ClockPair) -> Option<RemovedJob<K>> {
         self.running -= 1;
-        let RunEnd { job: job_key, facts, status, failure } = end;
+        let RunEnd { job: job_key, facts, status, failure, timings } = end;
         let took = now.engine - facts.began;
         self.timings.iter_mut().for_each(|timings| timings.record(took, facts.late));
         self.stats.failed += u64::from(status.is_failure());
         let is_open = self.is_open();
         let job = self.jobs.get_mut(job_key)?;
-        job.last_run = PackedRun::new(status, took);
+        job.last_run = PackedRun::new(status, facts.began, took);
         if self.records_each_job {
-            job.extras_mut().timings.get_or_insert_default().record(took, facts.late);
+            let extras = job.extras_mut();
+            extras.timings = extras.timings.take().or(timings);
+            extras.timings.iter_mut().for_each(|timings| timings.record(took, facts.late));
         }
         job.extras.iter_mut().for_each(|extras| extras.last_attempt = facts.attempt);
         if status.is_failure() {
@@ -248,12 +253,10 @@ impl<K> SchedulerState<K> {
     /// Processes a job that is due.
     fn on_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) {
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        if job.extras.is_some() && self.on_retry_due(job_key, due) {
+        if job.extras.is_some() && self.on_retry_due(job_key, due, now) {
             return;
         }
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        // A wall clock that was set forward may bring the regular time before a retry: then the regular run comes instead.
-        job.extras.iter_mut().for_each(|extras| extras.retries.clear());
         let (now, started_at) = (now.on(due.clock), self.started_at.on(due.clock));
         job.due = due.time;
         job.starts_in_past &= due.time < started_at;
@@ -275,12 +278,26 @@ impl<K> SchedulerState<K> {
         self.remove_if_over(job_key);
     }
 
-    /// Queues a retry, if it is one that is due. Returns whether nothing else of the job is due.
-    fn on_retry_due(&mut self, job_key: DeadlineKey, due: DueTime) -> bool {
+    /// Queues a retry, if it is one that is due. Returns whether the regular run is not to be queued now.
+    ///
+    /// If the regular time has come as well, because the scheduler is late or the wall clock was set forward, the regular run comes
+    /// instead of all retries.
+    fn on_retry_due(&mut self, job_key: DeadlineKey, due: DueTime, now: ClockPair) -> bool {
         let Some(job) = self.jobs.get_mut(job_key) else { return true };
         let (is_active, clock) = (job.active > 0 && job.overlap != Overlap::Parallel, job.timing.clock());
-        let retry = job.extras.as_mut().filter(|_| due.clock == ClockId::Engine);
-        let Some(retry) = retry.and_then(|extras| extras.take_retry(due.time)) else { return due.clock != clock };
+        let next = job.next_deadline();
+        let Some(extras) = &mut job.extras else { return false };
+        if next <= now.on(clock) {
+            extras.retries.clear();
+            let is_of_retry = due.clock != clock || due.time < next;
+            if is_of_retry {
+                // The regular run has its own turn among those that are due.
+                self.update_deadline(job_key);
+            }
+            return is_of_retry;
+        }
+        let retry = if due.clock == ClockId::Engine { extras.retries.take_due(due.time) } else { None };
+        let Some(retry) = retry else { return due.clock != clock };
         if is_active {
             add(&mut job.problems_mut().overlapped, 1);
             add(&mut self.stats.overlapped, 1);
@@ -311,9 +328,10 @@ impl<K> SchedulerState<K> {
     pub(super) fn enqueue(&mut self, job_key: DeadlineKey, run: NewRun) {
         let is_full = self.is_queue_full();
         let Some(job) = self.jobs.get_mut(job_key) else { return };
-        if is_full && self.rules.overflow == Overflow::Skip {
+        // A run that was asked for has been accepted, and is made however full the queue is when its turn comes.
+        if is_full && self.rules.overflow == Overflow::Skip && !run.is_requested() {
             // The runs of the backlog, which were to follow this one, are not made either.
-            let count = std::mem::take(&mut job.backlog).count.saturating_add(1);
+            let count = job.take_backlog().count.saturating_add(1);
             add(&mut job.problems_mut().overflowed, count);
             add(&mut self.stats.overflowed, count);
             return;
@@ -334,18 +352,18 @@ impl<K> SchedulerState<K> {
         }
     }
 
-    /// Begins the first queued run whose job has been neither removed nor paused.
+    /// Begins the first queued run whose job has been neither removed nor paused, and still has the plan that the run was due by.
     fn begin(&mut self, now: ClockPair) -> Option<RunStart<K>> {
         if matches!(self.phase, SchedulerPhase::Stopped | SchedulerPhase::Over) {
             return None;
         }
         while let Some(QueuedRun { job: key, due, plan, is_planned, attempt, wall }) = self.queue.pop_front() {
-            let Some(job) = self.jobs.get_mut(key) else {
+            let Some(job) = self.jobs.get_mut(key).filter(|job| job.plan_number == plan) else {
                 self.removed_in_queue -= 1;
                 continue;
             };
             if job.is_paused {
-                job.withdraw_run(is_planned.then_some(plan));
+                job.withdraw_run(is_planned, due.time);
                 continue;
             }
             job.begin_run();
@@ -356,7 +374,9 @@ impl<K> SchedulerState<K> {
                 self.stats.retried += 1;
             }
             let late = now.on(due.clock) - due.time;
-            let facts = RunFacts { attempt, plan, wall, began: now.engine, late };
+            let needs_timings =
+                self.records_each_job && job.extras.as_ref().is_none_or(|extras| extras.timings.is_none());
+            let facts = RunFacts { attempt, plan, wall, began: now.engine, late, needs_timings };
             let time_limit = job.options().and_then(|options| options.time_limit);
             let body = Arc::clone(&job.body);
             return Some(RunStart { job: key, body, number: job.runs, due, facts, time_limit });
@@ -365,11 +385,21 @@ impl<K> SchedulerState<K> {
     }
 }
 
-#[cfg(test)]
 impl RunEnd {
+    /// Returns the end of a run. Called outside the lock, because it may allocate.
+    pub(in crate::scheduler) fn new(
+        job: DeadlineKey,
+        facts: RunFacts,
+        status: RunStatus,
+        failure: Option<String>,
+    ) -> RunEnd {
+        RunEnd { job, facts, status, failure, timings: facts.needs_timings.then(Box::default) }
+    }
+
     /// Returns the end of a run that began like this.
+    #[cfg(test)]
     pub(in crate::scheduler) fn of<K>(start: &RunStart<K>, status: RunStatus) -> RunEnd {
-        RunEnd { job: start.job, facts: start.facts, status, failure: status.is_failure().then(String::new) }
+        RunEnd::new(start.job, start.facts, status, status.is_failure().then(String::new))
     }
 }
 
@@ -383,6 +413,10 @@ impl NewRun {
     pub(super) fn requested(due: DueTime) -> NewRun {
         let wall = if due.clock == ClockId::Wall { due.time } else { Time::NEVER };
         NewRun { due, is_planned: false, attempt: 1, wall }
+    }
+
+    fn is_requested(&self) -> bool {
+        !self.is_planned && self.attempt == 1
     }
 }
 

@@ -58,7 +58,7 @@ impl Fixture {
             overlap: Overlap::Skip,
             missed: MissedTickBehavior::Skip,
         };
-        let hooks = UserHooks { on_failure: None, spawn: None };
+        let hooks = UserHooks::new(None, None);
         let random = Random::new(1);
         let engine = Engine::of_core(model.core.clone());
         let shared = SchedulerShared::new(model.core.clone(), threads, rules, hooks, random);

@@ -10,7 +10,7 @@ use tourbillon_queue::Span;
 use super::checked_engine::{CheckedEngine, micros, one_of};
 use super::explore;
 use crate::engine::{Builder, Engine};
-use crate::scheduler::{Backoff, Plan, Run, Scheduler, Shutdown};
+use crate::scheduler::{Backoff, Cause, Plan, Run, Scheduler, Shutdown};
 use crate::sync::under_shuttle::{point, time};
 
 /// The longest time until a run is due, in microseconds.
@@ -27,6 +27,8 @@ struct Common {
     running: AtomicU64,
     /// How many runs have failed, on purpose.
     failed: AtomicU64,
+    /// How many runs were reported because they exceeded their time limit.
+    over_limit: AtomicU64,
 }
 
 /// The counts of one job. (In atomics that shuttle does not see.)
@@ -35,6 +37,8 @@ struct JobCounts {
     common: Arc<Common>,
     /// The number of the last run.
     last: AtomicU64,
+    /// Whether the runs may have begun with those of another closure, which an upsert replaced.
+    may_replace: bool,
     is_running: AtomicBool,
     ended: AtomicU64,
 }
@@ -51,7 +55,8 @@ impl ActiveRun {
         assert!(time() >= due, "run at {:?}, due at {due:?}", time());
         assert!(!job.common.is_over.load(Ordering::Relaxed), "a run that begins after the end");
         assert!(!job.is_running.swap(true, Ordering::Relaxed), "two runs of one job at once");
-        assert_eq!(run.number(), job.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let number = job.last.fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(if job.may_replace { run.number() >= number } else { run.number() == number }, "number {number}");
         job.common.running.fetch_add(1, Ordering::Relaxed);
         ActiveRun { job: Arc::clone(job), checked: checked.clone() }
     }
@@ -89,8 +94,10 @@ impl SchedulerUser<'_> {
             let key = one_of(2);
             let plan = Plan::every(micros(1, MOST)).times(1 + one_of(3) as u64);
             let plan = if one_of(3) == 0 { plan.retry(2, Backoff::fixed(micros(1, MOST / 4))) } else { plan };
-            match one_of(14) {
+            let plan = if one_of(3) == 0 { plan.time_limit(micros(1, MOST / 2)) } else { plan };
+            match one_of(16) {
                 0..2 => _ = self.add(key, plan),
+                14..16 => self.upsert(key, plan),
                 2..4 => self.add_async(key, plan),
                 4 => _ = scheduler.remove(&key),
                 5 => _ = scheduler.pause(&key) && scheduler.resume(&key),
@@ -108,22 +115,30 @@ impl SchedulerUser<'_> {
     }
 
     fn add(&self, key: usize, plan: Plan) -> Arc<JobCounts> {
-        let job = self.job();
-        let (counts, checked) = (Arc::clone(&job), self.checked.clone());
-        let _or_not = self.scheduler.schedule(key, plan, move |run| {
+        let job = self.job(false);
+        let _or_not = self.scheduler.schedule(key, plan, self.closure(&job));
+        job
+    }
+
+    fn upsert(&self, key: usize, plan: Plan) {
+        let _or_not = self.scheduler.upsert(key, plan, self.closure(&self.job(true)));
+    }
+
+    fn closure(&self, job: &Arc<JobCounts>) -> impl Fn(&Run<usize>) + Send + Sync + 'static + use<> {
+        let (counts, checked) = (Arc::clone(job), self.checked.clone());
+        move |run| {
             let active = ActiveRun::begin(&counts, &checked, run);
             point();
             if active.fails() {
                 // Not by `panic!`, which shuttle would report.
                 resume_unwind(Box::new("on purpose"));
             }
-        });
-        job
+        }
     }
 
     /// Adds a job whose runs sleep on the scheduler's engine.
     fn add_async(&self, key: usize, plan: Plan) {
-        let (job, checked) = (self.job(), self.checked.clone());
+        let (job, checked) = (self.job(false), self.checked.clone());
         let _or_not = self.scheduler.schedule_async(key, plan, move |run| {
             let (job, checked) = (Arc::clone(&job), checked.clone());
             async move {
@@ -154,14 +169,20 @@ impl SchedulerUser<'_> {
         self.common.is_over.store(true, Ordering::Relaxed);
     }
 
-    fn job(&self) -> Arc<JobCounts> {
-        Arc::new(JobCounts { common: Arc::clone(self.common), ..JobCounts::default() })
+    fn job(&self, may_replace: bool) -> Arc<JobCounts> {
+        Arc::new(JobCounts { common: Arc::clone(self.common), may_replace, ..JobCounts::default() })
     }
 }
 
 fn share(checked: CheckedEngine, threads: usize, may_end: bool) {
-    let scheduler = Scheduler::builder().engine(&checked.engine).threads(threads).build().expect("there are threads");
     let common = Arc::new(Common::default());
+    let counted = Arc::clone(&common);
+    let builder = Scheduler::builder().engine(&checked.engine).threads(threads);
+    let builder = builder.on_failure(move |failure| {
+        let is_over_limit = matches!(failure.cause, Cause::TimeLimit(_));
+        counted.over_limit.fetch_add(u64::from(is_over_limit), Ordering::Relaxed);
+    });
+    let scheduler = builder.build().expect("there are threads");
     let users = Arc::new(shuttle::sync::Mutex::new(2));
     for own in [10, 20] {
         let (scheduler, common, users) = (scheduler.clone(), Arc::clone(&common), Arc::clone(&users));
@@ -180,8 +201,11 @@ fn share(checked: CheckedEngine, threads: usize, may_end: bool) {
     }
     checked.run();
     let stats = scheduler.stats();
-    let failed = common.failed.load(Ordering::Relaxed);
-    assert_eq!((stats.failed, stats.running, stats.waiting, stats.jobs), (failed, 0, 0, 0), "{stats:?}");
+    let (failed, over_limit) = (common.failed.load(Ordering::Relaxed), common.over_limit.load(Ordering::Relaxed));
+    assert_eq!((stats.running, stats.waiting, stats.jobs), (0, 0, 0), "{stats:?}");
+    assert_eq!(stats.over_limit, over_limit, "{stats:?}");
+    // A future that exceeds its limit has failed, a closure has not.
+    assert!((failed..=failed + over_limit).contains(&stats.failed), "{failed} on purpose, {stats:?}");
     drop(scheduler);
     checked.engine.shutdown();
     checked.check_outcomes();
