@@ -88,6 +88,8 @@
 //! | keep many items, each with its own expiry | [`DelayQueue`] |
 //! | share a timer between threads, with callbacks | [`Timer`] |
 //! | start timers under a name and cancel them together | [`NamedTimers`] |
+//! | answer slow requests of a web server | `adapters::http`, `adapters::grpc` (feature `http`) |
+//! | time out, throttle or chunk a stream | `time::StreamExt` (feature `futures`) |
 //! | run keyed jobs by interval, on a few threads | [`Scheduler`] |
 //! | run them at times of day, in a time zone | [`Scheduler`] with `Cron` (feature `cron`) |
 //! | choose clock, slack, capacity or driver; read statistics | [`Engine`] |
