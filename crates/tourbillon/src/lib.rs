@@ -88,7 +88,7 @@
 //! | keep many items, each with its own expiry | [`DelayQueue`] |
 //! | share a timer between threads, with callbacks | [`Timer`] |
 //! | start timers under a name and cancel them together | [`NamedTimers`] |
-//! | answer slow requests of a web server | `adapters::http`, `adapters::grpc` (feature `http`) |
+//! | answer slow requests of a web server, close idle connections | `adapters::http`, `adapters::grpc` (feature `http`), `adapters::server` (feature `server`) |
 //! | time out, throttle or chunk a stream | `time::StreamExt` (feature `futures`) |
 //! | run keyed jobs by interval, on a few threads | [`Scheduler`] |
 //! | run them at times of day, in a time zone | [`Scheduler`] with `Cron` (feature `cron`) |
@@ -124,6 +124,9 @@
 //!
 //! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of an engine to the recorder of the crate `metrics`: timers armed,
 //! fired, cancelled, stopped and pending, and a histogram of their lateness. [`Engine::stats`] has the same numbers without any feature.
+//!
+//! **`server`**: `adapters::server::HttpServer` serves a tower service (axum, tonic) on Tokio, with limits for the head of a request, for idle
+//! connections, for clients that stop reading, and for requests that run when the server shuts down.
 //!
 //! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. On a current-thread Tokio runtime virtual time is Tokio's own clock;
 //! elsewhere it belongs to the runtime or the thread. For tests: each timer looks up the runtime that it is made in, and a current-thread
