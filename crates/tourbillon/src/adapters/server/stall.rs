@@ -91,10 +91,10 @@ impl<I: Write + Unpin> Write for StallLimit<I> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_limited(context, |inner, context| inner.poll_flush(context))
+        self.poll_limited(context, Write::poll_flush)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_limited(context, |inner, context| inner.poll_shutdown(context))
+        self.poll_limited(context, Write::poll_shutdown)
     }
 }
