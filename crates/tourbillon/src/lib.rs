@@ -227,21 +227,27 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-tokio.md")]
     struct MovingFromTokio;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/choosing-slack.md")]
     struct ChoosingSlack;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/which-queue.md")]
     struct WhichQueue;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
     struct JobsAndCron;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-tokio-cron-scheduler.md")]
     struct MovingFromTokioCronScheduler;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-a-go-time-wheel.md")]
     struct MovingFromAGoTimeWheel;
 }
