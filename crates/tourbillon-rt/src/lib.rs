@@ -121,12 +121,15 @@ pub use tourbillon::time;
 /// Compiles the code in READMEs and guides.
 #[cfg(doctest)]
 mod readmes {
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../README.md")]
     struct ProjectReadme;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/testing-with-virtual-time.md")]
     struct TestingWithVirtualTime;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-asio.md")]
     struct MovingFromAsio;
 

@@ -144,7 +144,7 @@ impl<T> DelayQueue<T> {
     #[must_use]
     pub fn slack(mut self, slack: Slack) -> DelayQueue<T> {
         self.delay.set_slack(slack.bits());
-        // An armed timer was cancelled. The task that waits polls again, which arms it.
+        // The timer of a task that waits may have ended meanwhile: then the next poll arms it.
         self.wake();
         self
     }

@@ -182,6 +182,11 @@ impl Entry {
         self.phase() == EntryPhase::Armed
     }
 
+    /// Returns whether the entry is [held](Entry::hold).
+    pub(crate) fn is_held(&self) -> bool {
+        self.target.is_held()
+    }
+
     /// Returns the shard of an armed entry.
     #[inline(always)]
     fn shard(&self) -> &Shard {
@@ -196,9 +201,16 @@ impl Entry {
         unsafe { self.core_ptr().as_ref() }
     }
 
-    /// Sets the slack. An armed entry becomes idle, and the next poll arms it again.
+    /// Sets the slack. An armed entry stays armed and keeps its slot within the capacity; one that has ended becomes idle.
     pub(crate) fn set_slack(&mut self, slack: SlackBits) {
-        self.make_idle();
+        if self.phase() == EntryPhase::Armed {
+            return self.arm_with_slack(slack);
+        }
+        self.set_phase(EntryPhase::Idle);
+        self.set_slack_when_idle(slack);
+    }
+
+    fn set_slack_when_idle(&mut self, slack: SlackBits) {
         let bits = usize::from(slack.to_bits()) << SLACK_SHIFT;
         self.target = Target(self.target.0.map_addr(|address| address & !SLACK | bits));
     }

@@ -88,6 +88,8 @@
 //! | keep many items, each with its own expiry | [`DelayQueue`] |
 //! | share a timer between threads, with callbacks | [`Timer`] |
 //! | start timers under a name, restart them (debounce, idle timeouts), cancel them together | [`NamedTimers`] |
+//! | answer slow requests of a web server, close idle connections | `adapters::http`, `adapters::grpc` (feature `http`), `adapters::server` (feature `server`) |
+//! | time out, throttle or chunk a stream | `time::StreamExt` (feature `futures`) |
 //! | run keyed jobs by interval, on a few threads | [`Scheduler`] |
 //! | run them at times of day, in a time zone | [`Scheduler`] with `Cron` (feature `cron`) |
 //! | choose clock, slack, capacity or driver; read statistics | [`Engine`] |
@@ -124,6 +126,9 @@
 //!
 //! **`metrics`**: `adapters::metrics::Exporter` publishes the statistics of engines and schedulers to the recorder of the crate `metrics`: timers
 //! armed, fired, cancelled, stopped and pending, a histogram of their lateness, and the runs, failures and durations of each job. [`Engine::stats`] has the same numbers without any feature.
+//!
+//! **`server`**: `adapters::server::HttpServer` serves a tower service (axum, tonic) on Tokio, with limits for the head of a request, for idle
+//! connections, for clients that stop reading, and for requests that run when the server shuts down.
 //!
 //! **`test-util`**: `time::pause`, `time::advance` and `time::resume`. On a current-thread Tokio runtime virtual time is Tokio's own clock;
 //! elsewhere it belongs to the runtime or the thread. For tests: each timer looks up the runtime that it is made in, and a current-thread
@@ -224,21 +229,27 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct OfTheCrate;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-tokio.md")]
     struct MovingFromTokio;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/choosing-slack.md")]
     struct ChoosingSlack;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/which-queue.md")]
     struct WhichQueue;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/jobs-and-cron.md")]
     struct JobsAndCron;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-tokio-cron-scheduler.md")]
     struct MovingFromTokioCronScheduler;
 
+    #[cfg(tourbillon_repository)]
     #[doc = include_str!("../../../docs/guide/moving-from-a-go-time-wheel.md")]
     struct MovingFromAGoTimeWheel;
 }

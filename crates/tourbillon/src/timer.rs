@@ -246,6 +246,12 @@ impl Timer {
         self.shared.change(|state| state.set_disarmed(false));
     }
 
+    /// Returns whether the expiry is in force: `true` unless the timer is [disarmed](Timer::disarm).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        !lock(&self.shared.state).is_disarmed
+    }
+
     /// Begins a wait, now. The future returns how it ended, and does not borrow the timer.
     ///
     /// # Cancel safety

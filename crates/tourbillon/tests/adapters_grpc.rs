@@ -201,3 +201,28 @@ fn e4_code_that_runs_before_the_future_of_a_call_is_in_its_scope_too() {
     assert_eq!(futures_lite::future::block_on(body.collect()).unwrap().to_bytes(), "25ms");
     assert_eq!(Deadline::current(), None);
 }
+
+#[test]
+fn e4_a_request_with_another_content_type_than_that_of_grpc_passes_without_a_limit() {
+    let time = Paused::new();
+    let task = Task::new();
+    let page = |request: Request<()>| async move {
+        assert_eq!(Deadline::current().and_then(Deadline::instant), None);
+        sleep(ms(3_600_000)).await;
+        Ok(Response::new(request.uri().path().to_owned()))
+    };
+    let mut service = GrpcDeadlineLayer::new(ms(10)).layer(service_fn(page));
+    let mut request = call(&["soon"]);
+    request.headers_mut().insert(CONTENT_TYPE, "text/html".parse().unwrap());
+    let mut answer = pin!(service.call(request));
+    assert!(task.poll(answer.as_mut()).is_pending());
+    time.advance(ms(3_600_000));
+    let response = answered(&task, answer);
+    assert!(!response.headers().contains_key("grpc-status"));
+
+    for content_type in ["application/grpc", "application/grpc+proto"] {
+        let mut request = call(&["soon"]);
+        request.headers_mut().insert(CONTENT_TYPE, content_type.parse().unwrap());
+        assert_eq!(status(answered(&task, pin!(service.call(request))).headers()).0, "3", "{content_type}");
+    }
+}

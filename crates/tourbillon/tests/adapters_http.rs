@@ -325,3 +325,25 @@ fn e4_after_a_shutdown_of_the_engine_a_request_that_waits_is_answered_with_503()
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(text(response), "the timer engine was shut down\n");
 }
+
+#[test]
+fn e4_after_a_shutdown_of_the_engine_a_body_that_waits_fails_once_and_has_ended() {
+    let engine = Engine::builder().clock(Clock::manual()).build().unwrap();
+    let _entered = engine.enter();
+    let task = Task::new();
+    let (sender, bodies) = std::sync::mpsc::channel();
+    let mut service =
+        HttpTimeoutLayer::new(ms(100)).body_idle(ms(20)).layer(service_fn(|request: Request<RequestBody<Upload>>| {
+            sender.send(request.into_body()).unwrap();
+            async { ok("") }
+        }));
+    drop(service.call(put(&Upload::default())));
+    let mut body = Box::pin(bodies.recv().unwrap());
+    assert!(task.poll(pin!(body.as_mut().frame())).is_pending());
+    engine.shutdown();
+    let Poll::Ready(Some(Err(error))) = task.poll(pin!(body.as_mut().frame())) else { panic!("the body waits on") };
+    assert!(error.downcast::<tourbillon::time::error::Elapsed>().unwrap().is_stopped());
+    assert!(body.is_end_stream());
+    assert_eq!(body.size_hint().exact(), None, "bytes are missing");
+    assert!(matches!(task.poll(pin!(body.as_mut().frame())), Poll::Ready(None)));
+}

@@ -191,3 +191,26 @@ fn e6_of_many_threads_exactly_as_many_start_as_the_limit_allows() {
         assert_eq!((started.into_inner(), timers.count("a")), (3, 3));
     }
 }
+
+#[test]
+fn e6_e7_a_restart_and_a_start_if_fewer_can_be_awaited_and_take_a_deadline() {
+    let (engine, task) = (manual(), Task::new());
+    let timers = NamedTimers::on(&engine);
+    let mut first = Box::pin(timers.wait_if_fewer("a", 1, ms(10)).unwrap().expect("there is none"));
+    assert!(timers.wait_if_fewer("a", 1, ms(10)).unwrap().is_none());
+    let mut second = Box::pin(timers.restart_wait("a", ms(20)).unwrap());
+    assert_eq!(task.poll(first.as_mut()), std::task::Poll::Ready(Outcome::Cancelled));
+    assert!(task.poll(second.as_mut()).is_pending());
+    engine.advance(ms(20));
+    assert_eq!(task.poll(second.as_mut()), std::task::Poll::Ready(Outcome::Fired));
+    drop(timers.restart_wait("a", ms(10)).unwrap());
+    assert!(timers.is_empty(), "dropping the future removes the timer");
+
+    let outcomes = Outcomes::default();
+    let deadline = engine.sleep(ms(5)).deadline();
+    assert_eq!(timers.start_if_fewer_at("a", 1, deadline, outcomes.callback(1)), Ok(true));
+    assert_eq!(timers.start_if_fewer_at("a", 1, deadline, outcomes.callback(2)), Ok(false));
+    assert_eq!(timers.restart_at("a", deadline, outcomes.callback(3)), Ok(1));
+    engine.advance(ms(5));
+    assert_eq!(outcomes.take(), [(1, Outcome::Cancelled), (3, Outcome::Fired)]);
+}

@@ -173,6 +173,7 @@ fn e7_a_disarmed_surface_waits_and_an_armed_one_ends_at_the_deadline_that_it_kep
     timeout.as_mut().disarm();
     ticks.disarm();
     timer.disarm();
+    assert_eq!([sleep.is_armed(), timeout.is_armed(), ticks.is_armed(), timer.is_armed()], [false; 4]);
     engine.advance(ms(12));
     assert_eq!((task.wakes(), handle.is_pending()), (0, true));
     assert!(task.poll(sleep.as_mut()).is_pending() && task.poll(timeout.as_mut()).is_pending());
@@ -186,6 +187,7 @@ fn e7_a_disarmed_surface_waits_and_an_armed_one_ends_at_the_deadline_that_it_kep
     timeout.as_mut().arm();
     ticks.arm();
     timer.arm();
+    assert_eq!([sleep.is_armed(), timeout.is_armed(), ticks.is_armed(), timer.is_armed()], [true; 4]);
     assert!(task.poll(sleep.as_mut()).is_ready() && is_elapsed(task.poll(timeout.as_mut())));
     assert_eq!(task.poll(pin!(ticks.tick())), Poll::Ready(start + ms(5)));
     assert_eq!(task.poll(pin!(ticks.tick())), Poll::Ready(start + ms(10)), "missed ticks are made up for");

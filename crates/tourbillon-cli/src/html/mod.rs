@@ -6,45 +6,73 @@ mod style;
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A file for a page, opened before the page is known, so that a path that cannot be written is found out at once.
+///
+/// The page is written to a file beside it, which then replaces it: a reader sees the old page or the new one, also if the program is
+/// killed. A pipe or a terminal is written directly.
 pub(crate) struct PageFile {
     path: PathBuf,
     file: File,
+    replacement: Option<Replacement>,
+}
+
+/// A new file that takes the place of another when it is complete. Dropping it removes it, if it is still there.
+struct Replacement {
+    new: PathBuf,
+    target: PathBuf,
 }
 
 impl PageFile {
-    /// Opens or creates the file. Its old contents stay until [`write`](PageFile::write).
+    /// Opens the file, or one beside it. Its old contents stay until [`write`](PageFile::write).
     ///
     /// # Errors
     /// Returns a sentence that names the path and the system's reason.
     pub(crate) fn open(path: &Path) -> Result<PageFile, String> {
-        match OpenOptions::new().write(true).create(true).truncate(false).open(path) {
-            Ok(file) => Ok(PageFile { path: path.to_owned(), file }),
-            Err(error) => Err(refused(path, &error)),
-        }
+        PageFile::try_open(path).map_err(|error| refused(path, &error))
     }
 
-    /// Replaces the contents of the file.
+    fn try_open(path: &Path) -> io::Result<PageFile> {
+        let target = match std::fs::metadata(path) {
+            Ok(metadata) => {
+                // Also for a regular file, which this user may not be allowed to write.
+                let file = OpenOptions::new().write(true).open(path)?;
+                if !metadata.is_file() {
+                    return Ok(PageFile { path: path.to_owned(), file, replacement: None });
+                }
+                // A symbolic link stays, and the file that it names is replaced.
+                path.canonicalize()?
+            }
+            Err(_) => path.to_owned(),
+        };
+        let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
+        let new = target.with_file_name(format!(".{name}.{}", std::process::id()));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        Ok(PageFile { path: path.to_owned(), file, replacement: Some(Replacement { new, target }) })
+    }
+
+    /// Replaces the contents of the file, and returns its path.
     ///
     /// # Errors
     /// Returns a sentence that names the path and the system's reason.
     pub(crate) fn write(mut self, page: &str) -> Result<PathBuf, String> {
-        match self.replace(page) {
+        let written = self.file.write_all(page.as_bytes()).and_then(|()| match &self.replacement {
+            Some(Replacement { new, target }) => std::fs::rename(new, target),
+            None => Ok(()),
+        });
+        match written {
             Ok(()) => Ok(self.path),
             Err(error) => Err(refused(&self.path, &error)),
         }
     }
+}
 
-    fn replace(&mut self, page: &str) -> io::Result<()> {
-        // A pipe or a terminal has no length and no position.
-        if self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
-            self.file.seek(SeekFrom::Start(0))?;
-        }
-        self.file.write_all(page.as_bytes())
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // After the rename it is not there.
+        let _ = std::fs::remove_file(&self.new);
     }
 }
 
@@ -117,12 +145,16 @@ mod tests {
 
     #[test]
     fn e9_an_old_page_stays_until_the_new_one_is_written() {
-        let path = std::env::temp_dir().join(format!("tourbillon-page-{}.html", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("tourbillon-page-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("report.html");
         std::fs::write(&path, "a longer old page").unwrap();
         let file = PageFile::open(&path).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a longer old page");
         file.write("new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        std::fs::remove_file(path).unwrap();
+        drop(PageFile::open(&path));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left behind");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

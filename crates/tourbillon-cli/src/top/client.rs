@@ -9,6 +9,7 @@ use serde_json::Value;
 use tourbillon::inspect::{Address, PROTOCOL};
 
 use super::counts::Look;
+use super::display::clean;
 
 /// The reason why a look failed.
 #[derive(Debug)]
@@ -57,12 +58,21 @@ fn ask(address: &Address) -> io::Result<Vec<u8>> {
         }
         #[cfg(unix)]
         Address::Unix(path) => {
-            let stream = std::os::unix::net::UnixStream::connect(path)?;
+            let stream = connect_unix(path.clone())?;
             stream.set_read_timeout(Some(PATIENCE))?;
             exchange(stream)
         }
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
+}
+
+/// Connects on a thread of its own: a process that hangs accepts nothing, and a `connect` to a Unix socket has no time limit.
+#[cfg(unix)]
+fn connect_unix(path: std::path::PathBuf) -> io::Result<std::os::unix::net::UnixStream> {
+    let (sender, connected) = std::sync::mpsc::channel();
+    // An error says that the wait below has ended.
+    std::thread::Builder::new().spawn(move || _ = sender.send(std::os::unix::net::UnixStream::connect(path)))?;
+    connected.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Sends the request and reads the answer to its end, all within the time limit.
@@ -96,7 +106,7 @@ fn read_answer(answer: &[u8]) -> Option<Result<Look, LookError>> {
     let value: Value = serde_json::from_str(body).ok().filter(|_| is_good)?;
     let theirs = value["protocol"].as_u64()?;
     if theirs != u64::from(PROTOCOL) {
-        let version = value["version"].as_str().unwrap_or("unknown").to_owned();
+        let version = clean(value["version"].as_str().unwrap_or("unknown"));
         return Some(Err(LookError::OtherProtocol { theirs, version }));
     }
     serde_json::from_value(value).ok().map(Ok)

@@ -103,7 +103,7 @@ fn row(rates: &EngineRates) -> String {
 }
 
 /// Returns a text of the other process without characters that would control the terminal.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

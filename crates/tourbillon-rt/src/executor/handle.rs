@@ -75,6 +75,9 @@ impl Handle {
     }
 
     /// Runs a function that blocks, on a thread of the crate `blocking`. Once it runs it cannot be aborted.
+    ///
+    /// All runtimes of the process share at most 500 such threads, or as many as the environment variable `BLOCKING_MAX_THREADS` says;
+    /// further functions wait for one.
     pub fn spawn_blocking<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
@@ -33,7 +34,14 @@ enum Addresses {
     Many(std::vec::IntoIter<SocketAddr>),
     /// A name that has not been looked up; `None` only while the lookup is being started.
     Named(Option<BlockingLookup>),
-    Awaited(JoinHandle<io::Result<Vec<SocketAddr>>>),
+    Awaited(PendingLookup),
+}
+
+/// A lookup on a thread that may block.
+struct PendingLookup {
+    found: JoinHandle<io::Result<Vec<SocketAddr>>>,
+    /// The lookup has a weak reference: it does nothing if it begins after this was dropped.
+    _awaited: Arc<()>,
 }
 
 /// An attempt to connect to one address.
@@ -41,6 +49,18 @@ struct ConnectAttempt {
     address: SocketAddr,
     source: Option<IoSource<Std>>,
     waiter: WaiterId,
+}
+
+impl PendingLookup {
+    fn start(lookup: BlockingLookup) -> PendingLookup {
+        let awaited = Arc::new(());
+        let is_awaited = Arc::downgrade(&awaited);
+        let found = spawn_blocking(move || match is_awaited.strong_count() {
+            0 => Err(io::ErrorKind::Interrupted.into()),
+            _ => lookup(),
+        });
+        PendingLookup { found, _awaited: awaited }
+    }
 }
 
 impl Addresses {
@@ -71,11 +91,11 @@ impl Connect {
                 Addresses::One(address) => return Poll::Ready(Ok(address.take())),
                 Addresses::Many(left) => return Poll::Ready(Ok(left.next())),
                 Addresses::Named(lookup) => match lookup.take() {
-                    Some(lookup) => Addresses::Awaited(spawn_blocking(lookup)),
+                    Some(lookup) => Addresses::Awaited(PendingLookup::start(lookup)),
                     None => Addresses::One(None),
                 },
-                Addresses::Awaited(found) => {
-                    let found = ready!(Pin::new(found).poll(context)).map_err(io::Error::from)??;
+                Addresses::Awaited(lookup) => {
+                    let found = ready!(Pin::new(&mut lookup.found).poll(context)).map_err(io::Error::from)??;
                     Addresses::Many(found.into_iter())
                 }
             };

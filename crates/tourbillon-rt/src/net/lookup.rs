@@ -46,8 +46,8 @@ impl Lookup {
         Lookup(LookupSource::Many(addresses))
     }
 
-    /// Returns the addresses that a function finds. The function runs on a thread that may block, and to its end even if the operation
-    /// that needs it is dropped.
+    /// Returns the addresses that a function finds. The function runs on a thread that may block. If the operation that needs it is dropped,
+    /// a function that has begun runs to its end, and one that has not is dropped.
     #[must_use]
     pub fn blocking<I>(lookup: impl FnOnce() -> io::Result<I> + Send + 'static) -> Lookup
     where

@@ -51,10 +51,16 @@ impl TcpStream {
 
     /// Connects to the first of a peer's addresses that accepts, and returns the error of the last one if none does.
     ///
-    /// It takes what the function of the standard library takes: an address, several, a host and a port, or a string. A time limit covers
-    /// the lookup of a name and the attempts at all its addresses. A name is looked up on a thread that may block and that goes on even if
-    /// the operation is dropped; an address, also one in a string, needs no lookup. If the operation is dropped or times out, its socket is
-    /// closed.
+    /// It takes what the function of the standard library takes: an address, several, a host and a port, or a string; an address, also one
+    /// in a string, needs no lookup. If the operation is dropped or times out, its socket is closed.
+    ///
+    /// A time limit covers the lookup of a name and the attempts at all its addresses, one after the other: an address that does not answer
+    /// at all can use up the whole limit. To give each a share, look the addresses up yourself and connect to each with a limit of its own,
+    /// as the example `client_deadlines` does.
+    ///
+    /// A name is looked up on a thread of the crate `blocking`, of which there are at most 500 (or as many as the environment variable
+    /// `BLOCKING_MAX_THREADS` says); [`spawn_blocking`](crate::spawn_blocking) uses the same. If the operation is dropped, a lookup that
+    /// has begun goes on to its end, and one that waits for a thread is skipped.
     ///
     /// ```no_run
     /// use std::time::Duration;

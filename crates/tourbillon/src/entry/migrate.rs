@@ -1,6 +1,7 @@
 //! An earlier deadline or another waker for an armed entry: the owning thread changes the timer within its shard, a remote thread migrates
 //! it to its own shard.
 
+use std::ptr::NonNull;
 use std::task::{Poll, Waker};
 
 use tourbillon_queue::Time;
@@ -9,6 +10,7 @@ use super::Entry;
 use crate::core::thread_shard;
 use crate::outcome::Outcome;
 use crate::shard::{ArmKind, NotifyDriver, Release};
+use crate::slack::SlackBits;
 
 impl Entry {
     /// Moves the timer to `due` within its shard, or migrates it.
@@ -71,6 +73,22 @@ impl Entry {
         let poll = if self.is_past() { self.fire(waker) } else { self.arm_again(waker) };
         drop(replaced);
         poll
+    }
+
+    /// Arms an armed entry anew, with another slack. It keeps its waker and its slot within the capacity, as in [`migrate`](Entry::migrate).
+    /// If the timer has ended, the entry becomes idle.
+    #[cold]
+    pub(super) fn arm_with_slack(&mut self, slack: SlackBits) {
+        let core = self.core().to_ref();
+        let shard = NonNull::from(self.shard());
+        let released = self.release_node(Release::Migrating);
+        self.set_slack_when_idle(slack);
+        if let Ok(waker) = released {
+            _ = if self.is_past() { self.fire(waker) } else { self.arm_again(waker) };
+            if core.is_virtual {
+                core.refresh_and_replan(shard);
+            }
+        }
     }
 
     /// Arms a migrating entry in the shard of the calling thread.

@@ -18,6 +18,7 @@ use crate::inspect::InspectError;
 /// # #[cfg(unix)]
 /// assert!(matches!("/run/user/1000/shop.sock".parse()?, Address::Unix(_)));
 /// assert!("192.168.0.1:7669".parse::<Address>().is_err());
+/// assert!("https://localhost:7669".parse::<Address>().is_err());
 /// # Ok::<(), tourbillon::inspect::InspectError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,6 +40,9 @@ impl FromStr for Address {
             Some(rest) => (rest.strip_suffix('/').unwrap_or(rest), true),
             None => (text, false),
         };
+        if !is_url && host.contains("://") {
+            return Err(InspectError::NoAddress(text.to_owned()));
+        }
         if !is_url && host.contains('/') {
             return if cfg!(unix) { Ok(Address::Unix(host.into())) } else { Err(InspectError::NoUnixSockets) };
         }

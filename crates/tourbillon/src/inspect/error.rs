@@ -11,7 +11,7 @@ use crate::inspect::Address;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InspectError {
-    /// The text is neither an IP address with a port nor a path.
+    /// The text is neither an IP address with a port nor a path, or is a URL of another scheme than `http`.
     NoAddress(String),
     /// Other machines could reach this address.
     NotLoopback(SocketAddr),
@@ -31,7 +31,8 @@ impl fmt::Display for InspectError {
             InspectError::NoAddress(text) => {
                 write!(
                     f,
-                    "{text:?} is no address: use a loopback address with a port, 127.0.0.1:7669, or a path with a /"
+                    "{text:?} is no address: use a loopback address with a port, 127.0.0.1:7669, the same as a URL with \
+                     http://, or a path with a /"
                 )
             }
             InspectError::NotLoopback(address) => write!(

@@ -10,6 +10,9 @@ use crate::inspect::{Address, Inspected};
 pub(crate) trait Stream: Read + Write {
     /// Makes each read and write fail after this time.
     fn limit(&self, time: Duration) -> io::Result<()>;
+
+    /// Tells the client that the answer is complete.
+    fn finish(&self) -> io::Result<()>;
 }
 
 /// An answer: its status line, the type of its body, and the body.
@@ -24,6 +27,10 @@ struct Answer {
 const LONGEST_HEAD: usize = 16 * 1024;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much of a request is read, and for how long, after the answer.
+const LONGEST_REST: usize = 1 << 20;
+const FAREWELL: Duration = Duration::from_secs(1);
 
 const PAGE: &str = include_str!("page.html");
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -50,7 +57,25 @@ pub(crate) fn answer_one(stream: &mut impl Stream, address: &Address, inspected:
         answer.status, answer.kind
     );
     stream.limit(PATIENCE)?;
-    stream.write_all(text.as_bytes())
+    stream.write_all(text.as_bytes())?;
+    stream.finish()?;
+    read_rest(stream)
+}
+
+/// Reads what the client still sends, as the body of a request that is refused. A socket that is closed with unread bytes resets the
+/// connection, and the client may lose the answer.
+fn read_rest(stream: &mut impl Stream) -> io::Result<()> {
+    let ends = Instant::now() + FAREWELL;
+    let mut part = [0; 2048];
+    let mut rest = 0;
+    stream.limit(FAREWELL)?;
+    while rest < LONGEST_REST && Instant::now() < ends {
+        match stream.read(&mut part)? {
+            0 => break,
+            length => rest += length,
+        }
+    }
+    Ok(())
 }
 
 /// Reads up to the empty line that ends a head. Returns what was read if the head is too long.

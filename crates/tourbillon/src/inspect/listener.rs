@@ -4,17 +4,17 @@
 //! [`MOST`] at a time are closed at once.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::{UnixListener, UnixStream};
-#[cfg(unix)]
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::inspect::http::{Stream, answer_one};
+#[cfg(unix)]
+use crate::inspect::unix_path::{self, FileId};
 use crate::inspect::{Address, InspectError, Inspected};
 
 /// A listening thread. It ends when this is dropped.
@@ -36,10 +36,6 @@ enum Socket {
     #[cfg(unix)]
     Unix(UnixListener),
 }
-
-/// Device and inode of a file.
-#[cfg(unix)]
-type FileId = (u64, u64);
 
 /// What the threads share.
 struct View {
@@ -63,7 +59,7 @@ impl Listener {
     pub(crate) fn start(address: Address, inspected: Inspected) -> Result<Listener, InspectError> {
         let (socket, address) = bind(address)?;
         #[cfg(unix)]
-        let file = if let Address::Unix(path) = &address { file_id(path) } else { None };
+        let file = if let Address::Unix(path) = &address { unix_path::file_id(path) } else { None };
         let is_over = Arc::new(AtomicBool::new(false));
         let view = Arc::new(View { address: address.clone(), inspected, connections: AtomicUsize::new(0) });
         let thread = thread::Builder::new().name("tourbillon-insp".into()).spawn({
@@ -109,7 +105,7 @@ impl Drop for Listener {
         self.end_thread();
         #[cfg(unix)]
         if let (Address::Unix(path), Some(file)) = (&self.address, self.file)
-            && file_id(path) == Some(file)
+            && unix_path::file_id(path) == Some(file)
         {
             // An error means that the file is gone already.
             let _ = std::fs::remove_file(path);
@@ -165,8 +161,8 @@ fn bind(address: Address) -> Result<(Socket, Address), InspectError> {
         },
         #[cfg(unix)]
         Address::Unix(path) => {
-            remove_stale(path)?;
-            match UnixListener::bind(path).and_then(|socket| only_for_owner(path).map(|()| socket)) {
+            unix_path::remove_stale(path)?;
+            match unix_path::bind(path) {
                 Ok(socket) => Ok((Socket::Unix(socket), address)),
                 Err(error) => Err(refused(error, address)),
             }
@@ -186,40 +182,14 @@ fn connect(address: &Address) -> io::Result<()> {
     }
 }
 
-/// Removes a socket that no process listens at.
-#[cfg(unix)]
-fn remove_stale(path: &Path) -> Result<(), InspectError> {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(InspectError::NotASocket(path.to_owned()));
-    }
-    let address = || Address::Unix(path.to_owned());
-    match UnixStream::connect(path) {
-        Ok(_) => Err(InspectError::InUse(address())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|error| InspectError::Refused(address(), error))
-        }
-        Err(error) => Err(InspectError::Refused(address(), error)),
-    }
-}
-
-#[cfg(unix)]
-fn only_for_owner(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-}
-
-#[cfg(unix)]
-fn file_id(path: &Path) -> Option<FileId> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
 impl Stream for TcpStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
     }
 }
 
@@ -228,5 +198,9 @@ impl Stream for UnixStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
     }
 }

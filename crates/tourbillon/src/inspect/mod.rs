@@ -31,6 +31,8 @@ mod counts;
 mod error;
 mod http;
 mod listener;
+#[cfg(unix)]
+mod unix_path;
 
 use std::fmt;
 use std::time::{Instant, SystemTime};

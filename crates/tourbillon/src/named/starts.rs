@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use tourbillon_queue::Time;
 
+#[cfg(doc)]
+use super::NamedTimer;
 use super::state::{CancelledList, EndedTimers};
-use super::{NamedShared, NamedTimers};
+use super::{NamedShared, NamedTimers, NamedWait};
 use crate::core::error::ArmError;
-use crate::multi::waiter::{self, TimerWaiter};
+use crate::instant::Instant;
+use crate::multi::deadline_map::DeadlineKey;
+use crate::multi::waiter::{self, AwaitedOutcome, OutcomeCell, TimerWaiter};
 use crate::outcome::Outcome;
 use crate::sync::lock;
 
@@ -43,10 +47,37 @@ impl NamedTimers {
         self.restart_due(name, due, TimerWaiter::Callback(Box::new(callback)))
     }
 
+    /// [Restarts](NamedTimers::restart) a name with a timer that fires at `deadline`.
+    ///
+    /// # Errors
+    /// As for [`restart`](NamedTimers::restart).
+    pub fn restart_at(
+        &self,
+        name: &str,
+        deadline: Instant,
+        callback: impl FnOnce(Outcome) + Send + 'static,
+    ) -> Result<usize, ArmError> {
+        let due = self.owner.shared.due_at(deadline);
+        self.restart_due(name, due, TimerWaiter::Callback(Box::new(callback)))
+    }
+
+    /// [Restarts](NamedTimers::restart) a name with a timer whose outcome is that of the future, as for [`NamedTimer::wait`].
+    ///
+    /// # Errors
+    /// As for [`restart`](NamedTimers::restart).
+    ///
+    /// # Cancel safety
+    /// As for [`NamedTimer::wait`].
+    pub fn restart_wait(&self, name: &str, after: Duration) -> Result<NamedWait, ArmError> {
+        let (shared, cell) = (&self.owner.shared, OutcomeCell::new());
+        let (key, _) = shared.restart(name, shared.due_after(after), TimerWaiter::Task(cell.clone()))?;
+        Ok(NamedWait { shared: shared.clone(), key, outcome: AwaitedOutcome::new(cell) })
+    }
+
     /// Starts a timer if its name has fewer than `limit`, in a single step: of many threads that do so at once, exactly as many start a
     /// timer as there is room for. Returns whether the timer was started. If not, the callback is dropped and not called.
     ///
-    /// Timers that are created and not started count.
+    /// Timers that are created and not started count. A limit of zero starts no timer.
     ///
     /// # Errors
     /// As for [`start`](NamedTimers::start).
@@ -74,8 +105,37 @@ impl NamedTimers {
         self.start_if_fewer_due(name, limit, due, TimerWaiter::Callback(Box::new(callback)))
     }
 
+    /// [Starts](NamedTimers::start_if_fewer) a timer that fires at `deadline` if its name has fewer than `limit`.
+    ///
+    /// # Errors
+    /// As for [`start`](NamedTimers::start).
+    pub fn start_if_fewer_at(
+        &self,
+        name: &str,
+        limit: usize,
+        deadline: Instant,
+        callback: impl FnOnce(Outcome) + Send + 'static,
+    ) -> Result<bool, ArmError> {
+        let due = self.owner.shared.due_at(deadline);
+        self.start_if_fewer_due(name, limit, due, TimerWaiter::Callback(Box::new(callback)))
+    }
+
+    /// [Starts](NamedTimers::start_if_fewer) a timer if its name has fewer than `limit`, and returns a future of its outcome, as for
+    /// [`NamedTimer::wait`]; `None` if the timer was not started.
+    ///
+    /// # Errors
+    /// As for [`start`](NamedTimers::start).
+    ///
+    /// # Cancel safety
+    /// As for [`NamedTimer::wait`].
+    pub fn wait_if_fewer(&self, name: &str, limit: usize, after: Duration) -> Result<Option<NamedWait>, ArmError> {
+        let (shared, cell) = (&self.owner.shared, OutcomeCell::new());
+        let key = shared.start_if_fewer(name, limit, shared.due_after(after), TimerWaiter::Task(cell.clone()))?;
+        Ok(key.map(|key| NamedWait { shared: shared.clone(), key, outcome: AwaitedOutcome::new(cell) }))
+    }
+
     pub(crate) fn restart_due(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<usize, ArmError> {
-        self.owner.shared.restart(name, due, waiter)
+        self.owner.shared.restart(name, due, waiter).map(|(_, cancelled)| cancelled)
     }
 
     pub(crate) fn start_if_fewer_due(
@@ -85,12 +145,13 @@ impl NamedTimers {
         due: Time,
         waiter: TimerWaiter,
     ) -> Result<bool, ArmError> {
-        self.owner.shared.start_if_fewer(name, limit, due, waiter)
+        Ok(self.owner.shared.start_if_fewer(name, limit, due, waiter)?.is_some())
     }
 }
 
 impl NamedShared {
-    fn restart(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<usize, ArmError> {
+    /// Returns the key of the new timer, and how many timers were cancelled.
+    fn restart(&self, name: &str, due: Time, waiter: TimerWaiter) -> Result<(DeadlineKey, usize), ArmError> {
         let restarted = {
             let mut state = lock(&self.state);
             match state.is_closed || self.core.is_closed() {
@@ -99,26 +160,33 @@ impl NamedShared {
             }
         };
         // A callback that is returned with an error is dropped here, outside the lock.
-        let cancelled = restarted.map_err(|(error, _)| error)?;
+        let (key, cancelled) = restarted.map_err(|(error, _)| error)?;
         self.wakeup.set(due);
-        Ok(cancelled.map_or(0, |cancelled| self.end_cancelled(cancelled)))
+        Ok((key, cancelled.map_or(0, |cancelled| self.end_cancelled(cancelled))))
     }
 
-    fn start_if_fewer(&self, name: &str, limit: usize, due: Time, waiter: TimerWaiter) -> Result<bool, ArmError> {
+    /// Returns the key of the timer, or `None` if it was not started.
+    fn start_if_fewer(
+        &self,
+        name: &str,
+        limit: usize,
+        due: Time,
+        waiter: TimerWaiter,
+    ) -> Result<Option<DeadlineKey>, ArmError> {
         let mut state = lock(&self.state);
         let started = match () {
             () if state.is_closed || self.core.is_closed() => Err((ArmError::Stopped, Some(waiter))),
             () if state.count(name) >= limit => {
                 drop(state);
                 drop(waiter);
-                return Ok(false);
+                return Ok(None);
             }
             () => state.add(name, Some(waiter), due),
         };
         drop(state);
-        started.map_err(|(error, _)| error)?;
+        let key = started.map_err(|(error, _)| error)?;
         self.wakeup.set(due);
-        Ok(true)
+        Ok(Some(key))
     }
 
     /// Ends timers that a restart has cancelled, in batches. Returns how many were cancelled.

@@ -165,9 +165,9 @@ impl NamedState {
         name: &str,
         waiter: TimerWaiter,
         due: Time,
-    ) -> Result<Option<CancelledList>, (ArmError, Option<TimerWaiter>)> {
+    ) -> Result<(DeadlineKey, Option<CancelledList>), (ArmError, Option<TimerWaiter>)> {
         let Some(list) = self.names.get(name).copied() else {
-            return self.add(name, Some(waiter), due).map(|_| None);
+            return self.add(name, Some(waiter), due).map(|key| (key, None));
         };
         let count = self.lists[list as usize].len;
         if self.len() - count >= self.most || self.deadlines.is_full() {
@@ -178,7 +178,7 @@ impl NamedState {
         old.restart = Some(restart);
         self.names.remove(&name);
         self.cancelled += count;
-        self.add(&name, Some(waiter), due).map(|_| Some(CancelledList { list, restart, count }))
+        self.add(&name, Some(waiter), due).map(|key| (key, Some(CancelledList { list, restart, count })))
     }
 
     /// Ends timers of a list that a restart has cancelled, and adds them to the batch. Returns whether none is left.

@@ -320,6 +320,12 @@ impl Interval {
         self.delay.let_go();
     }
 
+    /// Returns whether ticks come: `true` unless the interval is [disarmed](Interval::disarm).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        !self.delay.is_held()
+    }
+
     /// Sets how late the ticks may come, instead of the slack of the engine. The schedule does not change: a late tick does not delay later
     /// ones.
     ///

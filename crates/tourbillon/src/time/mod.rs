@@ -5,8 +5,8 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | wait | [`sleep`], [`sleep_until`], [`Sleep`]; + [`try_sleep`], [`Sleep::slack`], [`disarm`](Sleep::disarm), [`arm`](Sleep::arm) |
-//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`Timeout::reset`], [`extend`](Timeout::extend), [`slack`](Timeout::slack), [`disarm`](Timeout::disarm), [`arm`](Timeout::arm) |
+//! | wait | [`sleep`], [`sleep_until`], [`Sleep`]; + [`try_sleep`], [`try_sleep_until`], [`Sleep::slack`], [`disarm`](Sleep::disarm), [`arm`](Sleep::arm) |
+//! | give up in time | [`timeout()`], [`timeout_at`], [`FutureExt`]; + [`try_timeout`], [`try_timeout_at`], [`Timeout::reset`], [`extend`](Timeout::extend), [`slack`](Timeout::slack), [`disarm`](Timeout::disarm), [`arm`](Timeout::arm) |
 //! | give up in time, through many calls | + [`Deadline`] |
 //! | do something at an interval | [`interval()`], [`interval_at`], [`MissedTickBehavior`]; + [`try_interval`], [`Interval::slack`], [`disarm`](Interval::disarm), [`arm`](Interval::arm) |
 //! | give up in time, slow down, or collect chunks, in a stream | `StreamExt` (feature `futures`) |
@@ -61,12 +61,12 @@ pub use crate::virtual_time::{advance, auto_advance, blocking_advance, pause, re
 pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};
-pub use sleep::{Sleep, sleep, sleep_until, try_sleep};
+pub use sleep::{Sleep, sleep, sleep_until, try_sleep, try_sleep_until};
 /// The type of the standard library, so that everything can be imported from here.
 pub use std::time::Duration;
 #[cfg(feature = "futures")]
 pub use stream::{ChunksTimeout, StreamExt, StreamTimeout, StreamTimeoutRepeating, Throttle};
 #[cfg(feature = "http")]
 pub(crate) use timeout::poll_delay;
-pub use timeout::{Timeout, timeout, timeout_at, try_timeout};
+pub use timeout::{Timeout, timeout, timeout_at, try_timeout, try_timeout_at};
 pub use yield_now::{YieldNow, yield_now};

@@ -39,6 +39,14 @@ impl Engine {
         self.entry_after(duration).armed().map(Sleep::from_entry)
     }
 
+    /// Returns a [`Sleep`] until `deadline` that is armed already, or an error if the engine refuses it.
+    ///
+    /// # Errors
+    /// As for [`try_sleep`](Engine::try_sleep).
+    pub fn try_sleep_until(&self, deadline: Instant) -> Result<Sleep, ArmError> {
+        self.entry_until(deadline).armed().map(Sleep::from_entry)
+    }
+
     /// Returns a [`Sleep`] on this engine until the wall clock shows `when`. On an engine with [`Clock::wall`](crate::Clock::wall) the sleep
     /// follows the wall clock when that is set; on any other engine it ends when the time that is left now has passed.
     ///
@@ -101,6 +109,21 @@ impl Engine {
         future: F,
     ) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
         try_timeout_on(self.entry_after(duration), future)
+    }
+
+    /// Returns a [`Timeout`] at `deadline` whose timer is armed already: see [`time::try_timeout_at`](crate::time::try_timeout_at).
+    ///
+    /// # Errors
+    /// As for [`try_timeout`](Engine::try_timeout).
+    ///
+    /// # Cancel safety
+    /// Dropping the timeout cancels its timer and drops the future. As cancel safe as the future.
+    pub fn try_timeout_at<F: IntoFuture>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
+        try_timeout_on(self.entry_until(deadline), future)
     }
 
     /// Returns an [`Interval`] on this engine that ticks every `period`, for the first time at once: see

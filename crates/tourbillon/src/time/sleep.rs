@@ -88,6 +88,17 @@ pub fn try_sleep(duration: Duration) -> Result<Sleep, ArmError> {
     Entry::after(duration).armed().map(Sleep::from_entry)
 }
 
+/// Creates a [`sleep_until`] and arms it at once: see [`try_sleep`].
+///
+/// # Errors
+/// As for [`try_sleep`].
+///
+/// # Cancel safety
+/// As for [`sleep`].
+pub fn try_sleep_until(deadline: Instant) -> Result<Sleep, ArmError> {
+    Entry::until(deadline).armed().map(Sleep::from_entry)
+}
+
 pin_project! {
     /// The future of [`sleep`] and [`sleep_until`].
     ///
@@ -175,6 +186,12 @@ impl Sleep {
         self.entry().let_go();
     }
 
+    /// Returns whether the deadline is in force: `true` unless the sleep is [disarmed](Sleep::disarm).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        !self.entry.is_held()
+    }
+
     /// Sets how late the sleep may end, instead of the slack of its engine.
     ///
     /// ```
@@ -192,7 +209,7 @@ impl Sleep {
 
     /// Returns whether the engine holds the sleep.
     #[cfg(all(test, shuttle))]
-    pub(crate) fn is_armed(&self) -> bool {
+    pub(crate) fn is_in_engine(&self) -> bool {
         self.entry.is_armed()
     }
 

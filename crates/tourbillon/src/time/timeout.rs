@@ -103,6 +103,19 @@ pub fn try_timeout<F: IntoFuture>(duration: Duration, future: F) -> Result<Timeo
     try_timeout_on(Entry::after(duration), future)
 }
 
+/// Creates a [`timeout_at`] whose timer is armed at once: see [`try_timeout`].
+///
+/// # Errors
+///
+/// As for [`try_timeout`].
+///
+/// # Cancel safety
+///
+/// As for [`timeout`].
+pub fn try_timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
+    try_timeout_on(Entry::until(deadline), future)
+}
+
 /// Arms `delay`, and returns a timeout with it.
 pub(super) fn try_timeout_on<F: IntoFuture>(delay: Entry, future: F) -> Result<Timeout<F::IntoFuture>, (ArmError, F)> {
     match delay.armed() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tourbillon::{Clock, Engine, Outcome, Slack};
+use tourbillon::{ArmError, Clock, Engine, Outcome, Slack};
 
 use crate::support::{ms, now, years};
 use crate::{HOUR, Sleeper, elsewhere, full, wakes, with_slots};
@@ -103,4 +103,21 @@ fn d64_d65_with_one_slot_sleeps_hold_it_one_after_the_other_and_end_each_on_time
         }
     }
     assert_eq!((engine.stats().armed, engine.stats().fired), (20, 20), "each was armed before its deadline");
+}
+
+#[test]
+fn p7_an_armed_sleep_or_timeout_keeps_its_slot_when_its_slack_is_set() {
+    let engine = with_slots(1);
+    let sleep = engine.try_sleep(ms(10)).unwrap().slack(Slack::up_to(ms(1)));
+    assert_eq!(engine.try_sleep(HOUR).unwrap_err(), ArmError::Full { capacity: 1 }, "the slot is the sleep's");
+    assert_eq!(engine.stats().pending, 1);
+    engine.advance(ms(11));
+    assert_eq!(sleep.outcome(), Some(Outcome::Fired), "it was armed without a poll");
+
+    let deadline = now(&engine) + HOUR;
+    let timeout = engine.try_timeout_at(deadline, std::future::pending::<()>()).unwrap().slack(Slack::exact());
+    let full = engine.try_sleep_until(deadline).unwrap_err();
+    assert_eq!(full, ArmError::Full { capacity: 1 });
+    drop(timeout);
+    assert!(engine.try_sleep_until(deadline).is_ok());
 }

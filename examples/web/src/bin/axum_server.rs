@@ -15,11 +15,21 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tourbillon::adapters::http::HttpTimeoutLayer;
+use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::{Deadline, Instant, sleep};
-use tourbillon_web_examples::{ConnectionLimits, exchange, serve, terminate, terminated};
+use tourbillon_web_examples::{exchange, terminate, terminated};
 
-const LIMITS: ConnectionLimits =
-    ConnectionLimits { head: Duration::from_secs(5), idle: Duration::from_millis(200), drain: Duration::from_secs(10) };
+const IDLE: Duration = Duration::from_millis(200);
+
+/// Returns the server with its limits for slow, silent and vanished clients, and for the shutdown.
+fn server() -> HttpServer {
+    HttpServer::new()
+        .head(Duration::from_secs(5))
+        .idle(IDLE)
+        .stall(Duration::from_secs(30))
+        .ping(Duration::from_secs(20))
+        .drain(Duration::from_secs(10))
+}
 
 /// The routes, each with its own limit. `reports` is notified when a report begins.
 fn routes(reports: Arc<Notify>) -> Router {
@@ -58,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let reports = Arc::new(Notify::new());
-    let server = tokio::spawn(serve(listener, routes(Arc::clone(&reports)), LIMITS, terminated()?));
+    let server = tokio::spawn(server().serve(listener, routes(Arc::clone(&reports)), terminated()?));
 
     slow_handler(address).await?;
     slow_client(address).await?;
@@ -96,7 +106,7 @@ async fn idle_connection(server: SocketAddr) -> std::io::Result<()> {
         let start = Instant::now();
         let answer = exchange(server, request).await?;
         assert_eq!(answer.is_empty(), request.is_empty(), "{answer}");
-        assert!(start.elapsed() >= LIMITS.idle, "closed too early");
+        assert!(start.elapsed() >= IDLE, "closed too early");
     }
     println!("idle connections: closed, with and without a request before");
     Ok(())

@@ -12,11 +12,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::{Deadline, Instant, sleep, timeout};
-use tourbillon_web_examples::{ConnectionLimits, serve};
-
-const LIMITS: ConnectionLimits =
-    ConnectionLimits { head: Duration::from_secs(5), idle: Duration::from_secs(5), drain: Duration::from_millis(10) };
 
 /// Fetches a page. A request that has no answer within `attempt` is made again, until the deadline of the caller.
 async fn fetch(client: &reqwest::Client, url: &str, attempt: Duration) -> reqwest::Result<String> {
@@ -35,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = listener.local_addr()?;
     let requests = Arc::new(AtomicUsize::new(0));
     let routes = routes(Arc::clone(&requests));
-    tokio::spawn(serve(listener, routes, LIMITS, std::future::pending()));
+    tokio::spawn(HttpServer::new().serve(listener, routes, std::future::pending()));
     // No limits of reqwest's own: it would need Tokio's timers for them.
     let client = reqwest::Client::builder().no_proxy().build()?;
     retried(&client, server, &requests).await?;

@@ -27,12 +27,22 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tourbillon::adapters::grpc::GrpcDeadlineLayer;
 use tourbillon::adapters::hyper::TourbillonTimer;
+use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::{Deadline, Instant, sleep, timeout};
-use tourbillon_web_examples::{ConnectionLimits, PATIENCE, serve, terminate, terminated};
+use tourbillon_web_examples::{PATIENCE, terminate, terminated};
 use tower::ServiceBuilder;
 
-const LIMITS: ConnectionLimits =
-    ConnectionLimits { head: Duration::from_secs(5), idle: Duration::from_millis(200), drain: Duration::from_secs(10) };
+const IDLE: Duration = Duration::from_millis(200);
+
+/// Returns the server with its limits for slow, silent and vanished clients, and for the shutdown.
+fn server() -> HttpServer {
+    HttpServer::new()
+        .head(Duration::from_secs(5))
+        .idle(IDLE)
+        .stall(Duration::from_secs(30))
+        .ping(Duration::from_secs(20))
+        .drain(Duration::from_secs(10))
+}
 
 /// The most time that the server gives to a call, whatever its client asks for.
 const SERVER_LIMIT: Duration = Duration::from_secs(2);
@@ -162,7 +172,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Arc::new(Notify::new());
     let routes = Routes::new(WaitServer(Wait { begun: Arc::clone(&begun) }));
     let service = ServiceBuilder::new().layer(GrpcDeadlineLayer::new(SERVER_LIMIT)).service(routes);
-    let server = tokio::spawn(serve(listener, service, LIMITS, terminated()?));
+    let server = tokio::spawn(server().serve(listener, service, terminated()?));
 
     let mut client = WaitClient::new(format!("http://{address}").parse()?);
     deadlines(&mut client).await?;
@@ -211,7 +221,7 @@ async fn idle_connection(server: SocketAddr) -> Result<(), Box<dyn std::error::E
     let (unused, connection) = http2::handshake::<_, _, tonic::body::Body>(TokioExecutor::new(), io).await?;
     timeout(PATIENCE, connection).await??;
     drop(unused);
-    assert!(start.elapsed() >= LIMITS.idle, "closed too early");
+    assert!(start.elapsed() >= IDLE, "closed too early");
     println!("idle connections: closed");
     Ok(())
 }

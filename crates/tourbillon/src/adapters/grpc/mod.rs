@@ -64,6 +64,14 @@ pub struct GrpcDeadlineLayer<L = Duration> {
 /// service: its status is `INVALID_ARGUMENT`. The protocol does not say what a server must do then, and to run the call without a limit
 /// would be what its client wants least.
 ///
+/// A request whose content type is there and not `application/grpc`, nor begins with it, such as one to an HTTP route beside the
+/// services, passes unchanged and without a limit.
+///
+/// # A client that does not read the response
+/// The layer cannot end its stream: the server polls a response's body only when its client takes more. The server must, by a limit for
+/// writes, `HttpServer::stall` (feature `server`), and by hyper's `keep_alive_interval` if the client has vanished. A client that
+/// answers pings and gives a stream no window holds it until its connection ends.
+///
 /// The server of tonic's feature `transport` reads the header, too, and ends a call with `CANCELLED` by Tokio's timer, up to a millisecond
 /// after the deadline. Where both are used, the layer usually ends the call first.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +163,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if !is_grpc(request.headers()) {
+            let scope = Deadline::never().scope(self.inner.call(request));
+            return GrpcDeadlineFuture { state: CallState::Running { scope, given: Duration::MAX } };
+        }
         let asked = match grpc_timeout(request.headers()) {
             Ok(asked) => asked.unwrap_or(Duration::MAX),
             Err(error) => return GrpcDeadlineFuture { state: CallState::Refused { error } },
@@ -187,6 +199,11 @@ where
             Err(elapsed) => Ok(refused(trailers_at_deadline(elapsed, given))),
         })
     }
+}
+
+/// Returns whether a request may be a gRPC call: its content type is one of gRPC's, or there is none.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_none_or(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Returns a response without a body whose headers are the trailers of the call.

@@ -96,6 +96,11 @@ pub struct HttpTimeoutLayer<L = Duration> {
 /// At the limit the service's future is dropped. If the client was slow with its body the status is 408, also if the service has made
 /// a response of the error that it read from the body. Over HTTP/1 that response has `Connection: close`: the server will not wait for the
 /// rest of the body, so the connection cannot carry another request. Over HTTP/2 only the stream ends.
+///
+/// # A client that does not read the response
+/// The layer cannot end it: the server polls a response's body only when its client takes more. The server must, by a limit for
+/// writes: `HttpServer::stall` (feature `server`), the socket option `TCP_USER_TIMEOUT`, or for an HTTP/2 client that has vanished
+/// hyper's `keep_alive_interval`.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeout<S, L = Duration> {
     inner: S,
@@ -137,7 +142,9 @@ impl<L> HttpTimeoutLayer<L> {
 
     /// Sets how long the service may wait for the next part of a request's body before the client is answered 408.
     ///
-    /// Only the time counts in which the service waits for the client. Without this call there is no such limit.
+    /// The limit counts while the service waits for the client, and begins anew with each part of the body that comes, however small: a
+    /// client that sends a byte now and then is bounded only by the limit of the whole. A service that does not read the body, or pauses
+    /// between two reads, does not use up the client's time. Without this call there is no such limit.
     #[must_use]
     pub fn body_idle(mut self, limit: Duration) -> HttpTimeoutLayer<L> {
         self.body_idle = limit;

@@ -20,7 +20,8 @@ pin_project! {
     /// The body of a request behind an [`HttpTimeout`](super::HttpTimeout).
     ///
     /// It has the frames of the client's body. If the client sends nothing for longer than the
-    /// [idle limit](super::HttpTimeoutLayer::body_idle) while the service waits, reading it gives a [`BodyTimeout`] and then its end.
+    /// [idle limit](super::HttpTimeoutLayer::body_idle) while the service waits, reading it gives a [`BodyTimeout`] and then its end. After a
+    /// shutdown of the engine a read that has to wait gives [`Elapsed`](crate::time::error::Elapsed), and then the end, too.
     pub struct RequestBody<B> {
         #[pin]
         inner: B,
@@ -50,6 +51,8 @@ const IDLE: u8 = 0;
 const AWAITED: u8 = 1;
 /// The idle limit was reached.
 const TIMED_OUT: u8 = 2;
+/// The engine was shut down while the service waited.
+const STOPPED: u8 = 3;
 
 impl BodyProgress {
     /// Returns whether the service waits for the client.
@@ -60,6 +63,11 @@ impl BodyProgress {
     /// Returns whether the idle limit was reached.
     pub(super) fn has_timed_out(&self) -> bool {
         self.0.load(Ordering::Relaxed) == TIMED_OUT
+    }
+
+    /// Returns whether the body has ended with an error of its own.
+    fn has_failed(&self) -> bool {
+        matches!(self.0.load(Ordering::Relaxed), TIMED_OUT | STOPPED)
     }
 
     fn set(&self, progress: u8) {
@@ -103,7 +111,7 @@ where
         let Some(progress) = this.progress else {
             return this.inner.poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)));
         };
-        if progress.has_timed_out() {
+        if progress.has_failed() {
             return Poll::Ready(None);
         }
         let had_budget = coop::has_budget();
@@ -119,7 +127,11 @@ where
         let delay = this.delay.get_or_insert_with(|| Entry::after(*this.idle));
         match poll_delay(delay, had_budget, context) {
             // After a shutdown of the engine the response's future, which has a timer of its own, answers.
-            Poll::Ready(elapsed) if elapsed.is_stopped() => Poll::Ready(Some(Err(elapsed.into()))),
+            Poll::Ready(elapsed) if elapsed.is_stopped() => {
+                *this.delay = None;
+                progress.set(STOPPED);
+                Poll::Ready(Some(Err(elapsed.into())))
+            }
             Poll::Ready(_) => {
                 *this.delay = None;
                 progress.set(TIMED_OUT);
@@ -130,11 +142,13 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.progress.as_ref().is_some_and(|progress| progress.has_timed_out()) || self.inner.is_end_stream()
+        self.progress.as_ref().is_some_and(|progress| progress.has_failed()) || self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        // After its own error the body has ended, but bytes of the client's are missing: no size would be true.
+        let has_failed = self.progress.as_ref().is_some_and(|progress| progress.has_failed());
+        if has_failed { SizeHint::default() } else { self.inner.size_hint() }
     }
 }
 

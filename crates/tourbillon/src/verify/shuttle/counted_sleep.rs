@@ -80,7 +80,7 @@ impl CountedSleep {
 
     /// Returns whether the sleep is armed.
     pub(super) fn is_armed(&self) -> bool {
-        self.sleep.is_armed()
+        self.sleep.is_in_engine()
     }
 
     /// Returns when the sleep is due.

@@ -1,0 +1,286 @@
+//! An HTTP server for any tower service, such as an axum `Router` or tonic's `Routes`, with a limit for everything that a client can delay.
+//!
+//! [`HttpServer`] takes the place of `axum::serve`, which has none of these limits. hyper-util runs the connections, HTTP/1 and HTTP/2, on Tokio.
+//!
+//! | limit | what it ends |
+//! |---|---|
+//! | [`head`](HttpServer::head) | an HTTP/1 connection whose client does not send the whole head of a request |
+//! | [`idle`](HttpServer::idle) | a connection without a request |
+//! | [`stall`](HttpServer::stall) | a connection whose client does not read its response |
+//! | [`ping`](HttpServer::ping) | an HTTP/2 connection whose client has vanished |
+//! | [`drain`](HttpServer::drain) | requests that are still running some time after a shutdown has begun |
+//!
+//! The time of handlers and of request bodies is limited by a layer: `adapters::http`, `adapters::grpc`.
+
+mod activity;
+mod stall;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use ::hyper::body::Incoming;
+use ::hyper::rt::{Read, Write};
+use ::hyper::service::service_fn;
+use http_body::Body;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower_service::Service;
+
+use self::activity::{Activity, CountedBody};
+use self::stall::StallLimit;
+use crate::adapters::hyper::TourbillonTimer;
+use crate::adapters::tower::BoxError;
+use crate::instant::Instant;
+use crate::outcome::Outcome;
+use crate::time::{Sleep, sleep, timeout};
+
+/// How long the server waits after it could not accept a connection, for example because there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The limits of an HTTP server, and the server: see [the module](self). [`Duration::MAX`] is no limit.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
+/// use http::{Request, Response};
+/// use tourbillon::adapters::server::HttpServer;
+/// use tower::service_fn;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let app = service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new("hello".to_owned())) }); // or an axum `Router`
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// let shutdown = async { /* wait for SIGTERM */ };
+/// let cut_off = HttpServer::new()
+///     .idle(Duration::from_secs(60))
+///     .drain(Duration::from_secs(10))
+///     .serve(listener, app, shutdown)
+///     .await;
+/// assert_eq!(cut_off, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a server does nothing until `serve` is called"]
+pub struct HttpServer {
+    head: Duration,
+    idle: Duration,
+    stall: Duration,
+    ping: Duration,
+    drain: Duration,
+}
+
+/// Why the server ends a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    NotYet,
+    Idle,
+    /// It was idle, and the client has not confirmed the end in time.
+    Unconfirmed,
+    Shutdown,
+}
+
+/// What the loop that accepts connections goes on with.
+enum Event {
+    Accepted(io::Result<TcpStream>),
+    Shutdown,
+}
+
+impl HttpServer {
+    /// Returns a server whose limits are 30 seconds each, and for idle connections a minute.
+    pub fn new() -> HttpServer {
+        let limit = Duration::from_secs(30);
+        HttpServer { head: limit, idle: 2 * limit, stall: limit, ping: limit, drain: limit }
+    }
+
+    /// Sets the time in which an HTTP/1 client must have sent the head of a request. It counts from when the server can read it: the beginning
+    /// of the connection, or the end of the last response.
+    pub fn head(mut self, limit: Duration) -> HttpServer {
+        self.head = limit;
+        self
+    }
+
+    /// Sets how long a connection may be without a request. A request lasts until the socket has taken its whole response.
+    pub fn idle(mut self, limit: Duration) -> HttpServer {
+        self.idle = limit;
+        self
+    }
+
+    /// Sets how long the socket of a client may take no byte of a response.
+    ///
+    /// An HTTP/2 client can let a single stream wait and go on with others, by flow control: this limit does not notice that.
+    pub fn stall(mut self, limit: Duration) -> HttpServer {
+        self.stall = limit;
+        self
+    }
+
+    /// Sets how often an HTTP/2 client is asked whether it is there. It has 20 seconds to answer.
+    pub fn ping(mut self, interval: Duration) -> HttpServer {
+        self.ping = interval;
+        self
+    }
+
+    /// Sets how long requests may take after a shutdown has begun, and how long a client may take to confirm the end of an idle connection.
+    pub fn drain(mut self, limit: Duration) -> HttpServer {
+        self.drain = limit;
+        self
+    }
+
+    /// Serves connections until `shutdown` is ready. Then the server accepts no more and lets requests finish. Returns how many connections
+    /// it had to cut off because they were not done in time.
+    ///
+    /// A connection that was upgraded, to a WebSocket for example, belongs to the handler that upgraded it: a shutdown does not wait for it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the listener and all connections.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub async fn serve<S, B>(self, listener: TcpListener, service: S, shutdown: impl Future<Output = ()>) -> usize
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let (stop, stopping) = watch::channel(());
+        let mut connections = JoinSet::new();
+        let mut shutdown = pin!(shutdown);
+        loop {
+            match poll_fn(|context| poll_event(&listener, &mut connections, shutdown.as_mut(), context)).await {
+                Event::Accepted(Ok(stream)) => {
+                    let mut stopping = stopping.clone();
+                    // An error says that the server's future was dropped, and this task will be, too.
+                    let stopped = async move { _ = stopping.changed().await };
+                    connections.spawn(self.serve_connection(TokioIo::new(stream), service.clone(), stopped));
+                }
+                // Other connections may end meanwhile, and free what is missing.
+                Event::Accepted(Err(_)) => sleep(ACCEPT_PAUSE).await,
+                Event::Shutdown => break,
+            }
+        }
+        drop(listener);
+        stop.send_replace(());
+        let drained = timeout(self.drain, async { while connections.join_next().await.is_some() {} }).await;
+        if drained.is_err() { connections.len() } else { 0 }
+    }
+
+    /// Serves one connection, for example one with TLS, until it ends, reaches a limit, or has finished its requests after `shutdown` is
+    /// ready. The [drain limit](HttpServer::drain) after a shutdown is for the caller to set, with a `timeout`.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub async fn serve_connection<I, S, B>(self, io: I, service: S, shutdown: impl Future<Output = ()>)
+    where
+        I: Read + Write + Unpin + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        let activity = Activity::new();
+        let counter = activity.clone();
+        let counted = service_fn(move |request| {
+            let (mut service, in_flight) = (service.clone(), counter.begin());
+            async move {
+                poll_fn(|context| service.poll_ready(context)).await?;
+                let response = service.call(request).await?;
+                Ok::<_, S::Error>(response.map(|body| CountedBody::new(body, in_flight)))
+            }
+        });
+        let builder = self.builder();
+        let io = StallLimit::new(io, self.stall, activity.clone());
+        let mut connection = pin!(builder.serve_connection_with_upgrades(io, counted));
+        let (mut shutdown, mut timer) = (pin!(shutdown), pin!(sleep(self.idle)));
+        let mut end = End::NotYet;
+        poll_fn(|context| {
+            loop {
+                // An error here is that of one client: it has gone away, or was too slow.
+                if connection.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                match ready!(self.poll_end(end, &activity, shutdown.as_mut(), timer.as_mut(), context)) {
+                    End::Unconfirmed => return Poll::Ready(()),
+                    reason => end = reason,
+                }
+                connection.as_mut().graceful_shutdown();
+            }
+        })
+        .await;
+    }
+
+    fn builder(self) -> auto::Builder<TokioExecutor> {
+        let limit = |limit: Duration| (limit != Duration::MAX).then_some(limit);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TourbillonTimer::new()).header_read_timeout(limit(self.head));
+        builder.http2().timer(TourbillonTimer::new()).keep_alive_interval(limit(self.ping));
+        builder
+    }
+
+    /// Waits for a reason to end the connection, or for another reason than `end`, which the client has been told.
+    fn poll_end(
+        self,
+        end: End,
+        activity: &Activity,
+        shutdown: Pin<&mut impl Future<Output = ()>>,
+        mut timer: Pin<&mut Sleep>,
+        context: &mut Context<'_>,
+    ) -> Poll<End> {
+        if end == End::Shutdown {
+            return Poll::Pending;
+        }
+        if shutdown.poll(context).is_ready() {
+            return Poll::Ready(End::Shutdown);
+        }
+        loop {
+            ready!(timer.as_mut().poll(context));
+            if timer.outcome() == Some(Outcome::Stopped) {
+                // Without an engine no limit can be kept: requests finish, and the connection takes no more.
+                return Poll::Ready(End::Shutdown);
+            }
+            let now = Instant::now();
+            let next = match activity.idle_since() {
+                Some(_) if end == End::Idle => return Poll::Ready(End::Unconfirmed),
+                Some(since) if now >= since + self.idle => {
+                    timer.reset(now + self.drain);
+                    return Poll::Ready(End::Idle);
+                }
+                Some(since) => since + self.idle,
+                None => now + self.idle,
+            };
+            timer.as_mut().reset(next);
+        }
+    }
+}
+
+impl Default for HttpServer {
+    fn default() -> HttpServer {
+        HttpServer::new()
+    }
+}
+
+/// Waits for a connection or the shutdown, and takes the results of connections that have ended.
+fn poll_event(
+    listener: &TcpListener,
+    connections: &mut JoinSet<()>,
+    shutdown: Pin<&mut impl Future<Output = ()>>,
+    context: &mut Context<'_>,
+) -> Poll<Event> {
+    if shutdown.poll(context).is_ready() {
+        return Poll::Ready(Event::Shutdown);
+    }
+    while let Poll::Ready(Some(_)) = connections.poll_join_next(context) {}
+    listener.poll_accept(context).map(|accepted| Event::Accepted(accepted.map(|(stream, _)| stream)))
+}
