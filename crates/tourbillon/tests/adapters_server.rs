@@ -109,6 +109,19 @@ async fn e4_a_client_that_does_not_finish_its_head_is_disconnected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn e4_a_client_that_says_nothing_or_too_little_is_disconnected_at_the_head_limit() {
+    for said in [&b""[..], b"P", b"GET /", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let (mut stream, connection) = connect(server().head(2 * SECOND).drain(SECOND));
+        let start = Instant::now();
+        stream.write_all(said).await.unwrap();
+        connection.await.unwrap();
+        // An HTTP/2 client is told, and has the drain limit to confirm it.
+        let limits = 2 * SECOND..=3 * SECOND;
+        assert!(limits.contains(&start.elapsed()), "{said:?} after {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn e4_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() {
     let (mut stream, connection) = connect_with_room(1000, server(), pending());
     ask(&mut stream, "/large").await;

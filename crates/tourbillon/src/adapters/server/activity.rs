@@ -19,6 +19,8 @@ pub(super) struct Activity(Arc<Counters>);
 struct Counters {
     start: Instant,
     in_flight: AtomicUsize,
+    /// A request has begun at some time.
+    has_begun: AtomicBool,
     /// Only the task of the connection uses it.
     is_writing: AtomicBool,
     /// In nanoseconds after the start.
@@ -44,6 +46,7 @@ impl Activity {
         Activity(Arc::new(Counters {
             start: Instant::now(),
             in_flight: AtomicUsize::new(0),
+            has_begun: AtomicBool::new(false),
             is_writing: AtomicBool::new(false),
             last_end: AtomicU64::new(0),
         }))
@@ -51,7 +54,13 @@ impl Activity {
 
     pub(super) fn begin(&self) -> InFlight {
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.0.has_begun.store(true, Ordering::Relaxed);
         InFlight(self.clone())
+    }
+
+    /// Returns whether the client has sent the head of a request.
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.has_begun.load(Ordering::Relaxed)
     }
 
     /// Notes whether bytes wait for the peer. A response can be in hyper's buffer after its request has ended.

@@ -4,7 +4,7 @@
 //!
 //! | limit | what it ends |
 //! |---|---|
-//! | [`head`](HttpServer::head) | an HTTP/1 connection whose client does not send the whole head of a request |
+//! | [`head`](HttpServer::head) | a connection whose client says nothing, or an HTTP/1 client that does not send the whole head of a request |
 //! | [`idle`](HttpServer::idle) | a connection without a request |
 //! | [`stall`](HttpServer::stall) | a connection whose client does not read its response |
 //! | [`ping`](HttpServer::ping) | an HTTP/2 connection whose client has vanished |
@@ -101,8 +101,9 @@ impl HttpServer {
         HttpServer { head: limit, idle: 2 * limit, stall: limit, ping: limit, drain: limit }
     }
 
-    /// Sets the time in which an HTTP/1 client must have sent the head of a request. It counts from when the server can read it: the beginning
-    /// of the connection, or the end of the last response.
+    /// Sets the time in which a client must have sent the head of its first request, and an HTTP/1 client that of each further one. It counts
+    /// from the beginning of the connection, and then from the end of the last response: so over HTTP/1 a connection between two requests
+    /// ends after the shorter of this limit and the [idle](HttpServer::idle) one.
     pub fn head(mut self, limit: Duration) -> HttpServer {
         self.head = limit;
         self
@@ -203,7 +204,7 @@ impl HttpServer {
         let builder = self.builder();
         let io = StallLimit::new(io, self.stall, activity.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, counted));
-        let (mut shutdown, mut timer) = (pin!(shutdown), pin!(sleep(self.idle)));
+        let (mut shutdown, mut timer) = (pin!(shutdown), pin!(sleep(self.idle_limit(&activity))));
         let mut end = End::NotYet;
         poll_fn(|context| {
             loop {
@@ -229,6 +230,12 @@ impl HttpServer {
         builder
     }
 
+    /// Returns how long the connection may be without a request now. (hyper's own limit for heads begins when the client has said which version of
+    /// HTTP it speaks.)
+    fn idle_limit(self, activity: &Activity) -> Duration {
+        if activity.has_begun() { self.idle } else { self.idle.min(self.head) }
+    }
+
     /// Waits for a reason to end the connection, or for another reason than `end`, which the client has been told.
     fn poll_end(
         self,
@@ -250,15 +257,15 @@ impl HttpServer {
                 // Without an engine no limit can be kept: requests finish, and the connection takes no more.
                 return Poll::Ready(End::Shutdown);
             }
-            let now = Instant::now();
+            let (now, limit) = (Instant::now(), self.idle_limit(activity));
             let next = match activity.idle_since() {
                 Some(_) if end == End::Idle => return Poll::Ready(End::Unconfirmed),
-                Some(since) if now >= since + self.idle => {
+                Some(since) if now >= since + limit => {
                     timer.reset(now + self.drain);
                     return Poll::Ready(End::Idle);
                 }
-                Some(since) => since + self.idle,
-                None => now + self.idle,
+                Some(since) => since + limit,
+                None => now + limit,
             };
             timer.as_mut().reset(next);
         }
