@@ -216,8 +216,8 @@ fn create(
     let id = sim.model.add("sleep", ObservedBy::Asking);
     let its = slack.unwrap_or(sim.setup.slack);
     sim.model.set(id, deadline, its.grid());
-    // With another slack, the next poll arms it again.
-    if tried && slack.is_none() {
+    // One that has ended at once becomes idle when it gets another slack.
+    if tried && (slack.is_none() || is_armed) {
         let position = sim.next_position(thread, its.is_strict());
         sim.model.set_pending(id, position);
         if is_armed {
