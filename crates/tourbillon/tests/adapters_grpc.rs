@@ -203,6 +203,23 @@ fn e4_code_that_runs_before_the_future_of_a_call_is_in_its_scope_too() {
 }
 
 #[test]
+fn e4_a_scope_outside_of_the_layer_makes_no_grpc_answer_to_another_request() {
+    let time = Paused::new();
+    let task = Task::new();
+    let page = |_: Request<()>| async move {
+        sleep(ms(60)).await;
+        Ok::<_, Infallible>(Response::new("page".to_owned()))
+    };
+    let mut service = GrpcDeadlineLayer::new(ms(10)).layer(service_fn(page));
+    let mut request = call(&[]);
+    request.headers_mut().insert(CONTENT_TYPE, "text/html".parse().unwrap());
+    let mut answer = pin!(Deadline::after(ms(30)).scope(service.call(request)));
+    assert!(task.poll(answer.as_mut()).is_pending());
+    time.advance(ms(30));
+    assert!(matches!(task.poll(answer.as_mut()), Poll::Ready(Err(elapsed)) if !elapsed.is_stopped()));
+}
+
+#[test]
 fn e4_a_request_with_another_content_type_than_that_of_grpc_passes_without_a_limit() {
     let time = Paused::new();
     let task = Task::new();
@@ -219,6 +236,7 @@ fn e4_a_request_with_another_content_type_than_that_of_grpc_passes_without_a_lim
     time.advance(ms(3_600_000));
     let response = answered(&task, answer);
     assert!(!response.headers().contains_key("grpc-status"));
+    assert_eq!(response.body().size_hint().exact(), Some("/a.B/C".len() as u64));
 
     for content_type in ["application/grpc", "application/grpc+proto"] {
         let mut request = call(&["soon"]);

@@ -49,7 +49,7 @@ impl PageFile {
         };
         let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
         let new = target.with_file_name(format!(".{name}.{}", std::process::id()));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
         Ok(PageFile { path: path.to_owned(), file, replacement: Some(Replacement { new, target }) })
     }
 

@@ -51,7 +51,7 @@ impl Plan {
     /// 2 for the first retry. It uses up none of the plan's [`times`](Plan::times), and a job is there until the retries of its
     /// last run are over. The delay is counted on the engine's clock from the end of the failed run, also for a cron line.
     ///
-    /// The regular times stay as planned. A retry that would be due at or after the next regular time, or has to wait for a thread until
+    /// The regular times stay as planned. A retry that would be due at or after the next regular time, or is not yet queued
     /// then, is not made, because the regular run comes instead, with all its retries; neither is one after the plan's
     /// [end](Plan::until), while the scheduler is shut down, or after the job was paused or got another plan.
     ///

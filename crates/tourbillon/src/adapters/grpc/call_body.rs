@@ -23,7 +23,8 @@ pin_project! {
         // `None` without a body, and after its end or the deadline.
         #[pin]
         inner: Option<B>,
-        deadline: Deadline,
+        // `None` for the response to a request that is no gRPC call: the body has no limit of its own.
+        deadline: Option<Deadline>,
         given: Duration,
         // Made when the service's body is pending for the first time.
         delay: Option<Entry>,
@@ -34,11 +35,16 @@ pin_project! {
 
 impl<B> GrpcBody<B> {
     pub(super) fn new(inner: B, deadline: Deadline, given: Duration) -> GrpcBody<B> {
-        GrpcBody { inner: Some(inner), deadline, given, delay: None, has_begun: false }
+        GrpcBody { inner: Some(inner), deadline: Some(deadline), given, delay: None, has_begun: false }
+    }
+
+    /// Returns the body of a response to a request that is no gRPC call.
+    pub(super) fn passed(inner: B) -> GrpcBody<B> {
+        GrpcBody { inner: Some(inner), deadline: None, given: Duration::MAX, delay: None, has_begun: false }
     }
 
     pub(super) fn empty() -> GrpcBody<B> {
-        GrpcBody { inner: None, deadline: Deadline::never(), given: Duration::MAX, delay: None, has_begun: false }
+        GrpcBody { inner: None, deadline: None, given: Duration::MAX, delay: None, has_begun: false }
     }
 }
 
@@ -49,12 +55,13 @@ impl<B: Body> Body for GrpcBody<B> {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let Some(deadline) = *this.deadline else { return inner.poll_frame(context) };
         let had_budget = coop::has_budget();
         // A stream that is always ready must not go on beyond the deadline.
-        let elapsed = if *this.has_begun && this.deadline.is_past() {
+        let elapsed = if *this.has_begun && deadline.is_past() {
             Elapsed::deadline_reached()
         } else {
-            if let Poll::Ready(frame) = this.deadline.enter(|| inner.poll_frame(context)) {
+            if let Poll::Ready(frame) = deadline.enter(|| inner.poll_frame(context)) {
                 *this.has_begun = true;
                 // After its trailers or its end, the body must not get the trailers of a deadline that comes later.
                 if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
@@ -63,7 +70,7 @@ impl<B: Body> Body for GrpcBody<B> {
                 }
                 return Poll::Ready(frame);
             }
-            let deadline = this.deadline.instant().unwrap_or_else(far_future);
+            let deadline = deadline.instant().unwrap_or_else(far_future);
             let delay = this.delay.get_or_insert_with(|| Entry::until(deadline));
             ready!(poll_delay(delay, had_budget, context))
         };
@@ -77,8 +84,12 @@ impl<B: Body> Body for GrpcBody<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The deadline can end the body earlier, but then with an error: an exact size would be a promise.
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), |_| SizeHint::default())
+        match (&self.inner, self.deadline) {
+            (None, _) => SizeHint::with_exact(0),
+            (Some(inner), None) => inner.size_hint(),
+            // The deadline can end the body earlier, but then with an error: an exact size would be a promise.
+            (Some(_), Some(_)) => SizeHint::default(),
+        }
     }
 }
 

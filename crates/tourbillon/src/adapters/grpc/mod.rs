@@ -65,7 +65,7 @@ pub struct GrpcDeadlineLayer<L = Duration> {
 /// would be what its client wants least.
 ///
 /// A request whose content type is there and not `application/grpc`, nor begins with it, such as one to an HTTP route beside the
-/// services, passes unchanged and without a limit.
+/// services, passes unchanged, and this layer sets no limit for it.
 ///
 /// # A client that does not read the response
 /// The layer cannot end its stream: the server polls a response's body only when its client takes more. The server must, by a limit for
@@ -96,6 +96,8 @@ pin_project! {
     #[project = CallStateProjection]
     enum CallState<F> {
         Running { #[pin] scope: Scope<F>, given: Duration },
+        // The request is no gRPC call.
+        Passed { #[pin] future: F },
         Refused { error: BadGrpcTimeout },
     }
 }
@@ -164,8 +166,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if !is_grpc(request.headers()) {
-            let scope = Deadline::never().scope(self.inner.call(request));
-            return GrpcDeadlineFuture { state: CallState::Running { scope, given: Duration::MAX } };
+            return GrpcDeadlineFuture { state: CallState::Passed { future: self.inner.call(request) } };
         }
         let asked = match grpc_timeout(request.headers()) {
             Ok(asked) => asked.unwrap_or(Duration::MAX),
@@ -190,6 +191,9 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (mut scope, given) = match self.project().state.project() {
             CallStateProjection::Running { scope, given } => (scope, *given),
+            CallStateProjection::Passed { future } => {
+                return future.poll(context).map_ok(|response| response.map(GrpcBody::passed));
+            }
             CallStateProjection::Refused { error } => {
                 return Poll::Ready(Ok(refused(GrpcStatus::InvalidArgument.trailers(&error.to_string()))));
             }

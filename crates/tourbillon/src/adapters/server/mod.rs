@@ -41,10 +41,17 @@ use crate::instant::Instant;
 use crate::outcome::Outcome;
 use crate::time::{Sleep, sleep, timeout};
 
+/// A limit from here on is no limit: a century.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The shortest time between two looks at whether a connection is idle.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// How long the server waits after it could not accept a connection, for example because there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of an HTTP server, and the server: see [the module](self). [`Duration::MAX`] is no limit.
+/// The limits of an HTTP server, and the server: see [the module](self). [`Duration::MAX`], or any other century, is no limit. A limit for idle
+/// connections below a millisecond counts as a millisecond.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -82,7 +89,8 @@ pub struct HttpServer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     NotYet,
-    Idle,
+    /// It was idle, and the client was told so then.
+    Idle(Instant),
     /// It was idle, and the client has not confirmed the end in time.
     Unconfirmed,
     Shutdown,
@@ -109,7 +117,8 @@ impl HttpServer {
         self
     }
 
-    /// Sets how long a connection may be without a request. A request lasts until the socket has taken its whole response.
+    /// Sets how long a connection may be without a request. Over HTTP/1 a request lasts until the socket has taken its whole response; over
+    /// HTTP/2 until its last part is in hyper's buffer, and the socket takes bytes after that.
     pub fn idle(mut self, limit: Duration) -> HttpServer {
         self.idle = limit;
         self
@@ -136,7 +145,8 @@ impl HttpServer {
     }
 
     /// Serves connections until `shutdown` is ready. Then the server accepts no more and lets requests finish. Returns how many connections
-    /// it had to cut off because they were not done in time.
+    /// it had to cut off because they were not done in time. Shut the server down before the [engine](crate::Engine::shutdown): without an
+    /// engine it keeps no limit, and waits for the last connection.
     ///
     /// A connection that was upgraded, to a WebSocket for example, belongs to the handler that upgraded it: a shutdown does not wait for it.
     ///
@@ -162,9 +172,11 @@ impl HttpServer {
                 Event::Accepted(Ok(stream)) => {
                     let mut stopping = stopping.clone();
                     // An error says that the server's future was dropped, and this task will be, too.
-                    let stopped = async move { _ = stopping.changed().await };
+                    // A connection that uses up the task's budget in every poll must still notice the shutdown.
+                    let stopped = tokio::task::unconstrained(async move { _ = stopping.changed().await });
                     connections.spawn(self.serve_connection(TokioIo::new(stream), service.clone(), stopped));
                 }
+                Event::Accepted(Err(error)) if is_of_the_client(&error) => {}
                 // Other connections may end meanwhile, and free what is missing.
                 Event::Accepted(Err(_)) => sleep(ACCEPT_PAUSE).await,
                 Event::Shutdown => break,
@@ -172,8 +184,14 @@ impl HttpServer {
         }
         drop(listener);
         stop.send_replace(());
-        let drained = timeout(self.drain, async { while connections.join_next().await.is_some() {} }).await;
-        if drained.is_err() { connections.len() } else { 0 }
+        match timeout(self.drain, join_all(&mut connections)).await {
+            Ok(()) => 0,
+            Err(elapsed) if elapsed.is_stopped() => {
+                join_all(&mut connections).await;
+                0
+            }
+            Err(_) => connections.len(),
+        }
     }
 
     /// Serves one connection, for example one with TLS, until it ends, reaches a limit, or has finished its requests after `shutdown` is
@@ -223,7 +241,8 @@ impl HttpServer {
     }
 
     fn builder(self) -> auto::Builder<TokioExecutor> {
-        let limit = |limit: Duration| (limit != Duration::MAX).then_some(limit);
+        // hyper adds the limit to an instant of the standard library, and panics if there is no such instant.
+        let limit = |limit: Duration| (limit < FAR).then_some(limit);
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TourbillonTimer::new()).header_read_timeout(limit(self.head));
         builder.http2().timer(TourbillonTimer::new()).keep_alive_interval(limit(self.ping));
@@ -233,7 +252,8 @@ impl HttpServer {
     /// Returns how long the connection may be without a request now. (hyper's own limit for heads begins when the client has said which version of
     /// HTTP it speaks.)
     fn idle_limit(self, activity: &Activity) -> Duration {
-        if activity.has_begun() { self.idle } else { self.idle.min(self.head) }
+        let limit = if activity.has_begun() { self.idle } else { self.idle.min(self.head) };
+        limit.max(SHORTEST)
     }
 
     /// Waits for a reason to end the connection, or for another reason than `end`, which the client has been told.
@@ -254,18 +274,20 @@ impl HttpServer {
         loop {
             ready!(timer.as_mut().poll(context));
             if timer.outcome() == Some(Outcome::Stopped) {
-                // Without an engine no limit can be kept: requests finish, and the connection takes no more.
+                // Without an engine no limit can be kept: the connection takes no more requests.
                 return Poll::Ready(End::Shutdown);
             }
             let (now, limit) = (Instant::now(), self.idle_limit(activity));
-            let next = match activity.idle_since() {
-                Some(_) if end == End::Idle => return Poll::Ready(End::Unconfirmed),
-                Some(since) if now >= since + limit => {
-                    timer.reset(now + self.drain);
-                    return Poll::Ready(End::Idle);
+            let next = match (activity.idle_since(), end) {
+                // A client that has never sent a head gets no time to confirm the end.
+                (Some(_), End::Idle(_)) if !activity.has_begun() => return Poll::Ready(End::Unconfirmed),
+                (Some(since), End::Idle(told)) if now >= since.max(told) + self.drain => {
+                    return Poll::Ready(End::Unconfirmed);
                 }
-                Some(since) => since + limit,
-                None => now + limit,
+                (Some(since), End::Idle(told)) => since.max(told) + self.drain,
+                (Some(since), _) if now >= since + limit => return Poll::Ready(End::Idle(now)),
+                (Some(since), _) => since + limit,
+                (None, _) => now + limit,
             };
             timer.as_mut().reset(next);
         }
@@ -276,6 +298,15 @@ impl Default for HttpServer {
     fn default() -> HttpServer {
         HttpServer::new()
     }
+}
+
+async fn join_all(connections: &mut JoinSet<()>) {
+    while connections.join_next().await.is_some() {}
+}
+
+/// Returns whether only the connection that was to be accepted is affected.
+fn is_of_the_client(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
 }
 
 /// Waits for a connection or the shutdown, and takes the results of connections that have ended.

@@ -59,7 +59,11 @@ impl<I: Unpin> StallLimit<I> {
             return Poll::Pending;
         }
         let delay = this.delay.get_or_insert_with(|| Entry::after(this.limit));
-        poll_delay(delay, had_budget, context).map(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)))
+        match poll_delay(delay, had_budget, context) {
+            // The engine was shut down, so that no limit can be kept. The write has left its waker.
+            Poll::Ready(elapsed) if elapsed.is_stopped() => Poll::Pending,
+            ended => ended.map(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed))),
+        }
     }
 }
 

@@ -17,6 +17,9 @@ use crate::scheduler::job_body::{JobBody, RunFacts};
 use crate::scheduler::plan::Overlap;
 use crate::scheduler::timings::RunTimings;
 
+/// How many withdrawn runs the queue may hold, however short it is.
+const WITHDRAWN_KEPT: usize = 64;
+
 /// The next action of a thread of the scheduler.
 pub(in crate::scheduler) enum NextAction<K> {
     Run(RunStart<K>),
@@ -163,6 +166,10 @@ impl<K> SchedulerState<K> {
             && self.phase != SchedulerPhase::Ending(Shutdown::Abort)
         {
             self.enqueue(job_key, next);
+            // If there was no room for the planned run, the one that was asked for comes now: it has been accepted.
+            if let Some(time) = self.jobs.get_mut(job_key).and_then(ScheduledJob::take_requested) {
+                self.enqueue(job_key, NewRun::requested(DueTime { time, clock }));
+            }
             self.update_deadline_if_changed(job_key, next_deadline);
         }
     }
@@ -349,6 +356,16 @@ impl<K> SchedulerState<K> {
     fn update_deadline_if_changed(&mut self, job_key: DeadlineKey, before: Time) {
         if self.jobs.get(job_key).is_some_and(|job| job.next_deadline() != before) {
             self.update_deadline(job_key);
+        }
+    }
+
+    /// Removes the runs of removed jobs and replaced plans from the queue if they are the greater part of it. So the memory is bounded, also while
+    /// no thread comes to the queue, and a change of a job takes constant time on average.
+    pub(super) fn drop_withdrawn_runs(&mut self) {
+        if self.removed_in_queue > WITHDRAWN_KEPT.max(self.queue.len() / 2) {
+            let jobs = &self.jobs;
+            self.queue.retain(|run| jobs.get(run.job).is_some_and(|job| job.plan_number == run.plan));
+            self.removed_in_queue = 0;
         }
     }
 
