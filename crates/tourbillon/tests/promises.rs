@@ -672,16 +672,19 @@ fn p11_d44_timers_fire_while_every_thread_of_the_executor_is_blocked() {
     let reached = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = blocked
         .into_iter()
-        .map(|blocked| {
-            let reached = Arc::clone(&reached);
-            runtime.spawn(async move {
-                reached.fetch_add(1, Ordering::SeqCst);
+        .enumerate()
+        .map(|(index, blocked)| {
+            let begun = Arc::clone(&reached);
+            let task = runtime.spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
                 // Blocks the worker until a timer releases it.
                 blocked.recv_timeout(Duration::from_secs(60)).is_ok()
-            })
+            });
+            // One after the other: a worker that had taken both tasks would keep the second until the first has ended.
+            eventually("the worker is blocked", || reached.load(Ordering::SeqCst) == index + 1);
+            task
         })
         .collect();
-    eventually("both workers are blocked", || reached.load(Ordering::SeqCst) == 2);
     let release = Mutex::new(release);
     let fires = waker(move || {
         for release in release.lock().unwrap().drain(..) {
