@@ -1,12 +1,14 @@
 //! Lookups of names that no operation awaits any more.
 
+mod support;
+
 use std::io::ErrorKind;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use support::in_a_child;
 use tourbillon_rt::net::{Lookup, TcpStream, ToSocketAddrs};
 use tourbillon_rt::{Runtime, spawn_blocking};
 
@@ -25,12 +27,12 @@ impl ToSocketAddrs for Counted {
 
 #[test]
 fn f8_a_lookup_whose_connect_was_abandoned_before_it_began_is_skipped() {
-    const THREADS: &str = "BLOCKING_MAX_THREADS";
-    if std::env::var_os(THREADS).is_none_or(|threads| threads != "1") {
-        // The pool reads its size once in a process: so this test runs in a process of its own.
-        let status = Command::new(std::env::current_exe().unwrap()).env(THREADS, "1").status().unwrap();
-        return assert!(status.success());
-    }
+    // The pool reads its size once in a process.
+    let name = "f8_a_lookup_whose_connect_was_abandoned_before_it_began_is_skipped";
+    in_a_child(name, &[("BLOCKING_MAX_THREADS", "1")], skips_abandoned_lookups);
+}
+
+fn skips_abandoned_lookups() {
     let lookups = Arc::new(AtomicUsize::new(0));
     let peer = || Counted(Arc::clone(&lookups));
     Runtime::new().unwrap().block_on(async {

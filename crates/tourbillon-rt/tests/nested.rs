@@ -4,14 +4,14 @@
 mod support;
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use support::{
-    Blocks, Flag, LONG, chain, eventually, give_way, in_time, ms, on_each_backend, pair, soon, threads_named,
+    Blocks, Flag, LONG, chain, eventually, give_way, in_time, ms, on_each_backend, pair, poll_once, soon, threads_named,
 };
 use tourbillon_rt::{Backend, EventLoop, Runtime, spawn, spawn_local, time};
 
@@ -39,11 +39,6 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
-}
-
-/// Polls a future once, with the waker of the calling task.
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// Raises the flag from another thread while the nested call sleeps.

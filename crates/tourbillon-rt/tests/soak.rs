@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use support::{Random, bytes_from, eventually, expect_bytes, ms, on_each_backend_with, pair, soon};
+use support::{Random, bytes_from, eventually, expect_bytes, ms, on_each_backend_with, pair, poll_once, soon};
 use tourbillon_rt::net::TcpStream;
 use tourbillon_rt::{Incomplete, spawn, time};
 
@@ -43,7 +43,7 @@ async fn write_some(stream: &TcpStream, random: &mut Random, place: u64) -> (usi
         0 => {
             // Polled once and dropped.
             let mut write = pin!(stream.write(&bytes));
-            match std::future::poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await {
+            match poll_once(write.as_mut()).await {
                 Poll::Ready(written) => written,
                 Poll::Pending => Ok(0),
             }

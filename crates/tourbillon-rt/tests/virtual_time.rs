@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant as RealInstant};
 
-use support::{Flag, Random, eventually, give_way, in_a_child, in_time, kind, ms, on_each_backend, pair};
+use support::{Flag, Random, eventually, give_way, in_a_child, in_time, kind, ms, on_each_backend, pair, poll_once};
 use tourbillon::{Outcome, Scheduler, Time, Timer};
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::time::{self, Instant};
@@ -215,10 +215,6 @@ fn d75_timers_from_before_pause_follow_it() {
             });
         }
     });
-}
-
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 #[test]

@@ -14,8 +14,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use support::{Paused, Task, ms};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use support::{Paused, Task, hello, ms};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tourbillon::adapters::hyper::TourbillonTimer;
 use tourbillon::time::{Instant, Sleep};
 use tourbillon::{Clock, Engine, time};
@@ -42,18 +42,6 @@ fn connect() -> (DuplexStream, tokio::task::JoinHandle<hyper::Result<()>>) {
     (ours, tokio::spawn(connection))
 }
 
-/// Reads until the last word of an answer.
-async fn answer(stream: &mut DuplexStream) -> String {
-    let mut text = String::new();
-    while !text.ends_with("hello") {
-        let mut bytes = [0; 512];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert!(count > 0, "the connection has ended after: {text}");
-        text += str::from_utf8(&bytes[..count]).unwrap();
-    }
-    text
-}
-
 #[test]
 fn b1_a_client_that_never_finishes_its_header_is_disconnected_on_time() {
     in_virtual_time(async {
@@ -74,7 +62,7 @@ fn b1_each_request_of_a_connection_has_its_own_time_limit_for_its_header() {
         for _ in 0..10 {
             time::sleep(PATIENCE - Duration::from_nanos(1)).await;
             stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
-            assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200 OK\r\n"));
+            assert!(hello(&mut stream).await.starts_with("HTTP/1.1 200 OK\r\n"));
         }
         drop(stream);
         server.await.unwrap().unwrap();

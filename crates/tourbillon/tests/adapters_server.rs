@@ -1,6 +1,8 @@
 //! `HttpServer`: the limits of connections, in virtual time.
 #![cfg(all(feature = "server", feature = "test-util"))]
 
+mod support;
+
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use support::hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -58,17 +61,6 @@ fn connect(server: HttpServer) -> (DuplexStream, JoinHandle<()>) {
 async fn ask(stream: &mut DuplexStream, path: &str) {
     let request = format!("GET {path} HTTP/1.1\r\nhost: here\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-}
-
-/// Reads an answer that ends with "hello".
-async fn hello(stream: &mut DuplexStream) {
-    let mut text = String::new();
-    while !text.ends_with("hello") {
-        let mut bytes = [0; 512];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert!(count > 0, "the connection has ended after: {text}");
-        text += str::from_utf8(&bytes[..count]).unwrap();
-    }
 }
 
 #[tokio::test(start_paused = true)]

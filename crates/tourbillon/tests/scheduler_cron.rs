@@ -50,6 +50,14 @@ impl Wall {
     }
 }
 
+/// Returns an engine, a wall clock that shows `wall`, and a scheduler on both, without threads.
+fn two_clocks(wall: &str) -> (Engine, Engine, Scheduler<&'static str>) {
+    let (engine, clock) = (manual(), manual());
+    clock.clock().set(time(wall));
+    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
+    (engine, clock, scheduler)
+}
+
 fn time(timestamp: &str) -> Time {
     let timestamp: jiff::Timestamp = timestamp.parse().unwrap();
     Time::from_nanos(u64::try_from(timestamp.as_nanosecond()).unwrap())
@@ -255,9 +263,7 @@ fn d79_a_plan_of_at_every_is_an_interval_from_its_scheduling_and_does_not_follow
     assert_eq!(wall.pass(4 * HOUR), ["2026-11-16T11:30:30.25Z", "2026-11-16T13:00:30.25Z"]);
 
     // It follows the engine's clock, so setting the wall clock does not move it.
-    let (engine, clock) = (manual(), manual());
-    clock.clock().set(time("2026-11-16T10:00:00Z"));
-    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&clock).threads(0).build().unwrap();
+    let (engine, clock, scheduler) = two_clocks("2026-11-16T10:00:00Z");
     scheduler.schedule("often", Plan::cron(cron("@every 5m", "UTC")), |_: &Run<&str>| {}).unwrap();
     clock.clock().set(time("2036-11-16T10:00:00Z"));
     while clock.turn().more {}
@@ -421,10 +427,7 @@ fn e5_jitter_delays_a_first_run_of_a_cron_line_at_once_and_at_an_instant() {
 
 #[test]
 fn e5_a_retry_of_a_cron_job_that_comes_after_the_next_time_gives_way_to_the_regular_run() {
-    let engine = manual();
-    let wall = manual();
-    wall.clock().set(time("2026-11-16T10:59:59Z"));
-    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&wall).threads(0).build().unwrap();
+    let (engine, wall, scheduler) = two_clocks("2026-11-16T10:59:59Z");
     let log = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&log);
     let job = move |run: &Run<&'static str>| {
@@ -446,10 +449,7 @@ fn e5_a_retry_of_a_cron_job_that_comes_after_the_next_time_gives_way_to_the_regu
 
 #[test]
 fn e5_a_retry_of_a_cron_job_waits_on_the_engines_clock_and_has_the_time_of_its_occurrence() {
-    let engine = manual();
-    let wall = manual();
-    wall.clock().set(time("2026-11-16T10:59:59Z"));
-    let scheduler = Scheduler::builder().engine(&engine).wall_engine(&wall).threads(0).build().unwrap();
+    let (engine, wall, scheduler) = two_clocks("2026-11-16T10:59:59Z");
     let log = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&log);
     let job = move |run: &Run<&'static str>| {

@@ -1,4 +1,4 @@
-//! What the web examples share: `SIGTERM`, and a client that sends plain text.
+//! What the web examples share: the limits of a server, `SIGTERM`, and a client that sends plain text.
 
 use std::future::Future;
 use std::io;
@@ -7,10 +7,24 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::timeout;
 
 /// How long the client waits for an answer. The examples end with an error and do not hang.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a connection may be without a request.
+pub const IDLE: Duration = Duration::from_millis(200);
+
+/// Returns a server with its limits for slow, silent and vanished clients, and for the shutdown.
+pub fn server() -> HttpServer {
+    HttpServer::new()
+        .head(Duration::from_secs(5))
+        .idle(IDLE)
+        .stall(Duration::from_secs(30))
+        .ping(Duration::from_secs(20))
+        .drain(Duration::from_secs(10))
+}
 
 /// Is ready when the process is asked to end, with `SIGTERM`.
 ///

@@ -15,5 +15,5 @@ pub(crate) use chains::chain;
 pub(crate) use children::{in_a_child, is_a_child};
 pub(crate) use kernel::{alone, descriptors, refuse, sleeps_and_cpu, threads_named, watched_by_the_kernel};
 pub(crate) use random::{Random, byte_at, bytes_from, expect_bytes};
-pub(crate) use waits::{LONG, eventually, give_way, in_time, kind, ms, soon, until};
+pub(crate) use waits::{LONG, eventually, give_way, in_time, kind, ms, poll_once, soon, until};
 pub(crate) use wakers::{Blocks, Counted, Flag, counted};

@@ -1,7 +1,8 @@
 //! Waits that fail if a test hangs.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
@@ -58,10 +59,15 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
+/// Polls a future once, with the waker of the calling task.
+pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
 /// Lets other tasks run.
 pub(crate) async fn give_way() {
     let mut given = false;
-    std::future::poll_fn(|context| {
+    poll_fn(|context| {
         if std::mem::replace(&mut given, true) {
             return Poll::Ready(());
         }

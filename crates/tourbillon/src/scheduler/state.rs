@@ -292,12 +292,11 @@ impl<K> SchedulerState<K> {
         job.plan_number = job.plan_number.wrapping_add(1);
         // They stay in the queue until a thread comes to them, so that this takes the same time however long the queue is.
         self.removed_in_queue += job.forget_queued_runs() as usize;
-        self.drop_withdrawn_runs();
-        let job = self.jobs.get_mut(job_key)?;
         let timing = std::mem::replace(&mut job.timing, plan.timing);
         let options = job.set_options(plan.options);
         let body = body.map(|body| std::mem::replace(&mut job.body, body));
         self.update_deadline(job_key);
+        self.drop_withdrawn_runs();
         Some(ReplacedPlan { timing, options, body })
     }
 

@@ -31,6 +31,20 @@ pub(crate) fn now(engine: &Engine) -> tourbillon::time::Instant {
     engine.sleep(Duration::ZERO).deadline()
 }
 
+/// Reads an answer of an HTTP/1 server until its last word, "hello", and returns it.
+pub(crate) async fn hello(stream: &mut tokio::io::DuplexStream) -> String {
+    use tokio::io::AsyncReadExt;
+
+    let mut text = String::new();
+    while !text.ends_with("hello") {
+        let mut bytes = [0; 512];
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert!(count > 0, "the connection has ended after: {text}");
+        text += str::from_utf8(&bytes[..count]).unwrap();
+    }
+    text
+}
+
 /// The smallest difference between two times.
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 

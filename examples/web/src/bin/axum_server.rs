@@ -15,21 +15,8 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tourbillon::adapters::http::HttpTimeoutLayer;
-use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::{Deadline, Instant, sleep};
-use tourbillon_web_examples::{exchange, terminate, terminated};
-
-const IDLE: Duration = Duration::from_millis(200);
-
-/// Returns the server with its limits for slow, silent and vanished clients, and for the shutdown.
-fn server() -> HttpServer {
-    HttpServer::new()
-        .head(Duration::from_secs(5))
-        .idle(IDLE)
-        .stall(Duration::from_secs(30))
-        .ping(Duration::from_secs(20))
-        .drain(Duration::from_secs(10))
-}
+use tourbillon_web_examples::{IDLE, exchange, server, terminate, terminated};
 
 /// The routes, each with its own limit. `reports` is notified when a report begins.
 fn routes(reports: Arc<Notify>) -> Router {

@@ -27,22 +27,9 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 use tourbillon::adapters::grpc::GrpcDeadlineLayer;
 use tourbillon::adapters::hyper::TourbillonTimer;
-use tourbillon::adapters::server::HttpServer;
 use tourbillon::time::{Deadline, Instant, sleep, timeout};
-use tourbillon_web_examples::{PATIENCE, terminate, terminated};
+use tourbillon_web_examples::{IDLE, PATIENCE, server, terminate, terminated};
 use tower::ServiceBuilder;
-
-const IDLE: Duration = Duration::from_millis(200);
-
-/// Returns the server with its limits for slow, silent and vanished clients, and for the shutdown.
-fn server() -> HttpServer {
-    HttpServer::new()
-        .head(Duration::from_secs(5))
-        .idle(IDLE)
-        .stall(Duration::from_secs(30))
-        .ping(Duration::from_secs(20))
-        .drain(Duration::from_secs(10))
-}
 
 /// The most time that the server gives to a call, whatever its client asks for.
 const SERVER_LIMIT: Duration = Duration::from_secs(2);

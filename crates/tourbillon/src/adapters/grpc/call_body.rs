@@ -35,16 +35,20 @@ pin_project! {
 
 impl<B> GrpcBody<B> {
     pub(super) fn new(inner: B, deadline: Deadline, given: Duration) -> GrpcBody<B> {
-        GrpcBody { inner: Some(inner), deadline: Some(deadline), given, delay: None, has_begun: false }
+        GrpcBody { deadline: Some(deadline), given, ..GrpcBody::passed(inner) }
     }
 
     /// Returns the body of a response to a request that is no gRPC call.
     pub(super) fn passed(inner: B) -> GrpcBody<B> {
-        GrpcBody { inner: Some(inner), deadline: None, given: Duration::MAX, delay: None, has_begun: false }
+        GrpcBody::unlimited(Some(inner))
+    }
+
+    fn unlimited(inner: Option<B>) -> GrpcBody<B> {
+        GrpcBody { inner, deadline: None, given: Duration::MAX, delay: None, has_begun: false }
     }
 
     pub(super) fn empty() -> GrpcBody<B> {
-        GrpcBody { inner: None, deadline: None, given: Duration::MAX, delay: None, has_begun: false }
+        GrpcBody::unlimited(None)
     }
 }
 
