@@ -34,7 +34,8 @@ impl NamedTimers {
     /// started have no deadline, and do not count.
     ///
     /// Unlike [`restart`](NamedTimers::restart) it cancels nothing, allocates nothing and calls nothing, so it is the cheaper way to put off
-    /// an idle timeout. The deadline may also be earlier than the old one. Returns 0 if there is no such timer, as after a
+    /// an idle timeout. To start a timer if there is none to renew, call [`start_if_fewer`](NamedTimers::start_if_fewer) with a limit of 1
+    /// afterwards: of several threads that do so, one starts it. The deadline may also be earlier than the old one. Returns 0 if there is no such timer, as after a
     /// [`shutdown`](NamedTimers::shutdown).
     ///
     /// ```
