@@ -1,5 +1,5 @@
 //! The default driver, which moves to a Tokio runtime: blocked workers, several runtimes in one process, and runtimes that end.
-#![cfg(all(feature = "tokio", target_os = "linux"))]
+#![cfg(tourbillon_driver_task)]
 
 mod support;
 

@@ -1,5 +1,4 @@
 //! Jobs that follow the wall clock, on a clock that the test sets.
-#![cfg(target_os = "linux")]
 
 mod support;
 

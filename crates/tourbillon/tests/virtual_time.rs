@@ -269,7 +269,6 @@ async fn d61_a_scheduler_with_its_default_threads_follows_a_runtime_with_several
     assert_eq!(*log.lock().unwrap(), minutes(10));
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn d61_cron_jobs_follow_an_engine_with_a_manual_clock() {
     let engine = support::manual();
