@@ -50,6 +50,14 @@ pub(super) fn start(core: &CoreRef) {
     });
 }
 
+/// Finds out whether the watcher can see which threads wait.
+///
+/// # Errors
+/// A sentence that says why not.
+pub(super) fn visibility() -> Result<(), &'static str> {
+    if cfg!(miri) { Err("Miri does not tell whether a thread waits") } else { thread_state::visibility() }
+}
+
 fn run(core: &Core) {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
