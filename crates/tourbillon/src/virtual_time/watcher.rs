@@ -51,6 +51,14 @@ pub(super) fn start(core: &CoreRef) {
     });
 }
 
+/// Finds out whether the watcher can see which threads wait.
+///
+/// # Errors
+/// A sentence that says why not.
+pub(super) fn visibility() -> Result<(), &'static str> {
+    if cfg!(miri) { Err("Miri does not tell whether a thread waits") } else { thread_state::visibility() }
+}
+
 fn run(core: &Core) {
     wake_without_slack();
     let mut filter = LockWaitFilter::default();
