@@ -70,7 +70,7 @@ fn p1_d42_never_early_with_any_slack_and_a_driver_thread() {
     }
 }
 
-#[cfg(feature = "tokio")]
+#[cfg(tourbillon_driver_task)]
 #[test]
 fn p1_d42_never_early_with_any_slack_and_a_driver_on_tokio() {
     let seed = seed();

@@ -407,7 +407,9 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is no boot-time clock")]
     fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
         let (send, receive) = channel();
-        for clock in [Clock::wall(), Clock::boot()] {
+        // On some systems the boot-time clock is the monotonic one.
+        let clocks: Vec<_> = [Clock::wall(), Clock::boot()].into_iter().filter(|clock| !clock.is_steady()).collect();
+        for clock in clocks.clone() {
             let alarm = Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()));
             assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), AlarmSet::Done);
             let send = send.clone();
@@ -416,7 +418,7 @@ mod tests {
                 send.send(())
             });
         }
-        for _ in 0..2 {
+        for _ in clocks {
             assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(()), "it waits without reading the clock");
         }
     }

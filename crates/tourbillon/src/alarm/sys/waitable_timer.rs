@@ -4,8 +4,8 @@
 //! `CREATE_WAITABLE_TIMER_HIGH_RESOLUTION` (Windows 10, version 1803) does not depend on that tick, and does not make the tick faster for
 //! the whole machine as `timeBeginPeriod` would. An older Windows refuses it, and the timer is then an ordinary one.
 //!
-//! The timer counts the time that is left. Windows does not count the time during which the machine is suspended, but the monotonic clock
-//! goes on. So a second timer, the *guard*, is set for long waits, on the time of day: it goes off soon after a suspend during which the
+//! The timer counts the time that is left. It may not count the time during which the machine is suspended, but the monotonic clock does.
+//! So a second timer, the *guard*, is set for long waits, on the time of day: it goes off soon after a suspend during which the
 //! alarm's time has passed. It may also go off too early, if the time of day is set, and the driver then sets both again.
 
 use std::io;
