@@ -379,7 +379,7 @@ fn p6_any_representable_time_is_accepted() {
         assert!(poll(&task, &mut timer.wait()).is_pending());
         assert!(timer.expiry().unwrap() > now + years(300));
     }
-    timer.expires_at_wall(SystemTime::now() + years(100_000));
+    timer.expires_at_wall(SystemTime::now() + years(20_000));
     assert!(poll(&task, &mut timer.wait()).is_pending());
 }
 

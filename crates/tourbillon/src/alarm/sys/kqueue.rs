@@ -5,7 +5,7 @@
 //! neither system has a timer that follows a clock when that is set.
 //!
 //! The timer leaves the kqueue when a wait sees its expiry, and then adding it needs memory of the kernel, which FreeBSD bounds
-//! (`kern.kq_calloutmax`). If the kernel refuses, the next wait lasts [`WITHOUT_TIMER`] at the most, and the driver tries again. No other
+//! (`kern.kq_calloutmax`). If the kernel refuses, the next wait lasts a millisecond at the most, and the driver tries again. No other
 //! thread meets that refusal while the driver sleeps: the timer is then in the kqueue, if need be with a time far ahead.
 
 use std::io;
@@ -35,8 +35,8 @@ pub(in crate::alarm) struct KernelTimer {
 const IDENT: usize = 1;
 /// The longest time that the timer is set to: it then goes off in vain.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long the driver waits if the kernel refuses the timer.
-const WITHOUT_TIMER: Duration = Duration::from_millis(1);
+/// How long the driver waits if the kernel refuses the timer, in nanoseconds.
+const WITHOUT_TIMER_NANOS: libc::c_long = 1_000_000;
 
 /// The unit of the timer, and on Apple's systems that its expiry is not to be delayed to save power.
 #[cfg(tourbillon_apple_clocks)]
@@ -93,7 +93,7 @@ impl KernelTimer {
     }
 
     pub(in crate::alarm) fn wait(&self) {
-        let limit = libc::timespec { tv_sec: 0, tv_nsec: WITHOUT_TIMER.subsec_nanos() as _ };
+        let limit = libc::timespec { tv_sec: 0, tv_nsec: WITHOUT_TIMER_NANOS };
         let limit = if self.is_refused.load(Ordering::Relaxed) { &raw const limit } else { ptr::null() };
         // SAFETY: as in `start`.
         let mut expiry: libc::kevent = unsafe { std::mem::zeroed() };
