@@ -84,16 +84,32 @@ impl<T> DeadlineMap<T> {
     ///
     /// # Panics
     /// If the map [is full](DeadlineMap::is_full).
-    #[inline(always)]
+    #[inline]
     pub(crate) fn insert(&mut self, deadline: Time, value: T) -> DeadlineKey {
+        self.insert_with(|| (deadline, value))
+    }
+
+    /// Inserts the item that `make` returns: see [`insert`](DeadlineMap::insert). Nothing that could panic comes between `make` and the
+    /// write to the item's place, so the item is made there, and not copied.
+    ///
+    /// # Panics
+    /// If the map [is full](DeadlineMap::is_full).
+    #[inline(always)]
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce() -> (Time, T)) -> DeadlineKey {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow(),
         };
-        self.values[index as usize / CHUNK][index as usize % CHUNK] = Some(value);
+        let key = DeadlineKey::new(index, self.heads.0[index as usize].generation);
         self.len += 1;
+        let slot = &mut self.values[index as usize / CHUNK][index as usize % CHUNK];
+        let (deadline, value) = make();
+        let before = slot.replace(value);
+        debug_assert!(before.is_none(), "a free index has no value");
+        // Not dropped: a check for a value that is never there, and code for its drop.
+        std::mem::forget(before);
         self.place(index, deadline);
-        DeadlineKey::new(index, self.heads.0[index as usize].generation)
+        key
     }
 
     /// Removes an item. (Inlined, so that of a large item only the fields that the caller uses are moved.)
@@ -102,7 +118,6 @@ impl<T> DeadlineMap<T> {
         self.check_key(key)?;
         let index = key.index();
         self.unplace(index);
-        let value = self.values[index as usize / CHUNK][index as usize % CHUNK].take();
         let head = &mut self.heads.0[index as usize];
         head.generation = head.generation.wrapping_add(1);
         // An index whose generations have all been used is not used again.
@@ -110,7 +125,8 @@ impl<T> DeadlineMap<T> {
             self.free.push(index);
         }
         self.len -= 1;
-        value
+        // Last, because nothing that could panic may come between this and the caller's use of some fields.
+        self.values[index as usize / CHUNK][index as usize % CHUNK].take()
     }
 
     #[inline]
@@ -191,8 +207,13 @@ impl<T> DeadlineMap<T> {
     fn unplace(&mut self, index: u32) {
         if self.insert_buffer.is_some_and(|(buffered, _)| buffered == index) {
             self.insert_buffer = None;
-            return;
+        } else {
+            self.take_off_wheel(index);
         }
+    }
+
+    #[inline(never)]
+    fn take_off_wheel(&mut self, index: u32) {
         let place = std::mem::replace(&mut self.heads.0[index as usize].place, Place::NOWHERE);
         if place != Place::NOWHERE {
             self.wheel.remove(&mut self.heads, place);

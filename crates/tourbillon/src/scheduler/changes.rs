@@ -48,9 +48,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut plan = plan.into();
-        plan.check()?;
-        let due = self.first_due(&mut plan)?;
+        let (plan, due) = self.with_first_due(plan.into())?;
         let hash = self.hash(key);
         let mut state = self.open().ok_or(ScheduleErrorKind::ShutDown)?;
         let found = state.find(hash, key).ok_or(ScheduleErrorKind::Unknown)?;
@@ -180,13 +178,13 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     fn replace_or_add<B: JobBodyParts<K, F> + 'static, F>(
         &self,
         key: K,
-        mut plan: Plan,
+        plan: Plan,
         job: F,
     ) -> Result<Upserted, ScheduleError<K, F>> {
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
-        let due = match plan.check().and_then(|()| self.first_due(&mut plan)) {
-            Ok(due) => due,
+        let (plan, due) = match self.with_first_due(plan) {
+            Ok(found) => found,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
         let body = Arc::new(B::of(key, job));

@@ -59,7 +59,7 @@ const _: () = assert!(size_of::<ScheduledJob<()>>() <= 104);
 /// The parts of a removed job that have to be dropped outside the lock. (The rest of the job is not moved.)
 #[expect(dead_code, reason = "the fields are there to be dropped")]
 pub(super) struct RemovedJob<K> {
-    body: Arc<dyn JobBody<K>>,
+    pub(super) body: Arc<dyn JobBody<K>>,
     timing: JobTiming,
     extras: Option<Box<JobExtras>>,
 }
@@ -103,7 +103,7 @@ impl<K> ScheduledJob<K> {
             runs_left: plan.times,
             runs: 0,
             last_run: PackedRun::default(),
-            extras: plan.options.map(|options| Box::new(JobExtras::of(options))),
+            extras: plan.options.map(JobExtras::of),
         }
     }
 
@@ -218,6 +218,7 @@ impl<K> ScheduledJob<K> {
         Some(due)
     }
 
+    #[inline]
     pub(super) fn backlog(&self) -> Backlog {
         self.extras.as_ref().map_or(Backlog::default(), |extras| extras.backlog)
     }
@@ -253,20 +254,24 @@ impl<K> ScheduledJob<K> {
     }
 
     /// Returns whether the plan has an end, and no occurrence is left before it.
+    #[inline]
     fn has_passed_end(&self) -> bool {
         self.is_after_end(self.due)
     }
 
     /// Returns whether a time is after the plan's end.
+    #[inline]
     pub(super) fn is_after_end(&self, time: Time) -> bool {
         time > self.end()
     }
 
     /// Returns the last time at which a run may be due.
+    #[inline]
     fn end(&self) -> Time {
         self.options().map_or(Time::NEVER, |options| options.end)
     }
 
+    #[inline]
     pub(super) fn options(&self) -> Option<&PlanOptions> {
         self.extras.as_ref().and_then(|extras| extras.options.as_deref())
     }
@@ -280,11 +285,13 @@ impl<K> ScheduledJob<K> {
     }
 
     /// Returns whether the plan has no occurrence beyond those that are queued or in the backlog.
+    #[inline]
     fn has_no_more_occurrences(&self) -> bool {
         self.runs_left <= self.backlog().count
     }
 
     /// Returns the deadline that the job should have: never while it is paused, and after its last occurrence.
+    #[inline]
     pub(super) fn next_deadline(&self) -> Time {
         let is_over = self.is_paused || self.has_no_more_occurrences() || self.has_passed_end();
         if is_over { Time::NEVER } else { self.due }

@@ -62,8 +62,9 @@ pub(super) struct PendingRetry {
 
 impl JobExtras {
     /// Returns extras with these options.
-    pub(super) fn of(options: Box<PlanOptions>) -> JobExtras {
-        JobExtras { options: Some(options), ..JobExtras::default() }
+    #[cold]
+    pub(super) fn of(options: Box<PlanOptions>) -> Box<JobExtras> {
+        Box::new(JobExtras { options: Some(options), ..JobExtras::default() })
     }
 
     /// Forgets all runs that were still to be made beside the regular ones.

@@ -3,19 +3,18 @@
 //! The table does not hold the keys, which are in the jobs. A look-up gives the hash of a key, and a closure that says of an index
 //! with the same hash whether its job has that key.
 //!
-//! With a million jobs the table does not fit the caches near the processor, and a wait for one line of it takes longer than all other
-//! work of scheduling. So the table keeps one byte a slot, side by side, which answers the most frequent question, whether a key is
-//! there; and it writes to a slot late, when another one needs the place in `recent`. (`hashbrown` takes half as long again: see
-//! the design log.)
+//! With a million jobs the table does not fit the caches near the processor. So it keeps one byte a slot, side by side, which answers the
+//! most frequent question, whether a key is there; and it writes to a bucket late, when another key needs the place in `recent`: many jobs
+//! are removed before that. (`hashbrown` takes half as long again: see the design log.)
 //!
 //! ```text
-//!     hash ---> a bucket of 15 slots
+//!     hash ---> recent:    the items that were inserted last, a few: one for each value of some bits of the hash
+//!      |
+//!      `------> a bucket of 15 slots, for the items that had to leave `recent`
 //!
-//!     tags:      a byte each: zero, or eight bits of the hash               read always: one line of the cache
+//!     tags:      a byte each: zero, or eight bits of the hash               read where `recent` has not the key: one line of the cache
 //!                and one byte that counts the overflow of the bucket
-//!     recent:    the slots that were written last, a few                    in the near cache
-//!     slots:     hash and index                                             read where a tag fits, and written when one
-//!                                                                           leaves `recent`
+//!     slots:     hash and index                                             read where a tag fits
 //!     overflow:  items that found their bucket full; less than one in a hundred
 //! ```
 
@@ -27,8 +26,8 @@ pub(super) struct KeyIndex {
     /// One for each bucket; a power of two of them, or none.
     tags: Vec<BucketTags>,
     slots: Vec<IndexedJob>,
-    /// By the low bits of their position.
-    recent: Vec<LateWrite>,
+    /// Items that are in no bucket yet, by [`recent_place`] of their hashes.
+    recent: [Option<IndexedJob>; RECENT],
     /// By the number of the bucket.
     overflow: BTreeMap<usize, Vec<IndexedJob>>,
     len: usize,
@@ -43,63 +42,63 @@ struct IndexedJob {
     index: u32,
 }
 
-/// An item of a slot that has not been written there yet.
-#[derive(Clone, Copy)]
-struct LateWrite {
-    /// The position of the slot, or [`NONE`].
-    position: usize,
-    slot: IndexedJob,
-}
-
 /// The bytes of a bucket: its tags, and the count.
 const BUCKET: usize = 16;
 const COUNT: usize = BUCKET - 1;
 /// The overflow is this long or longer, and not counted any more.
 const MANY: u8 = u8::MAX;
 const FREE: u8 = 0;
-/// How many slots are written late.
+/// How many items are written late.
 const RECENT: usize = 64;
-const NONE: usize = usize::MAX;
 const EMPTY: IndexedJob = IndexedJob { hash: 0, index: 0 };
 
 impl KeyIndex {
     pub(super) const fn new() -> KeyIndex {
-        KeyIndex { tags: Vec::new(), slots: Vec::new(), recent: Vec::new(), overflow: BTreeMap::new(), len: 0 }
+        KeyIndex { tags: Vec::new(), slots: Vec::new(), recent: [None; RECENT], overflow: BTreeMap::new(), len: 0 }
     }
 
     /// Returns the index with this hash for which `is_it` is true.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let is_it = |slot: IndexedJob| slot.hash == hash && is_it(slot.index);
-        self.position(hash, is_it).map(|(_, slot)| slot.index)
+        let mut is_it = |slot: IndexedJob| slot.hash == hash && is_it(slot.index);
+        match self.recent[recent_place(hash)] {
+            Some(recent) if is_it(recent) => Some(recent.index),
+            _ => self.position(hash, is_it).map(|(_, slot)| slot.index),
+        }
     }
 
     /// Adds an index that is not in the table.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, hash: u32, index: u32) {
-        // At most five slots of eight are taken, so that buckets are seldom full.
-        if 8 * (self.len + 1) > 5 * self.slots.len() {
-            self.grow();
-        }
         self.len += 1;
-        self.put(IndexedJob { hash, index });
+        if let Some(before) = self.recent[recent_place(hash)].replace(IndexedJob { hash, index }) {
+            self.write_late(before);
+        }
     }
 
     /// Removes and returns the index with this hash for which `is_it` is true.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let is_it = |slot: IndexedJob| slot.hash == hash && is_it(slot.index);
-        let (position, slot) = self.position(hash, is_it)?;
+        let mut is_it = |slot: IndexedJob| slot.hash == hash && is_it(slot.index);
+        let recent = &mut self.recent[recent_place(hash)];
+        let index = match *recent {
+            Some(found) if is_it(found) => {
+                *recent = None;
+                found.index
+            }
+            _ => self.remove_written(hash, is_it)?,
+        };
         self.len -= 1;
+        Some(index)
+    }
+
+    fn remove_written(&mut self, hash: u32, is_it: impl FnMut(IndexedJob) -> bool) -> Option<u32> {
+        let (position, slot) = self.position(hash, is_it)?;
         let (bucket, at) = (position / BUCKET, position % BUCKET);
         if at == COUNT {
             self.remove_overflow(bucket, slot);
-            return Some(slot.index);
-        }
-        self.tags[bucket][at] = FREE;
-        let recent = &mut self.recent[position % RECENT];
-        if recent.position == position {
-            recent.position = NONE;
+        } else {
+            self.tags[bucket][at] = FREE;
         }
         Some(slot.index)
     }
@@ -111,7 +110,7 @@ impl KeyIndex {
         let mut fitting = fitting(tags, tag);
         while fitting != 0 {
             let position = bucket * BUCKET + fitting.trailing_zeros() as usize;
-            let slot = self.slot(position);
+            let slot = self.slots[position];
             if is_it(slot) {
                 return Some((position, slot));
             }
@@ -124,13 +123,15 @@ impl KeyIndex {
         Some((bucket * BUCKET + COUNT, *slot))
     }
 
-    /// Returns the item of a slot that is not free.
-    fn slot(&self, position: usize) -> IndexedJob {
-        let recent = self.recent[position % RECENT];
-        if recent.position == position { recent.slot } else { self.slots[position] }
+    /// Writes an item that has left `recent`.
+    fn write_late(&mut self, item: IndexedJob) {
+        // At most five slots of eight are taken, so that buckets are seldom full.
+        if 8 * self.len > 5 * self.slots.len() {
+            self.grow();
+        }
+        self.put(item);
     }
 
-    #[inline]
     fn put(&mut self, slot: IndexedJob) {
         let Some(bucket) = self.bucket(slot.hash) else { return };
         let tags = &mut self.tags[bucket];
@@ -140,11 +141,7 @@ impl KeyIndex {
         }
         let at = free.trailing_zeros() as usize;
         tags[at] = tag(slot.hash);
-        let position = bucket * BUCKET + at;
-        let before = std::mem::replace(&mut self.recent[position % RECENT], LateWrite { position, slot });
-        if before.position != NONE {
-            self.slots[before.position] = before.slot;
-        }
+        self.slots[bucket * BUCKET + at] = slot;
     }
 
     #[cold]
@@ -169,19 +166,19 @@ impl KeyIndex {
 
     #[cold]
     fn grow(&mut self) {
-        let all: Vec<IndexedJob> = self.all().collect();
+        let written: Vec<IndexedJob> = self.written().collect();
         let buckets = (2 * self.tags.len()).max(1);
         self.tags = vec![[FREE; BUCKET]; buckets];
         self.slots = vec![EMPTY; buckets * BUCKET];
-        self.recent = vec![LateWrite { position: NONE, slot: EMPTY }; RECENT];
         self.overflow.clear();
-        all.into_iter().for_each(|slot| self.put(slot));
+        written.into_iter().for_each(|slot| self.put(slot));
     }
 
-    fn all(&self) -> impl Iterator<Item = IndexedJob> {
+    /// Returns the items that are not in `recent`.
+    fn written(&self) -> impl Iterator<Item = IndexedJob> {
         let tags = self.tags.as_flattened().iter().enumerate();
         let taken = tags.filter(|(position, tag)| position % BUCKET != COUNT && **tag != FREE);
-        taken.map(|(position, _)| self.slot(position)).chain(self.overflow.values().flatten().copied())
+        taken.map(|(position, _)| self.slots[position]).chain(self.overflow.values().flatten().copied())
     }
 
     /// Returns the bucket of a hash; `None` as long as there are no buckets.
@@ -208,6 +205,12 @@ fn equal_bytes(word: u64, byte: u8) -> u32 {
     let equal = !(((different & LOW) + LOW) | different | LOW);
     // The product has the bit of byte n at 56 + n.
     ((equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
+/// Returns where in `recent` an item with this hash is, if it is there. (By other bits than those that choose the bucket in a small table.)
+#[inline]
+fn recent_place(hash: u32) -> usize {
+    (hash >> 18) as usize % RECENT
 }
 
 /// Returns the tag of a hash: the bits that say least about its bucket, but never [`FREE`].
@@ -262,7 +265,7 @@ mod tests {
         };
         let mut longest_overflow = 0;
         for step in 0..if cfg!(miri) { 300 } else { 300_000 } {
-            let hash = random(8) << 25 | random(3);
+            let hash = random(8) << 25 | random(2) << 18 | random(3);
             let most = if step % 1000 < 500 { 120 } else { 10 };
             if model.len() < most && random(5) < 3 {
                 keys.insert(hash, step);
@@ -273,7 +276,8 @@ mod tests {
                 assert_eq!(keys.find(hash, |found| found == index), None);
             }
             longest_overflow = longest_overflow.max(keys.overflow.values().map(Vec::len).sum::<usize>());
-            assert_eq!((keys.len, keys.all().count()), (model.len(), model.len()));
+            let recent = keys.recent.iter().flatten().count();
+            assert_eq!((keys.len, keys.written().count() + recent), (model.len(), model.len()));
             for (hash, index) in &model {
                 assert_eq!(keys.find(*hash, |found| found == *index), Some(*index), "step {step}");
             }

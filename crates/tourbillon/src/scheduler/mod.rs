@@ -13,6 +13,7 @@ mod history;
 mod job;
 mod job_body;
 mod job_extras;
+mod key_hasher;
 mod key_index;
 mod limit_watch;
 #[cfg(all(loom, test))]
@@ -36,7 +37,7 @@ mod user_hooks;
 use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Weak};
 
 use tourbillon_queue::Time;
@@ -48,9 +49,10 @@ use self::clock_pair::ClockId;
 pub use self::ending::{Ending, Shutdown};
 pub use self::error::{Cause, Failure, JobResult, ScheduleError, ScheduleErrorKind, SchedulerBuildError};
 pub use self::history::{LastRun, RunStatus};
-use self::job::{RemovedJob, ScheduledJob};
+use self::job::RemovedJob;
 pub use self::job_body::Run;
 use self::job_body::{AsyncJob, BlockingJob, JobBody, JobBodyParts};
+use self::key_hasher::KeyHashBuilder;
 pub use self::plan::{Overlap, Plan};
 use self::shared::SchedulerShared;
 pub use self::state::{Requested, RunNowError};
@@ -117,7 +119,7 @@ pub struct JobId(DeadlineKey);
 /// The part that all handles share. Dropping it shuts the scheduler down.
 struct SchedulerOwner<K> {
     shared: Arc<SchedulerShared<K>>,
-    hasher: RandomState,
+    hasher: KeyHashBuilder,
     /// Keeps the engine running as long as there are handles.
     engine: Engine,
     /// The engine that [`Builder::wall_engine`] gave for the wall clock.
@@ -295,6 +297,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         drop_removed(removed)
     }
 
+    #[inline]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
         // All bits of the hash are equally good.
         self.owner.hasher.hash_one(key) as u32
@@ -303,15 +306,15 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     fn add<B: JobBodyParts<K, F> + 'static, F>(
         &self,
         key: K,
-        mut plan: Plan,
+        plan: Plan,
         job: F,
     ) -> Result<JobId, ScheduleError<K, F>> {
         let shared = &self.owner.shared;
         let hash = self.hash(&key);
-        // As early as possible: among many jobs, the wait for the tags is the longest part of scheduling.
+        // As early as possible: among many jobs, no near cache has the tags.
         shared.tag_address.prefetch(hash);
-        let due = match plan.check().and_then(|()| self.first_due(&mut plan)) {
-            Ok(due) => due,
+        let (plan, due) = match self.with_first_due(plan) {
+            Ok(found) => found,
             Err(kind) => return Err(ScheduleError { kind, key, job }),
         };
         let body = Arc::new(B::of(key, job));
@@ -337,31 +340,44 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
         if plan.timing.clock() == ClockId::Wall {
             state.observe_clocks(shared.now(true));
         }
-        let job = ScheduledJob::new(body, hash, plan, due, &state.rules);
-        let id = JobId(state.insert(job));
+        let id = JobId(state.insert(body, hash, plan, due));
         shared.tag_address.set(&state.keys);
         shared.unlock_changed(state);
         Ok(id)
     }
 
-    /// Returns when the first run of a plan is due, and settles the end and the jitter of the plan.
+    /// Checks a plan, settles its end and its jitter, and returns it with the time at which its first run is due.
     ///
     /// # Errors
     /// The plan follows the wall clock, and the engine of the wall clock was shut down. A job with such a plan would never run, and
-    /// would end the whole scheduler, because a scheduler ends with either of its engines. Or the plan ends before its first run.
-    fn first_due(&self, plan: &mut Plan) -> Result<Time, ScheduleErrorKind> {
+    /// would end the whole scheduler, because a scheduler ends with either of its engines. Or the plan ends before its first run, or
+    /// makes no sense.
+    // Takes the plan by value, so that one without options stays in registers.
+    #[inline(always)]
+    fn with_first_due(&self, plan: Plan) -> Result<(Plan, Time), ScheduleErrorKind> {
+        plan.check()?;
+        if plan.options.is_some() || plan.timing.clock() == ClockId::Wall {
+            return self.with_options_settled(plan);
+        }
+        let due = plan.first_due(&self.owner.shared.engine_clock);
+        Ok((plan, due))
+    }
+
+    #[cold]
+    fn with_options_settled(&self, mut plan: Plan) -> Result<(Plan, Time), ScheduleErrorKind> {
         let shared = &self.owner.shared;
         let clock = match plan.timing.clock() {
             ClockId::Engine => &shared.engine_clock,
             ClockId::Wall => shared.wall_clock(|| self.owner.wall_core()).ok_or(ScheduleErrorKind::ShutDown)?,
         };
-        plan.first_due_with_options(clock, |most| shared.lock().random.span_below(most))
+        let due = plan.first_due_with_options(clock, |most| shared.lock().random.span_below(most))?;
+        Ok((plan, due))
     }
 }
 
 impl<K> SchedulerOwner<K> {
     fn new(shared: Arc<SchedulerShared<K>>, engine: Engine, wall: Option<Engine>) -> SchedulerOwner<K> {
-        SchedulerOwner { shared, hasher: RandomState::new(), engine, wall_engine: wall }
+        SchedulerOwner { shared, hasher: KeyHashBuilder::with_random_keys(), engine, wall_engine: wall }
     }
 
     /// Returns the engine of the wall clock: the one that the user gave for it, or the scheduler's own if that is in virtual time, or
@@ -404,7 +420,7 @@ fn key_of<K: Clone>(body: Arc<dyn JobBody<K>>) -> K {
 
 /// Drops a removed job, outside the lock, as the destructors of its closure and key may do anything. Returns whether there was a job.
 fn drop_removed<K>(job: Option<RemovedJob<K>>) -> bool {
-    let is_there = job.is_some();
-    let _ignored = catch_panic(|| drop(job));
-    is_there
+    let Some(RemovedJob { body, .. }) = job else { return false };
+    let _ignored = catch_panic(|| drop(body));
+    true
 }

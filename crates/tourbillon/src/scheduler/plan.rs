@@ -175,6 +175,7 @@ impl Plan {
     }
 
     /// Refuses a plan without runs, with an interval of zero, or with options that make no sense.
+    #[inline]
     pub(super) fn check(&self) -> Result<(), ScheduleErrorKind> {
         match &self.timing {
             _ if self.times == 0 => Err(ScheduleErrorKind::ZeroTimes),
@@ -184,6 +185,7 @@ impl Plan {
     }
 
     /// Returns when the first run is due, on the clock that the timing follows.
+    #[inline(always)]
     pub(super) fn first_due(&self, clock: &JobClock) -> Time {
         match (&self.first, &self.timing) {
             (FirstRun::At(instant), _) => clock.time_of(*instant),

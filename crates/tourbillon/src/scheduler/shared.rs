@@ -229,6 +229,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
     /// for a change that gives a thread something to do at once, use [`unlock_alerted`](SchedulerShared::unlock_alerted); for both see
     /// `Scheduler::start`. After a change that only removes or postpones jobs, drop the guard and call
     /// [`postpone_virtual_wakeups`](SchedulerShared::postpone_virtual_wakeups).
+    #[inline]
     pub(super) fn unlock_changed(&self, mut state: MutexGuard<'_, SchedulerState<K>>) {
         let wakeups = state.take_new_wakeups();
         drop(state);

@@ -171,6 +171,7 @@ impl<K> SchedulerState<K> {
         !self.wall_deadlines.is_empty()
     }
 
+    #[inline]
     pub(super) fn find<Q>(&self, hash: u32, key: &Q) -> Option<DeadlineKey>
     where
         K: Borrow<Q>,
@@ -181,7 +182,7 @@ impl<K> SchedulerState<K> {
     }
 
     /// Checks that a job can be inserted under this key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check_new(&self, hash: u32, key: &K) -> Result<(), ScheduleErrorKind>
     where
         K: Eq,
@@ -195,21 +196,21 @@ impl<K> SchedulerState<K> {
         }
     }
 
-    /// Inserts a job that [`check_new`](SchedulerState::check_new) has accepted.
-    // Inlined with the code that creates the job, so that the job is written straight to its place.
+    /// Inserts a job whose key [`check_new`](SchedulerState::check_new) has accepted.
     #[inline(always)]
-    pub(super) fn insert(&mut self, mut job: ScheduledJob<K>) -> DeadlineKey {
-        let (hash, next_deadline, clock) = (job.hash, job.next_deadline(), job.timing.clock());
-        job.starts_in_past = self.starts_in_past(DueTime { time: job.due, clock });
-        self.may_start_in_past |= job.starts_in_past;
-        let key = match clock {
-            ClockId::Engine => self.jobs.insert(next_deadline, job),
-            ClockId::Wall => {
-                let key = self.jobs.insert(Time::NEVER, job);
-                self.wall_deadlines.set(key, next_deadline);
-                key
-            }
-        };
+    pub(super) fn insert(&mut self, body: Arc<dyn JobBody<K>>, hash: u32, plan: Plan, due: Time) -> DeadlineKey {
+        let clock = plan.timing.clock();
+        let starts_in_past = self.starts_in_past(DueTime { time: due, clock });
+        self.may_start_in_past |= starts_in_past;
+        let (rules, mut next_deadline) = (&self.rules, Time::NEVER);
+        let key = self.jobs.insert_with(|| {
+            let job = ScheduledJob { starts_in_past, ..ScheduledJob::new(body, hash, plan, due, rules) };
+            next_deadline = job.next_deadline();
+            (if clock == ClockId::Engine { next_deadline } else { Time::NEVER }, job)
+        });
+        if clock == ClockId::Wall {
+            self.wall_deadlines.set(key, next_deadline);
+        }
         self.note_change(DueTime { time: next_deadline, clock });
         self.keys.insert(hash, key.index());
         key
@@ -223,6 +224,7 @@ impl<K> SchedulerState<K> {
     }
 
     /// Removes the job under a key of the user's.
+    #[inline]
     pub(super) fn remove_under<Q>(&mut self, hash: u32, key: &Q) -> Option<RemovedJob<K>>
     where
         K: Borrow<Q>,
@@ -234,14 +236,16 @@ impl<K> SchedulerState<K> {
     }
 
     /// Removes a job that is no longer in `keys`.
+    #[inline]
     fn remove_unlisted(&mut self, job_key: DeadlineKey) -> Option<RemovedJob<K>> {
-        let job = self.jobs.remove(job_key)?;
+        let job = self.jobs.get(job_key)?;
         self.removed_in_queue += job.queued as usize;
         if job.timing.clock() == ClockId::Wall {
             self.wall_deadlines.remove(job_key);
         }
+        let removed = self.jobs.remove(job_key).map(ScheduledJob::into_removed);
         self.drop_withdrawn_runs();
-        Some(job.into_removed())
+        removed
     }
 
     /// Gives a job its [next deadline](ScheduledJob::next_deadline), on the clock that it follows.
@@ -484,6 +488,7 @@ impl<K> SchedulerState<K> {
     }
 }
 
+#[inline]
 fn has_key<K, Q>(jobs: &DeadlineMap<ScheduledJob<K>>, index: u32, key: &Q) -> bool
 where
     K: Borrow<Q>,

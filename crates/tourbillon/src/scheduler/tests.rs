@@ -70,8 +70,7 @@ impl Fixture {
     }
 
     fn insert(&mut self, key: u64, plan: Plan, due: u64) -> DeadlineKey {
-        let job = ScheduledJob::new(Arc::new(KeyOnly(key)), key as u32, plan, at(due), &self.state.rules);
-        self.state.insert(job)
+        self.state.insert(Arc::new(KeyOnly(key)), key as u32, plan, at(due))
     }
 
     fn now(&self) -> ClockPair {

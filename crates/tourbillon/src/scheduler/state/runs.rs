@@ -361,12 +361,18 @@ impl<K> SchedulerState<K> {
 
     /// Removes the runs of removed jobs and replaced plans from the queue if they are the greater part of it. So the memory is bounded, also while
     /// no thread comes to the queue, and a change of a job takes constant time on average.
+    #[inline]
     pub(super) fn drop_withdrawn_runs(&mut self) {
         if self.removed_in_queue > WITHDRAWN_KEPT.max(self.queue.len() / 2) {
-            let jobs = &self.jobs;
-            self.queue.retain(|run| jobs.get(run.job).is_some_and(|job| job.plan_number == run.plan));
-            self.removed_in_queue = 0;
+            self.drop_all_withdrawn_runs();
         }
+    }
+
+    #[cold]
+    fn drop_all_withdrawn_runs(&mut self) {
+        let jobs = &self.jobs;
+        self.queue.retain(|run| jobs.get(run.job).is_some_and(|job| job.plan_number == run.plan));
+        self.removed_in_queue = 0;
     }
 
     /// Begins the first queued run whose job has been neither removed nor paused, and still has the plan that the run was due by.
