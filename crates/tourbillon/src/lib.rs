@@ -143,7 +143,8 @@
 //! makes it the current [`Deadline`](time::Deadline).
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker or a callback that
-//! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second.
+//! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second. The driver sends the last
+//! kind, and those of wakers: a subscriber may arm timers there, but waits for ever if it waits for one of the same engine.
 //!
 //! # Platforms
 //! The surfaces are the same everywhere; `Driver::tokio` alone needs Linux.

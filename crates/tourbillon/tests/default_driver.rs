@@ -33,6 +33,9 @@ fn sleep_inside(runtime: &Runtime, engine: &Engine) {
 
 #[test]
 fn e3_the_first_timer_inside_a_runtime_moves_the_driver_there() {
+    if !support::has_timerfd() {
+        return;
+    }
     for runtime in [current_thread(), multi_thread(2)] {
         let engine = engine();
         block_on(engine.sleep(ms(1)));
@@ -79,6 +82,9 @@ fn e3_p11_timers_fire_while_all_workers_of_the_driver_s_runtime_are_blocked() {
 
 #[test]
 fn e3_p11_timers_fire_while_no_thread_polls_a_current_thread_runtime() {
+    if !support::has_timerfd() {
+        return;
+    }
     let (engine, runtime) = (engine(), current_thread());
     for _ in 0..3 {
         sleep_inside(&runtime, &engine);
@@ -92,6 +98,9 @@ fn e3_p11_timers_fire_while_no_thread_polls_a_current_thread_runtime() {
 
 #[test]
 fn e3_p11_a_runtime_that_stands_still_gives_the_driver_to_another_one() {
+    if !support::has_timerfd() {
+        return;
+    }
     let (engine, idle, busy) = (engine(), current_thread(), multi_thread(1));
     sleep_inside(&idle, &engine);
     assert_eq!(idle.metrics().num_alive_tasks(), 1);
@@ -112,6 +121,9 @@ fn e3_p11_a_runtime_that_stands_still_gives_the_driver_to_another_one() {
 
 #[test]
 fn e3_a_runtime_that_is_never_run_does_not_keep_the_driver_from_others() {
+    if !support::has_timerfd() {
+        return;
+    }
     let (engine, never_run, busy) = (engine(), current_thread(), multi_thread(1));
     let mut inside = Box::pin(engine.sleep(ms(1)));
     {
@@ -128,6 +140,9 @@ fn e3_a_runtime_that_is_never_run_does_not_keep_the_driver_from_others() {
 
 #[test]
 fn e3_an_engine_that_was_built_on_a_runtime_moves_to_another_one() {
+    if !support::has_timerfd() {
+        return;
+    }
     let first = current_thread();
     let engine = first.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
     sleep_inside(&first, &engine);
@@ -139,6 +154,9 @@ fn e3_an_engine_that_was_built_on_a_runtime_moves_to_another_one() {
 
 #[test]
 fn e3_d41_when_the_driver_s_runtime_ends_the_thread_fires_what_is_pending_and_the_next_runtime_gets_the_driver() {
+    if !support::has_timerfd() {
+        return;
+    }
     let engine = engine();
     for round in 0..5 {
         let runtime = if round % 2 == 0 { current_thread() } else { multi_thread(1) };
@@ -155,6 +173,9 @@ fn e3_d41_when_the_driver_s_runtime_ends_the_thread_fires_what_is_pending_and_th
 
 #[test]
 fn e3_one_runtime_drives_the_timers_of_all() {
+    if !support::has_timerfd() {
+        return;
+    }
     let engine = engine();
     let runtimes = [multi_thread(1), multi_thread(1), multi_thread(1)];
     sleep_inside(&runtimes[0], &engine);

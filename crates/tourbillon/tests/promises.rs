@@ -73,6 +73,9 @@ fn p1_d42_never_early_with_any_slack_and_a_driver_thread() {
 #[cfg(tourbillon_driver_task)]
 #[test]
 fn p1_d42_never_early_with_any_slack_and_a_driver_on_tokio() {
+    if !support::has_timerfd() {
+        return;
+    }
     let seed = seed();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for slack in slacks() {

@@ -11,6 +11,9 @@ use tourbillon::{BuildError, Clock, Driver, Engine, Outcome};
 
 #[test]
 fn d41_timers_of_a_tokio_driver_fire_after_its_runtime_is_dropped() {
+    if !support::has_timerfd() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });
     let mut before = Box::pin(engine.sleep(ms(50)));
@@ -27,6 +30,9 @@ fn d41_timers_of_a_tokio_driver_fire_after_its_runtime_is_dropped() {
 
 #[test]
 fn d41_a_current_thread_runtime_that_is_never_run_again_and_dropped_hands_its_timers_over() {
+    if !support::has_timerfd() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let engine = {
         let _context = runtime.enter();
@@ -49,6 +55,9 @@ fn p6_a_tokio_driver_outside_a_runtime_is_refused_with_a_message() {
 
 #[test]
 fn p6_a_tokio_driver_in_a_runtime_without_io_is_refused_with_a_message() {
+    if !support::has_timerfd() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _context = runtime.enter();
     let refused = Engine::builder().driver(Driver::tokio()).build().unwrap_err();

@@ -1,6 +1,8 @@
 //! Events for the crate `tracing`.
 #![cfg(feature = "tracing")]
 
+mod support;
+
 use std::fmt::{self, Debug};
 use std::panic::panic_any;
 use std::pin::pin;
@@ -138,6 +140,9 @@ fn b5_the_life_of_an_engine_is_logged_from_its_start_to_its_end() {
 #[cfg(tourbillon_driver_task)]
 #[test]
 fn b5_a_thread_that_takes_over_from_a_runtime_logs_that() {
+    if !support::has_timerfd() {
+        return;
+    }
     let story = Listening::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() });

@@ -36,7 +36,10 @@ impl Subscriber for UsesTimers {
 
     fn event(&self, _: &Event<'_>) {
         EVENTS.fetch_add(1, Ordering::SeqCst);
-        if !IS_INSIDE.replace(true) {
+        if thread::current().name() == Some("tourbillon") {
+            // The driver itself, which says that timers were late: no other thread would fire a timer for which it waits here.
+            drop(time::try_sleep(Duration::from_millis(1)));
+        } else if !IS_INSIDE.replace(true) {
             block_on(time::sleep(Duration::from_millis(1)));
             let _ = Engine::current().stats();
             assert!(block_on(time::timeout(Duration::from_millis(1), std::future::pending::<()>())).is_err());

@@ -85,6 +85,9 @@ fn b1_under_tokio_with_many_threads() {
 #[cfg(tourbillon_driver_task)]
 #[test]
 fn b1_under_tokio_with_its_driver_as_a_task_there() {
+    if !support::has_timerfd() {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let engine = runtime.block_on(async { Engine::builder().driver(tourbillon::Driver::tokio()).build().unwrap() });
     let tasks: Vec<_> = (0..10)

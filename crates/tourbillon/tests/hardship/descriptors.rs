@@ -10,7 +10,7 @@ use tourbillon::{BuildError, Clock, Cron, Driver, Engine, Timer};
 
 use crate::audit::TimerAudit;
 use crate::child::{Child, child_part, report};
-use crate::support::ms;
+use crate::support::{has_timerfd, ms};
 
 #[test]
 fn p2_p6_out_of_descriptors_timers_continue_and_engines_are_built_or_refused_with_a_typed_error() {
@@ -18,6 +18,7 @@ fn p2_p6_out_of_descriptors_timers_continue_and_engines_are_built_or_refused_wit
         "descriptors::p2_p6_out_of_descriptors_timers_continue_and_engines_are_built_or_refused_with_a_typed_error";
     match child_part(test) {
         None => Child::spawn(test, "has none left").succeeds(),
+        Some(_) if !has_timerfd() => {}
         Some(_) => has_none_left(),
     }
 }

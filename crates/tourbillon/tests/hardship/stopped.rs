@@ -9,7 +9,7 @@ use tourbillon::{Clock, Driver, Engine};
 
 use crate::audit::TimerAudit;
 use crate::child::{Child, READY, child_part, print, read_line};
-use crate::support::{eventually, ms};
+use crate::support::{eventually, has_timerfd, ms};
 
 /// How long the process is stopped.
 const STOP: Duration = Duration::from_millis(300);
@@ -38,7 +38,9 @@ fn is_stopped() {
     let mut engines = [Clock::monotonic(), Clock::boot(), Clock::wall()].map(engine).to_vec();
     // The driver of the last one is a task, not a thread.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    engines.push(tokio.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() }));
+    if has_timerfd() {
+        engines.push(tokio.block_on(async { Engine::builder().driver(Driver::tokio()).build().unwrap() }));
+    }
     let mut ledgers: Vec<_> = engines.iter().map(TimerAudit::new).collect();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -62,6 +62,18 @@ pub(crate) fn auto_advances() -> bool {
     false
 }
 
+/// Returns whether there are timers of the kernel, which a driver on a Tokio runtime needs. Where the system refuses them, this prints it.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub(crate) fn has_timerfd() -> bool {
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+    let Err(why) = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC) else { return true };
+    println!("NOT TESTED WITH A TIMERFD AND A DRIVER ON TOKIO: it is refused here ({why})");
+    eprintln!("NOT TESTED WITH A TIMERFD AND A DRIVER ON TOKIO: it is refused here ({why})");
+    false
+}
+
 /// A guard that pauses the time of this thread: it moves only by [`Paused::advance`].
 #[cfg(feature = "test-util")]
 pub(crate) struct Paused(());

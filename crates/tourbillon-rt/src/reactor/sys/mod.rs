@@ -3,7 +3,7 @@
 //! | file | back end | used by |
 //! |---|---|---|
 //! | `uring.rs` | io_uring, a ring that only its own thread enters | workers |
-//! | `epoll.rs` | epoll, with a timerfd for the deadline | workers where io_uring is refused; all other threads |
+//! | `epoll.rs` | epoll, with a timerfd for the deadline, or a timeout where that is refused | workers where io_uring is refused; all other threads |
 //! | `parking.rs` | none: a condition variable (`--cfg shuttle`) | every thread of a schedule |
 //!
 //! `eventfd.rs` and `removals.rs` are parts that the back ends use.
@@ -14,7 +14,7 @@
 //!    it becomes ready again. More events than edges do no harm; fewer lose a wake-up.
 //! 2. *A reported end.* If it stops watching a socket, its last event for the socket says so, and the next task that waits registers
 //!    the socket again.
-//! 3. *A wait to the nanosecond*, until an event, the given time, or a [`wake`](Selector::wake). It may return early.
+//! 3. *A wait to the nanosecond* (without a timerfd to the millisecond), until an event, the given time, or a [`wake`](Selector::wake). It may return early.
 //! 4. *Wake from any thread*, one system call, never lost: a wake before the wait ends that wait.
 //! 5. *Removal from any thread.* Events of a removed token may come late; the reactor's slots drop them.
 //! 6. The owning thread alone calls `add`, `wait` and `reap`. The monitor calls [`reap_for_owner`](Selector::reap_for_owner),
@@ -37,7 +37,7 @@ use rustix::event::PollFlags;
 use tourbillon::Time;
 
 #[cfg(not(shuttle))]
-pub(crate) use self::epoll::Epoll;
+pub(crate) use self::epoll::{Epoll, is_refusal};
 #[cfg(shuttle)]
 pub(crate) use self::parking::Parking;
 pub(crate) use self::uring::Uring;

@@ -1,20 +1,20 @@
 //! The monitor's alarm: a timerfd.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-pub(crate) struct MonitorAlarm(OwnedFd);
+pub(crate) struct TimerfdAlarm(OwnedFd);
 
-impl MonitorAlarm {
+impl TimerfdAlarm {
     /// Returns an alarm that is off.
-    pub(crate) fn new() -> io::Result<MonitorAlarm> {
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(MonitorAlarm).map_err(io::Error::from)
+    pub(crate) fn new() -> Result<TimerfdAlarm, Errno> {
+        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(TimerfdAlarm)
     }
 
     /// Makes the alarm go off after that time. Zero switches it off.
