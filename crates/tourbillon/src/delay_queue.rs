@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use tourbillon_queue::{Time, TimerQueue, Wheel};
+use tourbillon_queue::{Span, Time, TimerQueue, Wheel};
 
 pub use self::expired::{Expired, Key};
 use crate::coop;
@@ -94,8 +94,9 @@ pub struct DelayQueue<T> {
     wheel: Wheel<T>,
     /// The timer of the queue. While a task waits for the queue, it is armed for `wakes_at`.
     delay: Entry,
-    /// Deadlines are counted from here.
-    origin: Instant,
+    /// An instant, and what the engine's clock shows then: by it deadlines become times of the wheel. (Not the instant at which the clock
+    /// shows zero: on Windows no instant is before the machine's boot.)
+    anchor: (Instant, Time),
     /// The waker of the task that waits for an item, or was told that there is none.
     waker: Option<Waker>,
     /// When the timer will wake that task.
@@ -150,12 +151,13 @@ impl<T> DelayQueue<T> {
     }
 
     fn with_delay(delay: Entry, capacity: usize) -> DelayQueue<T> {
-        // Not the current time: if the clock were set back, all times before it would seem to be the origin, and so to have come (P1).
-        let origin = Instant::from_std(delay.core().clock.std_of(Time::ZERO));
+        let clock = &delay.core().clock;
+        let now = clock.now();
+        let anchor = (Instant::from_std(clock.std_of(now)), now);
         let mut wheel = Wheel::new();
         // The wheel is told the time, so that new items go to slots as narrow as possible.
-        let _done = wheel.settle(delay.core().clock.now(), 1);
-        DelayQueue { wheel, delay, origin, waker: None, wakes_at: Time::NEVER, is_stopped: false, capacity }
+        let _done = wheel.settle(now, 1);
+        DelayQueue { wheel, delay, anchor, waker: None, wakes_at: Time::NEVER, is_stopped: false, capacity }
     }
 
     /// Inserts an item that expires `timeout` from now.
@@ -474,13 +476,20 @@ impl<T> DelayQueue<T> {
         }
     }
 
+    /// Returns the time of the wheel at an instant. Also an instant before the anchor has a time of its own: if the clock is set back, such
+    /// times are still to come (P1).
     fn time(&self, instant: Instant) -> Time {
-        let nanos = (instant - self.origin).as_nanos();
-        u64::try_from(nanos).map_or(Time::NEVER, Time::from_nanos)
+        let (at, time) = self.anchor;
+        if instant >= at { time + Span::from(instant - at) } else { time - Span::from(at - instant) }
     }
 
     fn instant(&self, time: Time) -> Instant {
-        if time.is_never() { far_future() } else { self.origin + Duration::from_nanos(time.as_nanos()) }
+        let (at, shown) = self.anchor;
+        match time {
+            Time::NEVER => far_future(),
+            later if later >= shown => at + Duration::from(later - shown),
+            earlier => at - Duration::from(shown - earlier),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant as RealInstant};
 use futures_lite::future::block_on;
 use support::{Task, eventually, ms};
 use tourbillon::time::{Instant, interval, sleep, sleep_until};
-use tourbillon::{Clock, ClockSource, Driver, Engine, Outcome, Slack, Timer};
+use tourbillon::{Clock, ClockSource, DelayQueue, Driver, Engine, Outcome, Slack, Timer};
 
 /// A clock that a test sets, and that runs with real time at a pace of its own.
 #[derive(Clone)]
@@ -243,6 +243,25 @@ fn a8_d14_the_ticks_of_an_interval_keep_their_distance_on_a_fast_clock() {
             assert!(Instant::now() >= first + number * ms(20), "early");
         }
     });
+}
+
+#[test]
+fn a8_p1_the_items_of_a_delay_queue_are_not_early_on_such_a_clock() {
+    let source = Scripted::still();
+    // As far from its origin as a clock that counts from 1970, and set back later.
+    source.set_forward(Duration::from_secs(1_800_000_000));
+    let engine = Engine::builder().clock(source.clock()).driver(Driver::external()).build().unwrap();
+    let mut queue = DelayQueue::on(&engine);
+    queue.insert("hour", HOUR);
+    let task = Task::new();
+    let mut is_ready = || queue.poll_expired(&mut task.cx()).is_ready();
+    assert!(!is_ready());
+    source.set_back(10 * SECOND);
+    assert!(!is_ready());
+    source.set_forward(HOUR + 9 * SECOND);
+    assert!(!is_ready(), "a second is left");
+    source.set_forward(SECOND);
+    assert!(is_ready());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tourbillon::delay_queue::DelayQueue;
 use tourbillon::time::Instant;
+use tourbillon::{Clock, Engine};
 
 use crate::Story;
 use crate::support::{Task, manual, ms, years};
@@ -222,5 +223,29 @@ fn p1_an_item_of_the_same_deadline_waits_for_it_after_the_clock_was_set_back() {
     for item in ["foo", "bar"] {
         let Poll::Ready(Some(expired)) = queue.poll_expired(&mut task.cx()) else { panic!("the item is due") };
         assert_eq!(expired.into_inner(), item);
+    }
+}
+
+/// On these clocks an instant is one of the standard library's.
+#[test]
+#[cfg_attr(miri, ignore = "there is no boot-time clock")]
+fn p1_p8_no_item_is_early_on_any_clock_of_the_system() {
+    for clock in [Clock::monotonic(), Clock::boot(), Clock::wall()] {
+        let engine = Engine::builder().clock(clock).build().unwrap();
+        let mut queue = DelayQueue::on(&engine);
+        let begun = std::time::Instant::now();
+        for millis in [4, 1, 3, 2] {
+            queue.insert(millis, ms(millis));
+        }
+        for expected in 1..=4 {
+            let millis = futures_lite::future::block_on(queue.next()).unwrap().into_inner();
+            let late = begun.elapsed().checked_sub(ms(millis));
+            assert!(
+                millis == expected && late.is_some(),
+                "{:?}: {millis} ms after {:?}",
+                engine.clock(),
+                begun.elapsed()
+            );
+        }
     }
 }
