@@ -1,5 +1,7 @@
 //! Timers that outlive their process.
 
+pub mod batch;
+pub mod core;
 mod id;
 pub mod spec;
 pub mod store;

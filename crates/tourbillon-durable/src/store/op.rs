@@ -257,7 +257,7 @@ pub struct ExtendOp {
 pub struct DeadLetterOp {
     /// The row.
     pub id: RowId,
-    /// Whether it is armed again, due at once and with all its attempts, or ended.
+    /// Whether it is armed again, due at once, for one more delivery or as many as its policy has left; or ended.
     pub replay: bool,
 }
 

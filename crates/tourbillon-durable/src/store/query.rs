@@ -44,7 +44,8 @@ pub struct DuePage {
     pub entries: Vec<DueEntry>,
     /// Whether there may be more until the time that was asked for.
     pub has_more: bool,
-    /// When the first entry after the page is to be looked at, if that is later than what was asked for and the store knows it cheaply.
+    /// When the first entry behind the page is to be looked at, if there are no more until the time that was asked for and the store
+    /// knows it cheaply; [`StoreTime::MAX`] if there is none.
     pub next_wake: Option<StoreTime>,
 }
 

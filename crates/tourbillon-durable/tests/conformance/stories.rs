@@ -253,7 +253,7 @@ fn retries_and_dead_letters(store: &dyn Store) {
     let WriteAnswer::DeadLetter(Some(Some(replayed))) = letter(true) else { panic!("it can be replayed") };
     assert_eq!(letter(true), WriteAnswer::DeadLetter(None), "it is no dead letter any more");
     let (row, _) = take(store, &owner, replayed);
-    assert_eq!(row.attempt, 1);
+    assert_eq!(row.attempt, 3);
     assert_eq!(finish(store, &row, Verdict::Dead { error: "broken".into() }), Ok(None));
     assert_eq!(letter(false), WriteAnswer::DeadLetter(Some(None)));
     assert_eq!(ask(|reply| store.get(row.id.timer, reply)).unwrap(), []);

@@ -60,14 +60,14 @@ impl MemoryTables {
         let mut entries = of_kind
             .map(|(_, _, row)| DueEntry::from(&self.rows[row]))
             .filter(|entry| query.shards.binary_search(&entry.shard).is_ok());
-        let mut page = DuePage::default();
+        let mut page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
         for entry in &mut entries {
             if entry.wake > query.until {
                 page.next_wake = Some(entry.wake);
                 break;
             }
             if page.entries.len() == query.limit {
-                page.has_more = true;
+                (page.has_more, page.next_wake) = (true, None);
                 break;
             }
             page.entries.push(entry);

@@ -151,7 +151,8 @@ pub(super) fn reschedule(rows: &mut (impl Rows + ?Sized), op: &RescheduleOp) -> 
     let Some(due) = due.filter(|due| row.spec.until.is_none_or(|until| *due <= until)) else {
         return Ok(RescheduleAnswer::OutOfRange);
     };
-    let moved = TimerRow { due, wake: due, version: row.version + 1, attempt: 0, ..row.clone() };
+    // The attempts stay counted: no two deliveries have the same number.
+    let moved = TimerRow { due, wake: due, version: row.version + 1, ..row.clone() };
     let entry = DueEntry::from(&moved);
     rows.put(Some(&row), moved)?;
     Ok(RescheduleAnswer::Moved { entry, due })
@@ -171,7 +172,6 @@ pub(super) fn dead_letter(
         state: RowState::Armed,
         wake: rows.now(),
         version: row.version + 1,
-        attempt: 0,
         replayed_at: Some(rows.now()),
         ..row.clone()
     };

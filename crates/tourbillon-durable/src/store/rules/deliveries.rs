@@ -25,8 +25,10 @@ pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<Cla
     }
     let now = rows.now();
     let is_orphan = row.state == RowState::Claimed && row.epoch < op.epoch;
-    if row.wake > now && !is_orphan {
-        return Ok(ClaimAnswer::Early(row.wake));
+    // After the clock was set back, a row that was delivered before may not be due yet.
+    let earliest = if is_orphan { row.due } else { row.wake.max(row.due) };
+    if earliest > now {
+        return Ok(ClaimAnswer::Early(earliest));
     }
     if row.state == RowState::Claimed && has_no_attempt_left(&row, now) {
         bury(rows, row, "its last delivery was neither acknowledged nor refused in time")?;
