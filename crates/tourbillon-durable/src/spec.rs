@@ -78,6 +78,14 @@ pub struct TimerSpec {
     pub retry: RetryPolicy,
 }
 
+/// Checks that a text can be the kind of a timer.
+///
+/// # Errors
+/// It is empty, too long, or has other characters than letters, digits and `. _ - : /`.
+pub fn check_kind(kind: &str) -> Result<(), InvalidTimer> {
+    invalid::check_word("kind", kind)
+}
+
 /// Limits that a new timer is checked against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -213,7 +221,7 @@ impl NewTimer {
     /// An [`InvalidTimer`] says what is wrong and what is allowed.
     pub fn check(self, limits: Limits) -> Result<(TimerSpec, OnConflict), InvalidTimer> {
         invalid::check_word("namespace", &self.namespace)?;
-        invalid::check_word("kind", &self.kind)?;
+        check_kind(&self.kind)?;
         self.key.as_deref().map_or(Ok(()), |key| invalid::check_text("key", key))?;
         self.name.as_deref().map_or(Ok(()), |name| invalid::check_text("name", name))?;
         self.content_type.as_deref().map_or(Ok(()), |media| invalid::check_text("content type", media))?;

@@ -1,5 +1,6 @@
 //! The rows of one kind that are due soon, and their claims.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -247,8 +248,8 @@ impl Lane {
 
     /// Puts a row into the queue of due rows, whatever its time.
     fn make_ready(&mut self, entry: DueEntry) {
-        if !self.known.contains_key(&entry.id) {
-            self.known.insert(entry.id, KnownRow { version: entry.version, place: RowPlace::Ready });
+        if let Entry::Vacant(row) = self.known.entry(entry.id) {
+            row.insert(KnownRow { version: entry.version, place: RowPlace::Ready });
             self.ready.push_back(entry);
         }
     }

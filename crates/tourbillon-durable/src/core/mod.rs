@@ -83,6 +83,7 @@ pub struct DeliveryId(u64);
 
 /// What a core is told.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the answer to a write is the common input, and is moved once")]
 pub enum Input {
     /// A handler for a kind, with the most deliveries at the same time, or none any more.
     Registered {
@@ -135,7 +136,6 @@ pub enum Input {
 
 /// What a node has to do.
 #[derive(Clone, PartialEq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a delivery is the common action, and is moved once")]
 pub enum Action {
     /// Write this operation, in a batch with others.
     Write(WriteTag, WriteOp),

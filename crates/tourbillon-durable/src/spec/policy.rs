@@ -94,7 +94,7 @@ impl RetryPolicy {
         let delay = Backoff::fixed(self.first).factor(self.factor).up_to(longest).delay(attempt);
         let percent = u128::from(self.jitter_percent.min(100));
         let most = delay.as_nanos() * percent / 100;
-        let cut = most * u128::from(random >> 32) >> 32;
+        let cut = (most * u128::from(random >> 32)) >> 32;
         delay.saturating_sub(Duration::from_nanos(u64::try_from(cut).unwrap_or(u64::MAX)))
     }
 

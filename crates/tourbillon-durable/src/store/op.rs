@@ -32,7 +32,6 @@ pub enum WriteOp {
 
 /// The answer to one operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "answers are moved once, and a claim is the common one")]
 pub enum WriteAnswer {
     /// To a create.
     Create(CreateAnswer),
@@ -154,6 +153,8 @@ pub enum RescheduleAnswer {
     Moved {
         /// The row.
         entry: DueEntry,
+        /// Its kind.
+        kind: String,
         /// When it is due.
         due: StoreTime,
     },

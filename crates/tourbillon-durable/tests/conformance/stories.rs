@@ -132,7 +132,7 @@ fn reschedules(store: &dyn Store) {
         };
     let at = StoreTime::from_micros(1_000_000_000_000);
     let moved = reschedule(target(), FirstDue::At(at), Some(entry.version));
-    let RescheduleAnswer::Moved { entry: moved, due } = moved else { panic!("{moved:?}") };
+    let RescheduleAnswer::Moved { entry: moved, due, .. } = moved else { panic!("{moved:?}") };
     assert_eq!((moved.wake, due), (at, at));
     assert!(moved.version > entry.version);
     assert_eq!(reschedule(target(), FirstDue::At(at), Some(entry.version)), RescheduleAnswer::VersionIs(moved.version));

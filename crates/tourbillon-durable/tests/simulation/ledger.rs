@@ -57,7 +57,7 @@ impl Ledger {
                 }
                 (_, WriteAnswer::Cancel(counts)) => self.totals.cancelled += counts.cancelled,
                 (_, WriteAnswer::Reschedule(tourbillon_durable::store::RescheduleAnswer::Moved { .. })) => {
-                    self.totals.moved += 1
+                    self.totals.moved += 1;
                 }
                 (_, WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. })) => self.claimed(row, now),
                 (_, WriteAnswer::Finish(Ok(_))) => self.totals.acknowledged += 1,

@@ -153,9 +153,9 @@ pub(super) fn reschedule(rows: &mut (impl Rows + ?Sized), op: &RescheduleOp) -> 
     };
     // The attempts stay counted: no two deliveries have the same number.
     let moved = TimerRow { due, wake: due, version: row.version + 1, ..row.clone() };
-    let entry = DueEntry::from(&moved);
+    let (entry, kind) = (DueEntry::from(&moved), moved.spec.kind.clone());
     rows.put(Some(&row), moved)?;
-    Ok(RescheduleAnswer::Moved { entry, due })
+    Ok(RescheduleAnswer::Moved { entry, kind, due })
 }
 
 pub(super) fn dead_letter(
