@@ -86,6 +86,7 @@
 //! | wait, give up in time, or repeat, in `async` code | [`time`] |
 //! | put one deadline on a whole call tree | [`time::Deadline`] |
 //! | keep many items, each with its own expiry | [`DelayQueue`] |
+//! | share a map whose entries expire between threads: sessions, caches, leases | [`ExpiringMap`] |
 //! | share a timer between threads, with callbacks | [`Timer`] |
 //! | start timers under a name, restart them (debounce, idle timeouts), cancel them together | [`NamedTimers`] |
 //! | answer slow requests of a web server, close idle connections | `adapters::http`, `adapters::grpc` (feature `http`), `adapters::server` (feature `server`) |
@@ -174,6 +175,7 @@ pub mod delay_queue;
 mod driver;
 mod engine;
 mod entry;
+pub mod expiring_map;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod instant;
@@ -200,6 +202,8 @@ pub use delay_queue::DelayQueue;
 pub use driver::{Driver, Turn};
 pub use engine::worker::{Worker, WorkerTakeover};
 pub use engine::{Builder, Engine, Entered, InstallError};
+#[doc(inline)]
+pub use expiring_map::ExpiringMap;
 #[doc(inline)]
 pub use named::NamedTimers;
 pub use outcome::Outcome;

@@ -5,7 +5,10 @@ mod support;
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -16,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tourbillon::adapters::server::HttpServer;
-use tourbillon::time::{Instant, sleep};
+use tourbillon::time::{Instant, advance, sleep};
 use tower::{Service, service_fn};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -127,6 +130,63 @@ async fn e4_limits_of_zero_and_of_centuries_serve_requests() {
     let (mut stream, connection) = connect(HttpServer::new().head(far).idle(Duration::ZERO).stall(far).ping(far));
     ask(&mut stream, "/minute").await;
     hello(&mut stream).await;
+    connection.await.unwrap();
+}
+
+/// A client that speaks HTTP/2, makes no request, and never stops confirming pings: each poll of its connection uses up the task's budget.
+struct Babbler {
+    /// What is left of the frame that it is sending.
+    rest: &'static [u8],
+}
+
+const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+const CONFIRMED_PING: &[u8] = b"\x00\x00\x08\x06\x01\x00\x00\x00\x0012345678";
+
+impl hyper::rt::Read for Babbler {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let unit = ready!(tokio::task::coop::poll_proceed(context));
+        let (said, rest) = self.rest.split_at(self.rest.len().min(buffer.remaining()));
+        buffer.put_slice(said);
+        self.rest = if rest.is_empty() { CONFIRMED_PING } else { rest };
+        unit.made_progress();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Write for Babbler {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e4_t12_a_client_that_uses_up_the_budget_of_its_task_is_closed_at_the_idle_limit() {
+    let babbler = Babbler { rest: PREFACE_AND_SETTINGS };
+    let connection = tokio::spawn(server().serve_connection(babbler, app(), pending()));
+    let polls = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    polls().await;
+    advance(6 * SECOND).await;
+    polls().await;
+    assert!(!connection.is_finished(), "the limit is 7 seconds");
+    advance(SECOND).await;
+    polls().await;
+    assert!(connection.is_finished(), "the connection went on after its limit");
     connection.await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! `NamedTimers::restart` and `start_if_fewer`: each is one step.
+//! `NamedTimers::restart`, `start_if_fewer` and `renew`: each is one step.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use support::{Outcomes, Task, manual, ms};
-use tourbillon::{ArmError, NamedTimers, Outcome};
+use tourbillon::{ArmError, NamedTimers, Outcome, Slack};
 
 #[test]
 fn e6_a_restart_cancels_all_timers_of_the_name_and_starts_one() {
@@ -213,4 +213,136 @@ fn e6_e7_a_restart_and_a_start_if_fewer_can_be_awaited_and_take_a_deadline() {
     assert_eq!(timers.restart_at("a", deadline, outcomes.callback(3)), Ok(1));
     engine.advance(ms(5));
     assert_eq!(outcomes.take(), [(1, Outcome::Cancelled), (3, Outcome::Fired)]);
+}
+
+#[test]
+fn e6_renewed_timers_fire_at_the_new_deadline_with_their_own_callbacks() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
+    let timers = NamedTimers::on(&engine);
+    timers.start("a", ms(10), outcomes.callback(1)).unwrap();
+    timers.start("a", ms(12), outcomes.callback(2)).unwrap();
+    timers.start("b", ms(10), outcomes.callback(3)).unwrap();
+    let _not_started = timers.create("a");
+    engine.advance(ms(9));
+    assert_eq!(timers.renew("a", ms(10)), 2, "what is not started has no deadline");
+    engine.advance(ms(9));
+    assert_eq!(outcomes.take(), [(3, Outcome::Fired)]);
+    engine.advance(ms(1));
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired), (2, Outcome::Fired)], "in the order in which they were started");
+    assert_eq!((timers.renew("a", ms(10)), timers.renew("nobody", ms(10))), (0, 0));
+    assert_eq!(timers.count("a"), 1);
+}
+
+#[test]
+fn e6_p5_a_renewal_moves_deadlines_earlier_to_the_past_and_to_never() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
+    let timers = NamedTimers::on(&engine);
+    timers.start("a", ms(1_000), outcomes.callback(1)).unwrap();
+    assert_eq!(timers.renew("a", ms(5)), 1);
+    engine.advance(ms(5));
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
+
+    timers.start("b", ms(10), outcomes.callback(2)).unwrap();
+    assert_eq!(timers.renew("b", Duration::MAX), 1);
+    engine.advance(Duration::from_secs(3600));
+    assert_eq!((outcomes.take(), timers.renew("b", Duration::ZERO)), (vec![], 1));
+    engine.turn();
+    assert_eq!(outcomes.take(), [(2, Outcome::Fired)]);
+
+    timers.start("c", Duration::MAX, outcomes.callback(3)).unwrap();
+    let past = engine.sleep(ms(0)).deadline() - ms(100);
+    assert_eq!(timers.renew_at("c", past), 1);
+    engine.turn();
+    assert_eq!(outcomes.take(), [(3, Outcome::Fired)]);
+}
+
+#[test]
+fn e6_p2_a_timer_that_is_due_and_has_not_fired_can_be_renewed() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
+    let timers = NamedTimers::on(&engine);
+    timers.start("a", ms(10), outcomes.callback(1)).unwrap();
+    engine.clock().advance(ms(20));
+    assert_eq!(timers.renew("a", ms(10)), 1, "no turn has fired it");
+    engine.turn();
+    assert_eq!(outcomes.take(), []);
+    engine.advance(ms(10));
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
+}
+
+#[test]
+fn e6_d26_many_timers_are_renewed_in_one_step() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
+    let timers = NamedTimers::on(&engine);
+    for number in 0..10_000 {
+        timers.start("many", ms(10 + number % 7), outcomes.callback(number)).unwrap();
+    }
+    assert_eq!(timers.renew("many", ms(100)), 10_000);
+    engine.advance(ms(99));
+    assert_eq!(outcomes.take(), []);
+    engine.advance(ms(1));
+    let fired: Vec<_> = (0..10_000).map(|number| (number, Outcome::Fired)).collect();
+    assert_eq!(outcomes.take(), fired);
+}
+
+#[test]
+fn e6_w7_futures_are_renewed_too_and_after_a_stop_nothing_is() {
+    let (engine, task) = (manual(), Task::new());
+    let timers = NamedTimers::on(&engine);
+    let mut wait = Box::pin(timers.create("a").wait(ms(10)).unwrap());
+    assert!(task.poll(wait.as_mut()).is_pending());
+    assert_eq!(timers.renew("a", ms(20)), 1);
+    engine.advance(ms(19));
+    assert!(task.poll(wait.as_mut()).is_pending());
+    engine.advance(ms(1));
+    assert_eq!(task.poll(wait.as_mut()), std::task::Poll::Ready(Outcome::Fired));
+    timers.start("a", ms(10), |_| ()).unwrap();
+    timers.shutdown();
+    assert_eq!(timers.renew("a", ms(10)), 0);
+    let timers = NamedTimers::on(&engine);
+    timers.start("a", ms(10), |_| ()).unwrap();
+    engine.shutdown();
+    assert_eq!(timers.renew("a", ms(10)), 0);
+}
+
+#[test]
+fn e6_of_many_threads_that_renew_cancel_and_start_each_timer_ends_once_and_counts_are_true() {
+    for _ in 0..20 {
+        let engine = manual();
+        let timers = NamedTimers::on(&engine);
+        let (cancelled, told) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (timers, cancelled, told) = (&timers, &cancelled, Arc::clone(&told));
+                scope.spawn(move || {
+                    for number in 0..400 {
+                        let told = Arc::clone(&told);
+                        let callback = move |_| _ = told.fetch_add(1, Ordering::SeqCst);
+                        timers.start("a", Duration::from_secs(1), callback).unwrap();
+                        assert!(timers.renew("a", Duration::from_secs(60)) <= 1600);
+                        if (number + thread) % 8 == 0 {
+                            cancelled.fetch_add(timers.cancel_up_to("a", 4), Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        let left = timers.renew("a", ms(5));
+        assert_eq!(left + cancelled.into_inner(), 1600);
+        assert_eq!(left, timers.count("a"));
+        engine.advance(ms(5));
+        assert_eq!((told.load(Ordering::SeqCst), timers.len()), (1600, 0));
+    }
+}
+
+#[test]
+fn e7_p4_named_timers_have_a_slack_of_their_own() {
+    let (engine, outcomes) = (manual(), Outcomes::default());
+    let slack = Duration::from_nanos(1 << 24);
+    let timers = NamedTimers::builder().engine(&engine).slack(Slack::up_to(slack)).build();
+    timers.start("a", ms(1), outcomes.callback(1)).unwrap();
+    let next = engine.turn().time_left().expect("a timer is pending");
+    assert!(next >= ms(1) && next <= ms(1) + slack, "{next:?}");
+    engine.clock().advance(ms(1) + slack);
+    engine.turn();
+    assert_eq!(outcomes.take(), [(1, Outcome::Fired)]);
 }

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use support::{Task, is_elapsed, manual, ms, now};
+use tourbillon::scheduler::{Plan, Scheduler};
 use tourbillon::time::{Deadline, MissedTickBehavior, interval, sleep, timeout};
 use tourbillon::{ArmError, BuildError, Clock, DelayQueue, Engine, Outcome, Slack, Timer};
 
@@ -286,4 +287,19 @@ fn e7_an_error_says_what_was_wrong_and_what_to_do() {
     for (error, wrong, remedy) in errors {
         assert!(error.contains(wrong) && error.contains(remedy), "{error}");
     }
+}
+
+#[test]
+fn e7_p4_a_scheduler_has_a_slack_of_its_own_and_its_runs_are_due_exactly() {
+    let engine = manual();
+    let slack = Duration::from_nanos(1 << 24);
+    let jobs = Scheduler::builder().engine(&engine).slack(Slack::up_to(slack)).build().unwrap();
+    let (send, runs) = std::sync::mpsc::channel();
+    let start = engine.now();
+    jobs.schedule("job", Plan::every(ms(1)).times(1), move |run| send.send(run.due()).unwrap()).unwrap();
+    let next = engine.turn().time_left().expect("a job is pending");
+    assert!(next > ms(1) && next <= ms(1) + slack, "{next:?}");
+    engine.clock().advance(ms(1) + slack);
+    engine.turn();
+    assert_eq!(runs.try_recv(), Ok(start + ms(1)));
 }

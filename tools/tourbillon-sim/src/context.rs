@@ -46,7 +46,7 @@ pub struct SimContext {
     pub wall: Engine,
     /// How many timers of surfaces that the model does not track one by one may hold a reserved slot.
     pub others: u64,
-    /// Whether there is a timer object or a group of named timers. The engine calls those within its own wake-up, and they pass
+    /// Whether there is a timer object, a group of named timers or a map. The engine calls those within its own wake-up, and they pass
     /// on a slot that they do not need.
     pub has_slot_forwarders: bool,
     numbers: u64,

@@ -9,7 +9,7 @@ use tourbillon::scheduler::Overflow;
 use tourbillon::{QueueKind, Slack};
 
 use crate::actors::{
-    bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, stream_timeout, timeout, timer,
+    bulk_sleeps, delay_queue, expiring_map, interval, named, scheduler, scope, sleep, stream_timeout, timeout, timer,
 };
 use crate::cron_reference::{CronPace, MOMENTS, ReferenceLine};
 use crate::random_source::RandomSource;
@@ -123,10 +123,14 @@ pub enum SimStep {
     BulkSleeps(bulk_sleeps::BulkSleepOp),
     /// See [`stream_timeout`].
     Stream(stream_timeout::StreamOp),
+    /// See [`expiring_map`].
+    ExpiringMap(expiring_map::ExpiringMapOp),
 }
 
 /// The bit of the surface with streams.
 const STREAMS: u64 = 1 << 9;
+/// The bit of the surface with maps whose entries expire.
+const MAPS: u64 = 1 << 10;
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
@@ -158,7 +162,13 @@ impl SimPlan {
         let is_counted = setup.capacity.is_some() && random.one_in(2);
         let surfaces = if is_counted { 1 + random.below(7) + if random.one_in(8) { 256 } else { 0 } } else { surfaces };
         // By the seed and not by a draw, so that the worlds of the other seeds, some of which tests keep, are as before.
-        let surfaces = surfaces + if seed.is_multiple_of(4) { STREAMS } else { 0 };
+        let surfaces = surfaces
+            + match seed % 4 {
+                0 => STREAMS,
+                // The model counts slots one by one only where all surfaces have tasks.
+                2 if !is_counted => MAPS,
+                _ => 0,
+            };
         // Few worlds are shut down early: what happens after a shutdown shows soon.
         let ends_at = if random.one_in(2) { steps * 9 / 10 + random.index(steps / 10 + 1) } else { steps };
         let ends_at = if random.one_in(8) { random.index(steps + 1) } else { ends_at };
@@ -310,7 +320,11 @@ impl SimStep {
             return SimStep::of_time(random, setup);
         }
         loop {
-            let surface = random.below(if surfaces & STREAMS == 0 { 9 } else { 10 });
+            let surface = random.below(match surfaces & (STREAMS | MAPS) {
+                0 => 9,
+                STREAMS => 10,
+                _ => 11,
+            });
             if surfaces >> surface & 1 == 0 {
                 continue;
             }
@@ -324,7 +338,8 @@ impl SimStep {
                 6 => SimStep::Named(named::NamedOp::random(random, setup)),
                 7 => SimStep::Scheduler(scheduler::SchedulerOp::random(random, setup)),
                 8 => SimStep::BulkSleeps(bulk_sleeps::BulkSleepOp::random(random, setup)),
-                _ => SimStep::Stream(stream_timeout::StreamOp::random(random, setup)),
+                9 => SimStep::Stream(stream_timeout::StreamOp::random(random, setup)),
+                _ => SimStep::ExpiringMap(expiring_map::ExpiringMapOp::random(random, setup)),
             };
         }
     }

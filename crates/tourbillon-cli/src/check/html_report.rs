@@ -36,14 +36,14 @@ impl CheckReport<'_> {
     fn verdict(&self) -> String {
         let (total, used) = (self.audit.total(), &self.used);
         let is_kept = self.audit.is_kept();
-        let [p50, p99] = [0.5, 0.99].map(|quantile| time(total.lateness.value_at_quantile(quantile)));
+        let [p50, p99] = [0.5, 0.99].map(|quantile| unbroken(&time(total.lateness.value_at_quantile(quantile))));
         let tiles = [
             ("timers armed", count(total.armed)),
             ("fires checked", count(total.checked)),
             ("early", count(total.early)),
             ("late under load, p50 and p99", format!("{p50}, {p99}")),
-            ("CPU time", duration(used.cpu)),
-            ("memory at most", bytes(used.memory)),
+            ("CPU time", unbroken(&duration(used.cpu))),
+            ("memory at most", unbroken(&bytes(used.memory))),
         ];
         let tiles = tiles.map(|(name, value)| format!("<li><b>{value}</b> <span class=\"faint\">{name}</span></li>\n"));
         let planted = self.check.broken().map_or(String::new(), |promise| {
@@ -149,6 +149,11 @@ fn promise_item(row: &PromiseRow) -> String {
         row.promise,
         escape(row.promise.title())
     )
+}
+
+/// Keeps a number and its unit on one line.
+fn unbroken(value: &str) -> String {
+    value.replace(' ', "\u{a0}")
 }
 
 fn ledger_row(tally: &SurfaceTally) -> String {

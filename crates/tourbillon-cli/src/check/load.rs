@@ -11,7 +11,7 @@ use super::order::KINDS;
 use super::promise::Promise;
 use super::sleeps::{self, Slacks, SleepPlan};
 use super::watchdog::WatchedPart;
-use super::{clocks, delay_queue, engines, jobs, named, timeouts, timers, waits};
+use super::{clocks, delay_queue, engines, expiring_map, jobs, named, timeouts, timers, waits};
 use crate::clock::{CheckClock, monotonic};
 
 /// A surface, which runs as long as the load does and returns its findings.
@@ -35,6 +35,7 @@ pub(crate) fn run(check: &Arc<CheckRun>, audit: &mut Audit) {
         ("delay queue", Box::new(|check| delay_queue::run(check, &engines::build(Engine::builder())))),
         ("timers", Box::new(|check| timers::run(check, &engines::build(Engine::builder())))),
         ("named timers", Box::new(|check| named::run(check, &engines::build(Engine::builder())))),
+        ("map entries", Box::new(|check| expiring_map::run(check, &engines::build(Engine::builder())))),
         ("jobs", Box::new(|check| jobs::run(check, &engines::build(Engine::builder())))),
         ("clocks", Box::new(|check| clocks::run(check))),
     ];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     load      all surfaces at once, for seven tenths of the time:                          P1 P2 P4 P8
-//!               sleeps  timeouts  deadlines  intervals  waits  delay queue  timers  named  jobs  I/O  queues  clocks
+//!               sleeps  timeouts  deadlines  intervals  waits  delay queue  timers  named  map  jobs  I/O  queues  clocks
 //!     probes    one after the other, in virtual time or quickly:                             P3 P5 P6 P7 P10 P11
 //!     quiet     exact timers without load; and nothing at all:                               P4 P9
 //!
@@ -24,6 +24,7 @@ mod delay_queue;
 mod disturb;
 mod duration_pace;
 mod engines;
+mod expiring_map;
 mod extreme_durations;
 mod histogram_text;
 mod html_report;

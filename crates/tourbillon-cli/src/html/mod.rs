@@ -5,7 +5,7 @@
 mod style;
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ impl PageFile {
     }
 
     fn try_open(path: &Path) -> io::Result<PageFile> {
-        let target = match std::fs::metadata(path) {
+        let (target, old) = match std::fs::metadata(path) {
             Ok(metadata) => {
                 // Also for a regular file, which this user may not be allowed to write.
                 let file = OpenOptions::new().write(true).open(path)?;
@@ -43,14 +43,19 @@ impl PageFile {
                     return Ok(PageFile { path: path.to_owned(), file, replacement: None });
                 }
                 // A symbolic link stays, and the file that it names is replaced.
-                path.canonicalize()?
+                (path.canonicalize()?, Some(metadata))
             }
-            Err(_) => path.to_owned(),
+            Err(_) => (path.to_owned(), None),
         };
         let name = target.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
         let new = target.with_file_name(format!(".{name}.{}", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-        Ok(PageFile { path: path.to_owned(), file, replacement: Some(Replacement { new, target }) })
+        let file = create(&new, old.as_ref())?;
+        let replacement = Some(Replacement { new, target });
+        let page = PageFile { path: path.to_owned(), file, replacement };
+        if let Some(old) = &old {
+            adopt_owner_and_mode(&page.file, old)?;
+        }
+        Ok(page)
     }
 
     /// Replaces the contents of the file, and returns its path.
@@ -74,6 +79,31 @@ impl Drop for Replacement {
         // After the rename it is not there.
         let _ = std::fs::remove_file(&self.new);
     }
+}
+
+/// Creates a file with the mode that every new file gets; if it replaces an old one, first for this user only.
+fn create(path: &Path, old: Option<&Metadata>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if old.is_some() {
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    }
+    #[cfg(not(unix))]
+    let _ = old;
+    options.open(path)
+}
+
+/// Gives the new file the owner of the old one, where the system lets this user do so, and its mode.
+fn adopt_owner_and_mode(new: &File, old: &Metadata) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt, fchown};
+
+        // Before the mode, because a change of owner clears bits of it.
+        let _not_permitted = fchown(new, Some(old.uid()), Some(old.gid()));
+    }
+    new.set_permissions(old.permissions())
 }
 
 fn refused(path: &Path, error: &io::Error) -> String {
@@ -155,6 +185,27 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         drop(PageFile::open(&path));
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left behind");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn e9_a_page_that_is_replaced_keeps_its_mode_and_a_new_one_has_that_of_every_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = std::env::temp_dir().join(format!("tourbillon-mode-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let written = |path: &Path| PageFile::open(path).and_then(|file| file.write("page")).unwrap();
+        for old in [0o600, 0o604, 0o640, 0o664, 0o666] {
+            let path = folder.join("old.html");
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(old)).unwrap();
+            assert_eq!(mode(&written(&path)), old, "{old:o}");
+        }
+        let other = folder.join("other");
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(mode(&written(&folder.join("new.html"))), mode(&other), "as the umask says");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::inspect::InspectError;
+#[cfg(unix)]
+use crate::inspect::unix_path;
 
 /// An address of a live view.
 ///
@@ -44,7 +46,7 @@ impl FromStr for Address {
             return Err(InspectError::NoAddress(text.to_owned()));
         }
         if !is_url && host.contains('/') {
-            return if cfg!(unix) { Ok(Address::Unix(host.into())) } else { Err(InspectError::NoUnixSockets) };
+            return unix(host.into());
         }
         let address = match host.strip_prefix("localhost:").map(str::parse) {
             Some(Ok(port)) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port),
@@ -56,6 +58,16 @@ impl FromStr for Address {
         }
         Err(InspectError::NotLoopback(address))
     }
+}
+
+#[cfg(unix)]
+fn unix(path: PathBuf) -> Result<Address, InspectError> {
+    unix_path::check_length(&path).map(|()| Address::Unix(path))
+}
+
+#[cfg(not(unix))]
+fn unix(_: PathBuf) -> Result<Address, InspectError> {
+    Err(InspectError::NoUnixSockets)
 }
 
 impl fmt::Display for Address {

@@ -17,6 +17,13 @@ pub enum InspectError {
     NotLoopback(SocketAddr),
     /// This system has no Unix sockets.
     NoUnixSockets,
+    /// The path of a Unix socket has more bytes than the address of a socket has room for.
+    PathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// The most bytes that a path can have on this system.
+        longest: usize,
+    },
     /// A process listens there already.
     InUse(Address),
     /// There is a file with this name that is not a socket.
@@ -43,6 +50,13 @@ impl fmt::Display for InspectError {
             InspectError::NoUnixSockets => {
                 f.write_str("this system has no Unix sockets: use a loopback address, 127.0.0.1:7669")
             }
+            InspectError::PathTooLong { path, longest } => write!(
+                f,
+                "{} has {} bytes, and the path of a socket can have {longest}: choose a shorter one, or a loopback address, \
+                 127.0.0.1:7669",
+                path.display(),
+                path.as_os_str().len()
+            ),
             InspectError::InUse(address) => {
                 write!(f, "a process listens at {address} already: choose another address, or port 0")
             }

@@ -1,7 +1,12 @@
 //! The path of a Unix socket: bound so that only its owner can ever connect, and taken over only from a process that is gone.
+//!
+//! The address of a socket has room for about a hundred bytes. A longer path is an [error](InspectError::PathTooLong): clients could not
+//! connect to it. The new socket first has another path, in a folder beside its own, which may be longer. Then Linux reaches it by the number
+//! of the opened folder, `/proc/self/fd/7/s`.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,11 +17,19 @@ use crate::inspect::{Address, InspectError};
 pub(super) type FileId = (u64, u64);
 
 /// A folder beside a path that only this user can enter. Dropping it removes it, and what may be in it.
-struct PrivateFolder(PathBuf);
+struct PrivateFolder {
+    path: PathBuf,
+    /// A path of the same folder under which sockets can be bound.
+    short: PathBuf,
+    /// Open as long as `short` is used, if that names the folder by its number.
+    _opened: Option<File>,
+}
 
 /// The names in the folder: of a new socket, and of an old one.
 const NEW: &str = "s";
 const OLD: &str = "o";
+/// The most bytes of a path, without the zero at its end.
+const LONGEST: usize = if cfg!(any(target_os = "linux", target_os = "android")) { 107 } else { 103 };
 /// How many names of folders are tried. One is taken only if a process with the same id was killed here.
 const TRIES: u32 = 16;
 
@@ -25,14 +38,25 @@ impl PrivateFolder {
         let parent = path.parent().unwrap_or(Path::new(""));
         let mut tries = 0;
         loop {
-            // Short, because the path of a socket may have about a hundred bytes.
+            // Short, for systems on which the socket in it has only this path.
             let folder = parent.join(format!(".{:x}{tries:x}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&folder) {
-                Ok(()) => return Ok(PrivateFolder(folder)),
+                Ok(()) => return PrivateFolder::reached(folder),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => tries += 1,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Finds a path of the folder that is short enough.
+    fn reached(path: PathBuf) -> io::Result<PrivateFolder> {
+        let mut folder = PrivateFolder { short: path.clone(), path, _opened: None };
+        if cfg!(target_os = "linux") && SocketAddr::from_pathname(folder.path.join(NEW)).is_err() {
+            let opened = File::open(&folder.path)?;
+            folder.short = format!("/proc/self/fd/{}", opened.as_raw_fd()).into();
+            folder._opened = Some(opened);
+        }
+        Ok(folder)
     }
 }
 
@@ -40,18 +64,24 @@ impl Drop for PrivateFolder {
     fn drop(&mut self) {
         // What is not there cannot be removed.
         for name in [NEW, OLD] {
-            let _ = fs::remove_file(self.0.join(name));
+            let _ = fs::remove_file(self.path.join(name));
         }
-        let _ = fs::remove_dir(&self.0);
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Returns an error if no socket can have this path.
+pub(super) fn check_length(path: &Path) -> Result<(), InspectError> {
+    match path.as_os_str().len() > LONGEST {
+        true => Err(InspectError::PathTooLong { path: path.to_owned(), longest: LONGEST }),
+        false => Ok(()),
     }
 }
 
 /// Binds a socket that only its owner may use. It gets its path when it has its permissions: before that, other users cannot reach it.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    // No client could connect to a path that is too long.
-    SocketAddr::from_pathname(path)?;
     let folder = PrivateFolder::beside(path)?;
-    let new = folder.0.join(NEW);
+    let new = folder.short.join(NEW);
     let socket = UnixListener::bind(&new)?;
     fs::set_permissions(&new, Permissions::from_mode(0o600))?;
     // Unlike a rename, a link does not replace the socket of a process that was faster.
@@ -84,7 +114,7 @@ pub(super) fn remove_stale(path: &Path) -> Result<(), InspectError> {
 /// that of the old socket.)
 fn take_away(path: &Path) -> io::Result<bool> {
     let folder = PrivateFolder::beside(path)?;
-    let old = folder.0.join(OLD);
+    let old = folder.short.join(OLD);
     match fs::rename(path, &old) {
         Ok(()) => {}
         // Another process has removed it.
@@ -104,6 +134,40 @@ pub(super) fn file_id(path: &Path) -> Option<FileId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Makes a folder whose path has this many bytes.
+    #[cfg(target_os = "linux")]
+    fn folder_of_length(length: usize) -> PathBuf {
+        let name = format!("tourbillon-long-{}", std::process::id());
+        let temp = std::env::temp_dir().join(&name);
+        // The folder for temporary files may have a long path itself.
+        let temp = if temp.as_os_str().len() + 2 > length { Path::new("/tmp").join(name) } else { temp };
+        let folder = temp.join("f".repeat(length - temp.as_os_str().len() - 1));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn e9_p6_a_socket_can_have_the_longest_path_that_the_system_allows_and_no_longer_one() {
+        let folder = folder_of_length(LONGEST - "/a".len());
+        let path = folder.join("a");
+        assert_eq!(path.as_os_str().len(), LONGEST);
+        check_length(&path).unwrap();
+        let socket = bind(&path).unwrap();
+        UnixStream::connect(&path).expect("clients can use the path");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(!take_away(&path).unwrap(), "a process listens");
+        drop(socket);
+        remove_stale(&path).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is left behind");
+
+        let longer = folder.join("ab");
+        let Err(error @ InspectError::PathTooLong { .. }) = check_length(&longer) else { panic!("it is too long") };
+        assert!(error.to_string().contains("has 108 bytes"), "{error}");
+        assert!(SocketAddr::from_pathname(&longer).is_err(), "the system says the same");
+        fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+    }
 
     #[test]
     fn e9_a_socket_that_took_the_place_of_a_stale_one_is_not_removed() {

@@ -23,6 +23,7 @@ use crate::core::CoreRef;
 #[cfg(not(all(loom, test)))]
 use crate::entry::Entry;
 use crate::outcome::Outcome;
+use crate::slack::{Slack, SlackBits};
 use crate::sync::{Mutex, lock};
 #[cfg(all(loom, test))]
 use crate::verify::loom::timer::Entry;
@@ -30,6 +31,8 @@ use crate::verify::loom::timer::Entry;
 /// A timer of the engine that wakes one surface.
 pub(crate) struct WakeupTimer {
     core: CoreRef,
+    /// How late the wake-ups may be, if not by the slack of the engine.
+    slack: Option<SlackBits>,
     state: Mutex<WakeupState>,
     waker: Waker,
 }
@@ -61,7 +64,23 @@ impl WakeupTimer {
     pub(crate) fn on(core: &CoreRef, waker: Waker) -> WakeupTimer {
         let entry = Entry::on(core, Time::NEVER);
         let state = WakeupState { entry: Some(entry), is_set: false, at: Time::NEVER, missed_outcome: false };
-        WakeupTimer { core: core.clone(), state: Mutex::new(state), waker }
+        WakeupTimer { core: core.clone(), slack: None, state: Mutex::new(state), waker }
+    }
+
+    /// Sets how late the wake-ups may be, instead of the slack of the engine, which `None` stands for.
+    pub(crate) fn slack(mut self, slack: Option<Slack>) -> WakeupTimer {
+        self.slack = slack.map(Slack::bits);
+        let idle = self.idle_entry();
+        lock(&self.state).entry = Some(idle);
+        self
+    }
+
+    fn idle_entry(&self) -> Entry {
+        let mut entry = Entry::on(&self.core, Time::NEVER);
+        if let Some(slack) = self.slack {
+            entry.set_slack(slack);
+        }
+        entry
     }
 
     /// Wakes the surface at `at` or before, and when the engine is shut down, also if `at` is `NEVER`.
@@ -120,7 +139,7 @@ impl WakeupTimer {
         }
         // An ended entry keeps its node, or its record in the wait table, until it is dropped, and the timer may not be set again for
         // long. The old entry is dropped outside the lock, which its drop does not need.
-        let ended = outcome.and_then(|_| state.entry.replace(Entry::on(&self.core, Time::NEVER)));
+        let ended = outcome.and_then(|_| state.entry.replace(self.idle_entry()));
         drop(state);
         drop(ended);
         outcome
@@ -134,7 +153,7 @@ impl WakeupTimer {
         if state.is_set || state.entry.is_none() {
             return;
         }
-        let entry = state.entry.replace(Entry::on(&self.core, Time::NEVER));
+        let entry = state.entry.replace(self.idle_entry());
         drop(state);
         drop(entry);
     }

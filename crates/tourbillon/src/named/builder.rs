@@ -3,6 +3,7 @@
 use super::NamedTimers;
 use crate::current;
 use crate::engine::Engine;
+use crate::slack::Slack;
 
 /// Builds [`NamedTimers`].
 ///
@@ -21,11 +22,12 @@ use crate::engine::Engine;
 pub struct Builder {
     engine: Option<Engine>,
     capacity: usize,
+    slack: Option<Slack>,
 }
 
 impl Builder {
     pub(super) fn new() -> Builder {
-        Builder { engine: None, capacity: usize::MAX }
+        Builder { engine: None, capacity: usize::MAX, slack: None }
     }
 
     /// Sets the engine of the timers. By default the [current](Engine::current) one. The timers do not keep it running after its last
@@ -42,6 +44,12 @@ impl Builder {
         self
     }
 
+    /// Sets how late timers may fire, instead of the slack of the engine. All timers together have one wake-up, so they share it.
+    pub fn slack(mut self, slack: Slack) -> Builder {
+        self.slack = Some(slack);
+        self
+    }
+
     /// Builds an empty set of timers.
     #[must_use]
     pub fn build(self) -> NamedTimers {
@@ -49,6 +57,6 @@ impl Builder {
             Some(engine) => engine.core().clone(),
             None => current::with_current(|local| local.core().clone()),
         };
-        NamedTimers::with_capacity(core, self.capacity)
+        NamedTimers::built(core, self.capacity, self.slack)
     }
 }

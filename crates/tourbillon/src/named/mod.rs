@@ -3,6 +3,7 @@
 //! See [`NamedTimers`].
 
 mod builder;
+mod renewals;
 mod starts;
 mod state;
 
@@ -13,21 +14,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tourbillon_queue::{Span, Time};
+use tourbillon_queue::Time;
 
 pub use self::builder::Builder;
 use self::state::{BATCH, EndedTimers, NamedState, StartResult};
 use crate::clock::representable;
-use crate::core::CoreRef;
 use crate::core::error::ArmError;
 use crate::core::thread_shard;
+use crate::core::{Core, CoreRef};
 use crate::current;
 use crate::engine::Engine;
 use crate::instant::Instant;
 use crate::multi::deadline_map::DeadlineKey;
+use crate::multi::due_items::{self, DueItems, Firing};
 use crate::multi::waiter::{self, AwaitedOutcome, OutcomeCell, TimerWaiter};
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
+use crate::slack::Slack;
 use crate::sync::{Mutex, lock};
 
 /// Timers under names. Many timers can share a name, by which they are cancelled together.
@@ -36,7 +39,7 @@ use crate::sync::{Mutex, lock};
 /// timer ends once, and its callback or future receives the outcome: [fired](Outcome::Fired), [cancelled](Outcome::Cancelled),
 /// or [stopped](Outcome::Stopped). [`cancel`](NamedTimers::cancel) returns exactly how many timers it cancelled;
 /// [`restart`](NamedTimers::restart) and [`start_if_fewer`](NamedTimers::start_if_fewer) look at the timers of a name and start one in a
-/// single step. Starting, cancelling and firing a timer takes the same time however many there are.
+/// single step; [`renew`](NamedTimers::renew) gives the timers of a name another deadline. Starting, cancelling and firing a timer takes the same time however many there are.
 ///
 /// ```
 /// use std::sync::mpsc::channel;
@@ -106,11 +109,6 @@ struct NamedShared {
     state: Mutex<NamedState>,
 }
 
-/// How many batches are fired in a row. Firing runs on the driver's thread, which then has to fire other timers.
-const BATCHES_IN_A_ROW: usize = 32;
-/// How long the driver has for other timers after that.
-const PAUSE: Span = Span::from_nanos(20_000);
-
 impl NamedTimers {
     /// Creates an empty set of timers on the current engine.
     #[must_use]
@@ -130,12 +128,12 @@ impl NamedTimers {
     }
 
     pub(crate) fn on_core(core: CoreRef) -> NamedTimers {
-        NamedTimers::with_capacity(core, usize::MAX)
+        NamedTimers::built(core, usize::MAX, None)
     }
 
-    fn with_capacity(core: CoreRef, capacity: usize) -> NamedTimers {
+    fn built(core: CoreRef, capacity: usize, slack: Option<Slack>) -> NamedTimers {
         let shared = Arc::new_cyclic(|shared| NamedShared {
-            wakeup: WakeupTimer::of(shared, &core, NamedShared::on_wakeup),
+            wakeup: WakeupTimer::of(shared, &core, due_items::on_wakeup::<NamedShared>).slack(slack),
             core,
             state: Mutex::new(NamedState::new(capacity)),
         });
@@ -402,54 +400,39 @@ impl NamedShared {
     /// Postpones the wake-up to the deadlines that are left, in virtual time, after timers were cancelled.
     fn postpone_wakeup(&self) {
         if self.core.is_virtual {
-            self.wakeup.postpone_to(|| {
-                let state = lock(&self.state);
-                if state.pending > 0 { state.deadlines.next_wakeup() } else { Time::NEVER }
-            });
+            self.wakeup.postpone_to(|| self.next_wakeup().unwrap_or(Time::NEVER));
         }
     }
+}
 
-    /// Handles a wake-up: fires due timers, and sets the wake-up for the others. If another thread is firing, that thread looks again.
-    fn on_wakeup(&self) {
-        if !lock(&self.state).begin_firing() {
-            return;
-        }
-        loop {
-            if self.wakeup.take_outcome() == Some(Outcome::Stopped) {
-                self.close(Outcome::Stopped);
-            }
-            let is_done = self.fire();
-            let next = {
-                let state = lock(&self.state);
-                (state.pending > 0).then(|| state.deadlines.next_wakeup())
-            };
-            match next {
-                // This may wake at once; then `end_firing` says to go round again.
-                Some(next) => self.wakeup.set(if is_done { next } else { self.core.clock.now() + PAUSE }),
-                None => self.wakeup.release_capacity(),
-            }
-            if lock(&self.state).end_firing() {
-                return;
-            }
-        }
+impl DueItems for NamedShared {
+    type Batch = EndedTimers;
+
+    fn core(&self) -> &Core {
+        &self.core
     }
 
-    /// Fires the timers that are due now. Returns `false` if it stopped before the last, so that other timers of the engine are not
-    /// late. A clock that is moved by hand waits, so there all are fired.
-    fn fire(&self) -> bool {
-        let now = self.core.clock.now();
-        let mut batch = EndedTimers::new();
-        for batches in 1.. {
-            let more = lock(&self.state).take_due(now, &mut batch);
-            waiter::notify_all(&self.core, batch.drain(..));
-            if !more {
-                break;
-            }
-            if batches == BATCHES_IN_A_ROW && !self.core.clock.is_manual() && !self.core.is_virtual {
-                return false;
-            }
-        }
-        true
+    fn wakeup(&self) -> &WakeupTimer {
+        &self.wakeup
+    }
+
+    fn change_firing(&self, change: impl FnOnce(&mut Firing) -> bool) -> bool {
+        change(&mut lock(&self.state).firing)
+    }
+
+    fn on_engine_stopped(&self) {
+        self.close(Outcome::Stopped);
+    }
+
+    fn end_due(&self, now: Time, batch: &mut EndedTimers) -> bool {
+        let more = lock(&self.state).take_due(now, batch);
+        waiter::notify_all(&self.core, batch.drain(..));
+        more
+    }
+
+    fn next_wakeup(&self) -> Option<Time> {
+        let state = lock(&self.state);
+        (state.pending > 0).then(|| state.deadlines.next_wakeup())
     }
 }
 

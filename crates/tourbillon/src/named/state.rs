@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use tourbillon_queue::Time;
 
+use super::renewals::Renewal;
 use crate::core::error::ArmError;
 use crate::multi::deadline_map::{self, DeadlineKey, DeadlineMap, Popped};
+use crate::multi::due_items::Firing;
 use crate::multi::waiter::TimerWaiter;
 use crate::outcome::Outcome;
 
@@ -24,7 +26,7 @@ pub(super) struct NamedState {
     pub(super) deadlines: DeadlineMap<NamedItem>,
     pub(super) names: HashMap<Arc<str>, u32>,
     /// Indexed by the values of `names`; some are free.
-    lists: Vec<NameList>,
+    pub(super) lists: Vec<NameList>,
     free: Vec<u32>,
     /// The most timers that there can be.
     most: usize,
@@ -34,43 +36,40 @@ pub(super) struct NamedState {
     pub(super) pending: usize,
     /// How many timers are in lists that a restart has cancelled. They no longer count.
     cancelled: usize,
+    /// Renewals that have not reached all their timers.
+    pub(super) renewals: Vec<Renewal>,
+    /// The id of the last renewal.
+    pub(super) last_renewal: u32,
     /// Whether the timers were stopped, or all handles dropped: no more timers are accepted.
     pub(super) is_closed: bool,
-    firing: Firing,
+    pub(super) firing: Firing,
 }
 
 /// One timer.
 pub(super) struct NamedItem {
-    list: u32,
+    pub(super) list: u32,
+    /// The renewal that passes over this timer: it has moved the timer already, or the timer was started after it; else 0.
+    pub(super) passed_by: u32,
     /// `None` before the timer is started.
-    waiter: Option<TimerWaiter>,
+    pub(super) waiter: Option<TimerWaiter>,
     /// The order of creation, in which the timers of a name are cancelled.
-    number: u64,
+    pub(super) number: u64,
     /// The neighbours in the list of its name.
     before: Option<DeadlineKey>,
-    after: Option<DeadlineKey>,
+    pub(super) after: Option<DeadlineKey>,
 }
 
 /// The timers of one name, from the oldest to the newest, as a linked list.
-struct NameList {
+pub(super) struct NameList {
     /// `None` if this list is free or cancelled.
     name: Option<Arc<str>>,
     /// The number of the restart that has cancelled the timers of this list.
     restart: Option<u64>,
-    first: Option<DeadlineKey>,
+    pub(super) first: Option<DeadlineKey>,
     last: Option<DeadlineKey>,
     len: usize,
-}
-
-/// Whether a thread is firing due timers. Only one does at a time, so that the waiters are notified in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Firing {
-    /// No thread does.
-    No,
-    /// One thread does, and knows of every wake-up so far.
-    Yes,
-    /// One thread does. Another wake-up came meanwhile, so the thread has to look again.
-    Again,
+    /// How many of them are started.
+    pub(super) started: usize,
 }
 
 /// The result of starting a timer.
@@ -124,8 +123,10 @@ impl NamedState {
             created: 0,
             pending: 0,
             cancelled: 0,
+            renewals: Vec::new(),
+            last_renewal: 0,
             is_closed: false,
-            firing: Firing::No,
+            firing: Firing::default(),
         }
     }
 
@@ -148,14 +149,16 @@ impl NamedState {
         if self.len() >= self.most || self.deadlines.is_full() {
             return Err((ArmError::Full { capacity: self.most }, waiter));
         }
-        self.pending += usize::from(waiter.is_some());
+        let started = usize::from(waiter.is_some());
+        self.pending += started;
         let list = self.list(name);
         let before = self.lists[list as usize].last;
-        let key = self.deadlines.insert(due, NamedItem { list, waiter, number: self.created, before, after: None });
+        let item = NamedItem { list, passed_by: 0, waiter, number: self.created, before, after: None };
+        let key = self.deadlines.insert(due, item);
         self.created += 1;
         self.link(before, list, Side::After, Some(key));
         let list = &mut self.lists[list as usize];
-        (list.last, list.len) = (Some(key), list.len + 1);
+        (list.last, list.len, list.started) = (Some(key), list.len + 1, list.started + started);
         Ok(key)
     }
 
@@ -178,6 +181,7 @@ impl NamedState {
         old.restart = Some(restart);
         self.names.remove(&name);
         self.cancelled += count;
+        self.renewals.retain(|renewal| renewal.list != list);
         self.add(&name, Some(waiter), due).map(|key| (key, Some(CancelledList { list, restart, count })))
     }
 
@@ -208,12 +212,14 @@ impl NamedState {
         if list.is_some_and(|list| self.is_cancelled(list)) {
             self.remove(key);
         }
+        let renewal = list.and_then(|list| self.renewal_of(list)).map_or(0, |renewal| renewal.id);
         let Some(item) = self.deadlines.get_mut(key) else { return StartResult::WasCancelled(waiter) };
         if self.is_closed || engine_is_closed {
             self.remove(key);
             return StartResult::Stopped(waiter);
         }
-        item.waiter = Some(waiter);
+        (item.waiter, item.passed_by) = (Some(waiter), renewal);
+        self.lists[item.list as usize].started += 1;
         self.pending += 1;
         self.deadlines.set_deadline(key, due);
         StartResult::Started
@@ -231,9 +237,11 @@ impl NamedState {
         self.link(item.before, item.list, Side::After, item.after);
         self.link(item.after, item.list, Side::Before, item.before);
         self.cancelled -= usize::from(self.is_cancelled(item.list));
-        self.lists[item.list as usize].len -= 1;
+        self.pass_over_in_renewals(key, item.after);
+        let (list, started) = (&mut self.lists[item.list as usize], usize::from(item.waiter.is_some()));
+        (list.len, list.started) = (list.len - 1, list.started - started);
         self.free_if_empty(item.list);
-        self.pending -= usize::from(item.waiter.is_some());
+        self.pending -= started;
         Some(item)
     }
 
@@ -269,30 +277,15 @@ impl NamedState {
     /// Ends due timers, in order, and adds them to the batch. Returns whether there may be more.
     #[must_use]
     pub(super) fn take_due(&mut self, now: Time, batch: &mut EndedTimers) -> bool {
-        while batch.len() < BATCH {
+        for _ in 0..BATCH {
             match self.deadlines.pop(now, STEPS) {
+                Popped::Due(key, _) if self.try_renew(key) => {}
                 Popped::Due(key, _) => self.end(key, Outcome::Fired, batch),
                 Popped::NotYet => return true,
                 Popped::Nothing => return false,
             }
         }
         true
-    }
-
-    /// Claims the firing of due timers, and returns whether the calling thread has it. If not, the thread that fires looks again.
-    #[must_use]
-    pub(super) fn begin_firing(&mut self) -> bool {
-        let before = self.firing;
-        self.firing = if before == Firing::No { Firing::Yes } else { Firing::Again };
-        before == Firing::No
-    }
-
-    /// Ends a pass over the due timers, and returns whether the calling thread is done; if not, it has to look again.
-    #[must_use]
-    pub(super) fn end_firing(&mut self) -> bool {
-        let was_all = self.firing == Firing::Yes;
-        self.firing = if was_all { Firing::No } else { Firing::Yes };
-        was_all
     }
 
     /// Removes a timer. If it was started, its waiter is added to the batch.
@@ -309,7 +302,7 @@ impl NamedState {
             return *list;
         }
         let name: Arc<str> = name.into();
-        let list = NameList { name: Some(name.clone()), restart: None, first: None, last: None, len: 0 };
+        let list = NameList { name: Some(name.clone()), restart: None, first: None, last: None, len: 0, started: 0 };
         let index = match self.free.pop() {
             Some(index) => {
                 self.lists[index as usize] = list;

@@ -11,6 +11,7 @@ use super::user_hooks::{BoxedTask, OnFailure, SpawnWith, UserHooks};
 use super::{Scheduler, SchedulerOwner};
 use crate::engine::Engine;
 use crate::multi::deadline_map;
+use crate::slack::Slack;
 use crate::sync::unmodelled::thread;
 use crate::time::MissedTickBehavior;
 
@@ -71,6 +72,7 @@ pub(super) struct SchedulerRules {
     pub(super) capacity: usize,
     pub(super) overlap: Overlap,
     pub(super) missed: MissedTickBehavior,
+    pub(super) slack: Option<Slack>,
 }
 
 impl<K> Builder<K> {
@@ -81,6 +83,7 @@ impl<K> Builder<K> {
             capacity: deadline_map::MOST,
             overlap: Overlap::default(),
             missed: MissedTickBehavior::Skip,
+            slack: None,
         };
         Builder {
             engine: None,
@@ -139,6 +142,14 @@ impl<K> Builder<K> {
     /// Sets how many jobs the scheduler can hold. A billion by default.
     pub fn capacity(mut self, jobs: usize) -> Builder<K> {
         self.rules.capacity = jobs.min(deadline_map::MOST);
+        self
+    }
+
+    /// Sets how late the scheduler may notice that jobs are due, instead of the slack of its engine. It has one wake-up for all jobs (and one
+    /// for those with a cron line), so they share it. Times of runs do not drift: each is computed from the time before it, and
+    /// [`Run::due`](super::Run::due) is exact.
+    pub fn slack(mut self, slack: Slack) -> Builder<K> {
+        self.rules.slack = Some(slack);
         self
     }
 

@@ -40,6 +40,7 @@ use crate::multi::deadline_map::{DeadlineKey, DeadlineMap};
 use crate::multi::waiter::OutcomeCell;
 use crate::multi::wakeup_timer::WakeupTimer;
 use crate::outcome::Outcome;
+use crate::slack::Slack;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::unmodelled::thread_local;
 use crate::sync::{Condvar, Mutex, MutexGuard, ignore_poison, lock};
@@ -58,6 +59,8 @@ pub(super) struct SchedulerShared<K> {
     pub(super) engine_clock: JobClock,
     /// The wall clock, once a job follows it: that of another engine, or one that moves with the virtual time of the scheduler's.
     wall_clock: OnceLock<JobClock>,
+    /// How late jobs may be due, on both clocks, if not by the slack of their engines.
+    slack: Option<Slack>,
     pub(super) hooks: UserHooks<K>,
     pub(super) owner: OnceLock<Weak<SchedulerOwner<K>>>,
     this: Weak<SchedulerShared<K>>,
@@ -180,8 +183,9 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
         random: Random,
     ) -> Arc<SchedulerShared<K>> {
         Arc::new_cyclic(|this: &Weak<SchedulerShared<K>>| {
-            let wakeup = WakeupTimer::of(this, &core, SchedulerShared::on_wakeup);
+            let wakeup = WakeupTimer::of(this, &core, SchedulerShared::on_wakeup).slack(rules.slack);
             SchedulerShared {
+                slack: rules.slack,
                 threads,
                 state: Mutex::new(SchedulerState::new(rules, threads, random)),
                 tag_address: TagAddress::default(),
@@ -209,7 +213,7 @@ impl<K: Send + Sync + 'static> SchedulerShared<K> {
             return None;
         }
         Some(self.wall_clock.get_or_init(|| {
-            let wakeup = WakeupTimer::of(&self.this, &core, SchedulerShared::on_wakeup);
+            let wakeup = WakeupTimer::of(&self.this, &core, SchedulerShared::on_wakeup).slack(self.slack);
             let this: Weak<dyn OnClockSet> = self.this.clone();
             core.on_clock_set(this);
             JobClock::new(core, wakeup, shift)

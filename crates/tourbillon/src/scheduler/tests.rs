@@ -46,7 +46,14 @@ struct Fixture {
 }
 
 fn rules() -> SchedulerRules {
-    SchedulerRules { overflow: Overflow::Wait, queue: 1000, capacity: 1 << 20, overlap: Overlap::Skip, missed: Skip }
+    SchedulerRules {
+        overflow: Overflow::Wait,
+        queue: 1000,
+        capacity: 1 << 20,
+        overlap: Overlap::Skip,
+        missed: Skip,
+        slack: None,
+    }
 }
 
 fn at(nanos: u64) -> Time {

@@ -2,6 +2,7 @@
 
 pub mod bulk_sleeps;
 pub mod delay_queue;
+pub mod expiring_map;
 pub mod gate;
 pub mod interval;
 pub mod named;

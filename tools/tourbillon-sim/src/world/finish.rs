@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, SimFailure, SimWorld, WorldResult};
-use crate::actors::{self, named, scheduler, timer};
+use crate::actors::{self, expiring_map, named, scheduler, timer};
 use crate::violation::PromiseViolation;
 
 impl SimWorld {
@@ -24,6 +24,8 @@ impl SimWorld {
         timer::finish(&mut self.timers, &mut self.sim);
         self.observe();
         named::finish(&mut self.named, &mut self.sim);
+        self.observe();
+        expiring_map::finish(&mut self.maps, &mut self.sim);
         self.observe();
         scheduler::finish(&mut self.schedulers, &mut self.sim);
         self.sweep();
@@ -103,10 +105,11 @@ impl SimWorld {
             schedulers,
             bulk_sleeps,
             streams,
+            maps,
             ..
         } = self;
         let _its_own_affair = catch_unwind(AssertUnwindSafe(|| {
-            drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, streams));
+            drop((sleeps, timeouts, intervals, scopes, queues, timers, named, schedulers, bulk_sleeps, streams, maps));
             drop(sim);
         }));
         WorldResult { totals, hash, failure: Some(failure) }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tourbillon::{Span, Time};
 
 use crate::actors::{
-    self, bulk_sleeps, delay_queue, interval, named, scheduler, scope, sleep, stream_timeout, timeout, timer,
+    self, bulk_sleeps, delay_queue, expiring_map, interval, named, scheduler, scope, sleep, stream_timeout, timeout,
+    timer,
 };
 use crate::callback_thread::{CallbackThread, Stuck};
 use crate::context::SimContext;
@@ -59,6 +60,7 @@ struct SimWorld {
     schedulers: Vec<scheduler::SchedulerActor>,
     bulk_sleeps: Vec<bulk_sleeps::BulkSleepActor>,
     streams: Vec<stream_timeout::StreamActor>,
+    maps: Vec<expiring_map::ExpiringMapActor>,
     /// Whether this step ended with all threads having turned until nothing was left to do.
     is_swept: bool,
 }
@@ -105,6 +107,7 @@ impl SimWorld {
             schedulers: Vec::new(),
             bulk_sleeps: Vec::new(),
             streams: Vec::new(),
+            maps: Vec::new(),
             is_swept: false,
         }
     }
@@ -152,6 +155,7 @@ impl SimWorld {
             SimStep::Scheduler(op) => scheduler::step(&mut self.schedulers, &mut self.sim, op),
             SimStep::BulkSleeps(op) => bulk_sleeps::step(&mut self.bulk_sleeps, &mut self.sim, op),
             SimStep::Stream(op) => stream_timeout::step(&mut self.streams, &mut self.sim, op),
+            SimStep::ExpiringMap(op) => expiring_map::step(&mut self.maps, &mut self.sim, op),
         }
         self.follow_wall(step);
         match self.sim.planted.filter(|_| self.sim.totals.steps == 100) {

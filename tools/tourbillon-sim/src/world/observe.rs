@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{PATIENCE, SimWorld};
-use crate::actors::{bulk_sleeps, named, scheduler, sleep, timer};
+use crate::actors::{bulk_sleeps, expiring_map, named, scheduler, sleep, timer};
 use crate::callback_thread::Stuck;
 use crate::context::SimContext;
 use crate::recorder::{EventKind, NO_TIMER};
@@ -67,6 +67,7 @@ impl SimWorld {
         sleep::observe(&mut self.sleeps, &mut self.sim);
         timer::observe(&mut self.timers, &mut self.sim);
         named::observe(&mut self.named, &mut self.sim);
+        expiring_map::observe(&mut self.maps, &mut self.sim);
         scheduler::observe(&mut self.schedulers, &mut self.sim, self.is_swept);
         self.sim.model.check(self.is_swept);
         self.check_stats();
@@ -104,7 +105,7 @@ impl SimWorld {
             );
             self.sim.note_wakes();
             self.sim.others = self.others();
-            self.sim.has_slot_forwarders = !self.timers.is_empty() || !self.named.is_empty();
+            self.sim.has_slot_forwarders = !self.timers.is_empty() || !self.named.is_empty() || !self.maps.is_empty();
             // A surface without a task of its own has been served when all threads have turned: it is armed, or does not need a
             // slot.
             let others = if self.is_swept { self.others_with_tasks() } else { self.sim.others };
@@ -124,7 +125,7 @@ impl SimWorld {
 
     /// Returns how many timers there may be of the surfaces that the model does not track one by one.
     fn others(&self) -> u64 {
-        let without_tasks = self.timers.len() + self.named.len() + 2 * self.schedulers.len();
+        let without_tasks = self.timers.len() + self.named.len() + self.maps.len() + 2 * self.schedulers.len();
         self.others_with_tasks() + without_tasks as u64
     }
 

@@ -37,9 +37,10 @@ use self::activity::{Activity, CountedBody};
 use self::stall::StallLimit;
 use crate::adapters::hyper::TourbillonTimer;
 use crate::adapters::tower::BoxError;
+use crate::entry::Entry;
 use crate::instant::Instant;
 use crate::outcome::Outcome;
-use crate::time::{Sleep, sleep, timeout};
+use crate::time::{sleep, timeout};
 
 /// A limit from here on is no limit: a century.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -222,7 +223,7 @@ impl HttpServer {
         let builder = self.builder();
         let io = StallLimit::new(io, self.stall, activity.clone());
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, counted));
-        let (mut shutdown, mut timer) = (pin!(shutdown), pin!(sleep(self.idle_limit(&activity))));
+        let (mut shutdown, mut timer) = (pin!(shutdown), Entry::after(self.idle_limit(&activity)));
         let mut end = End::NotYet;
         poll_fn(|context| {
             loop {
@@ -230,7 +231,7 @@ impl HttpServer {
                 if connection.as_mut().poll(context).is_ready() {
                     return Poll::Ready(());
                 }
-                match ready!(self.poll_end(end, &activity, shutdown.as_mut(), timer.as_mut(), context)) {
+                match ready!(self.poll_end(end, &activity, shutdown.as_mut(), &mut timer, context)) {
                     End::Unconfirmed => return Poll::Ready(()),
                     reason => end = reason,
                 }
@@ -262,7 +263,7 @@ impl HttpServer {
         end: End,
         activity: &Activity,
         shutdown: Pin<&mut impl Future<Output = ()>>,
-        mut timer: Pin<&mut Sleep>,
+        timer: &mut Entry,
         context: &mut Context<'_>,
     ) -> Poll<End> {
         if end == End::Shutdown {
@@ -272,8 +273,8 @@ impl HttpServer {
             return Poll::Ready(End::Shutdown);
         }
         loop {
-            ready!(timer.as_mut().poll(context));
-            if timer.outcome() == Some(Outcome::Stopped) {
+            // Not by the task's budget: a connection that uses it up in every poll must still reach its limit.
+            if ready!(timer.poll(context)) == Outcome::Stopped {
                 // Without an engine no limit can be kept: the connection takes no more requests.
                 return Poll::Ready(End::Shutdown);
             }
@@ -289,7 +290,7 @@ impl HttpServer {
                 (Some(since), _) => since + limit,
                 (None, _) => now + limit,
             };
-            timer.as_mut().reset(next);
+            timer.reset(next);
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `driver` | arming threads and the driver: no next wake-up is missed |
 //! | `hand_over` | a driver that has a thread and a task: one of them is always in time |
 //! | `capacity`, `callbacks`, `wakeup_timer` | one part of the core or of the surfaces alone |
-//! | `timer`, `named`, `scheduler` | a surface, on a mock of the engine (`scheduler.rs` is a module of `scheduler`, and uses its parts) |
+//! | `timer`, `named`, `expiring_map`, `scheduler` | a surface, on a mock of the engine (`scheduler.rs` is a module of `scheduler`, and uses its parts) |
 //!
 //! The models check, wherever it applies, that an entry ends once (P2), that each waker is woken or dropped once, that a node is freed once
 //! and can be used again, and that the next wake-up of a shard is no later than its earliest timer. Loom itself reports two threads that use
@@ -25,6 +25,7 @@ mod biased_lock;
 mod callbacks;
 mod capacity;
 mod driver;
+mod expiring_map;
 mod hand_over;
 mod handle_against_shard;
 mod handles_of_one_shard;

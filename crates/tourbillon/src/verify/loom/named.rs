@@ -199,6 +199,64 @@ fn e6_of_two_threads_that_start_if_there_is_none_one_does() {
     });
 }
 
+#[test]
+fn e6_p2_a_timer_that_fires_during_a_renewal_has_fired_or_waits_and_the_count_is_true() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        start(&model, timers.create("a"), DUE, 1).unwrap();
+        let fires = spawn(&model, |model| model.fire(DUE));
+        let renewed = timers.renew_due("a", LATER);
+        fires.join().unwrap();
+        assert_eq!(model.outcomes(), if renewed == 1 { vec![] } else { vec![(1, Outcome::Fired)] });
+        model.fire(LATER);
+        assert_eq!(model.outcomes(), if renewed == 1 { vec![(1, Outcome::Fired)] } else { vec![] });
+        drop(timers);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e6_d39_a_renewal_to_an_earlier_deadline_while_time_comes_is_not_forgotten() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        start(&model, timers.create("a"), LATER, 1).unwrap();
+        start(&model, timers.create("b"), DUE, 2).unwrap();
+        let fires = spawn(&model, |model| model.fire(DUE));
+        assert_eq!(timers.renew_due("a", DUE), 1);
+        fires.join().unwrap();
+        let mut fired = model.outcomes();
+        fired.sort_by_key(|(number, _)| *number);
+        assert_eq!(fired, [(1, Outcome::Fired), (2, Outcome::Fired)]);
+        drop(timers);
+        model.assert_idle();
+    });
+}
+
+#[test]
+fn e6_w5_a_timer_that_is_started_or_cancelled_during_a_renewal_keeps_its_own_outcome() {
+    explore_up_to(3, || {
+        let model = ModelEngine::new();
+        let timers = NamedTimers::on_core(model.core.clone());
+        start(&model, timers.create("a"), DUE, 1).unwrap();
+        let created = timers.create("a");
+        let starts = spawn(&model, move |model| start(model, created, LATER, 2).unwrap());
+        let renews = {
+            let timers = timers.clone();
+            thread::spawn(move || timers.renew_due("a", LATER))
+        };
+        let cancelled = timers.cancel_up_to("a", 1);
+        starts.join().unwrap();
+        assert!(cancelled == 1 && renews.join().unwrap() <= 2);
+        assert_eq!(model.outcomes(), [(1, Outcome::Cancelled)]);
+        model.fire(LATER);
+        assert_eq!(model.outcomes(), [(2, Outcome::Fired)]);
+        drop(timers);
+        model.assert_idle();
+    });
+}
+
 fn spawn_with<R: 'static>(model: &ModelEngine, act: impl FnOnce(&ModelEngine) -> R + 'static) -> thread::JoinHandle<R> {
     let model = model.clone();
     thread::spawn(move || act(&model))

@@ -57,6 +57,7 @@ impl Fixture {
             capacity: 8,
             overlap: Overlap::Skip,
             missed: MissedTickBehavior::Skip,
+            slack: None,
         };
         let hooks = UserHooks::new(None, None);
         let random = Random::new(1);

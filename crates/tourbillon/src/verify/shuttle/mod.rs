@@ -29,6 +29,7 @@ mod outcome_counts;
 
 mod capacity;
 mod delay_queue;
+mod expiring_map;
 mod named;
 mod order;
 mod scheduler;

@@ -1,6 +1,7 @@
 //! `NamedTimers` that several threads start and cancel.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tourbillon_queue::Span;
 
@@ -14,12 +15,15 @@ use crate::{ArmError, Engine, NamedTimers, Outcome};
 /// The longest time until a timer is due, in microseconds.
 const MOST: u64 = 20_000;
 
+/// The name of timers that are renewed.
+const RENEWED: &str = "renewed";
+
 fn use_it(checked: &CheckedEngine, timers: &NamedTimers, counts: &Arc<OutcomeCounts>, may_end: bool) {
     let name = || ["a", "b", ""][one_of(3)];
     for _ in 0..6 {
         let after = micros(0, MOST);
         let callback = |counts: &Arc<OutcomeCounts>| counts.callback(checked, time() + Span::from(after));
-        let started = match one_of(14) {
+        let started = match one_of(16) {
             0..5 => timers.start(name(), after, callback(counts)),
             12 => timers.restart(name(), after, callback(counts)).map(|cancelled| counts.cancel(cancelled)),
             13 => match timers.start_if_fewer(name(), 2, after, callback(counts)) {
@@ -29,6 +33,13 @@ fn use_it(checked: &CheckedEngine, timers: &NamedTimers, counts: &Arc<OutcomeCou
                 }
                 started => started.map(drop),
             },
+            // Timers under a name of their own, which threads do not wait for: a renewal puts them off.
+            14 => timers.start(RENEWED, after, callback(counts)),
+            15 => {
+                // No deadline becomes earlier.
+                timers.renew(RENEWED, Duration::from_micros(MOST));
+                continue;
+            }
             5 => {
                 let created = timers.create(name());
                 counts.cancel(timers.cancel_up_to(name(), 1));
@@ -83,7 +94,7 @@ fn share(checked: CheckedEngine, may_end: bool) {
         checked.spawn(move |checked| use_it(checked, &timers, &counts, may_end));
     }
     checked.run();
-    ["a", "b", ""].iter().for_each(|name| counts.cancel(timers.cancel(name)));
+    ["a", "b", "", RENEWED].iter().for_each(|name| counts.cancel(timers.cancel(name)));
     counts.check(&checked);
     assert!(timers.is_empty() && timers.names().is_empty(), "{} are left", timers.len());
     checked.engine.shutdown();

@@ -43,6 +43,8 @@ pub enum NamedOp {
     StartMany { thread: usize, name: usize, count: usize, after: Duration },
     /// Cancels up to `most` timers of a name.
     Cancel { thread: usize, name: usize, most: usize },
+    /// Gives the started timers of a name another deadline.
+    Renew { thread: usize, name: usize, after: Duration },
     /// Drops a created timer or a future.
     Drop { thread: usize, which: usize },
     /// Stops the group, which ends all its timers. A second stop replaces the group.
@@ -95,13 +97,18 @@ impl NamedStart {
     /// Returns a way that varies with the duration. It takes nothing from the source of random numbers, so that the worlds of seeds
     /// that are known stay as they are.
     fn varied(after: Duration) -> NamedStart {
-        match (after.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {
+        match one_of_eight(after) {
             0 | 1 => NamedStart::Restart,
             2 => NamedStart::IfFewer(1),
             3 => NamedStart::IfFewer(3),
             _ => NamedStart::Plain,
         }
     }
+}
+
+/// Returns a number below 8 that varies with the duration.
+fn one_of_eight(after: Duration) -> u64 {
+    (after.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61
 }
 
 impl NamedOp {
@@ -120,7 +127,14 @@ impl NamedOp {
                 NamedOp::Begin { thread, name, after, behavior: callback_behavior(random), action, kind }
             }
             20 if random.one_in(16) => NamedOp::StartMany { thread, name, count: 257 + random.index(300), after },
-            20..24 => NamedOp::Cancel { thread, name, most: random.one_of(&[usize::MAX, 0, 1, 2, 300]) },
+            20..24 => {
+                let most = random.one_of(&[usize::MAX, 0, 1, 2, 300]);
+                // By the duration, as above.
+                match one_of_eight(after) {
+                    0..4 => NamedOp::Renew { thread, name, after },
+                    _ => NamedOp::Cancel { thread, name, most },
+                }
+            }
             24..27 => NamedOp::Drop { thread, which },
             _ => NamedOp::Stop { thread },
         }
@@ -158,6 +172,7 @@ pub fn step(actors: &mut Vec<NamedActor>, sim: &mut SimContext, op: NamedOp) {
         NamedOp::Start { thread, which, after, behavior } => start(actor, sim, thread, which, after, Some(behavior)),
         NamedOp::Wait { thread, which, after } => start(actor, sim, thread, which, after, None),
         NamedOp::Cancel { thread, name, most } => cancel(actor, sim, &timers, (thread, name, most)),
+        NamedOp::Renew { thread, name, after } => renew(actor, sim, &timers, (thread, name, after)),
         NamedOp::Drop { thread, which } => drop_one(actor, sim, thread, which),
         NamedOp::Stop { thread } => stop(actors, sim, timers, thread),
         NamedOp::Create { .. } | NamedOp::Begin { .. } | NamedOp::StartMany { .. } => {}
@@ -306,6 +321,21 @@ fn cancel(actor: &mut NamedActor, sim: &mut SimContext, timers: &NamedTimers, op
     let count = sim.threads.on(thread, || timers.cancel_up_to(NAMES[name], most));
     sim.model.expect_eq("P2", "named timers that were cancelled", count, there.len().min(most));
     there.into_iter().take(most).for_each(|index| cancelled(&mut actor.list[index], sim));
+}
+
+fn renew(actor: &NamedActor, sim: &mut SimContext, timers: &NamedTimers, op: (usize, usize, Duration)) {
+    let (thread, name, after) = op;
+    let there: Vec<Id> = actor
+        .counted(sim, name)
+        .iter()
+        .map(|index| &actor.list[*index])
+        .filter(|one| is_started(one))
+        .map(|one| one.id)
+        .collect();
+    let count = sim.threads.on(thread, || timers.renew(NAMES[name], after));
+    sim.model.expect_eq("P2", "named timers that were renewed", count, there.len());
+    let (due, grid) = (sim.due_after(after), sim.setup.slack.grid());
+    there.into_iter().for_each(|id| sim.model.set(id, due, grid));
 }
 
 fn cancelled(one: &mut NamedEntry, sim: &mut SimContext) {
