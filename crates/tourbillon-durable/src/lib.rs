@@ -1,4 +1,13 @@
-//! Timers that outlive their process.
+//! Timers that outlive their process: created, cancelled and moved by key or name, delivered at least once, never early.
+//!
+//! [`Timers`] is the surface, [`NewTimer`] what it takes, [`Delivery`] what handlers get. [`store`] is the contract of stores, [`core`] the
+//! state machine of a node.
+//!
+//! ```text
+//!     Timers     requests, handlers, one thread a node
+//!     core       what to load, claim, deliver and extend, and when: told the time and the store's answers
+//!     store      rows, and rules that are the same for every store
+//! ```
 
 pub mod batch;
 pub mod core;
@@ -16,3 +25,12 @@ pub use timers::{
     Ack, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, HandlerResult, NamespaceLateness,
     Rescheduled, Timers, TimersBuilder, TimersError,
 };
+
+/// Compiles the code in the README and in the guide.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct DurableReadme;
+    #[doc = include_str!("../../../docs/guide/durable-timers.md")]
+    struct DurableGuide;
+}
