@@ -9,9 +9,8 @@ use tourbillon::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CheckClock {
     Monotonic,
-    #[cfg(target_os = "linux")]
+    /// As far as the standard library knows, the monotonic clock, except on Linux.
     Boot,
-    #[cfg(target_os = "linux")]
     Wall,
 }
 
@@ -38,11 +37,22 @@ impl CheckClock {
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    /// Other systems have only the standard library's clock.
+    /// Other systems have only the standard library's clocks.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn now(self) -> u64 {
         static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
-        (1 << 60) + nanos(ORIGIN.get_or_init(StdInstant::now).elapsed())
+        match self {
+            CheckClock::Wall => nanos(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()),
+            CheckClock::Monotonic | CheckClock::Boot => {
+                (1 << 60) + nanos(ORIGIN.get_or_init(StdInstant::now).elapsed())
+            }
+        }
+    }
+
+    /// Returns whether the number that it shows is the one that an engine's clock shows. Except on Linux, the standard library does not
+    /// tell what its monotonic clock counts from.
+    pub(crate) fn is_comparable(self) -> bool {
+        cfg!(target_os = "linux") || self == CheckClock::Wall
     }
 }
 

@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use support::{in_time, ms, on_each_backend};
+use support::{in_time, ms, on_each_backend, this_program};
 use tourbillon_rt::{Handle, JoinError, Runtime, spawn, spawn_local, time, try_spawn, try_spawn_local};
 
 /// Set for a test that runs as the child.
@@ -14,7 +14,7 @@ const CHILD: &str = "TOURBILLON_OUTSIDE_CHILD";
 
 /// Runs the test with this name in a child process and returns its standard error.
 fn standard_error_of(test: &str) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = this_program();
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").stdout(Stdio::piped());
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();

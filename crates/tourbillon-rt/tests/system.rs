@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::{
-    bytes_from, expect_bytes, in_a_child, in_time, is_a_child, kind, ms, on_each_backend, pair, refuse, sleeps_and_cpu,
-    soon, threads_named, until, watched_by_the_kernel,
+    bytes_from, expect_bytes, in_a_child, in_time, is_a_child, kind, ms, on_each_backend, pair, sleeps_and_cpu, soon,
+    threads_named, try_refuse, until, watched_by_the_kernel,
 };
 use tourbillon_rt::net::{TcpListener, TcpStream, UdpSocket};
 use tourbillon_rt::{Backend, BuildError, EventLoop, Runtime, spawn, time};
@@ -41,7 +41,9 @@ fn where_io_uring_is_forbidden_auto_takes_epoll_and_uring_is_an_error_that_says_
         // As containers do, and as kernels without io_uring do.
         for errno in [libc::EPERM, libc::ENOSYS] {
             let refused = thread::spawn(move || {
-                refuse(libc::SYS_io_uring_setup, errno);
+                if !try_refuse(&[libc::SYS_io_uring_setup], errno) {
+                    return;
+                }
                 assert_eq!(Runtime::new().unwrap().backend(), Backend::Epoll);
                 let runtime = Runtime::builder().workers(2).build().unwrap();
                 assert_eq!(runtime.backend(), Backend::Epoll);
@@ -65,7 +67,9 @@ fn where_only_a_part_of_io_uring_is_allowed_auto_takes_epoll() {
     in_a_child("where_only_a_part_of_io_uring_is_allowed_auto_takes_epoll", &[], || {
         for call in [libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
             let refused = thread::spawn(move || {
-                refuse(call, libc::EPERM);
+                if !try_refuse(&[call], libc::EPERM) {
+                    return;
+                }
                 let runtime = Runtime::builder().workers(1).build().unwrap();
                 assert_eq!(runtime.backend(), Backend::Epoll);
                 runtime.block_on(everything());

@@ -75,7 +75,7 @@ fn with_new_current<R>(f: impl FnOnce(&ThreadShard) -> R) -> R {
     if entered.is_none() && thread_shard::find(core).is_none() {
         crate::virtual_time::warn_of_real_time();
     }
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     if entered.is_none() {
         let core = crate::engine::global_core();
         core.driver.offer_to_executor(core);

@@ -110,7 +110,7 @@
 //! which thread fires them, in a current-thread Tokio runtime (see below).
 //!
 //! **`cron`**: `Cron` is a line of a crontab in a time zone. It computes when it is due next, through the gaps and overlaps of summer time.
-//! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). On Linux a
+//! The crate `croner` parses lines; the crate `jiff` has the zones: the system's, or where there are none a built-in copy (0.2 MB). A
 //! [`Scheduler`] takes it as the plan of a job.
 //!
 //! **`futures`**: [`Interval`](time::Interval) and [`DelayQueue`] are `Stream`s of the crate `futures-core`; `time::StreamExt` has timeouts,
@@ -146,10 +146,19 @@
 //! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second.
 //!
 //! # Platforms
-//! Linux first. There the driver sleeps on a timer of the kernel (`timerfd`), threads arm and cancel under locks that are biased to them
-//! (`membarrier`), and there are clocks for boot time and wall time. If the kernel refuses one of these, as in some containers, the engine
-//! uses ordinary locks and a condition variable. On other systems it has only those, and `auto_advance` does nothing; it compiles for macOS
-//! and Windows and has not been run there.
+//! The surfaces are the same everywhere; `Driver::tokio` alone needs Linux.
+//!
+//! | | Linux | macOS, FreeBSD | Windows | elsewhere |
+//! |---|---|---|---|---|
+//! | the driver sleeps on | a `timerfd` | a timer in a `kqueue` | a waitable timer of high resolution | a condition variable |
+//! | locks that are biased to their thread | yes (`membarrier`) | no | no | no |
+//! | [`Clock::boot`] counts a suspend | yes | macOS | yes | not known |
+//! | a [`Clock::wall`] that is set is noticed | at once | in a second | in a second | in a second |
+//! | the default driver moves to a Tokio runtime | yes | no | no | no |
+//! | `auto_advance` outside Tokio (feature `test-util`) | yes | no | no | no |
+//!
+//! If the kernel refuses the timer or `membarrier`, as in some containers, the engine uses a condition variable and ordinary locks. The
+//! README says how each system is tested.
 //!
 //! # Guides
 //! In the folder `docs/guide` of the repository: moving from `tokio::time`, from asio, from `tokio-cron-scheduler` and from a Go time wheel,
@@ -187,6 +196,7 @@ mod shard;
 mod slack;
 mod stats;
 mod sync;
+mod sys;
 pub mod time;
 pub mod timer;
 #[cfg(test)]
@@ -195,7 +205,7 @@ mod verify;
 mod virtual_time;
 
 pub use self::core::error::{ArmError, BuildError};
-pub use clock::Clock;
+pub use clock::{Clock, ClockSource};
 #[cfg(feature = "cron")]
 pub use cron::{Cron, CronError};
 pub use delay_queue::DelayQueue;

@@ -26,10 +26,8 @@ struct Scraped {
 impl Scraped {
     fn new() -> Scraped {
         let engine = manual();
-        let builder = Scheduler::<&'static str>::builder().engine(&engine).threads(0);
-        #[cfg(target_os = "linux")]
-        let builder = builder.wall_engine(&manual());
-        let scheduler = builder.build().unwrap();
+        let builder = Scheduler::<&'static str>::builder().engine(&engine).wall_engine(&manual());
+        let scheduler = builder.threads(0).build().unwrap();
         let exporter = Exporter::new(&engine).jobs("jobs", &scheduler, |key| (*key).to_owned());
         let buckets = [0.001, 0.01, 0.1, 1.0, 10.0];
         let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &buckets);
@@ -126,7 +124,6 @@ fn e5_b5_each_run_is_once_in_the_histograms_of_duration_and_lateness() {
     assert!((0.4..0.4 * 1.125).contains(&late), "{late}");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn e5_b5_the_engine_behind_cron_plans_is_exported_too() {
     let mut scraped = Scraped::new();
@@ -178,7 +175,6 @@ fn e5_b5_the_gauges_of_a_scheduler_that_is_gone_are_zero() {
     }
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn e5_b5_the_engines_of_two_wall_clocks_have_labels_of_their_own() {
     let mut scraped = Scraped::new();

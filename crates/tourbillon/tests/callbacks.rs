@@ -210,7 +210,7 @@ fn d28_the_callback_thread_does_not_keep_an_engine_without_handles_alive() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(tourbillon_proc)]
 fn p7_the_callback_thread_ends_with_its_engine() {
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -231,7 +231,7 @@ fn p7_the_callback_thread_ends_with_its_engine() {
     eventually("the thread ends", || threads() == 0);
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(tourbillon_proc)]
 fn rename_thread() {
     std::fs::write("/proc/thread-self/comm", "own-calls").unwrap();
 }

@@ -1,5 +1,5 @@
 //! The default driver, which moves to a Tokio runtime: blocked workers, several runtimes in one process, and runtimes that end.
-#![cfg(all(feature = "tokio", target_os = "linux"))]
+#![cfg(tourbillon_driver_task)]
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use support::{ms, poll_with};
+use support::{eventually, ms, poll_with};
 use tokio::runtime::{Builder, Runtime};
 use tourbillon::{Driver, Engine, Outcome};
 
@@ -25,15 +25,6 @@ fn multi_thread(workers: usize) -> Runtime {
 
 fn engine() -> Engine {
     Engine::builder().build().unwrap()
-}
-
-/// Waits until a runtime has this number of tasks.
-fn wait_for_tasks(runtime: &Runtime, count: usize) {
-    let start = Instant::now();
-    while runtime.metrics().num_alive_tasks() != count {
-        assert!(start.elapsed() < LONG, "{} tasks are alive", runtime.metrics().num_alive_tasks());
-        std::thread::sleep(ms(1));
-    }
 }
 
 fn sleep_inside(runtime: &Runtime, engine: &Engine) {
@@ -182,9 +173,10 @@ fn e3_one_runtime_drives_the_timers_of_all() {
             task.await.unwrap();
         }
     });
-    for runtime in &runtimes[1..] {
-        wait_for_tasks(runtime, 0);
-    }
+    // Where the workers of the first runtime got no processor for a while, the driver has moved to another.
+    eventually("the driver is one task", || {
+        runtimes.iter().map(|runtime| runtime.metrics().num_alive_tasks()).sum::<usize>() == 1
+    });
 }
 
 #[test]
@@ -209,23 +201,24 @@ fn e3_p5_shutdown_ends_a_driver_whose_runtime_stands_still() {
 fn e3_p2_timers_fire_once_while_the_driver_moves_between_its_thread_and_its_task() {
     let engine = engine();
     let (begin, runtime) = (Instant::now(), current_thread());
-    let (mut fired, mut bursts) = (0, 0);
+    let mut armed = 0;
     // The runtime is polled in bursts, so that the driver moves again and again.
     while begin.elapsed() < ms(400) {
         let mut sleeps: Vec<_> =
             (1..=50).map(|index| Box::pin(engine.sleep(Duration::from_micros(137 * index)))).collect();
         for sleep in &mut sleeps {
-            let _ = poll_with(sleep.as_mut(), Waker::noop());
+            // On a slow machine a sleep may be due at its first poll: it is not armed then.
+            armed += u64::from(poll_with(sleep.as_mut(), Waker::noop()).is_pending());
         }
         sleep_inside(&runtime, &engine);
-        bursts += 1;
         for mut sleep in sleeps {
             let due = sleep.deadline();
             block_on(sleep.as_mut());
             assert!(tourbillon::time::Instant::now() >= due, "early");
             assert_eq!(sleep.outcome(), Some(Outcome::Fired));
-            fired += 1;
         }
     }
-    assert_eq!(engine.stats().fired, fired + bursts, "each timer fires once");
+    let stats = engine.stats();
+    assert_eq!((stats.fired, stats.pending), (stats.armed, 0), "each timer fires once");
+    assert!(stats.fired >= armed, "{stats:?}, {armed} armed outside of the runtime");
 }

@@ -1,6 +1,6 @@
 //! The default driver in a process that has runtimes with and without I/O. A file of its own: after the first runtime without I/O the driver
 //! of this process stays on its thread.
-#![cfg(all(feature = "tokio", target_os = "linux"))]
+#![cfg(tourbillon_driver_task)]
 
 use std::time::Duration;
 

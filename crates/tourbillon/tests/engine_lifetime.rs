@@ -52,7 +52,7 @@ fn armed(engine: &Engine, count: usize) -> Vec<Pin<Box<Sleep>>> {
 }
 
 /// Returns how many timerfds this process has open.
-#[cfg(target_os = "linux")]
+#[cfg(tourbillon_timerfd)]
 fn kernel_timers() -> usize {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("a process can see its own descriptors");
     let is_timer =
@@ -104,7 +104,7 @@ fn d70_p7_the_memory_of_an_engine_is_freed_with_the_last_of_its_timers() {
     assert!(allocated() - before < LEFT, "{} bytes are left", allocated() - before);
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(tourbillon_timerfd)]
 #[test]
 fn d70_p7_the_descriptor_of_an_engine_is_closed_with_its_last_handle() {
     let _alone = one_at_a_time();

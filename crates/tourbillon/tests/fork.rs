@@ -1,5 +1,5 @@
 //! Timers in a process that is forked: those of the parent are not affected, and the child has an engine that works.
-#![cfg(target_os = "linux")]
+#![cfg(tourbillon_proc)]
 
 mod support;
 

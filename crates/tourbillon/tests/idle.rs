@@ -1,5 +1,5 @@
 //! P9: idle is free. These tests measure a whole thread or process, so they have a program of their own and run one at a time.
-#![cfg(target_os = "linux")]
+#![cfg(tourbillon_proc)]
 
 mod support;
 

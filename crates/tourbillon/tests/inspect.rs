@@ -117,7 +117,7 @@ fn e9_p6_an_address_that_cannot_be_served_is_a_typed_error_that_says_what_to_use
 #[test]
 fn e9_when_an_inspector_is_dropped_its_address_is_free() {
     // An address of this test alone, so that no other test is given the port in between; all of 127/8 is loopback on Linux.
-    let own = if cfg!(target_os = "linux") { "127.83.7.9:0" } else { "127.0.0.1:0" };
+    let own = if cfg!(tourbillon_proc) { "127.83.7.9:0" } else { "127.0.0.1:0" };
     let address = serve(own).unwrap().address().to_string();
     assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
     drop(serve(&address).expect("the address is free"));

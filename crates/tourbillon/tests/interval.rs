@@ -388,7 +388,6 @@ fn t10_the_stream_of_an_interval_ends_when_its_engine_is_shut_down() {
 }
 
 /// The boot-time clock and that of `Instant` are read one after the other each time, some nanoseconds apart.
-#[cfg(target_os = "linux")]
 #[test]
 fn p1_d14_on_the_boot_time_clock_no_tick_is_early_and_the_error_does_not_accumulate() {
     let engine = Engine::builder().clock(Clock::boot()).driver(Driver::external()).build().unwrap();

@@ -1,7 +1,7 @@
 //! Engines whose driver and users have different priorities and share one core.
 //!
 //! Where the system refuses real-time priorities (they need a privilege), the tests print that and run without them.
-#![cfg(target_os = "linux")]
+#![cfg(tourbillon_proc)]
 
 mod support;
 

@@ -70,7 +70,7 @@ fn p1_d42_never_early_with_any_slack_and_a_driver_thread() {
     }
 }
 
-#[cfg(feature = "tokio")]
+#[cfg(tourbillon_driver_task)]
 #[test]
 fn p1_d42_never_early_with_any_slack_and_a_driver_on_tokio() {
     let seed = seed();
@@ -365,8 +365,19 @@ fn p8_clocks_have_names_and_show_their_own_time() {
     assert!(before <= wall && wall <= after);
     let (monotonic, boot) = (Clock::monotonic().now(), Clock::boot().now());
     assert!(boot >= monotonic, "the boot-time clock also counts the time that the machine slept");
-    let names = [Clock::monotonic(), Clock::boot(), Clock::wall(), Clock::manual()].map(|clock| format!("{clock:?}"));
-    assert_eq!(names, ["Clock::monotonic", "Clock::boot", "Clock::wall", "Clock::manual"]);
+    let names = [Clock::monotonic(), Clock::wall(), Clock::manual()].map(|clock| format!("{clock:?}"));
+    assert_eq!(names, ["Clock::monotonic", "Clock::wall", "Clock::manual"]);
+}
+
+#[test]
+fn p8_the_boot_time_clock_is_the_monotonic_one_only_where_that_counts_a_suspend_or_no_clock_does() {
+    let (monotonic, boot) = (Clock::monotonic(), Clock::boot());
+    match format!("{boot:?}").as_str() {
+        "Clock::boot" => assert!(boot.counts_suspend() && !monotonic.counts_suspend()),
+        "Clock::monotonic" => assert_eq!(boot.counts_suspend(), monotonic.counts_suspend()),
+        other => panic!("{other}"),
+    }
+    assert!(Clock::wall().counts_suspend());
 }
 
 #[test]

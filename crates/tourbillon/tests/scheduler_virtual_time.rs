@@ -122,7 +122,6 @@ async fn e5_b6_a_run_now_is_made_before_time_moves() {
     }
 }
 
-#[cfg(target_os = "linux")]
 #[tokio::test(start_paused = true)]
 async fn e5_b6_cron_jobs_are_repeated_and_know_their_times_in_virtual_time() {
     let jobs = Scheduler::builder().build().unwrap();

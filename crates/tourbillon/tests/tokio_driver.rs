@@ -1,5 +1,5 @@
 //! `Driver::tokio`: its requirements for a runtime, and its timers when that runtime is dropped.
-#![cfg(all(feature = "tokio", target_os = "linux"))]
+#![cfg(tourbillon_driver_task)]
 
 mod support;
 

@@ -135,7 +135,7 @@ fn b5_the_life_of_an_engine_is_logged_from_its_start_to_its_end() {
     assert_eq!(story.count("engine shut down"), 1);
 }
 
-#[cfg(feature = "tokio")]
+#[cfg(tourbillon_driver_task)]
 #[test]
 fn b5_a_thread_that_takes_over_from_a_runtime_logs_that() {
     let story = Listening::new();

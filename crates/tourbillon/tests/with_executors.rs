@@ -82,7 +82,7 @@ fn b1_under_tokio_with_many_threads() {
     });
 }
 
-#[cfg(feature = "tokio")]
+#[cfg(tourbillon_driver_task)]
 #[test]
 fn b1_under_tokio_with_its_driver_as_a_task_there() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -64,7 +64,6 @@ fn other_plans(check: &CheckRun) -> Vec<SleepPlan> {
         kinds.map(|(name, (_, kind))| plan(name, Engine::builder().queue(*kind), CheckClock::Monotonic)).collect();
     let mixed = plan("sleeps with other slacks", Engine::builder(), CheckClock::Monotonic);
     plans.push(SleepPlan { slacks: Slacks::Mixed, moves: true, ..mixed });
-    #[cfg(target_os = "linux")]
     plans.push(plan("sleeps by boot time", Engine::builder().clock(tourbillon::Clock::boot()), CheckClock::Boot));
     plans
 }

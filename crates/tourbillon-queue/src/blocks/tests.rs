@@ -29,7 +29,7 @@ fn p7_the_items_left_in_a_list_after_most_have_gone_are_in_few_blocks() {
     const ALL: usize = 200 * BLOCK as usize;
     // Some items of each block stay, of some blocks more than of others.
     for share in [4, 8, 16, 64] {
-        let stays = |number: usize| ((number * 0x9e37_79b9) >> 12).is_multiple_of(share);
+        let stays = |number: usize| ((number as u64 * 0x9e37_79b9) >> 12).is_multiple_of(share);
         let left: Vec<usize> = (0..ALL).filter(|number| stays(*number)).collect();
         for at_once in [true, false] {
             let (mut blocks, mut list, mut positions) = list_of(ALL);

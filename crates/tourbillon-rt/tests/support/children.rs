@@ -14,12 +14,24 @@ pub(crate) fn is_a_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
+/// Returns a command that starts this program again: through `TOURBILLON_RUNNER`, a command with arguments, if that is set. An emulator
+/// needs it where the kernel does not know the program's format.
+pub(crate) fn this_program() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let runner = std::env::var("TOURBILLON_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    let Some(first) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(words).arg(program);
+    command
+}
+
 /// Runs a part of the test with this name in a process of its own.
 pub(crate) fn in_a_child(test: &str, variables: &[(&str, &str)], part: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some_and(|name| name == test) {
         return part();
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = this_program();
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, test)

@@ -1,16 +1,11 @@
-//! An alarm for systems without timerfd, and for processes that get no file descriptor: a condition variable.
+//! An alarm for systems without a timer of the kernel, and for processes that get none: a condition variable.
 //!
 //! A condition variable is not woken when a clock is set or a suspend ends. So a driver that waits on it for a clock that may jump reads
-//! that clock every [`RECHECK_EVERY`].
-
-use std::time::Duration;
+//! that clock once a second: [`Clock::wait_for`].
 
 use super::AlarmState;
 use crate::clock::Clock;
 use crate::sync::{Condvar, MutexGuard};
-
-/// How late a timer can be at the most because its clock has jumped.
-const RECHECK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct CondvarAlarm(Condvar);
 
@@ -26,9 +21,7 @@ impl CondvarAlarm {
 
     /// Waits until the alarm goes off or is set again, or for less.
     pub(super) fn wait(&self, state: MutexGuard<'_, AlarmState>, clock: &Clock) {
-        let rest = Duration::from(state.at - clock.now());
-        let may_jump = !clock.is_steady() && !state.at.is_never();
-        let rest = if may_jump { rest.min(RECHECK_EVERY) } else { rest };
+        let rest = clock.wait_for(state.at);
         if !rest.is_zero() {
             drop(self.0.wait_timeout(state, rest));
         }

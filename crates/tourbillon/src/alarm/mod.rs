@@ -2,37 +2,34 @@
 //!
 //! | file | back end |
 //! |---|---|
-//! | `timerfd` | Linux: a timer of the kernel on the engine's own clock. A thread that arms an earlier timer sets the kernel's timer earlier with one system call. The call does not wake the driver, which sleeps until the new time |
-//! | `condvar` | a condition variable: on other systems, and on Linux if the kernel refuses the timer |
+//! | `sys` | a timer of the kernel: a file for each platform, and what each must do. A thread that arms an earlier timer sets the kernel's timer earlier with one system call. The call does not wake the driver, which sleeps until the new time |
+//! | `condvar` | a condition variable: where the system has no such timer, or refuses it |
 //! | `task_alarm` | a second timer of the kernel, for a driver that is a task on a Tokio runtime |
 //! | `tokio_sleep` | an engine on the clock of a Tokio runtime: a sleep of Tokio's |
 //!
 //! An engine that its user turns has none of these: the alarm calls the function that the user gave.
 
 mod condvar;
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+mod sys;
+#[cfg(any(tourbillon_driver_task, all(loom, test)))]
 pub(crate) mod task_alarm;
-#[cfg(target_os = "linux")]
-mod timerfd;
 #[cfg(feature = "tokio")]
 mod tokio_sleep;
 
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 use std::io;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 use std::os::fd::OwnedFd;
-#[cfg(any(target_os = "linux", feature = "tokio"))]
 use std::sync::Arc;
 
 use tourbillon_queue::Time;
 
 use self::condvar::CondvarAlarm;
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+use self::sys::KernelTimer;
+#[cfg(any(tourbillon_driver_task, all(loom, test)))]
 pub(crate) use self::task_alarm::{DriverTaskId, ThreadRole};
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+#[cfg(any(tourbillon_driver_task, all(loom, test)))]
 use self::task_alarm::{DriverTasks, RuntimeId};
-#[cfg(target_os = "linux")]
-use self::timerfd::TimerFd;
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio_sleep::TokioSleepAlarm;
 use crate::clock::Clock;
@@ -50,7 +47,7 @@ struct AlarmState {
     /// The clock was set, and the driver does not know yet.
     clock_was_set: bool,
     /// The driver's tasks on Tokio runtimes.
-    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+    #[cfg(any(tourbillon_driver_task, all(loom, test)))]
     tasks: DriverTasks,
     /// What the timer of the driver's thread is set to.
     #[cfg(all(loom, test))]
@@ -69,8 +66,7 @@ pub(crate) enum AlarmSet {
 
 enum AlarmBackend {
     /// `None` after [`Alarm::close`]. The driver has another reference while it waits.
-    #[cfg(target_os = "linux")]
-    TimerFd(Mutex<Option<Arc<TimerFd>>>),
+    Kernel(Mutex<Option<Arc<KernelTimer>>>),
     Condvar(CondvarAlarm),
     /// No thread waits: the user turns the engine, and this function tells the user to turn it earlier.
     External(Box<dyn Fn() + Send + Sync>),
@@ -82,12 +78,12 @@ enum AlarmBackend {
 impl Alarm {
     /// Returns an alarm for a driver that [waits](Alarm::wait) on a thread.
     pub(crate) fn new(clock: &Clock) -> Alarm {
-        #[cfg(all(target_os = "linux", not(any(miri, shuttle))))]
-        if let Some(Ok(timer)) = clock.kernel_clock().map(TimerFd::new) {
-            return Alarm::with_backend(AlarmBackend::TimerFd(Mutex::new(Some(Arc::new(timer)))));
-        }
-        let _ = clock;
-        Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()))
+        // Miri does not know these timers, and a shuttle schedule has a clock of its own.
+        let timer = if cfg!(any(miri, shuttle)) { None } else { KernelTimer::new(clock).ok() };
+        Alarm::with_backend(match timer {
+            Some(timer) => AlarmBackend::Kernel(Mutex::new(Some(Arc::new(timer)))),
+            None => AlarmBackend::Condvar(CondvarAlarm::new()),
+        })
     }
 
     /// Returns an alarm for an engine that its user turns. `call` is called when the engine has to be turned earlier than planned.
@@ -105,7 +101,7 @@ impl Alarm {
         let state = AlarmState {
             at: Time::NEVER,
             clock_was_set: false,
-            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+            #[cfg(any(tourbillon_driver_task, all(loom, test)))]
             tasks: DriverTasks::default(),
             #[cfg(all(loom, test))]
             thread_at: Time::NEVER,
@@ -144,6 +140,14 @@ impl Alarm {
         }
     }
 
+    /// Makes the driver read the clock and notify the listeners. For a thread that knows that the clock was set.
+    pub(crate) fn clock_was_set(&self) {
+        self.pass_on_clock_set(&mut lock(&self.state));
+        if let AlarmBackend::External(call) = &self.backend {
+            let _ignored = catch_panic(call);
+        }
+    }
+
     /// Wakes the driver, which learns that the clock was set when it sets the alarm again. The kernel reports this only once, and has
     /// reported it to the calling thread.
     fn pass_on_clock_set(&self, state: &mut AlarmState) {
@@ -154,7 +158,7 @@ impl Alarm {
     /// Sets the timer of the driver, or both timers while the driver is a task.
     fn set_timers(&self, state: &mut AlarmState, at: Time, now: Option<Time>) -> AlarmSet {
         state.at = at;
-        #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+        #[cfg(any(tourbillon_driver_task, all(loom, test)))]
         if let Some(task) = state.tasks.driving() {
             let (set, thread_at) = task.set(at);
             let thread_set = thread_at.map_or(AlarmSet::Done, |thread_at| self.set_thread_timer(state, thread_at, now));
@@ -186,12 +190,6 @@ impl Alarm {
         }
     }
 
-    /// Acts as if another thread had noticed that the clock was set.
-    #[cfg(all(test, target_os = "linux"))]
-    pub(crate) fn pretend_clock_was_set(&self) {
-        self.pass_on_clock_set(&mut lock(&self.state));
-    }
-
     /// Returns whether the user turns the engine.
     pub(crate) fn is_external(&self) -> bool {
         matches!(self.backend, AlarmBackend::External(_))
@@ -201,8 +199,7 @@ impl Alarm {
     /// if no thread waits on this back end.
     pub(crate) fn wait(&self, clock: &Clock) {
         match &self.backend {
-            #[cfg(target_os = "linux")]
-            AlarmBackend::TimerFd(timer) => {
+            AlarmBackend::Kernel(timer) => {
                 let timer = lock(timer).clone();
                 timer.inspect(|timer| timer.wait());
             }
@@ -215,9 +212,8 @@ impl Alarm {
 
     /// Releases the timer of the kernel, after the engine has ended and its driver has been woken for the last time.
     pub(crate) fn close(&self) {
-        #[cfg(target_os = "linux")]
-        if let AlarmBackend::TimerFd(timer) = &self.backend {
-            #[cfg(feature = "tokio")]
+        if let AlarmBackend::Kernel(timer) = &self.backend {
+            #[cfg(all(tourbillon_driver_task, not(loom)))]
             lock(&self.state).tasks.end();
             let timer = lock(timer).take();
             drop(timer);
@@ -230,7 +226,7 @@ impl Alarm {
 }
 
 /// The driver's task, beside its thread.
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+#[cfg(any(tourbillon_driver_task, all(loom, test)))]
 impl Alarm {
     /// Makes the task drive from now on. Returns whether it may: it was not replaced.
     #[must_use]
@@ -278,11 +274,11 @@ impl Alarm {
     }
 }
 
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 impl Alarm {
     /// Returns whether the thread drives, and a task on that runtime should drive instead.
     pub(crate) fn wants_task_on(&self, runtime: RuntimeId) -> bool {
-        matches!(self.backend, AlarmBackend::TimerFd(_)) && lock(&self.state).tasks.are_wanted_on(runtime)
+        matches!(self.backend, AlarmBackend::Kernel(_)) && lock(&self.state).tasks.are_wanted_on(runtime)
     }
 
     /// Records that a runtime cannot have the driver, so that it is not asked again.
@@ -297,8 +293,8 @@ impl Alarm {
     /// The kernel has no timer for the task, or the engine has ended.
     pub(crate) fn add_task(&self, clock: &Clock, runtime: RuntimeId) -> io::Result<Option<(DriverTaskId, OwnedFd)>> {
         let no_timer = || io::Error::other("the system has no kernel timer (timerfd) left");
-        let AlarmBackend::TimerFd(thread_timer) = &self.backend else { return Err(no_timer()) };
-        let timer = TimerFd::new(clock.kernel_clock().ok_or_else(no_timer)?)?;
+        let AlarmBackend::Kernel(thread_timer) = &self.backend else { return Err(no_timer()) };
+        let timer = KernelTimer::new(clock)?;
         let fd = timer.fd().try_clone_to_owned()?;
         let mut state = lock(&self.state);
         if lock(thread_timer).is_none() {
@@ -335,8 +331,7 @@ impl AlarmBackend {
     fn set(&self, at: Time, now: Option<Time>) -> AlarmSet {
         let _ = now;
         match self {
-            #[cfg(target_os = "linux")]
-            AlarmBackend::TimerFd(timer) => {
+            AlarmBackend::Kernel(timer) => {
                 return lock(timer).as_ref().map_or(AlarmSet::Done, |timer| timer.set(at));
             }
             AlarmBackend::Condvar(condvar) => {
@@ -351,7 +346,7 @@ impl AlarmBackend {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle)), target_os = "linux"))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
@@ -361,13 +356,60 @@ mod tests {
 
     use super::*;
 
+    /// Sleeps on an alarm as a driver does, until the clock shows the time that the alarm was last set to.
+    fn sleep_on(alarm: &Alarm, clock: &Clock) {
+        loop {
+            alarm.wait(clock);
+            let at = lock(&alarm.state).at;
+            if at <= clock.now() {
+                return;
+            }
+            let _done = alarm.set(at, clock.now());
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "there is no boot-time clock")]
+    fn t7_an_alarm_that_is_set_earlier_while_the_driver_sleeps_goes_off_at_the_earlier_time() {
+        for clock in [Clock::monotonic(), Clock::boot(), Clock::wall()] {
+            let condvar = || Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()));
+            for alarm in [Alarm::new(&clock), condvar()].map(Arc::new) {
+                // Off, and far away; then soon, and at once.
+                for (first, then) in
+                    [(None, Some(2)), (Some(3_600_000), Some(2)), (None, None), (Some(3_600_000), None)]
+                {
+                    let after = |millis: u64| clock.now() + Span::from_nanos(millis * 1_000_000);
+                    assert_eq!(alarm.set(first.map_or(Time::NEVER, after), clock.now()), AlarmSet::Done);
+                    let (send, receive) = channel();
+                    let sleeps = {
+                        let (alarm, clock) = (Arc::clone(&alarm), clock.clone());
+                        move || {
+                            sleep_on(&alarm, &clock);
+                            send.send(clock.now())
+                        }
+                    };
+                    let driver = thread::spawn(sleeps);
+                    thread::sleep(Duration::from_millis(5));
+                    let at = then.map_or(Time::ZERO, after);
+                    alarm.set_earlier(at);
+                    let woken = receive.recv_timeout(Duration::from_secs(60)).expect("the alarm did not go off");
+                    assert!(woken >= at, "{clock:?}: {:?} early", at - woken);
+                    assert_eq!(driver.join().unwrap(), Ok(()));
+                }
+                alarm.close();
+            }
+        }
+    }
+
     /// A timer that is an hour away may be due at once if the clock is set or the machine was suspended, and a condition variable is not
     /// woken by either.
     #[test]
     #[cfg_attr(miri, ignore = "there is no boot-time clock")]
     fn p8_without_a_timer_of_the_kernel_a_clock_that_may_jump_is_looked_at_while_waiting() {
         let (send, receive) = channel();
-        for clock in [Clock::wall(), Clock::boot()] {
+        // On some systems the boot-time clock is the monotonic one.
+        let clocks: Vec<_> = [Clock::wall(), Clock::boot()].into_iter().filter(|clock| !clock.is_steady()).collect();
+        for clock in clocks.clone() {
             let alarm = Alarm::with_backend(AlarmBackend::Condvar(CondvarAlarm::new()));
             assert_eq!(alarm.set(clock.now() + Span::from_secs(3600), clock.now()), AlarmSet::Done);
             let send = send.clone();
@@ -376,7 +418,7 @@ mod tests {
                 send.send(())
             });
         }
-        for _ in 0..2 {
+        for _ in clocks {
             assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(()), "it waits without reading the clock");
         }
     }

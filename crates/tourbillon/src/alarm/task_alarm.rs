@@ -21,7 +21,7 @@ use tourbillon_queue::{Span, Time};
 pub(crate) use self::modelled::{RuntimeId, TaskTimer};
 use super::AlarmSet;
 #[cfg(not(loom))]
-pub(super) use super::timerfd::TimerFd as TaskTimer;
+pub(super) use super::sys::KernelTimer as TaskTimer;
 use crate::clock::Clock;
 
 /// How late the task is at least when the thread takes over.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as StdInstant};
 use tourbillon_queue::{Span, Time};
 
 use super::LAST;
-use super::sys::monotonic;
+use super::sys::{monotonic, std_origin};
 use crate::sync::published::Published;
 
 /// One moment, as the standard library and as a clock show it.
@@ -13,8 +13,8 @@ use crate::sync::published::Published;
 /// One anchor serves both ways, so there and back again gives the same `Instant`, and the same [`Time`].
 ///
 /// For the monotonic clock the anchor is exact. The standard library reads the same clock; it does not tell the number behind an `Instant`,
-/// but [the earliest `Instant`](PairedReading::exact) gives it away. On a platform where that is not so, the two clocks are read one after
-/// the other and the anchor takes the later reading of the clock: an `Instant` then becomes a time that is late by the nanoseconds between
+/// but [the earliest `Instant`](PairedReading::exact) gives it away, or the clock is [derived](std_origin) from an `Instant`. On a platform
+/// where neither is so, the two clocks are read one after the other and the anchor takes the later reading of the clock: an `Instant` then becomes a time that is late by the nanoseconds between
 /// the readings, never early (P1), and a time becomes an `Instant` that is early by as much.
 #[derive(Clone, Copy)]
 pub(super) struct ClockAnchor {
@@ -41,6 +41,9 @@ impl ClockAnchor {
     pub(super) fn of_process() -> &'static ClockAnchor {
         static ANCHOR: Published<ClockAnchor> = Published::new();
         ANCHOR.get_or_init(|| {
+            if let Some((std, time)) = std_origin() {
+                return ClockAnchor { std, time };
+            }
             let reading = PairedReading::closest(monotonic, Span::ZERO);
             reading.exact().unwrap_or_else(|| reading.later())
         })
@@ -117,7 +120,6 @@ impl PairedReading {
     }
 
     /// Returns the anchor that makes a time come out as a late `Instant`.
-    #[cfg(target_os = "linux")]
     pub(super) fn earlier(&self) -> ClockAnchor {
         ClockAnchor { std: self.std, time: self.before }
     }
@@ -164,10 +166,12 @@ mod tests {
             assert_eq!(origin.to_time(std), Some(Time::from_nanos(nanos)));
         }
         assert_eq!(origin.to_time(anchor.to_std(LAST) + Duration::from_secs(1)), None);
-        assert_eq!(origin.to_time(origin.0 - Duration::from_nanos(1)), None);
+        // On Windows the origin is the earliest instant.
+        let before = origin.0.checked_sub(Duration::from_nanos(1));
+        assert_eq!(before.and_then(|before| origin.to_time(before)), None);
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(tourbillon_exact_instant)]
     #[test]
     fn p1_the_anchor_of_the_monotonic_clock_is_exact() {
         let reading = PairedReading::closest(monotonic, Span::ZERO);

@@ -3,20 +3,22 @@
 //! `instant::far_future`, once in a process.)
 //!
 //! Everything below the driver gets the time as an argument. A point in time is a [`Time`]: nanoseconds since the origin of the clock.
-//! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere the
-//! monotonic clock counts from the first reading in the process (`sys/portable.rs`), so a timer of the kernel can follow it
-//! only by a relative time.
+//! The origin of the wall clock is the year 1970. That of the monotonic and the boot-time clock is the machine's boot on Linux. Elsewhere
+//! it is not the kernel's, or not the one that a timer of the kernel counts from, so such a timer follows a clock by the time that is
+//! left: [`Clock::wait_for`].
 //!
 //! | file | what it has |
 //! |---|---|
 //! | `sys` | the clocks of the operating system, a file for each platform |
 //! | `tsc` | the monotonic clock at half the price, for timers that may count from a time slightly ahead |
 //! | `manual` | the clock that a test moves |
+//! | `custom` | a clock of the user's own making |
 //! | `tokio` | the clock of a Tokio runtime, which Tokio's `pause` and `advance` move |
 //! | `anchor` | conversion to and from the standard library's `Instant` |
 //! | `wall` | conversion to and from the time of day |
 
 mod anchor;
+mod custom;
 mod manual;
 mod sys;
 #[cfg(feature = "tokio")]
@@ -25,15 +27,16 @@ mod tsc;
 mod wall;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant as StdInstant, SystemTime};
 
 use tourbillon_queue::{Span, Time};
 
-use self::anchor::ClockAnchor;
-#[cfg(target_os = "linux")]
-use self::anchor::PairedReading;
+use self::anchor::{ClockAnchor, PairedReading};
 pub(crate) use self::anchor::{ClockOrigin, earliest};
+pub use self::custom::ClockSource;
+use self::custom::CustomClock;
+pub(crate) use self::custom::FollowsClock;
 use self::manual::ManualClock;
 use self::sys::monotonic;
 #[cfg(feature = "tokio")]
@@ -56,7 +59,7 @@ pub(crate) fn thread_time() -> Time {
     sys::thread_time()
 }
 
-/// The clock of an engine: monotonic, boot-time, wall, or manual.
+/// The clock of an engine: monotonic, boot-time, wall, manual, or custom.
 ///
 /// ```
 /// use std::time::Duration;
@@ -73,11 +76,10 @@ pub struct Clock(ClockKind);
 #[derive(Clone)]
 enum ClockKind {
     Monotonic,
-    #[cfg(target_os = "linux")]
     Boot,
-    #[cfg(target_os = "linux")]
     Wall,
     Manual(Arc<ManualClock>),
+    Custom(Arc<CustomClock>),
     #[cfg(feature = "tokio")]
     Tokio(Arc<TokioClock>),
 }
@@ -86,10 +88,10 @@ enum ClockKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KernelClock {
     Monotonic,
-    #[cfg(target_os = "linux")]
     Boot,
-    #[cfg(target_os = "linux")]
     Wall,
+    /// None: a timer counts the time that is left by [`Clock::wait_for`].
+    TimeLeft,
 }
 
 /// The anchors by which a clock's times are converted.
@@ -99,17 +101,26 @@ struct ConversionAnchors {
 }
 
 /// Readings of a clock that drifts against the standard library's are made within this time of each other, if possible.
-#[cfg(target_os = "linux")]
 const CLOSE_TOGETHER: Span = Span::from_nanos(1_000);
 
+/// How late a timer can be at the most because its clock has jumped and nothing has told the driver.
+const RECHECK_EVERY: Duration = Duration::from_secs(1);
+
 impl Clock {
-    /// Returns the monotonic clock, which stands still while the machine is suspended. The default.
+    /// Returns the monotonic clock, which is that of the standard library's `Instant`. The default.
+    ///
+    /// While the machine is suspended it stands still on Linux, macOS and FreeBSD, and goes on with Windows:
+    /// [`counts_suspend`](Clock::counts_suspend) tells.
     #[must_use]
     pub fn monotonic() -> Clock {
         Clock(ClockKind::Monotonic)
     }
 
     /// Returns the boot-time clock: monotonic, and it counts the time during which the machine is suspended.
+    ///
+    /// Where the monotonic clock counts that time (Windows), or the system has no clock that does (FreeBSD), this is the
+    /// [monotonic](Clock::monotonic) clock; [`counts_suspend`](Clock::counts_suspend) tells which. A timer that came due while the machine was
+    /// suspended fires when it goes on; without a timer of the kernel on this clock (which only Linux has) at most a second later.
     ///
     /// ```
     /// use std::time::Duration;
@@ -120,17 +131,16 @@ impl Clock {
     /// futures_lite::future::block_on(leases.sleep(Duration::from_millis(1)));
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
-    #[cfg(target_os = "linux")]
     #[must_use]
     pub fn boot() -> Clock {
-        Clock(ClockKind::Boot)
+        if sys::BOOT_IS_MONOTONIC { Clock::monotonic() } else { Clock(ClockKind::Boot) }
     }
 
     /// Returns the wall clock: the time of day, in nanoseconds since 1970.
     ///
     /// The wall clock can be set. If it is set forward, timers whose deadline it passes fire at once; if it is set back, timers fire
-    /// later.
-    #[cfg(target_os = "linux")]
+    /// later. Linux tells the driver when the clock is set. On other systems the driver reads the clock once a second while a timer is
+    /// pending, so such a timer is at most a second late.
     #[must_use]
     pub fn wall() -> Clock {
         Clock(ClockKind::Wall)
@@ -140,6 +150,35 @@ impl Clock {
     #[must_use]
     pub fn manual() -> Clock {
         Clock(ClockKind::Manual(Arc::new(ManualClock::new())))
+    }
+
+    /// Returns a clock of the user's own making, which shows what `source` says. Its clones show the same time. [`ClockSource`] has the rules.
+    ///
+    /// It works with every driver. An [`Instant`](crate::time::Instant) of such an engine comes from
+    /// [`Engine::now`](crate::Engine::now), or from `Instant::now` where the engine is entered, and moves with this clock.
+    #[must_use]
+    pub fn custom(source: impl ClockSource) -> Clock {
+        Clock(ClockKind::Custom(Arc::new(CustomClock::new(Box::new(source)))))
+    }
+
+    /// Tells the engines on a [custom](Clock::custom) clock that it was set, forward or back, or runs at another pace: their drivers read it at once, and
+    /// schedulers compute the times of their cron plans again. Does nothing to other clocks.
+    pub fn notify_set(&self) {
+        if let ClockKind::Custom(custom) = &self.0 {
+            custom.notify_set();
+        }
+    }
+
+    /// Has an engine told when a custom clock was set.
+    pub(crate) fn add_follower(&self, follower: Weak<dyn FollowsClock>) {
+        if let ClockKind::Custom(custom) = &self.0 {
+            custom.add_follower(follower);
+        }
+    }
+
+    /// Returns whether the clock moves with real time, so that a thread that spins sees it move. (A wall clock does, but for its jumps.)
+    pub(crate) fn runs_in_real_time(&self) -> bool {
+        !matches!(self.0, ClockKind::Custom(_))
     }
 
     /// Returns the clock of a Tokio runtime.
@@ -218,7 +257,7 @@ impl Clock {
     }
 
     /// Returns the time that the clock shows, counted from its origin: the year 1970 for the wall clock, on Linux the machine's boot for the
-    /// monotonic and the boot-time clock. A manual clock begins with the time of the monotonic one. [`Engine::now`](crate::Engine::now) returns it as an `Instant`.
+    /// monotonic and the boot-time clock, that of its source for a custom clock. A manual clock begins with the time of the monotonic one. [`Engine::now`](crate::Engine::now) returns it as an `Instant`.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.now().as_nanos())
@@ -280,6 +319,24 @@ impl Clock {
         matches!(self.0, ClockKind::Manual(_))
     }
 
+    /// Returns whether the clock goes on while the machine is suspended, as far as the system documents it.
+    ///
+    /// ```
+    /// use tourbillon::Clock;
+    ///
+    /// assert!(Clock::wall().counts_suspend() && !Clock::manual().counts_suspend());
+    /// ```
+    #[must_use]
+    pub fn counts_suspend(&self) -> bool {
+        match self.0 {
+            ClockKind::Monotonic => sys::MONOTONIC_COUNTS_SUSPEND,
+            ClockKind::Boot | ClockKind::Wall => true,
+            ClockKind::Manual(_) | ClockKind::Custom(_) => false,
+            #[cfg(feature = "tokio")]
+            ClockKind::Tokio(_) => false,
+        }
+    }
+
     /// Returns whether the clock neither jumps nor goes back.
     #[inline(always)]
     pub(crate) fn is_steady(&self) -> bool {
@@ -297,15 +354,23 @@ impl Clock {
         }
     }
 
-    /// Returns the clock that a timer of the kernel has to follow; `None` if the kernel does not have the clock. Outside Linux the origin of
-    /// `Monotonic` is not the kernel's: a timer of the kernel there needs a conversion first.
+    /// Returns for how long, in real time, a driver may wait before it reads the clock again: until the clock shows `at`, as far as that can
+    /// be known, but no longer than [`RECHECK_EVERY`] if the clock may jump. Zero if the clock shows `at` already.
+    pub(crate) fn wait_for(&self, at: Time) -> Duration {
+        if let (ClockKind::Custom(custom), false) = (&self.0, at.is_never()) {
+            return custom.wait_for(at);
+        }
+        let rest = Duration::from(at - self.now());
+        if self.is_steady() || at.is_never() { rest } else { rest.min(RECHECK_EVERY) }
+    }
+
+    /// Returns the clock that a timer of the kernel has to follow; `None` if no timer of the kernel can: the clock is moved by a test.
     pub(crate) fn kernel_clock(&self) -> Option<KernelClock> {
         match &self.0 {
             ClockKind::Monotonic => Some(KernelClock::Monotonic),
-            #[cfg(target_os = "linux")]
             ClockKind::Boot => Some(KernelClock::Boot),
-            #[cfg(target_os = "linux")]
             ClockKind::Wall => Some(KernelClock::Wall),
+            ClockKind::Custom(_) => Some(KernelClock::TimeLeft),
             ClockKind::Manual(_) => None,
             #[cfg(feature = "tokio")]
             ClockKind::Tokio(_) => None,
@@ -318,10 +383,9 @@ impl Clock {
         match &self.0 {
             // The standard library reads the same clock; but in a schedule the clock is the schedule's.
             ClockKind::Monotonic if !cfg!(shuttle) => StdInstant::now(),
-            ClockKind::Monotonic | ClockKind::Manual(_) => self.std_of(self.now()),
+            ClockKind::Monotonic | ClockKind::Manual(_) | ClockKind::Custom(_) => self.std_of(self.now()),
             #[cfg(feature = "tokio")]
             ClockKind::Tokio(clock) => clock.now(),
-            #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => StdInstant::now(),
         }
     }
@@ -343,7 +407,6 @@ impl Clock {
 
     /// Returns the time of this clock at which the wall clock will show `when`, if the wall clock is not set before.
     pub(crate) fn time_of_wall(&self, when: SystemTime) -> Time {
-        #[cfg(target_os = "linux")]
         if let ClockKind::Wall = self.0 {
             return wall::since_1970(when);
         }
@@ -365,10 +428,10 @@ impl Clock {
         match &self.0 {
             ClockKind::Monotonic => same(*ClockAnchor::of_process()),
             ClockKind::Manual(manual) => same(manual.anchor),
+            ClockKind::Custom(custom) => same(custom.anchor),
             #[cfg(feature = "tokio")]
             ClockKind::Tokio(_) => same(*ClockAnchor::of_process()),
             // These two drift against the standard library's clock, so each conversion reads both anew. A time comes out late both ways.
-            #[cfg(target_os = "linux")]
             ClockKind::Boot | ClockKind::Wall => {
                 let reading = PairedReading::closest(|| self.now(), CLOSE_TOGETHER);
                 ConversionAnchors { to_std: reading.earlier(), to_time: reading.later() }
@@ -382,11 +445,10 @@ impl ClockKind {
     fn now(&self) -> Time {
         match self {
             ClockKind::Monotonic => monotonic(),
-            #[cfg(target_os = "linux")]
             ClockKind::Boot => sys::boot(),
-            #[cfg(target_os = "linux")]
             ClockKind::Wall => sys::wall(),
             ClockKind::Manual(manual) => manual.now(),
+            ClockKind::Custom(custom) => custom.now(),
             #[cfg(feature = "tokio")]
             ClockKind::Tokio(clock) => clock.time(),
         }
@@ -397,11 +459,10 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             ClockKind::Monotonic => "Clock::monotonic",
-            #[cfg(target_os = "linux")]
             ClockKind::Boot => "Clock::boot",
-            #[cfg(target_os = "linux")]
             ClockKind::Wall => "Clock::wall",
             ClockKind::Manual(_) => "Clock::manual",
+            ClockKind::Custom(_) => "Clock::custom",
             #[cfg(feature = "tokio")]
             ClockKind::Tokio(_) => "the clock of a Tokio runtime",
         })

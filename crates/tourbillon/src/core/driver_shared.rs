@@ -2,7 +2,7 @@
 //!
 //! `driver` explains why no wake-up is lost.
 
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 use std::sync::OnceLock;
 
 use tourbillon_queue::Time;
@@ -21,12 +21,12 @@ pub(crate) struct DriverShared {
     floor: AtomicU64,
     pub(crate) alarm: Alarm,
     /// Offers the engine to the executor of the calling thread, if the driver may become a task there.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     offer: OnceLock<OfferFn>,
 }
 
 /// See [`DriverShared::offer_to_executor`].
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 pub(crate) type OfferFn = Box<dyn Fn(&Core) + Send + Sync>;
 
 impl DriverShared {
@@ -35,7 +35,7 @@ impl DriverShared {
             planned: AtomicU64::new(u64::MAX),
             floor: AtomicU64::new(0),
             alarm,
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(tourbillon_driver_task)]
             offer: OnceLock::new(),
         }
     }
@@ -50,14 +50,14 @@ impl DriverShared {
     }
 
     /// Lets the driver move to the executor of a thread that uses the engine.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     pub(crate) fn set_offer(&self, offer: OfferFn) {
         let _first = self.offer.set(offer);
     }
 
     /// Offers the engine to the executor of the calling thread, which holds no lock. For a thread that uses the engine for the first time,
     /// or that has notified the driver: both are rare.
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     pub(crate) fn offer_to_executor(&self, core: &Core) {
         if let Some(offer) = self.offer.get() {
             offer(core);
@@ -143,11 +143,5 @@ impl DriverShared {
     #[cfg(all(test, shuttle))]
     pub(crate) fn time_has_moved(&self, clock: &Clock) {
         self.alarm.time_has_moved(clock);
-    }
-
-    /// Acts as if the kernel had reported that the clock was set.
-    #[cfg(all(test, target_os = "linux"))]
-    pub(crate) fn pretend_clock_was_set(&self) {
-        self.alarm.pretend_clock_was_set();
     }
 }

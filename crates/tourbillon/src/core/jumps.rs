@@ -3,21 +3,23 @@
 //! A timer needs no such notice: it is due when the clock shows its deadline, whatever the clock showed before. But a listener that has
 //! computed deadlines from the time that the clock showed, the next noon for instance, has to compute them again (A8, B8).
 //!
-//! An engine notices in two ways that its clock was set:
+//! An engine notices in three ways that its clock was set:
 //!
 //! - The kernel tells the driver of an engine on the wall clock whenever that clock is set, forward or back, and at the end of a suspend:
 //!   see [`Alarm`](crate::alarm::Alarm). The driver notifies the listeners.
+//! - The user says so, of a custom clock: [`Clock::notify_set`](crate::Clock::notify_set).
 //! - A round is made for an earlier time than the last one, so the clock went back. This is how an engine notices that a manual clock was
 //!   set back, and also the wall clock where the user turns the engine or the kernel has no timer left. A clock that was set forward cannot
 //!   be distinguished from time that has passed: the timers in between fire.
 //!
-//! If the engine notices in both ways, it notifies twice. Without listeners, a round pays for one load of a flag.
+//! If the engine notices in two ways, it notifies twice. Without listeners, a round pays for one load of a flag.
 
 use std::sync::Weak;
 
 use tourbillon_queue::Time;
 
 use crate::core::Core;
+use crate::shard::Shard;
 use crate::sync::Ordering;
 use crate::sync::catch_panic::catch_panic;
 use crate::sync::unmodelled::{self, AtomicBool, AtomicU64, Mutex};
@@ -52,6 +54,14 @@ impl Core {
         if !self.jumps.is_watched.load(Ordering::Acquire) {
             self.jumps.last.fetch_max(self.clock.now().as_nanos(), Ordering::AcqRel);
             self.jumps.is_watched.store(true, Ordering::Release);
+        }
+    }
+
+    /// Makes the driver and all workers read the clock again, and the driver notify the listeners.
+    pub(crate) fn clock_was_set(&self) {
+        if !self.is_inherited() {
+            self.driver.alarm.clock_was_set();
+            self.shards().for_each(Shard::notify_worker);
         }
     }
 
@@ -264,13 +274,12 @@ mod tests {
 
     /// The test cannot set the machine's clock, so it makes the alarm act as if the kernel had reported it. The rest is the real driver's
     /// path.
-    #[cfg(target_os = "linux")]
     #[test]
     fn a8_b8_the_driver_of_a_wall_clock_notifies_when_its_alarm_has_noticed_that_the_clock_was_set() {
         let engine = Engine::builder().clock(Clock::wall()).driver(Driver::thread()).build().unwrap();
         let listener = TestListener::on(&engine);
         for _ in 0..3 {
-            engine.core().driver.pretend_clock_was_set();
+            engine.core().driver.alarm.clock_was_set();
             let start = std::time::Instant::now();
             while listener.notified() == 0 {
                 assert!(start.elapsed() < Duration::from_secs(60), "the listener was not notified");

@@ -215,8 +215,7 @@ impl Core {
     /// Records that the calling thread has a shard of this engine.
     #[cfg(feature = "test-util")]
     pub(crate) fn add_thread(&self) {
-        #[cfg(target_os = "linux")]
-        unmodelled::lock(&self.threads).push(rustix::thread::gettid().as_raw_nonzero().get());
+        unmodelled::lock(&self.threads).extend(crate::sys::current_thread());
     }
 
     /// Returns the deadline of a timer that is given `deadline`.
@@ -372,7 +371,7 @@ impl Core {
         match (shard.has_worker(), by) {
             (false, _) => {
                 self.driver.set_earlier(|floor| shard.next_wake().next(floor));
-                #[cfg(all(feature = "tokio", target_os = "linux"))]
+                #[cfg(tourbillon_driver_task)]
                 self.driver.offer_to_executor(self);
             }
             (true, Access::Remote) => shard.notify_worker(),

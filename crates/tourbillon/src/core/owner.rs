@@ -1,5 +1,6 @@
 //! Shuts an engine down when its last handle is dropped.
 
+use crate::clock::FollowsClock;
 use crate::core::CoreRef;
 
 /// The value that all handles of an engine share. Dropping it shuts the engine down.
@@ -11,6 +12,12 @@ pub(crate) struct EngineOwner {
 impl EngineOwner {
     pub(crate) fn core(&self) -> &CoreRef {
         &self.core
+    }
+}
+
+impl FollowsClock for EngineOwner {
+    fn clock_was_set(&self) {
+        self.core.clock_was_set();
     }
 }
 

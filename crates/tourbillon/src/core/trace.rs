@@ -78,7 +78,7 @@ mod enabled {
     }
 
     /// Reports that the runtime of a driver task has ended, and a thread takes over.
-    #[cfg(feature = "tokio")]
+    #[cfg(tourbillon_driver_task)]
     pub(crate) fn driver_took_over(core: &Core) {
         contained(|| {
             event!(
@@ -131,7 +131,7 @@ mod disabled {
     #[inline(always)]
     pub(crate) fn driver_started(_: &Core, _: &'static str) {}
 
-    #[cfg(feature = "tokio")]
+    #[cfg(tourbillon_driver_task)]
     #[inline(always)]
     pub(crate) fn driver_took_over(_: &Core) {}
 

@@ -28,12 +28,12 @@
 //! of the two is next.
 
 mod advance;
-#[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+#[cfg(any(tourbillon_driver_task, all(loom, test)))]
 pub(crate) mod hand_over;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod thread;
-#[cfg(all(feature = "tokio", target_os = "linux"))]
+#[cfg(tourbillon_driver_task)]
 mod tokio_task;
 mod wakeup_budget;
 
@@ -89,7 +89,7 @@ pub struct Driver(DriverKind);
 enum DriverKind {
     Automatic,
     Thread,
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     Tokio,
     External(Box<dyn Fn() + Send + Sync>),
     #[cfg(feature = "tokio")]
@@ -141,7 +141,7 @@ impl Driver {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     #[must_use]
     pub fn tokio() -> Driver {
         Driver(DriverKind::Tokio)
@@ -175,7 +175,7 @@ impl Driver {
         let (alarm, start) = match self.0 {
             DriverKind::Automatic => (Alarm::new(clock), manual(DriverStart::Automatic)?),
             DriverKind::Thread => (Alarm::new(clock), manual(DriverStart::Thread)?),
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(tourbillon_driver_task)]
             DriverKind::Tokio => (Alarm::new(clock), manual(DriverStart::Tokio(tokio_task::runtime()?))?),
             DriverKind::External(notify) => (Alarm::external(notify), DriverStart::Nothing),
             #[cfg(feature = "tokio")]
@@ -206,7 +206,7 @@ impl Default for Driver {
 pub(crate) enum DriverStart {
     Automatic,
     Thread,
-    #[cfg(all(feature = "tokio", target_os = "linux"))]
+    #[cfg(tourbillon_driver_task)]
     Tokio(::tokio::runtime::Handle),
     Nothing,
 }
@@ -218,7 +218,7 @@ impl DriverStart {
             return Ok(None);
         }
         let driver = Arc::new(SharedDriver::new());
-        #[cfg(all(feature = "tokio", target_os = "linux"))]
+        #[cfg(tourbillon_driver_task)]
         match &self {
             DriverStart::Tokio(runtime) => {
                 tokio_task::spawn(runtime, core, &driver)?;
@@ -233,7 +233,7 @@ impl DriverStart {
 
     fn place(&self) -> &'static str {
         match self {
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(tourbillon_driver_task)]
             DriverStart::Tokio(_) => "a task",
             _ => "a thread",
         }
@@ -246,7 +246,7 @@ pub(crate) struct SharedDriver {
     /// do, and the task only tries.
     steps: Mutex<DriverLoop>,
     /// The tasks that found another thread in the middle of a step. (More than one only while one replaces another.)
-    #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+    #[cfg(any(tourbillon_driver_task, all(loom, test)))]
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -254,7 +254,7 @@ impl SharedDriver {
     pub(crate) fn new() -> SharedDriver {
         SharedDriver {
             steps: Mutex::new(DriverLoop::new()),
-            #[cfg(any(all(feature = "tokio", target_os = "linux"), all(loom, test)))]
+            #[cfg(any(tourbillon_driver_task, all(loom, test)))]
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -314,7 +314,8 @@ impl DriverLoop {
         }
         // After the clock was set back, the budget may lie far ahead.
         let floor = self.budget.next_wakeup().min(now + Span::from(WAKEUP_SPACING));
-        if core.next_round(floor) - core.clock.now() <= too_short_to_sleep(core.is_lead_in()) {
+        let is_soon = || core.next_round(floor) - core.clock.now() <= too_short_to_sleep(core.is_lead_in());
+        if core.clock.runs_in_real_time() && is_soon() {
             return DriverStep::Soon;
         }
         match core.driver.plan(core, now, floor) {
@@ -406,7 +407,7 @@ impl std::fmt::Debug for Driver {
         f.write_str(match self.0 {
             DriverKind::Automatic => "Driver::default",
             DriverKind::Thread => "Driver::thread",
-            #[cfg(all(feature = "tokio", target_os = "linux"))]
+            #[cfg(tourbillon_driver_task)]
             DriverKind::Tokio => "Driver::tokio",
             DriverKind::External(_) => "Driver::external",
             #[cfg(feature = "tokio")]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::{DriverStep, SharedDriver};
 use crate::core::CoreRef;
-#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
+#[cfg(not(any(tourbillon_driver_task, all(loom, test))))]
 use crate::shard::Shard;
-#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
+#[cfg(not(any(tourbillon_driver_task, all(loom, test))))]
 use crate::sync::lock;
 use crate::sync::spin_loop;
 use crate::sync::unmodelled::thread::{Builder, JoinHandle};
+use crate::sys::wake_without_slack;
 
 /// Starts the driver thread, which ends when the engine is shut down.
 pub(super) fn spawn(core: CoreRef, driver: Arc<SharedDriver>) -> io::Result<()> {
@@ -19,9 +20,7 @@ pub(super) fn spawn(core: CoreRef, driver: Arc<SharedDriver>) -> io::Result<()> 
 
 fn run(core: CoreRef, driver: &SharedDriver) {
     let _guard = ShutDownOnPanic(core.clone());
-    // The kernel then adds nothing to a wait. If it refuses, timers are late by its default of 50 us.
-    #[cfg(all(target_os = "linux", not(miri)))]
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    wake_without_slack();
     loop {
         match driver.step_on_thread(&core) {
             DriverStep::More => {}
@@ -32,7 +31,7 @@ fn run(core: CoreRef, driver: &SharedDriver) {
     }
 }
 
-#[cfg(not(any(all(feature = "tokio", target_os = "linux"), all(loom, test))))]
+#[cfg(not(any(tourbillon_driver_task, all(loom, test))))]
 impl SharedDriver {
     /// Makes a step on the thread.
     fn step_on_thread(&self, core: &CoreRef) -> DriverStep {

@@ -121,7 +121,9 @@ impl Builder {
         let core =
             CoreRef::new(CoreConfig { clock, slack, capacity, kind, shards, driver, is_virtual: self.is_virtual });
         let engine = Engine { owner: Arc::new(EngineOwner { core }) };
-        engine.core().owner.get_or_init(|| Arc::downgrade(&engine.owner));
+        let owner = Arc::downgrade(&engine.owner);
+        engine.core().clock.add_follower(owner.clone());
+        engine.core().owner.get_or_init(|| owner);
         let driver = start.run(engine.core())?;
         Ok(UntracedEngine { engine, driver, shards })
     }

@@ -234,14 +234,9 @@ impl Engine {
         Arc::downgrade(&self.owner)
     }
 
-    /// Returns the engine on the system's wall clock that all schedulers share. It starts on the first use. (Not used on systems that offer
-    /// no timer on the wall clock.)
+    /// Returns the engine on the system's wall clock that all schedulers share. It starts on the first use.
     pub(crate) fn wall() -> Engine {
-        #[cfg(target_os = "linux")]
-        let clock = Clock::wall();
-        #[cfg(not(target_os = "linux"))]
-        let clock = Clock::monotonic();
-        WALL.get_or_build(|| Engine::builder().clock(clock).build_or_shut_down()).clone()
+        WALL.get_or_build(|| Engine::builder().clock(Clock::wall()).build_or_shut_down()).clone()
     }
 
     /// Returns the engines that the whole process shares, if they have been started: the global one, and the one of cron plans.

@@ -126,20 +126,25 @@ impl Worker {
     }
 
     /// Returns how long the thread may wait before it has to [`turn`](Worker::turn); `None` if nothing is pending. A timer that this thread
-    /// arms counts at once.
+    /// arms counts at once. On a [custom](crate::Clock::custom) clock this is real time, and a second at most.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let now = thread_shard::with(self.entered.engine().core().as_ptr(), ThreadShard::now);
-        self.next_turn_after(now).map(|next| Duration::from(next - now))
+        let core = self.entered.engine().core();
+        let now = thread_shard::with(core.as_ptr(), ThreadShard::now);
+        let next = self.next_turn_after(now)?;
+        Some(if core.clock.runs_in_real_time() { Duration::from(next - now) } else { core.clock.wait_for(next) })
     }
 
     /// Returns the longest wait that is not worth a sleep: the thread should [`turn`](Worker::turn) in a loop instead.
     ///
     /// It is about 20 microseconds, because going to sleep takes longer. It is 0.2 ms if the last turn has found a
     /// [precise](crate::Slack::precise) timer that is due within that time; the [next turn](Worker::time_left) is planned so that a turn
-    /// finds it.
+    /// finds it. On a [custom](crate::Clock::custom) clock it is zero, because that clock may stand still.
     #[must_use]
     pub fn too_short_to_sleep(&self) -> Duration {
+        if !self.entered.engine().core().clock.runs_in_real_time() {
+            return Duration::ZERO;
+        }
         Duration::from(too_short_to_sleep(self.shard().next_wake().is_lead_in()))
     }
 

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::engine::Engine;
 use crate::inspect::{Inspected, PROTOCOL};
 use crate::stats::{Lateness, Stats};
+use crate::sys::process_time;
 
 impl Inspected {
     /// Returns the counts as JSON.
@@ -20,7 +21,7 @@ impl Inspected {
         });
         let engines = engines.collect::<Vec<_>>().join(",");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let cpu = cpu_nanos().map_or_else(|| "null".to_owned(), |nanos| nanos.to_string());
+        let cpu = process_time().map_or_else(|| "null".to_owned(), |nanos| nanos.to_string());
         format!(
             "{{\"protocol\":{PROTOCOL},\"version\":\"{}\",\"program\":{},\"pid\":{},\"started_ms\":{},\"elapsed_ns\":{},\
              \"cpu_ns\":{cpu},\"cores\":{cores},\"engines\":[{engines}]}}\n",
@@ -88,20 +89,6 @@ fn program() -> String {
     let path = std::env::current_exe().ok();
     let name = path.as_deref().and_then(|path| path.file_name());
     name.map_or_else(|| "a process".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// Returns the CPU time that this process has used.
-#[cfg(target_os = "linux")]
-fn cpu_nanos() -> Option<u128> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    Some(std::time::Duration::new(seconds, u32::try_from(time.tv_nsec).ok()?).as_nanos())
-}
-
-/// The standard library does not know it.
-#[cfg(not(target_os = "linux"))]
-fn cpu_nanos() -> Option<u128> {
-    None
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl<K> Builder<K> {
     /// Sets the engine whose clock jobs with a [cron line](super::Plan::cron) follow. By default that is an engine with the system's
     /// wall clock, which all schedulers share. For tests, use one with a [manual clock](crate::Clock::manual) that shows the
     /// nanoseconds since 1970.
-    #[cfg(all(feature = "cron", target_os = "linux"))]
+    #[cfg(feature = "cron")]
     pub fn wall_engine(mut self, engine: &Engine) -> Builder<K> {
         self.wall = Some(engine.clone());
         self

@@ -7,11 +7,11 @@ use tourbillon_queue::{Span, Time};
 use super::clock_pair::JobClock;
 use super::error::ScheduleErrorKind;
 use super::options::PlanOptions;
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 use super::timing::CronTiming;
 use super::timing::JobTiming;
 use crate::core::thread_shard;
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 use crate::cron::Cron;
 use crate::instant::Instant;
 use crate::time::MissedTickBehavior;
@@ -122,7 +122,7 @@ impl Plan {
     /// scheduler.schedule("backup", Plan::cron(nightly), |_| println!("saved"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(all(feature = "cron", target_os = "linux"))]
+    #[cfg(feature = "cron")]
     pub fn cron(cron: Cron) -> Plan {
         match cron.interval() {
             Some(interval) => Plan::every(interval),
@@ -191,7 +191,7 @@ impl Plan {
             (FirstRun::InTime, JobTiming::Every(interval) | JobTiming::Once(interval)) => {
                 thread_shard::with(clock.core.as_ptr(), |local| local.deadline(Duration::from(*interval)))
             }
-            #[cfg(all(feature = "cron", target_os = "linux"))]
+            #[cfg(feature = "cron")]
             (FirstRun::InTime, timing @ JobTiming::Cron(_)) => timing.after(clock.now()),
         }
     }
@@ -203,7 +203,7 @@ impl From<Duration> for Plan {
     }
 }
 
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 impl From<Cron> for Plan {
     fn from(cron: Cron) -> Plan {
         Plan::cron(cron)

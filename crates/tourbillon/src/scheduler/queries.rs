@@ -57,7 +57,7 @@ impl<K: Hash + Eq + Send + Sync + 'static> Scheduler<K> {
     /// other plans, and where [`next_run`](Scheduler::next_run) is `None`.
     ///
     /// ```
-    /// # #[cfg(all(feature = "cron", target_os = "linux"))] {
+    /// # #[cfg(feature = "cron")] {
     /// use std::time::SystemTime;
     /// use tourbillon::Cron;
     /// use tourbillon::scheduler::Scheduler;

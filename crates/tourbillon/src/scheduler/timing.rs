@@ -3,7 +3,7 @@
 use tourbillon_queue::{Span, Time};
 
 use super::clock_pair::ClockId;
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 use crate::cron::Cron;
 
 /// The rule for a job's next time.
@@ -13,12 +13,12 @@ pub(super) enum JobTiming {
     /// One occurrence. If its run finds no room, the scheduler tries again after each such span.
     Once(Span),
     /// Boxed, to keep the other jobs small.
-    #[cfg(all(feature = "cron", target_os = "linux"))]
+    #[cfg(feature = "cron")]
     Cron(Box<CronTiming>),
 }
 
 /// The times of a cron line, all later by the same span.
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 #[derive(Clone, Debug)]
 pub(super) struct CronTiming {
     cron: Cron,
@@ -26,10 +26,10 @@ pub(super) struct CronTiming {
 }
 
 /// The most times of a cron line that are counted as passed, and made up for in a burst: the clock may have been set by years.
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 const MOST_COUNTED: usize = 1000;
 
-#[cfg(all(feature = "cron", target_os = "linux"))]
+#[cfg(feature = "cron")]
 impl CronTiming {
     pub(super) fn new(cron: Cron) -> CronTiming {
         CronTiming { cron, delay: Span::ZERO }
@@ -47,7 +47,7 @@ impl JobTiming {
     pub(super) fn delay(&mut self, by: Span) {
         match self {
             JobTiming::Every(_) | JobTiming::Once(_) => _ = by,
-            #[cfg(all(feature = "cron", target_os = "linux"))]
+            #[cfg(feature = "cron")]
             JobTiming::Cron(line) => line.delay = by,
         }
     }
@@ -56,7 +56,7 @@ impl JobTiming {
     pub(super) fn after(&self, due: Time) -> Time {
         match self {
             JobTiming::Every(interval) | JobTiming::Once(interval) => due + *interval,
-            #[cfg(all(feature = "cron", target_os = "linux"))]
+            #[cfg(feature = "cron")]
             JobTiming::Cron(line) => line.next(due).unwrap_or(Time::NEVER),
         }
     }
@@ -71,7 +71,7 @@ impl JobTiming {
                 let next = next.map_or(Time::NEVER, |after| due + Span::from_nanos(after));
                 (next, if self.is_once() { 0 } else { passed })
             }
-            #[cfg(all(feature = "cron", target_os = "linux"))]
+            #[cfg(feature = "cron")]
             JobTiming::Cron(line) => {
                 let times = std::iter::successors(line.next(due), |time| line.next(*time));
                 let passed = times.take_while(|time| *time <= now).take(MOST_COUNTED).count() as u64;
@@ -89,7 +89,7 @@ impl JobTiming {
     pub(super) fn clock(&self) -> ClockId {
         match self {
             JobTiming::Every(_) | JobTiming::Once(_) => ClockId::Engine,
-            #[cfg(all(feature = "cron", target_os = "linux"))]
+            #[cfg(feature = "cron")]
             JobTiming::Cron(_) => ClockId::Wall,
         }
     }

@@ -3,13 +3,13 @@
 //! If one thread stores A, calls [`light`] and loads B, and another thread stores B, calls [`heavy`] and loads A, then at least one of the
 //! two loads sees the other thread's store.
 
-#[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
+#[cfg(not(all(tourbillon_membarrier, not(any(loom, miri, shuttle)))))]
 pub(crate) use self::ordinary::*;
-#[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
+#[cfg(all(tourbillon_membarrier, not(any(loom, miri, shuttle))))]
 pub(crate) use self::process_wide::*;
 
 /// With `membarrier`: the kernel interrupts every core that runs a thread of this process.
-#[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
+#[cfg(all(tourbillon_membarrier, not(any(loom, miri, shuttle))))]
 mod process_wide {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
@@ -65,7 +65,7 @@ mod process_wide {
 }
 
 /// Without `membarrier`, and in a check: both sides use an ordinary fence.
-#[cfg(not(all(target_os = "linux", not(any(loom, miri, shuttle)))))]
+#[cfg(not(all(tourbillon_membarrier, not(any(loom, miri, shuttle)))))]
 mod ordinary {
     use crate::sync::{IS_CHECK, Ordering, fence};
 

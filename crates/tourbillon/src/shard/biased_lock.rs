@@ -23,7 +23,7 @@
 //! the lock is then an ordinary mutex until the owner has taken it alone often enough for the bias to pay again. Where the kernel has no
 //! `membarrier` it stays an ordinary mutex.
 
-#[cfg(all(test, target_os = "linux", not(any(loom, miri, shuttle))))]
+#[cfg(all(test, tourbillon_membarrier, not(any(loom, miri, shuttle))))]
 mod tests;
 
 use std::time::Duration;

@@ -57,7 +57,7 @@ mod yield_now;
 pub use crate::delay_queue::{self, DelayQueue};
 pub use crate::instant::Instant;
 #[cfg(feature = "test-util")]
-pub use crate::virtual_time::{advance, auto_advance, blocking_advance, pause, resume, run};
+pub use crate::virtual_time::{advance, auto_advance, blocking_advance, can_auto_advance, pause, resume, run};
 pub use deadline::{Deadline, Scope};
 pub use ext::FutureExt;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at, try_interval, try_interval_at};

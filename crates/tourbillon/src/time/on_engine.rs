@@ -51,13 +51,11 @@ impl Engine {
     /// follows the wall clock when that is set; on any other engine it ends when the time that is left now has passed.
     ///
     /// ```
-    /// # #[cfg(target_os = "linux")] {
     /// use std::time::{Duration, SystemTime};
     /// use tourbillon::{Clock, Engine};
     ///
     /// let calendar = Engine::builder().clock(Clock::wall()).build()?;
     /// futures_lite::future::block_on(calendar.sleep_until_wall(SystemTime::now() + Duration::from_millis(1)));
-    /// # }
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
     ///

@@ -297,14 +297,25 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// Where that matters, move time by [`advance`]. A step takes some hundred microseconds.
 ///
 /// # Panics
-/// If time does not stand still: call [`pause`] first.
+/// If time does not stand still: call [`pause`] first. And where the system does not tell which threads wait, because time would stand still
+/// for ever: see [`can_auto_advance`].
 pub fn auto_advance() {
     if let TimeScope::Manual(engine) = TimeScope::paused() {
+        if let Err(why) = watcher::visibility() {
+            panic!("virtual time cannot move by itself here: {why}. Move it by `advance`");
+        }
         // The first thread that uses the fence waits for some milliseconds, and the watcher would take it for idle.
         crate::shard::asymmetric_fence::find_out();
         engine.core().watch.enable_auto_advance();
         watcher::start(engine.core());
     }
+}
+
+/// Returns whether [`auto_advance`] works here outside a current-thread Tokio runtime: on Linux, if `/proc` shows in which system calls the
+/// threads of this process wait. It does not under Miri, and not in every sandbox.
+#[must_use]
+pub fn can_auto_advance() -> bool {
+    watcher::visibility().is_ok()
 }
 
 impl TimeScope {

@@ -29,7 +29,7 @@ mod watcher;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "test-util")]
-pub use self::api::{advance, auto_advance, blocking_advance, pause, resume, run};
+pub use self::api::{advance, auto_advance, blocking_advance, can_auto_advance, pause, resume, run};
 use crate::core::CoreRef;
 use crate::core::thread_shard;
 use crate::{Builder, Clock, Engine, QueueKind};

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::thread_state::{self, ThreadWait};
 use crate::core::{Core, CoreRef};
+use crate::sys::wake_without_slack;
 
 /// How often the watcher checks the threads while a timer is pending.
 const BUSY_POLL: Duration = Duration::from_micros(20);
@@ -50,9 +51,16 @@ pub(super) fn start(core: &CoreRef) {
     });
 }
 
+/// Finds out whether the watcher can see which threads wait.
+///
+/// # Errors
+/// A sentence that says why not.
+pub(super) fn visibility() -> Result<(), &'static str> {
+    if cfg!(miri) { Err("Miri does not tell whether a thread waits") } else { thread_state::visibility() }
+}
+
 fn run(core: &Core) {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    wake_without_slack();
     let mut filter = LockWaitFilter::default();
     let mut idle_polls = 0;
     let mut moved = Instant::now();

@@ -11,7 +11,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ pub(crate) fn read_line() -> String {
 
 impl Child {
     pub(crate) fn spawn(test: &str, part: &str) -> Child {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = crate::support::this_program();
         command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(PART, format!("{test} {part}"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();

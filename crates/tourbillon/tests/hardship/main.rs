@@ -7,7 +7,7 @@
 //!     cargo test -p tourbillon --test hardship -- --nocapture | grep hardship:
 //!
 //! Faults of a whole process (signals, limits, time namespaces) happen in a process of their own: see `child`.
-#![cfg(target_os = "linux")]
+#![cfg(tourbillon_proc)]
 
 mod audit;
 mod child;

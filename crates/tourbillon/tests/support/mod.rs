@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -48,6 +49,19 @@ pub(crate) async fn hello(stream: &mut tokio::io::DuplexStream) -> String {
 /// The smallest difference between two times.
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
+/// Lets the paused time of this thread or runtime move by itself. Where it cannot, this prints that, and returns `false`.
+#[cfg(feature = "test-util")]
+#[must_use]
+pub(crate) fn auto_advances() -> bool {
+    if time::can_auto_advance() {
+        time::auto_advance();
+        return true;
+    }
+    println!("NOT TESTED WITH TIME THAT MOVES BY ITSELF: the system does not tell which threads wait");
+    eprintln!("NOT TESTED WITH TIME THAT MOVES BY ITSELF: the system does not tell which threads wait");
+    false
+}
+
 /// A guard that pauses the time of this thread: it moves only by [`Paused::advance`].
 #[cfg(feature = "test-util")]
 pub(crate) struct Paused(());
@@ -79,6 +93,18 @@ impl Drop for Paused {
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a command that starts this program again: through `TOURBILLON_RUNNER`, a command with arguments, if that is set. An emulator
+/// needs it where the kernel does not know the program's format.
+pub(crate) fn this_program() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let runner = std::env::var("TOURBILLON_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    let Some(first) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(words).arg(program);
+    command
 }
 
 /// Compiles only for types that can be sent to and shared between threads.

@@ -1,7 +1,12 @@
 //! The clocks of the Linux kernel.
 
+use std::time::Instant as StdInstant;
+
 use rustix::time::{ClockId, clock_gettime};
 use tourbillon_queue::Time;
+
+pub(in crate::clock) const BOOT_IS_MONOTONIC: bool = false;
+pub(in crate::clock) const MONOTONIC_COUNTS_SUSPEND: bool = false;
 
 #[cfg(not(shuttle))]
 #[inline(always)]
@@ -19,10 +24,13 @@ pub(in crate::clock) fn wall() -> Time {
     read(ClockId::Realtime)
 }
 
-/// Returns the processor time of the calling thread.
 pub(in crate::clock) fn thread_time() -> Time {
     // Miri does not know this clock.
     if cfg!(miri) { super::monotonic() } else { read(ClockId::ThreadCPUTime) }
+}
+
+pub(in crate::clock) fn std_origin() -> Option<(StdInstant, Time)> {
+    None
 }
 
 #[inline(always)]

@@ -1,15 +1,15 @@
 //! The time stamp counter of the processor, where the kernel's clock is derived from it.
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
+#[cfg(not(all(tourbillon_tsc, not(any(miri, shuttle)))))]
 mod none;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
+#[cfg(all(tourbillon_tsc, not(any(miri, shuttle))))]
 mod x86_64;
 
 use tourbillon_queue::Time;
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle)))))]
+#[cfg(not(all(tourbillon_tsc, not(any(miri, shuttle)))))]
 use self::none as tsc;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, shuttle))))]
+#[cfg(all(tourbillon_tsc, not(any(miri, shuttle))))]
 use self::x86_64 as tsc;
 use super::CounterSource;
 

@@ -1,6 +1,9 @@
 //! The state of threads from `/proc`.
 
 use std::fs::{read_dir, read_to_string};
+use std::sync::OnceLock;
+
+use super::call_numbers::{self, CallNumbers, futex_call};
 
 /// The system call in which a thread waits, and how often the thread had run before. Two equal values mean that it has not run in between.
 #[derive(PartialEq, Eq)]
@@ -18,28 +21,28 @@ const RW_LOCK: u32 = 1 << 30;
 /// The same for `thread::park`, which is no lock.
 const PARKED: u32 = u32::MAX;
 
-/// The number of the system call `futex`.
-const FUTEX: &str = if cfg!(target_arch = "x86_64") { "202" } else { "98" };
-
-/// The numbers of the system calls in which a thread waits for events or for other threads.
-const WAITS: &[&str] = if cfg!(target_arch = "x86_64") {
-    // poll, futex, epoll_wait, ppoll, epoll_pwait, io_uring_enter, epoll_pwait2
-    &["7", "202", "232", "271", "281", "426", "441"]
-} else {
-    // epoll_pwait, ppoll, futex, io_uring_enter, epoll_pwait2, as most architectures number them
-    &["22", "73", "98", "426", "441"]
-};
+/// The numbers of the system calls, or why threads cannot be seen to wait.
+static NUMBERS: OnceLock<Result<&'static CallNumbers, String>> = OnceLock::new();
 
 impl ThreadWait {
     /// Returns whether the thread may wait for a lock: it is in a futex call that expects the value of a lock with waiting threads.
     pub(in crate::virtual_time) fn may_be_for_lock(&self) -> bool {
-        let mut words = self.call.split(' ');
-        if words.next() != Some(FUTEX) {
-            return false;
-        }
-        let value = words.nth(2).and_then(|word| u32::from_str_radix(word.trim_start_matches("0x"), 16).ok());
-        value.is_some_and(|value| value == MUTEX || value == ONCE || (value >= RW_LOCK && value != PARKED))
+        let call = futex_call(&self.call).filter(|(call, _)| numbers().is_ok_and(|numbers| numbers.is_futex(*call)));
+        call.is_some_and(|(_, value)| value == MUTEX || value == ONCE || (value >= RW_LOCK && value != PARKED))
     }
+}
+
+/// Returns the numbers of the kernel's system calls, which the first call of this function finds out.
+fn numbers() -> Result<&'static CallNumbers, &'static str> {
+    NUMBERS.get_or_init(call_numbers::find).as_ref().copied().map_err(String::as_str)
+}
+
+/// Finds out whether [`wait_of`] sees threads that wait.
+///
+/// # Errors
+/// A sentence that says why not.
+pub(in crate::virtual_time) fn visibility() -> Result<(), &'static str> {
+    numbers().map(|_| ())
 }
 
 /// Returns the kernel's number of the calling thread.
@@ -69,7 +72,7 @@ pub(in crate::virtual_time) fn wait_of(thread: i32) -> Option<ThreadWait> {
     }
     // The number of the call, and its arguments.
     let call = read_to_string(format!("{folder}/syscall")).ok()?;
-    if !WAITS.contains(&call.split(' ').next()?) {
+    if !numbers().ok()?.is_wait(call.split(' ').next()?.parse().ok()?) {
         return None;
     }
     let switches = status.lines().filter(|line| line.contains("ctxt_switches"));

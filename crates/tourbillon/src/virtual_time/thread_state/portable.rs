@@ -10,6 +10,10 @@ impl NeverFound {
     }
 }
 
+pub(in crate::virtual_time) fn visibility() -> Result<(), &'static str> {
+    Err("this system does not tell whether a thread waits")
+}
+
 pub(in crate::virtual_time) fn current_thread() -> Option<i32> {
     None
 }

@@ -7,36 +7,47 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use tourbillon_queue::Time;
+use tourbillon_queue::{Span, Time};
 
-use super::AlarmSet;
-use crate::clock::KernelClock;
+use crate::alarm::AlarmSet;
+use crate::clock::{Clock, KernelClock};
 use crate::sync::fork;
 
 /// A timer of the kernel.
-pub(super) struct TimerFd {
+pub(in crate::alarm) struct KernelTimer {
     fd: OwnedFd,
     flags: TimerfdTimerFlags,
+    /// The clock, if it is none of the kernel's: the timer then counts the time that is left.
+    time_left_on: Option<Clock>,
     /// The generation of the process that has made it: a forked child has the same timer, not a copy, and must not set it.
     generation: u32,
 }
 
-impl TimerFd {
-    pub(super) fn new(clock: KernelClock) -> io::Result<TimerFd> {
-        let (id, more) = match clock {
+impl KernelTimer {
+    pub(in crate::alarm) fn new(clock: &Clock) -> io::Result<KernelTimer> {
+        let (id, more) = match clock.kernel_clock().ok_or(io::ErrorKind::Unsupported)? {
             KernelClock::Monotonic => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
             KernelClock::Boot => (TimerfdClockId::Boottime, TimerfdTimerFlags::empty()),
             // The timer goes off also when the clock is set.
             KernelClock::Wall => (TimerfdClockId::Realtime, TimerfdTimerFlags::CANCEL_ON_SET),
+            KernelClock::TimeLeft => (TimerfdClockId::Monotonic, TimerfdTimerFlags::empty()),
         };
         let fd = timerfd_create(id, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        Ok(TimerFd { fd, flags: TimerfdTimerFlags::ABSTIME | more, generation: fork::generation() })
+        let (flags, time_left_on) = match clock.kernel_clock() {
+            Some(KernelClock::TimeLeft) => (more, Some(clock.clone())),
+            _ => (TimerfdTimerFlags::ABSTIME | more, None),
+        };
+        Ok(KernelTimer { fd, flags, time_left_on, generation: fork::generation() })
     }
 
-    pub(super) fn set(&self, at: Time) -> AlarmSet {
+    pub(in crate::alarm) fn set(&self, at: Time) -> AlarmSet {
         if self.generation != fork::generation() {
             return AlarmSet::Done;
         }
+        let at = match &self.time_left_on {
+            Some(clock) if !at.is_never() => Time::ZERO + Span::from(clock.wait_for(at)),
+            _ => at,
+        };
         // All zero means off. A wall clock's timer is set even to the end of time, so that the kernel reports when the clock is set.
         let nanos = match at.as_nanos() {
             0 => 1,
@@ -54,13 +65,13 @@ impl TimerFd {
     }
 
     /// Waits until the timer has gone off since it was last set. The expiry need not be read: setting the timer again clears it.
-    pub(super) fn wait(&self) {
+    pub(in crate::alarm) fn wait(&self) {
         // Interrupted, or the clock was set: the driver reads the clock anyway.
         let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
     }
 
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only event loops watch it"))]
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    #[cfg_attr(not(tourbillon_driver_task), expect(dead_code, reason = "only event loops watch it"))]
+    pub(in crate::alarm) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
