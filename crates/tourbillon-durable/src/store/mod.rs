@@ -32,6 +32,8 @@
 //! shards for the time of a lease, under an epoch that is raised each time the owner changes. Claims, finishes and extensions carry the
 //! epoch and are refused if it is over (Q7). A store of one process has one shard, and raises its epoch when it is opened.
 
+#[cfg(feature = "embedded")]
+pub mod embedded;
 mod error;
 mod memory;
 mod op;
@@ -41,6 +43,8 @@ mod row;
 pub mod rules;
 mod shard;
 
+#[cfg(feature = "embedded")]
+pub use self::embedded::{EmbeddedOptions, EmbeddedStore, StoreReport};
 pub use self::error::StoreError;
 pub use self::memory::{MemoryStore, MemoryTables};
 pub use self::op::{

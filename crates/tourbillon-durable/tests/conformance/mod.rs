@@ -3,8 +3,8 @@
 //! A test program of a store calls [`all`] with a function that makes an empty store. The stores have clocks of their own, so timers here are
 //! either due long ago or far away.
 
-mod ask;
-mod random;
+pub(crate) mod ask;
+pub(crate) mod random;
 mod stories;
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ fn batches() -> u64 {
 }
 
 /// Returns the seed: the variable `TOURBILLON_SEED` if it is set, else a new one.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     match std::env::var("TOURBILLON_SEED") {
         Ok(text) => text.parse().expect("TOURBILLON_SEED is a number"),
         Err(_) => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0),
