@@ -3,7 +3,7 @@
 //! A test program of a store calls [`all`] with a function that makes an empty store. The stores have clocks of their own, so timers here are
 //! either due long ago or far away.
 
-mod ask;
+pub(crate) mod ask;
 mod random;
 mod stories;
 

@@ -30,7 +30,7 @@ pub(crate) fn url() -> Option<&'static str> {
         Err(_) => Cluster::start("-c fsync=off"),
     });
     match cluster {
-        Ok(cluster) => Some(&cluster.url),
+        Ok(cluster) => Some(cluster.url()),
         Err(reason) => {
             println!("NOT TESTED ON POSTGRESQL: {reason}");
             None
@@ -69,6 +69,11 @@ impl Cluster {
         wait_for(&directory);
         let url = format!("host={} user=postgres dbname=postgres", directory.display());
         Ok(Cluster { url, _guard: Some(guard) })
+    }
+
+    /// Returns the address of the server.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stores in PostgreSQL for tests, each in a schema of its own.
 
 pub(crate) mod cluster;
+pub(crate) mod stories;
 
 use std::future::Future;
 use std::sync::OnceLock;

@@ -45,7 +45,7 @@ async fn raise(store: &Shared, session: &mut Session<'_>) -> Result<(), Failure>
     // Another process may have done it while this one waited.
     let found = format_of(session, &store.schema).await?;
     for (index, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
-        if index == 0 && !exists(session, &format!("to_regnamespace('\"{}\"')", store.schema)).await? {
+        if index == 0 && !exists(session, &format!("pg_namespace WHERE nspname = '{}'", store.schema)).await? {
             session.client().batch_execute(&format!("CREATE SCHEMA \"{}\"", store.schema)).await?;
         }
         for part in *migration {
@@ -60,7 +60,8 @@ async fn raise(store: &Shared, session: &mut Session<'_>) -> Result<(), Failure>
 
 /// Returns the format of the schema; zero if there is none.
 async fn format_of(session: &Session<'_>, schema: &str) -> Result<u32, Failure> {
-    if !exists(session, &format!("to_regclass('\"{schema}\".formats')")).await? {
+    let formats = "pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = 'formats' AND n.nspname";
+    if !exists(session, &format!("{formats} = '{schema}'")).await? {
         return Ok(0);
     }
     let newest = value(session, &in_schema("SELECT coalesce(max(version), 0) FROM tourbillon.formats", schema)).await?;
@@ -86,8 +87,10 @@ async fn check_server(session: &Session<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn exists(session: &Session<'_>, what: &str) -> Result<bool, Failure> {
-    Ok(value(session, &format!("SELECT {what} IS NOT NULL")).await? == "t")
+/// Returns whether the catalog has a row. It is read as a table: functions such as `to_regclass` answer from a cache, which inside of a
+/// transaction may not know what another process has made in the meantime.
+async fn exists(session: &Session<'_>, row: &str) -> Result<bool, Failure> {
+    Ok(value(session, &format!("SELECT count(*) FROM {row}")).await? != "0")
 }
 
 /// Returns the one value that a query has.
