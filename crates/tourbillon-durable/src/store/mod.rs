@@ -37,6 +37,8 @@ pub mod embedded;
 mod error;
 mod memory;
 mod op;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod query;
 mod reply;
 mod row;
@@ -51,6 +53,8 @@ pub use self::op::{
     CancelCounts, CancelOp, ClaimAnswer, ClaimOp, CreateAnswer, CreateOp, DeadLetterOp, ExtendOp, FinishOp,
     RescheduleAnswer, RescheduleOp, StaleDelivery, Target, Verdict, WriteAnswer, WriteOp,
 };
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use self::query::{Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
 pub use self::reply::Reply;
 pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
