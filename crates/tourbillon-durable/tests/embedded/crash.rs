@@ -48,7 +48,11 @@ fn q1_q2_what_was_acknowledged_survives_kill_9() {
         longest = longest.max(begin.elapsed());
         known.compare(&store, &format!("round {round}, TOURBILLON_SEED={seed}"));
     }
-    println!("{} kills, {acknowledged} operations acknowledged, {} timers, opened within {longest:?}", kills(), known.timers.len());
+    println!(
+        "{} kills, {acknowledged} operations acknowledged, {} timers, opened within {longest:?}",
+        kills(),
+        known.timers.len()
+    );
     assert!(acknowledged > 0, "the children were killed too early to do anything");
 }
 
@@ -129,7 +133,10 @@ fn serve(directory: &Path, seed: u64) -> ! {
 
 fn timer(number: u128, due: u64, random: &mut Random) -> NewTimer {
     let at = StoreTime::from_micros(due).to_system();
-    NewTimer::at("mail", at).key(format!("{number}")).name(format!("{}", number % 5)).payload(vec![7; random.index(2000)])
+    NewTimer::at("mail", at)
+        .key(format!("{number}"))
+        .name(format!("{}", number % 5))
+        .payload(vec![7; random.index(2000)])
 }
 
 fn by_key(number: u128) -> Target {
@@ -138,8 +145,9 @@ fn by_key(number: u128) -> Target {
 
 fn is_success(answer: &WriteAnswer) -> bool {
     match answer {
-        WriteAnswer::Create(CreateAnswer::Created { .. })
-        | WriteAnswer::Reschedule(RescheduleAnswer::Moved { .. }) => true,
+        WriteAnswer::Create(CreateAnswer::Created { .. }) | WriteAnswer::Reschedule(RescheduleAnswer::Moved { .. }) => {
+            true
+        }
         WriteAnswer::Cancel(counts) => counts.cancelled == 1,
         _ => false,
     }
@@ -189,7 +197,10 @@ impl Known {
         }
         let missing: Vec<_> = self.timers.iter().filter(|(number, due)| found.get(number) != Some(due)).collect();
         let returned: Vec<_> = found.keys().filter(|number| !self.timers.contains_key(number)).collect();
-        assert!(missing.is_empty() && returned.is_empty(), "{what}: lost or changed {missing:?}, came back {returned:?}");
+        assert!(
+            missing.is_empty() && returned.is_empty(),
+            "{what}: lost or changed {missing:?}, came back {returned:?}"
+        );
     }
 }
 

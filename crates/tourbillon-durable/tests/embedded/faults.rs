@@ -209,7 +209,8 @@ fn q1_the_last_handle_may_be_dropped_in_a_reply() {
 #[test]
 fn u4_a_history_that_is_full_forgets_the_oldest() {
     let directory = TempDir::new().unwrap();
-    let history = |store: &EmbeddedStore, number| ask(|reply| store.history(TimerId::from_u128(number), reply)).unwrap();
+    let history =
+        |store: &EmbeddedStore, number| ask(|reply| store.history(TimerId::from_u128(number), reply)).unwrap();
     {
         let store = options().history(3).open(directory.path()).unwrap();
         create_all(&store, 1..=5).unwrap();

@@ -23,7 +23,10 @@ const STEP: usize = 1 << 20;
 pub(super) fn backup(view: &View<'_>, to: &Path, options: &EmbeddedOptions) -> Result<u64, StoreError> {
     let is_occupied = fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some());
     if is_occupied {
-        return Err(StoreError::Unavailable(format!("{} is not empty: a backup needs a directory of its own", to.display())));
+        return Err(StoreError::Unavailable(format!(
+            "{} is not empty: a backup needs a directory of its own",
+            to.display()
+        )));
     }
     let directory = StoreDirectory::lock(to)?;
     if directory.contents()? == Contents::Store {

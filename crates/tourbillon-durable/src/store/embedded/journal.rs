@@ -248,3 +248,86 @@ fn only_zeros(file: &mut impl Read) -> io::Result<bool> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::super::encoding::Totals;
+    use super::*;
+
+    /// Returns a batch as the engine writes it, with the totals of a transaction and one other item.
+    fn batch(sequence: u64) -> Vec<u8> {
+        let totals = encoding::totals(&Totals { sequence, ..Totals::default() });
+        let items = [item(b"r1", &[7; 300]), item(layout::TOTALS, &totals)].concat();
+        let checksum = xxhash_rust::xxh3::xxh3_64(&items).to_le_bytes();
+        let start = [&[START][..], &2_u32.to_le_bytes(), &sequence.to_le_bytes()].concat();
+        [start, items, vec![END], checksum.to_vec(), TRAILER.to_vec()].concat()
+    }
+
+    fn item(key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![ITEM, 0, 0];
+        bytes.extend_from_slice(&1_u64.to_le_bytes());
+        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        [&bytes[..], key, value].concat()
+    }
+
+    /// Writes journals with these transactions, each followed by zeros.
+    fn journals(of: &[&[u64]]) -> TempDir {
+        let directory = TempDir::new().unwrap();
+        for (number, sequences) in of.iter().enumerate() {
+            let mut bytes: Vec<u8> = sequences.iter().flat_map(|sequence| batch(*sequence)).collect();
+            bytes.resize(bytes.len() + 5000, 0);
+            // Ten journals, so that the tenth is not sorted before the second.
+            fs::write(directory.path().join(format!("{}.jnl", number + 9)), bytes).unwrap();
+        }
+        directory
+    }
+
+    fn range(directory: &TempDir, acknowledged: u64) -> Option<(Option<u64>, Option<u64>)> {
+        match examine(directory.path(), acknowledged) {
+            Ok(found) => Some((found.first, found.last)),
+            Err(JournalError::Damaged(_)) => None,
+            Err(JournalError::Io(error)) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn q1_the_transactions_of_all_journals_are_found_in_order() {
+        assert_eq!(range(&journals(&[&[5, 6], &[7], &[]]), 7), Some((Some(5), Some(7))));
+        assert_eq!(range(&journals(&[&[]]), 7), Some((None, None)), "the tables may have them");
+        assert_eq!(range(&journals(&[&[5, 6, 7]]), 6), Some((Some(5), Some(7))), "a kill came before the answer");
+    }
+
+    #[test]
+    fn d57_a_transaction_that_is_missing_is_damage() {
+        assert_eq!(range(&journals(&[&[5, 7]]), 7), None, "in a journal");
+        assert_eq!(range(&journals(&[&[5], &[7]]), 7), None, "between two");
+        assert_eq!(range(&journals(&[&[5, 6]]), 7), None, "at the end");
+        assert_eq!(range(&journals(&[]), 7), None, "all journals");
+    }
+
+    #[test]
+    fn d57_a_broken_record_is_the_end_only_if_it_is_the_last_and_was_not_acknowledged() {
+        let with_broken = |of: &[&[u64]], journal: &str| {
+            let directory = journals(of);
+            let path = directory.path().join(journal);
+            let mut bytes = fs::read(&path).unwrap();
+            let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+            bytes[used - 200] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            directory
+        };
+        let torn = with_broken(&[&[5], &[6, 7]], "10.jnl");
+        assert_eq!(range(&torn, 7), None, "it was acknowledged");
+        assert_eq!(range(&torn, 6), Some((Some(5), Some(6))));
+        let found = examine(torn.path(), 6).unwrap();
+        found.truncate_torn_record().unwrap();
+        assert_eq!(fs::metadata(torn.path().join("10.jnl")).unwrap().len(), batch(6).len() as u64);
+        assert_eq!(range(&torn, 6), Some((Some(5), Some(6))), "what is left is whole");
+        assert_eq!(range(&with_broken(&[&[5, 6], &[]], "9.jnl"), 5), None, "it is not in the last journal");
+        assert_eq!(range(&with_broken(&[&[5, 6], &[7]], "9.jnl"), 5), None);
+    }
+}

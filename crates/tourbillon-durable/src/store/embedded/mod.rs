@@ -229,7 +229,7 @@ impl Store for EmbeddedStore {
     }
 
     fn counts(&self, reply: Reply<StoreCounts>) {
-        self.ask(&self.thorough, reply, |reader, view| reader.counts(view));
+        self.ask(&self.thorough, reply, StoreReader::counts);
     }
 
     fn close(&self, reply: Reply<()>) {
