@@ -1,0 +1,304 @@
+//! The rows of one kind that are due soon, and their claims.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tourbillon_queue::{Key, Time, TimerQueue, Wheel};
+
+use super::ownership::OwnedShards;
+use super::window::{ScanPlan, Window};
+use super::{CoreConfig, Now, Wakeup};
+use crate::store::{DueCursor, DueEntry, DuePage, DueQuery, RowId, ShardId, StoreError};
+use crate::time::StoreTime;
+
+/// How long a claim that the store's clock found early waits at least, so that clocks that differ do not make a loop.
+const AFTER_EARLY: Duration = Duration::from_millis(1);
+
+/// The rows of one kind.
+#[derive(Debug)]
+pub(super) struct Lane {
+    config: CoreConfig,
+    /// The most claims and deliveries at the same time.
+    limit: usize,
+    /// Claims that were sent and deliveries that have begun.
+    busy: usize,
+    /// All rows in memory.
+    known: HashMap<RowId, KnownRow>,
+    wheel: Wheel<DueEntry>,
+    /// Rows that are due, in order.
+    ready: VecDeque<DueEntry>,
+    /// Claims whose answer was lost, to be sent again at that time with the same token.
+    unanswered: Vec<(Duration, DueEntry, u64)>,
+    window: Window,
+    orphans: OrphanSearch,
+}
+
+#[derive(Debug)]
+struct KnownRow {
+    version: u64,
+    place: RowPlace,
+}
+
+#[derive(Debug)]
+enum RowPlace {
+    /// In the wheel.
+    Waiting(Key),
+    /// In the queue of due rows.
+    Ready,
+    /// A claim is under way. A newer version of the row that was noticed meanwhile is kept.
+    Claiming(Option<DueEntry>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OrphanSearch {
+    Wanted(Duration),
+    Running,
+    Done,
+}
+
+impl Lane {
+    pub(super) fn new(config: CoreConfig) -> Lane {
+        Lane {
+            config,
+            limit: 1,
+            busy: 0,
+            known: HashMap::new(),
+            wheel: Wheel::new(),
+            ready: VecDeque::new(),
+            unanswered: Vec::new(),
+            window: Window::new(config.window, config.store.has_other_writers.then_some(config.rescan)),
+            orphans: OrphanSearch::Wanted(Duration::ZERO),
+        }
+    }
+
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) fn has_no_claims(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Has the lane look at its window from the beginning, soon.
+    pub(super) fn scan_again(&mut self) {
+        self.window.scan_again();
+    }
+
+    /// Has the lane look for the rows of shards that are new to the node.
+    pub(super) fn owner_changed(&mut self) {
+        self.window.forget();
+        self.orphans = OrphanSearch::Wanted(Duration::ZERO);
+    }
+
+    /// Takes the notice of a row that was armed.
+    pub(super) fn notice(&mut self, entry: DueEntry) {
+        if self.window.takes(&entry) {
+            self.insert(entry);
+            self.shrink();
+        }
+    }
+
+    pub(super) fn wants_orphans(&mut self, now: Now, owned: &OwnedShards) -> Option<Vec<ShardId>> {
+        match self.orphans {
+            OrphanSearch::Wanted(at) if at <= now.steady && self.ready.is_empty() => {
+                self.orphans = OrphanSearch::Running;
+                Some(owned.ids())
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the rows whose owner is gone. Returns the error if the store had one.
+    pub(super) fn orphans_found(&mut self, now: Now, result: Result<Vec<DueEntry>, StoreError>) -> Option<StoreError> {
+        match result {
+            Ok(entries) => {
+                let may_be_more = entries.len() >= self.config.page;
+                self.orphans = if may_be_more { OrphanSearch::Wanted(now.steady) } else { OrphanSearch::Done };
+                for entry in entries {
+                    self.forget_waiting(entry.id);
+                    self.make_ready(entry);
+                }
+                None
+            }
+            Err(error) => {
+                self.orphans = OrphanSearch::Wanted(now.steady + self.config.retry);
+                Some(error)
+            }
+        }
+    }
+
+    pub(super) fn wants_scan(&mut self, now: Now, kind: &str, owned: &OwnedShards) -> Option<(u64, DueQuery)> {
+        let has_room = self.known.len() <= self.config.rows_in_memory / 2;
+        let ScanPlan { number, after, until } = self.window.next_scan(now, has_room)?;
+        let limit = self.config.page;
+        Some((number, DueQuery { kind: kind.to_owned(), shards: owned.ids(), after, until, limit }))
+    }
+
+    /// Takes a page of the window. Returns the error if the store had one.
+    pub(super) fn scanned(&mut self, now: Now, scan: u64, result: Result<DuePage, StoreError>) -> Option<StoreError> {
+        let page = match result {
+            Ok(page) => page,
+            Err(error) => {
+                self.window.scan_failed(scan, now.steady + self.config.retry);
+                return Some(error);
+            }
+        };
+        if self.window.scanned(now, scan, &page) {
+            page.entries.into_iter().for_each(|entry| self.insert(entry));
+            self.shrink();
+        }
+        None
+    }
+
+    /// Returns the next row to be claimed, and the token of the claim if it is made again.
+    pub(super) fn next_claim(&mut self, now: Now) -> Option<(DueEntry, Option<u64>)> {
+        if let Some(index) = self.unanswered.iter().position(|(at, ..)| *at <= now.steady) {
+            let (_, entry, token) = self.unanswered.swap_remove(index);
+            return Some((entry, Some(token)));
+        }
+        if self.busy >= self.limit {
+            return None;
+        }
+        if self.ready.is_empty() {
+            self.expire(now.store);
+        }
+        let entry = self.ready.pop_front()?;
+        if let Some(row) = self.known.get_mut(&entry.id) {
+            row.place = RowPlace::Claiming(None);
+        }
+        self.busy += 1;
+        Some((entry, None))
+    }
+
+    /// Records that a claim has ended in a delivery.
+    pub(super) fn claimed(&mut self, entry: &DueEntry) {
+        self.forget_claim(entry);
+    }
+
+    /// Records that a claim has ended without a delivery.
+    pub(super) fn claim_ended(&mut self, entry: &DueEntry) {
+        self.busy = self.busy.saturating_sub(1);
+        self.forget_claim(entry);
+    }
+
+    /// Records that the handler of a delivery has ended.
+    pub(super) fn handler_ended(&mut self) {
+        self.busy = self.busy.saturating_sub(1);
+    }
+
+    /// Has a row claimed once more when the store's clock has come so far.
+    pub(super) fn claim_was_early(&mut self, entry: &DueEntry, wake: StoreTime, now: Now) {
+        self.claim_ended(entry);
+        let wake = wake.max(now.store.saturating_add(AFTER_EARLY));
+        self.insert(DueEntry { wake, ..*entry });
+    }
+
+    /// Has the same claim sent again.
+    pub(super) fn claim_failed(&mut self, entry: DueEntry, token: u64, at: Duration) {
+        self.unanswered.push((at, entry, token));
+    }
+
+    pub(super) fn next_wakeup(&self) -> Wakeup {
+        let has_room = self.known.len() <= self.config.rows_in_memory / 2;
+        let mut wakeup = self.window.next_wakeup(has_room);
+        if self.busy < self.limit {
+            let wheel = self.wheel.next_wakeup().map(|time| StoreTime::from_micros(time.as_nanos().div_ceil(1_000)));
+            wakeup.store = super::earlier(wakeup.store, wheel);
+        }
+        if let OrphanSearch::Wanted(at) = self.orphans {
+            wakeup.steady = super::earlier(wakeup.steady, Some(at).filter(|_| self.ready.is_empty()));
+        }
+        let again = self.unanswered.iter().map(|(at, ..)| *at).min();
+        wakeup.steady = super::earlier(wakeup.steady, again);
+        wakeup
+    }
+
+    /// Moves rows that are due from the wheel to the queue, as many as can be claimed soon.
+    fn expire(&mut self, now: StoreTime) {
+        let now = wheel_time(now);
+        while self.ready.len() < self.limit
+            && let Some(expired) = self.wheel.pop(now)
+        {
+            let entry = expired.value;
+            if let Some(row) = self.known.get_mut(&entry.id) {
+                row.place = RowPlace::Ready;
+            }
+            self.ready.push_back(entry);
+        }
+    }
+
+    /// Puts a row into the wheel, unless the lane knows this version or a newer one.
+    fn insert(&mut self, entry: DueEntry) {
+        match self.known.get_mut(&entry.id) {
+            Some(row) if row.version >= entry.version => return,
+            Some(KnownRow { place: RowPlace::Claiming(newer), .. }) => {
+                *newer = Some(entry);
+                return;
+            }
+            _ => self.forget_waiting(entry.id),
+        }
+        let key = self.wheel.insert(wheel_time(entry.wake), entry);
+        self.known.insert(entry.id, KnownRow { version: entry.version, place: RowPlace::Waiting(key) });
+    }
+
+    /// Puts a row into the queue of due rows, whatever its time.
+    fn make_ready(&mut self, entry: DueEntry) {
+        if let Entry::Vacant(row) = self.known.entry(entry.id) {
+            row.insert(KnownRow { version: entry.version, place: RowPlace::Ready });
+            self.ready.push_back(entry);
+        }
+    }
+
+    /// Forgets a row, unless a claim of it is under way.
+    fn forget_waiting(&mut self, id: RowId) {
+        match self.known.get(&id).map(|row| &row.place) {
+            Some(RowPlace::Waiting(key)) => drop(self.wheel.remove(*key)),
+            Some(RowPlace::Ready) => self.ready.retain(|entry| entry.id != id),
+            Some(RowPlace::Claiming(_)) | None => return,
+        }
+        self.known.remove(&id);
+    }
+
+    /// Forgets the claim of a row, and takes a newer version of the row that was noticed meanwhile.
+    fn forget_claim(&mut self, entry: &DueEntry) {
+        if let Some(KnownRow { place: RowPlace::Claiming(Some(newer)), .. }) = self.known.remove(&entry.id) {
+            self.notice(newer);
+        }
+    }
+
+    /// Forgets the latest rows if there are too many (Q5): a later scan finds them again.
+    fn shrink(&mut self) {
+        if self.known.len() <= self.config.rows_in_memory {
+            return;
+        }
+        let mut waiting: Vec<(DueCursor, Key)> = Vec::new();
+        for row in self.known.values() {
+            if let RowPlace::Waiting(key) = row.place
+                && let Some(entry) = self.wheel.get(key)
+            {
+                waiting.push(((entry.wake, entry.id), key));
+            }
+        }
+        let kept = self.config.rows_in_memory / 2;
+        if waiting.len() <= kept {
+            return;
+        }
+        waiting.select_nth_unstable(kept);
+        for (_, key) in waiting.drain(kept + 1..) {
+            if let Some(entry) = self.wheel.remove(key) {
+                self.known.remove(&entry.id);
+            }
+        }
+        self.window.end_at(waiting[kept].0);
+    }
+}
+
+/// Returns the time in the wheel's unit. What the wheel cannot represent, from the year 2554 on, is never due.
+fn wheel_time(time: StoreTime) -> Time {
+    time.as_micros().checked_mul(1_000).map_or(Time::NEVER, Time::from_nanos)
+}

@@ -1,0 +1,513 @@
+//! The decisions of a node: what to load, claim, deliver, extend and give back, and when.
+//!
+//! The core is a state machine. It reads no clock, calls no store and runs no handler: the node that has it passes in the time and what has
+//! happened, as [`Input`]s, and does what the core says, as [`Action`]s. So the same core runs on threads, on Tokio and in a simulation.
+//!
+//! ```text
+//!            Registered, Noticed, Hinted, Answers, HandlerDone, Tick
+//!     node -----------------------------------------------------------> Core
+//!          <----------------------------------------------------------- lanes (one a kind): window, wheel, ready rows
+//!            Write, Scan, Orphans, Heartbeat, Deliver, Abandon          deliveries; owned shards and their epochs
+//! ```
+//!
+//! # Why no timer is missed (D45)
+//! For each kind with a handler, a *lane* keeps the rows that are due soon: its *window*, all rows of the owned shards up to some time. Let a
+//! row be armed with a time inside of the window. Its transaction was committed
+//! 1. before the scan that made the window so large was sent: then the scan saw it, because a store's reads see every commit that was
+//!    replied to, and of a commit that was not replied to yet the notice is still to come, as in case 2;
+//! 2. after it: then the notice of that commit reaches the core while the window is as large as that or larger, and the core takes every
+//!    notice whose time is inside of the window, or inside of what a running scan is about to add to it.
+//!
+//! A row behind the window is found by the scan that makes the window longer. When that is due follows from the time of the first row
+//! behind it, as the last scan found it or as a notice said since that scan was sent.
+//!
+//! A store with other writers gives no notices of their commits. There the lane scans its window again at a fixed pace (D55); a hint only makes
+//! that sooner.
+//!
+//! # Why a stale entry does no harm
+//! An entry in the wheel is only a reason to ask. A claim succeeds only if the row still has the version of the entry, is due by the store's clock and
+//! belongs to the epoch of this node.
+
+mod delivery;
+mod lane;
+mod ownership;
+mod window;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::delivery::Deliveries;
+use self::lane::Lane;
+use self::ownership::OwnedShards;
+use crate::store::{
+    ClaimAnswer, ClaimOp, DueEntry, DuePage, DueQuery, Heartbeat, NodeId, Ownership, ShardId, StaleDelivery,
+    StoreError, StoreTraits, TimerRow, Verdict, WriteAnswer, WriteOp,
+};
+use crate::time::StoreTime;
+
+/// What a core is told of its node and its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CoreConfig {
+    /// The node.
+    pub node: NodeId,
+    /// The traits of its store.
+    pub store: StoreTraits,
+    /// How long a delivery may take before it is extended or delivered again.
+    pub delivery_lease: Duration,
+    /// How long the node owns its shards after a heartbeat.
+    pub node_lease: Duration,
+    /// How far a window reaches beyond now.
+    pub window: Duration,
+    /// How often the window is scanned again if the store has other writers.
+    pub rescan: Duration,
+    /// The most rows of a lane that are in memory (Q5).
+    pub rows_in_memory: usize,
+    /// The most rows of one scan.
+    pub page: usize,
+    /// How long to wait before a request that failed is made again.
+    pub retry: Duration,
+}
+
+/// The two clocks of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// The store's clock, as far as the node knows it. It may be set.
+    pub store: StoreTime,
+    /// The node's own clock, which never goes back, since any origin.
+    pub steady: Duration,
+}
+
+/// The number of a delivery, within one node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DeliveryId(u64);
+
+/// What a core is told.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the answer to a write is the common input, and is moved once")]
+pub enum Input {
+    /// A handler for a kind, with the most deliveries at the same time, or none any more.
+    Registered {
+        /// The kind.
+        kind: String,
+        /// The most deliveries at the same time; zero if there is no handler any more.
+        limit: usize,
+    },
+    /// A row was armed by an operation that the store has committed.
+    Noticed {
+        /// Its kind.
+        kind: String,
+        /// The row.
+        entry: DueEntry,
+    },
+    /// Another node says that it armed something that is due soon.
+    Hinted,
+    /// The answer to [`Action::Write`].
+    Written(WriteTag, Result<WriteAnswer, StoreError>),
+    /// The answer to [`Action::Scan`].
+    Scanned {
+        /// The kind of the lane.
+        kind: String,
+        /// The number of the scan.
+        scan: u64,
+        /// What the store replied.
+        result: Result<DuePage, StoreError>,
+    },
+    /// The answer to [`Action::Orphans`].
+    OrphansFound {
+        /// The kind of the lane.
+        kind: String,
+        /// What the store replied.
+        result: Result<Vec<DueEntry>, StoreError>,
+    },
+    /// The answer to [`Action::Heartbeat`].
+    Owned {
+        /// When the heartbeat was sent, on the node's own clock.
+        sent: Duration,
+        /// What the store replied.
+        result: Result<Ownership, StoreError>,
+    },
+    /// A handler has ended.
+    HandlerDone(DeliveryId, Verdict),
+    /// The node ends: nothing is claimed any more, and the shards are given up when the last delivery has ended.
+    Drain,
+    /// Nothing but that time has passed.
+    Tick,
+}
+
+/// What a node has to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Write this operation, in a batch with others.
+    Write(WriteTag, WriteOp),
+    /// Ask the store for the rows of a window.
+    Scan(u64, DueQuery),
+    /// Ask the store for rows whose owner is gone.
+    Orphans {
+        /// The kind.
+        kind: String,
+        /// The shards, in ascending order.
+        shards: Vec<ShardId>,
+        /// The most rows.
+        limit: usize,
+    },
+    /// Send a heartbeat.
+    Heartbeat(Heartbeat),
+    /// Call the handler of the row's kind.
+    Deliver(DeliveryId, TimerRow),
+    /// Tell the handler that its delivery is another node's now: its result does not count.
+    Abandon(DeliveryId),
+    /// The store has failed for good.
+    StoreFailed(StoreError),
+    /// The node has given up its shards after [`Input::Drain`].
+    Drained,
+}
+
+/// What the answer to a write is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriteTag {
+    /// A claim for a lane.
+    Claim(ClaimTag),
+    /// The end of a delivery.
+    Finish(DeliveryId),
+    /// A longer lease of a delivery.
+    Extend(DeliveryId),
+}
+
+/// Which claim was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClaimTag {
+    kind: String,
+    entry: DueEntry,
+    token: u64,
+    /// Whether an answer to this claim was lost before.
+    is_repeated: bool,
+}
+
+/// When a core wants its next [`Input::Tick`], on either clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wakeup {
+    /// By the store's clock.
+    pub store: Option<StoreTime>,
+    /// By the node's own clock.
+    pub steady: Option<Duration>,
+}
+
+/// The state machine of a node. The [module](self) describes it.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    lanes: BTreeMap<String, Lane>,
+    owned: OwnedShards,
+    deliveries: Deliveries,
+    next_number: u64,
+    phase: Phase,
+    actions: Vec<Action>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    /// Nothing is claimed any more; deliveries end.
+    Draining,
+    /// The last heartbeat was sent.
+    Leaving,
+    Ended,
+}
+
+impl Core {
+    /// Returns the core of a node that owns nothing yet.
+    #[must_use]
+    pub fn new(config: CoreConfig) -> Core {
+        Core {
+            config,
+            lanes: BTreeMap::new(),
+            owned: OwnedShards::new(config),
+            deliveries: Deliveries::default(),
+            next_number: 1,
+            phase: Phase::Running,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes an input at a time, and returns what the node has to do.
+    pub fn handle(&mut self, now: Now, input: Input) -> Vec<Action> {
+        self.take(now, input);
+        self.proceed(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Returns when the core wants to be called next if nothing happens.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Wakeup {
+        let mut wakeup = Wakeup { store: None, steady: self.owned.next_wakeup() };
+        let mut steady = |at: Option<Duration>| wakeup.steady = earlier(wakeup.steady, at);
+        steady(self.deliveries.next_wakeup());
+        if self.phase == Phase::Running && !self.owned.is_empty() {
+            for lane in self.lanes.values() {
+                let of_lane = lane.next_wakeup();
+                wakeup.steady = earlier(wakeup.steady, of_lane.steady);
+                wakeup.store = earlier(wakeup.store, of_lane.store);
+            }
+        }
+        wakeup
+    }
+
+    /// Returns how many rows are in memory, in all lanes.
+    #[must_use]
+    pub fn rows_in_memory(&self) -> usize {
+        self.lanes.values().map(Lane::len).sum()
+    }
+
+    /// Returns how many deliveries have begun and not ended.
+    #[must_use]
+    pub fn deliveries(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    /// Returns whether the node owns any shard.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        !self.owned.is_empty()
+    }
+
+    fn take(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Registered { kind, limit: 0 } => drop(self.lanes.remove(&kind)),
+            Input::Registered { kind, limit } => {
+                let lane = self.lanes.entry(kind).or_insert_with(|| Lane::new(self.config));
+                lane.set_limit(limit);
+            }
+            Input::Noticed { kind, entry } => self.notice(&kind, entry),
+            Input::Hinted => self.lanes.values_mut().for_each(Lane::scan_again),
+            Input::Written(tag, result) => self.written(now, tag, result),
+            Input::Scanned { kind, scan, result } => {
+                let failure = self.lanes.get_mut(&kind).and_then(|lane| lane.scanned(now, scan, result));
+                self.note_failure(failure);
+            }
+            Input::OrphansFound { kind, result } => {
+                let failure = self.lanes.get_mut(&kind).and_then(|lane| lane.orphans_found(now, result));
+                self.note_failure(failure);
+            }
+            Input::Owned { sent, result } => self.owned_changed(now, sent, result),
+            Input::HandlerDone(id, verdict) => self.handler_done(id, verdict),
+            Input::Drain => {
+                if self.phase == Phase::Running {
+                    self.phase = Phase::Draining;
+                }
+            }
+            Input::Tick => {}
+        }
+    }
+
+    /// Does what the time and the state call for.
+    fn proceed(&mut self, now: Now) {
+        if self.owned.expire(now.steady) {
+            self.abandon_all();
+        }
+        for (tag, op) in self.deliveries.due_again(now.steady, self.config.delivery_lease) {
+            self.actions.push(Action::Write(tag, op));
+        }
+        if self.phase == Phase::Running {
+            self.scan(now);
+            self.claim(now);
+        }
+        self.beat(now);
+    }
+
+    fn scan(&mut self, now: Now) {
+        if self.owned.is_empty() {
+            return;
+        }
+        for (kind, lane) in &mut self.lanes {
+            if let Some(shards) = lane.wants_orphans(now, &self.owned) {
+                let limit = self.config.page;
+                self.actions.push(Action::Orphans { kind: kind.clone(), shards, limit });
+            }
+            if let Some((scan, query)) = lane.wants_scan(now, kind, &self.owned) {
+                self.actions.push(Action::Scan(scan, query));
+            }
+        }
+    }
+
+    fn claim(&mut self, now: Now) {
+        for (kind, lane) in &mut self.lanes {
+            while let Some((entry, token)) = lane.next_claim(now) {
+                let Some(epoch) = self.owned.epoch(entry.shard) else {
+                    lane.claim_ended(&entry);
+                    continue;
+                };
+                // A claim that is made again has its old token, so that the store recognises it.
+                let is_repeated = token.is_some();
+                let token = token.unwrap_or_else(|| next(&mut self.next_number));
+                let lease = self.config.delivery_lease;
+                let op = ClaimOp { id: entry.id, version: entry.version, epoch, token, lease };
+                let tag = ClaimTag { kind: kind.clone(), entry, token, is_repeated };
+                self.actions.push(Action::Write(WriteTag::Claim(tag), WriteOp::Claim(op)));
+            }
+        }
+    }
+
+    fn beat(&mut self, now: Now) {
+        match self.phase {
+            Phase::Running | Phase::Draining => {
+                if let Some(heartbeat) = self.owned.wants_heartbeat(now.steady, &self.deliveries) {
+                    self.actions.push(Action::Heartbeat(heartbeat));
+                }
+            }
+            Phase::Leaving | Phase::Ended => {}
+        }
+        if self.phase == Phase::Draining && self.deliveries.len() == 0 && self.lanes.values().all(Lane::has_no_claims) {
+            self.phase = Phase::Leaving;
+            self.actions.push(Action::Heartbeat(self.owned.leave()));
+        }
+    }
+
+    fn notice(&mut self, kind: &str, entry: DueEntry) {
+        if let Some(lane) = self.lanes.get_mut(kind) {
+            lane.notice(entry);
+        }
+    }
+
+    fn written(&mut self, now: Now, tag: WriteTag, result: Result<WriteAnswer, StoreError>) {
+        match (tag, result) {
+            (WriteTag::Claim(tag), Ok(WriteAnswer::Claim(answer))) => self.claim_answered(now, &tag, answer),
+            (WriteTag::Finish(id), Ok(WriteAnswer::Finish(Ok(again)))) => {
+                if let Some((kind, entry)) = self.deliveries.remove(id).zip(again) {
+                    self.notice(&kind, entry);
+                }
+            }
+            // Somebody else has ended the delivery; or the first answer to this finish was lost, and with it the row that it armed.
+            (WriteTag::Finish(id), Ok(_)) => {
+                let kind = self.deliveries.remove(id);
+                let lane = kind.and_then(|kind| self.lanes.get_mut(&kind));
+                lane.into_iter().for_each(Lane::scan_again);
+            }
+            (WriteTag::Extend(id), Ok(WriteAnswer::Extend(Err(StaleDelivery)))) => self.abandon(id),
+            (WriteTag::Extend(id), Ok(_)) => self.deliveries.extended(id, now.steady, self.config.delivery_lease),
+            (WriteTag::Claim(tag), Ok(_)) => {
+                if let Some(lane) = self.lanes.get_mut(&tag.kind) {
+                    lane.claim_ended(&tag.entry);
+                }
+            }
+            (tag, Err(error)) => self.write_failed(now, tag, error),
+        }
+    }
+
+    fn claim_answered(&mut self, now: Now, tag: &ClaimTag, answer: ClaimAnswer) {
+        let Some(lane) = self.lanes.get_mut(&tag.kind) else {
+            // The handler was taken away in the meantime: another node may have one.
+            if let ClaimAnswer::Claimed { row, .. } = answer {
+                self.give_back(now, row);
+            }
+            return;
+        };
+        match answer {
+            ClaimAnswer::Claimed { row, next: armed } => {
+                lane.claimed(&tag.entry);
+                armed.into_iter().for_each(|entry| lane.notice(entry));
+                if self.phase != Phase::Running || self.owned.epoch(row.shard) != Some(row.epoch) {
+                    return self.give_back(now, row);
+                }
+                let id = DeliveryId(next(&mut self.next_number));
+                self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
+                self.actions.push(Action::Deliver(id, row));
+            }
+            ClaimAnswer::GivenUp { next: armed } => {
+                lane.claim_ended(&tag.entry);
+                armed.into_iter().for_each(|entry| lane.notice(entry));
+            }
+            ClaimAnswer::Early(wake) => lane.claim_was_early(&tag.entry, wake, now),
+            ClaimAnswer::Lost => {
+                lane.claim_ended(&tag.entry);
+                // The first answer may have been that the row was given up, with the row that was armed after it.
+                if tag.is_repeated {
+                    lane.scan_again();
+                }
+            }
+            ClaimAnswer::Fenced => {
+                lane.claim_ended(&tag.entry);
+                self.owned.lose(tag.entry.shard);
+            }
+        }
+    }
+
+    fn handler_done(&mut self, id: DeliveryId, verdict: Verdict) {
+        let lane = self.deliveries.kind(id).and_then(|kind| self.lanes.get_mut(kind));
+        lane.into_iter().for_each(Lane::handler_ended);
+        if let Some(op) = self.deliveries.handler_done(id, verdict) {
+            self.actions.push(Action::Write(WriteTag::Finish(id), op));
+        }
+    }
+
+    /// Ends a claim without a delivery.
+    fn give_back(&mut self, now: Now, row: TimerRow) {
+        let id = DeliveryId(next(&mut self.next_number));
+        self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
+        self.handler_done(id, Verdict::Return);
+    }
+
+    fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {
+        let again = now.steady + self.config.retry;
+        match tag {
+            WriteTag::Claim(tag) => {
+                if let Some(lane) = self.lanes.get_mut(&tag.kind) {
+                    lane.claim_failed(tag.entry, tag.token, again);
+                }
+            }
+            WriteTag::Finish(id) => self.deliveries.finish_again(id, again),
+            WriteTag::Extend(id) => self.deliveries.extend_again(id, again),
+        }
+        self.note_failure(Some(error));
+    }
+
+    /// Reports an error that does not pass.
+    fn note_failure(&mut self, failure: Option<StoreError>) {
+        if let Some(error) = failure.filter(|error| !error.is_temporary())
+            && self.phase != Phase::Ended
+        {
+            self.phase = Phase::Ended;
+            self.actions.push(Action::StoreFailed(error));
+        }
+    }
+
+    fn owned_changed(&mut self, now: Now, sent: Duration, result: Result<Ownership, StoreError>) {
+        if self.phase == Phase::Leaving {
+            self.phase = Phase::Ended;
+            self.actions.push(Action::Drained);
+            return;
+        }
+        let failure = result.as_ref().err().cloned();
+        let gained = self.owned.answered(now.steady, sent, result);
+        for lane in self.lanes.values_mut().filter(|_| gained) {
+            lane.owner_changed();
+        }
+        for id in self.deliveries.not_owned(&self.owned) {
+            self.abandon(id);
+        }
+        self.note_failure(failure);
+    }
+
+    fn abandon(&mut self, id: DeliveryId) {
+        if self.deliveries.abandon(id) {
+            self.actions.push(Action::Abandon(id));
+        }
+    }
+
+    fn abandon_all(&mut self) {
+        for id in self.deliveries.ids() {
+            self.abandon(id);
+        }
+    }
+}
+
+fn next(number: &mut u64) -> u64 {
+    *number += 1;
+    *number - 1
+}
+
+fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

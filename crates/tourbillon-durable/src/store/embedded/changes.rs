@@ -1,0 +1,103 @@
+//! The changes of a transaction, before they are written.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Entries that a transaction writes and removes. A later change of a key replaces an earlier one.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    entries: BTreeMap<Vec<u8>, Change>,
+}
+
+#[derive(Debug)]
+struct Change {
+    /// `None` if the entry is removed.
+    value: Option<Vec<u8>>,
+    /// Whether the tables have no such entry, so that its removal is nothing to be written.
+    is_new: bool,
+}
+
+impl Changes {
+    /// Returns what the transaction did to a key: `None` if nothing, `Some(None)` if it removed the entry.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.entries.get(key).map(|change| change.value.as_deref())
+    }
+
+    /// Returns the changes of the keys that begin with `prefix`, in their order.
+    pub(super) fn scan<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        let range = self.entries.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
+        let of_prefix = range.take_while(move |(key, _)| key.starts_with(prefix));
+        of_prefix.map(|(key, change)| (&key[..], change.value.as_deref()))
+    }
+
+    /// Writes an entry.
+    pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        let is_new = self.entries.get(&key).is_some_and(|change| change.is_new);
+        self.entries.insert(key, Change { value: Some(value), is_new });
+    }
+
+    /// Writes an entry that the tables do not have, unless this transaction has removed it.
+    pub(super) fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        let is_new = self.entries.get(&key).is_none_or(|change| change.is_new);
+        self.entries.insert(key, Change { value: Some(value), is_new });
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, key: Vec<u8>) {
+        if self.entries.get(&key).is_some_and(|change| change.is_new) {
+            self.entries.remove(&key);
+        } else {
+            self.entries.insert(key, Change { value: None, is_new: false });
+        }
+    }
+
+    /// Returns how many keys are changed.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the changes, in the order of their keys.
+    pub(super) fn into_entries(self) -> impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)> {
+        self.entries.into_iter().map(|(key, change)| (key, change.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Vec<u8> {
+        text.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn an_entry_that_is_written_and_removed_in_one_transaction_is_not_written_at_all() {
+        let mut changes = Changes::default();
+        changes.put_new(key("new"), key("1"));
+        changes.put(key("new"), key("2"));
+        changes.remove(key("new"));
+        assert_eq!(changes.len(), 0);
+    }
+
+    #[test]
+    fn an_entry_of_the_tables_that_is_removed_and_written_again_is_removed_at_last() {
+        let mut changes = Changes::default();
+        changes.remove(key("old"));
+        assert_eq!(changes.get(b"old"), Some(None));
+        changes.put_new(key("old"), key("1"));
+        assert_eq!(changes.get(b"old"), Some(Some(&b"1"[..])));
+        changes.remove(key("old"));
+        assert_eq!(changes.into_entries().collect::<Vec<_>>(), [(key("old"), None)]);
+    }
+
+    #[test]
+    fn changes_are_found_by_what_their_keys_begin_with() {
+        let mut changes = Changes::default();
+        for name in ["a", "ab", "b", "abc"] {
+            changes.put(key(name), key(name));
+        }
+        changes.remove(key("ab"));
+        let found: Vec<_> = changes.scan(b"ab").collect();
+        assert_eq!(found, [(&b"ab"[..], None), (&b"abc"[..], Some(&b"abc"[..]))]);
+    }
+}

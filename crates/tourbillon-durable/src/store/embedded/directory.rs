@@ -1,0 +1,172 @@
+//! The directory of an embedded store: its files, its lock and its format.
+//!
+//! ```text
+//! FORMAT         the version of the format; written last, so that a store without it was never used
+//! FORMAT.new     the same, while the store is being created
+//! lock           held by the process that has the store open
+//! acknowledged   the number of the last transaction that callers were told of
+//! tables/        the files of the engine
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::store::error::StoreError;
+
+/// The newest format that this program knows.
+pub(super) const FORMAT: u32 = 1;
+
+const FIRST_LINE: &str = "Tourbillon durable timers";
+
+/// The directory of a store, locked for this process.
+#[derive(Debug)]
+pub(super) struct StoreDirectory {
+    path: PathBuf,
+    /// The lock ends when the file is closed.
+    _lock: File,
+}
+
+/// What is in a directory that was just locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Contents {
+    /// No store, or one that was never used.
+    Nothing,
+    /// A store of a format that this program knows.
+    Store,
+}
+
+impl StoreDirectory {
+    /// Creates the directory if there is none, and locks it.
+    pub(super) fn lock(path: &Path) -> Result<StoreDirectory, StoreError> {
+        let failed = |error| from_io(path, &error);
+        fs::create_dir_all(path).map_err(failed)?;
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+        let lock = options.open(path.join("lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(StoreDirectory { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("{}. A directory is used by one process; PostgreSQL is for several", path.display());
+                Err(StoreError::Locked(text))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where the files of the engine are.
+    pub(super) fn tables(&self) -> PathBuf {
+        self.path.join("tables")
+    }
+
+    pub(super) fn acknowledged(&self) -> PathBuf {
+        self.path.join("acknowledged")
+    }
+
+    /// Looks at what is in the directory, and removes what was left of an interrupted creation.
+    pub(super) fn contents(&self) -> Result<Contents, StoreError> {
+        let failed = |error| from_io(&self.path, &error);
+        match fs::read_to_string(self.path.join("FORMAT")) {
+            Ok(text) => self.check_format(&text).map(|()| Contents::Store),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let was_begun = self.path.join("FORMAT.new").try_exists().map_err(failed)?;
+                let has_tables = self.tables().try_exists().map_err(failed)?;
+                if has_tables && !was_begun {
+                    return Err(self.damaged("the file FORMAT is missing"));
+                }
+                if has_tables {
+                    fs::remove_dir_all(self.tables()).map_err(failed)?;
+                }
+                Ok(Contents::Nothing)
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(self.damaged("the file FORMAT is no text")),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Notes that a store is being created here.
+    pub(super) fn begin_creation(&self) -> io::Result<()> {
+        let mut file = File::create(self.path.join("FORMAT.new"))?;
+        write!(file, "{FIRST_LINE}\nformat {FORMAT}\n")?;
+        file.sync_all()?;
+        self.sync()
+    }
+
+    /// Notes that the store is complete, and may be used.
+    pub(super) fn end_creation(&self) -> io::Result<()> {
+        fs::rename(self.path.join("FORMAT.new"), self.path.join("FORMAT"))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Directories cannot be synchronised on other systems.
+        if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    }
+
+    fn check_format(&self, text: &str) -> Result<(), StoreError> {
+        let mut lines = text.lines();
+        let is_ours = lines.next() == Some(FIRST_LINE);
+        let format = lines.next().and_then(|line| line.strip_prefix("format ")?.parse::<u32>().ok());
+        match format {
+            Some(found) if is_ours && found > FORMAT => Err(StoreError::NewerFormat { found, known: FORMAT }),
+            Some(1..) if is_ours => Ok(()),
+            _ => Err(self.damaged("the file FORMAT is not that of a store")),
+        }
+    }
+
+    /// Verifies the files that the engine believes without a check, before it deletes what they do not name.
+    ///
+    /// Each keyspace has a file `current` with the number of its newest version and the checksum of the file that describes that version.
+    pub(super) fn check_versions(&self) -> Result<(), StoreError> {
+        for keyspace in ["0", "1"] {
+            let path = self.tables().join("keyspaces").join(keyspace);
+            let current = self.read(&path.join("current"))?;
+            let Some((version, checksum)) = current.split_first_chunk::<8>() else {
+                return Err(self.damaged(&format!("keyspaces/{keyspace}/current is too short")));
+            };
+            let name = format!("v{}", u64::from_le_bytes(*version));
+            let file = self.read(&path.join(&name))?;
+            // The last byte is the kind of the checksum, of which there is one.
+            if *checksum != [&xxh3_128(&file).to_le_bytes()[..], &[0]].concat() {
+                return Err(self.damaged(&format!("keyspaces/{keyspace}/{name} has a wrong checksum")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file that must be there.
+    fn read(&self, path: &Path) -> Result<Vec<u8>, StoreError> {
+        fs::read(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.damaged(&format!("{} is missing", path.display())),
+            _ => from_io(&self.path, &error),
+        })
+    }
+
+    /// Returns the error for damage of this store.
+    pub(super) fn damaged(&self, what: &str) -> StoreError {
+        damaged(&self.path, what)
+    }
+}
+
+/// Returns the error for damage of the store in `directory`.
+pub(super) fn damaged(directory: &Path, what: &str) -> StoreError {
+    StoreError::Damaged(format!(
+        "{}: {what}. Keep a copy of the directory, check the disk, and restore the newest backup into an empty directory",
+        directory.display()
+    ))
+}
+
+/// Returns the error for a system call that failed while a store was opened.
+pub(super) fn from_io(directory: &Path, error: &io::Error) -> StoreError {
+    let text = format!("{}: {error}", directory.display());
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly(text),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(text),
+        _ => StoreError::Unavailable(text),
+    }
+}

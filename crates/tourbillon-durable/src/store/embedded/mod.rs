@@ -1,0 +1,264 @@
+//! The embedded store: one process, one directory.
+//!
+//! ```text
+//!  write, heartbeat              due, get               list, history, counts
+//!        |                          |                          |
+//!   writer thread             reader thread              second reader thread
+//!   rules on a Transaction    one view each              one view each
+//!        |  one commit for all that has come
+//!        v
+//!   fjall: journal (fdatasync), then memtable; tables in the background
+//!        |
+//!   acknowledged: the number of the transaction; then the replies
+//! ```
+//!
+//! Invariants:
+//! 1. Every transaction writes the totals, which have its number; the numbers have no gap.
+//! 2. A reply is sent after the commit is durable and after its number is in the file `acknowledged` (Q1).
+//! 3. Opening verifies that journals and tables have every transaction up to the acknowledged one (Q8, D57), because the engine alone
+//!    does not notice a journal that ends too early.
+//! 4. All entries of the indexes follow from the rows; an entry without its row is damage.
+//! 5. After a commit that failed the store has ended: nobody knows what the disk holds, so nothing is tried again.
+
+mod acknowledged;
+mod backup;
+mod bytes;
+mod changes;
+mod directory;
+mod encoding;
+mod journal;
+mod layout;
+mod options;
+mod reader;
+mod room;
+mod tables;
+mod transaction;
+mod verify;
+mod writer;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
+
+use self::directory::StoreDirectory;
+pub use self::options::EmbeddedOptions;
+use self::reader::{ReadJob, StoreReader};
+use self::tables::View;
+pub use self::verify::StoreReport;
+use self::writer::{StoreWriter, WriteBatch, WriteRequest};
+use super::error::StoreError;
+use super::op::{WriteAnswer, WriteOp};
+use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use super::reply::Reply;
+use super::row::{HistoryEntry, TimerRow};
+use super::shard::{Heartbeat, Ownership, ShardId};
+use super::{Store, StoreTraits};
+use crate::id::TimerId;
+
+/// A store in a directory, for one process. The [module](self) says how it works.
+pub struct EmbeddedStore {
+    writer: Sender<WriteRequest>,
+    /// For questions that are answered from few entries.
+    quick: Sender<ReadJob>,
+    /// For questions that may read many rows.
+    thorough: Sender<ReadJob>,
+    /// For what reads everything.
+    whole: Sender<ReadJob>,
+    threads: Mutex<Option<StoreThreads>>,
+    directory: PathBuf,
+    recovery: Duration,
+}
+
+/// The threads of a store.
+struct StoreThreads {
+    writer: JoinHandle<()>,
+    /// Threads on which replies are called: they cannot wait for the store's end.
+    all: Vec<ThreadId>,
+}
+
+impl EmbeddedStore {
+    /// Opens the store in a directory, which is created if it does not exist, with the default [options](EmbeddedStore::options).
+    ///
+    /// # Errors
+    /// See [`EmbeddedOptions::open`].
+    pub fn open(directory: impl AsRef<Path>) -> Result<EmbeddedStore, StoreError> {
+        EmbeddedStore::options().open(directory)
+    }
+
+    /// Returns the default settings.
+    pub fn options() -> EmbeddedOptions {
+        EmbeddedOptions::default()
+    }
+
+    /// Returns how long opening took, the check of everything that was acknowledged included.
+    #[must_use]
+    pub fn recovery(&self) -> Duration {
+        self.recovery
+    }
+
+    /// Returns the directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Reads everything and verifies that rows, indexes and totals agree, while the store is used.
+    ///
+    /// The reply is [`StoreError::Damaged`] if something cannot be read or does not agree.
+    pub fn verify(&self, reply: Reply<StoreReport>) {
+        self.ask(&self.whole, reply, |_, view| verify::verify(view));
+    }
+
+    /// Copies the store as it is now into another directory, while it is used, and replies with the number of rows (O4).
+    ///
+    /// The directory must not exist, or be empty. The copy is a store: to restore it, open it (or a copy of it) and call
+    /// [`resume`](EmbeddedStore::resume). Until then it is paused: it can be read and changed, and no timer of it is delivered.
+    pub fn backup(&self, to: impl Into<PathBuf>, reply: Reply<u64>) {
+        let to = to.into();
+        self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
+    }
+
+    /// Replies with whether the store is paused: a backup of which nothing has been delivered yet.
+    pub fn is_paused(&self, reply: Reply<bool>) {
+        self.ask(&self.quick, reply, |_, view| Ok(view.totals()?.is_paused));
+    }
+
+    /// Lets nodes own the store, if it is paused.
+    pub fn resume(&self, reply: Reply<()>) {
+        self.ask_writer(WriteRequest::Resume(reply));
+    }
+
+    fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
+        let directory = StoreDirectory::lock(directory)?;
+        let opened = tables::open(&directory, &options)?;
+        let path = directory.path().to_owned();
+        let failed = |error: io::Error| StoreError::Unavailable(format!("a thread cannot be started: {error}"));
+        let tables = Arc::new(opened.tables);
+        let failure = Arc::new(OnceLock::new());
+        let read = |name| {
+            let reader =
+                StoreReader { tables: Arc::clone(&tables), options: options.clone(), failure: Arc::clone(&failure) };
+            spawn(name, move |jobs| reader.run(&jobs))
+        };
+        let quick = read("timers-read").map_err(failed)?;
+        let thorough = read("timers-list").map_err(failed)?;
+        let whole = read("timers-copy").map_err(failed)?;
+        let readers = vec![quick, thorough, whole];
+        let mut all: Vec<ThreadId> = readers.iter().map(|(_, thread)| thread.thread().id()).collect();
+        let lane = |index: usize| readers[index].0.clone();
+        let (quick, thorough, whole) = (lane(0), lane(1), lane(2));
+        let writer = StoreWriter {
+            tables,
+            directory,
+            acknowledged: opened.acknowledged,
+            totals: opened.totals,
+            shards: writer::unowned(&opened.totals),
+            options,
+            failure,
+            readers,
+        };
+        let (requests, thread) = spawn("timers-write", move |requests| writer.run(&requests)).map_err(failed)?;
+        all.push(thread.thread().id());
+        Ok(EmbeddedStore {
+            writer: requests,
+            quick,
+            thorough,
+            whole,
+            threads: Mutex::new(Some(StoreThreads { writer: thread, all })),
+            directory: path,
+            recovery: opened.recovery,
+        })
+    }
+
+    /// Asks the writer. If the store is closed, the request is dropped here, and its reply says so.
+    fn ask_writer(&self, request: WriteRequest) {
+        let _is_closed = self.writer.send(request);
+    }
+
+    /// Asks a thread for reading. If the store is closed, the question is dropped here, and its reply says so.
+    fn ask<T: Send + 'static>(
+        &self,
+        lane: &Sender<ReadJob>,
+        reply: Reply<T>,
+        read: impl FnOnce(&StoreReader, &View<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) {
+        let question = move |reader: &StoreReader| reader.answer(reply, |view| read(reader, view));
+        let _is_closed = lane.send(ReadJob::Ask(Box::new(question)));
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { shards: 1, parallel_writes: 1, has_other_writers: false }
+    }
+
+    fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {
+        self.ask_writer(WriteRequest::Batch(WriteBatch { operations: batch, reply }));
+    }
+
+    fn due(&self, query: DueQuery, reply: Reply<DuePage>) {
+        self.ask(&self.quick, reply, move |_, view| reader::due(view, &query));
+    }
+
+    fn orphans(&self, kind: String, shards: Vec<ShardId>, limit: usize, reply: Reply<Vec<DueEntry>>) {
+        self.ask(&self.quick, reply, move |_, view| reader::orphans(view, &kind, &shards, limit));
+    }
+
+    fn heartbeat(&self, heartbeat: Heartbeat, reply: Reply<Ownership>) {
+        self.ask_writer(WriteRequest::Heartbeat(heartbeat, reply));
+    }
+
+    fn get(&self, id: TimerId, reply: Reply<Vec<TimerRow>>) {
+        self.ask(&self.quick, reply, move |_, view| reader::rows_of(view, id));
+    }
+
+    fn get_key(&self, namespace: String, key: String, reply: Reply<Option<TimerRow>>) {
+        self.ask(&self.quick, reply, move |_, view| reader::holder(view, &namespace, &key));
+    }
+
+    fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>) {
+        self.ask(&self.thorough, reply, move |_, view| reader::list(view, &filter, cursor, limit));
+    }
+
+    fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>) {
+        self.ask(&self.thorough, reply, move |reader, view| reader.history(view, id));
+    }
+
+    fn counts(&self, reply: Reply<StoreCounts>) {
+        self.ask(&self.thorough, reply, StoreReader::counts);
+    }
+
+    fn close(&self, reply: Reply<()>) {
+        self.ask_writer(WriteRequest::Close(Some(reply)));
+    }
+}
+
+/// Closes the store, and waits for its threads unless this is one of them.
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.ask_writer(WriteRequest::Close(None));
+        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(threads) = threads.filter(|threads| !threads.all.contains(&thread::current().id())) {
+            let _has_panicked = threads.writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for EmbeddedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce(Receiver<T>) + Send + 'static,
+) -> io::Result<(Sender<T>, JoinHandle<()>)> {
+    let (sender, receiver) = channel();
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || run(receiver))?;
+    Ok((sender, thread))
+}

@@ -1,0 +1,104 @@
+//! How an embedded store is opened.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::EmbeddedStore;
+use crate::store::error::StoreError;
+use crate::time::StoreTime;
+
+const MIB: u64 = 1 << 20;
+
+/// Settings of an [`EmbeddedStore`].
+///
+/// ```no_run
+/// use tourbillon_durable::store::EmbeddedStore;
+///
+/// # fn main() -> Result<(), tourbillon_durable::StoreError> {
+/// let store = EmbeddedStore::options().cache(256 << 20).open("/var/lib/shop/timers")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct EmbeddedOptions {
+    pub(super) cache: u64,
+    pub(super) write_buffer: u64,
+    pub(super) reserve: u64,
+    pub(super) history: u64,
+    pub(super) clock: Arc<dyn Fn() -> StoreTime + Send + Sync>,
+}
+
+impl EmbeddedOptions {
+    /// Sets how many bytes of tables are cached in memory, besides what the operating system caches. 32 MiB by default.
+    pub fn cache(mut self, bytes: u64) -> EmbeddedOptions {
+        self.cache = bytes;
+        self
+    }
+
+    /// Sets how many bytes are collected in memory before they are written to a table. 16 MiB by default, 1 MiB at least. Up to five times
+    /// as much is in memory while more is written than the disk takes.
+    pub fn write_buffer(mut self, bytes: u64) -> EmbeddedOptions {
+        self.write_buffer = bytes.max(MIB);
+        self
+    }
+
+    /// Sets how many bytes of the disk are kept for cancels and deliveries: when less is free, creates are refused with
+    /// [`WriteAnswer::Full`](crate::store::WriteAnswer::Full). 256 MiB by default. It should not be less than what the engine needs to
+    /// rewrite a few tables.
+    pub fn reserve(mut self, bytes: u64) -> EmbeddedOptions {
+        self.reserve = bytes;
+        self
+    }
+
+    /// Sets how many ended occurrences the history remembers. 100,000 by default; zero for none.
+    pub fn history(mut self, entries: u64) -> EmbeddedOptions {
+        self.history = entries;
+        self
+    }
+
+    /// Sets the clock of the store. The system's clock by default.
+    pub fn clock(mut self, clock: impl Fn() -> StoreTime + Send + Sync + 'static) -> EmbeddedOptions {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Opens the store in a directory, which is created if it does not exist.
+    ///
+    /// After a process that did not close the store, this reads what was written last; the time is in
+    /// [`EmbeddedStore::recovery`].
+    ///
+    /// # Errors
+    /// - [`StoreError::Locked`]: another process has the store open.
+    /// - [`StoreError::NewerFormat`]: a newer version of this crate has written it.
+    /// - [`StoreError::Damaged`]: something that was acknowledged cannot be read. Nothing was changed.
+    /// - [`StoreError::ReadOnly`], [`StoreError::Full`], [`StoreError::Unavailable`]: the operating system refused.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<EmbeddedStore, StoreError> {
+        EmbeddedStore::open_with(directory.as_ref(), self)
+    }
+}
+
+impl Default for EmbeddedOptions {
+    fn default() -> EmbeddedOptions {
+        EmbeddedOptions {
+            cache: 32 * MIB,
+            write_buffer: 16 * MIB,
+            reserve: 256 * MIB,
+            history: 100_000,
+            clock: Arc::new(|| StoreTime::try_from(SystemTime::now()).unwrap_or(StoreTime::ZERO)),
+        }
+    }
+}
+
+impl fmt::Debug for EmbeddedOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedOptions")
+            .field("cache", &self.cache)
+            .field("write_buffer", &self.write_buffer)
+            .field("reserve", &self.reserve)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,261 @@
+//! Questions to the store: each reads one view of the tables, on a thread for reading.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+
+use super::encoding;
+use super::layout::{self, TimeIndex};
+use super::options::EmbeddedOptions;
+use super::tables::{Tables, View};
+use super::transaction::{read_indexed, read_row};
+use crate::id::TimerId;
+use crate::spec::Recurrence;
+use crate::store::error::StoreError;
+use crate::store::query::{Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use crate::store::reply::Reply;
+use crate::store::row::{HistoryEntry, RowId, TimerRow};
+use crate::store::shard::ShardId;
+use crate::time::StoreTime;
+
+/// How many rows a list looks at for one page, so that a filter that few rows pass does not keep other questions waiting.
+const MOST_ROWS: usize = 50_000;
+
+/// The one shard of the store.
+pub(super) const SHARD: ShardId = ShardId(0);
+
+/// What a thread for reading is asked for.
+pub(super) enum ReadJob {
+    /// A question, and the way back.
+    Ask(Box<dyn FnOnce(&StoreReader) + Send>),
+    /// The thread ends.
+    Stop,
+}
+
+/// The state of a thread for reading.
+pub(super) struct StoreReader {
+    pub(super) tables: Arc<Tables>,
+    pub(super) options: EmbeddedOptions,
+    pub(super) failure: Arc<OnceLock<StoreError>>,
+}
+
+impl StoreReader {
+    /// Serves questions until the store is closed.
+    pub(super) fn run(self, jobs: &Receiver<ReadJob>) {
+        while let Ok(ReadJob::Ask(question)) = jobs.recv() {
+            question(&self);
+        }
+    }
+
+    pub(super) fn options(&self) -> &EmbeddedOptions {
+        &self.options
+    }
+
+    /// Replies with what `read` finds.
+    pub(super) fn answer<T>(&self, reply: Reply<T>, read: impl FnOnce(&View<'_>) -> Result<T, StoreError>) {
+        reply.send(match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => read(&self.tables.view()),
+        });
+    }
+
+    pub(super) fn counts(&self, view: &View<'_>) -> Result<StoreCounts, StoreError> {
+        let totals = view.totals()?;
+        let now = (self.options.clock)();
+        let overdue = overdue(view, now)?;
+        Ok(StoreCounts { armed: totals.armed, claimed: totals.claimed, dead: totals.dead, overdue })
+    }
+
+    pub(super) fn history(&self, view: &View<'_>, timer: TimerId) -> Result<Vec<HistoryEntry>, StoreError> {
+        let ended = view.totals()?.ended;
+        let oldest = ended.saturating_sub(self.options.history);
+        let mut found = Vec::new();
+        for entry in view.scan(layout::all_history(), Vec::new()) {
+            let (key, value) = entry?;
+            let read = encoding::read_history(&key, &value);
+            let (number, entry) = read.map_err(|_| view.tables().damaged("an entry of the history is malformed"))?;
+            if entry.id.timer == timer && number >= oldest {
+                found.push((number, entry));
+            }
+        }
+        found.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+        Ok(found.into_iter().map(|(_, entry)| entry).collect())
+    }
+}
+
+/// Returns rows of a kind that are to be looked at.
+pub(super) fn due(view: &View<'_>, query: &DueQuery) -> Result<DuePage, StoreError> {
+    let mut page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
+    if !query.shards.contains(&SHARD) {
+        return Ok(page);
+    }
+    let mut armed = times(view, TimeIndex::Armed, &query.kind, query.after).peekable();
+    let mut claimed = times(view, TimeIndex::Claimed, &query.kind, query.after).peekable();
+    loop {
+        let position = |entry: Option<&Result<TimeEntry, StoreError>>| match entry {
+            Some(Ok(entry)) => (false, Some((entry.due.wake, entry.due.id))),
+            // An error comes first, nothing comes last.
+            Some(Err(_)) => (false, None),
+            None => (true, None),
+        };
+        let is_armed = position(armed.peek()) <= position(claimed.peek());
+        let Some(entry) = (if is_armed { armed.next() } else { claimed.next() }) else { break };
+        let entry = entry?.due;
+        if entry.wake > query.until {
+            page.next_wake = Some(entry.wake);
+            break;
+        }
+        if page.entries.len() == query.limit {
+            (page.has_more, page.next_wake) = (true, None);
+            break;
+        }
+        page.entries.push(entry);
+    }
+    Ok(page)
+}
+
+/// Returns claimed rows whose owner is gone.
+pub(super) fn orphans(
+    view: &View<'_>,
+    kind: &str,
+    shards: &[ShardId],
+    limit: usize,
+) -> Result<Vec<DueEntry>, StoreError> {
+    if !shards.contains(&SHARD) {
+        return Ok(Vec::new());
+    }
+    let epoch = view.totals()?.epoch;
+    let claimed = times(view, TimeIndex::Claimed, kind, None);
+    let orphans = claimed.filter(|entry| entry.as_ref().map_or(true, |entry| entry.epoch < epoch));
+    orphans.take(limit).map(|entry| entry.map(|entry| entry.due)).collect()
+}
+
+/// Returns all rows of a timer, the latest occurrence first.
+pub(super) fn rows_of(view: &View<'_>, timer: TimerId) -> Result<Vec<TimerRow>, StoreError> {
+    let first = layout::row(RowId { timer, occurrence: 1 });
+    if let Some(value) = view.get(&first)? {
+        let row = read_row(view.tables(), &first, &value)?;
+        if row.spec.recurrence == Recurrence::Once {
+            return Ok(vec![row]);
+        }
+    }
+    let rows = view.scan(layout::rows_of(timer), Vec::new());
+    let mut rows = rows.map(|entry| read_entry(view, entry?)).collect::<Result<Vec<_>, StoreError>>()?;
+    rows.reverse();
+    Ok(rows)
+}
+
+/// Returns the row that holds a key.
+pub(super) fn holder(view: &View<'_>, namespace: &str, key: &str) -> Result<Option<TimerRow>, StoreError> {
+    let Some(value) = view.get(&layout::head(namespace, key))? else { return Ok(None) };
+    let id = encoding::read_head(&value).map_err(|_| view.tables().damaged("an entry of the keys is malformed"))?;
+    read_indexed(view, id).map(Some)
+}
+
+/// Returns a page of the rows that pass a filter. A page may have fewer rows than there is room for, and others after it.
+pub(super) fn list(
+    view: &View<'_>,
+    filter: &ListFilter,
+    cursor: Option<Cursor>,
+    limit: usize,
+) -> Result<ListPage, StoreError> {
+    match (&filter.namespace, &filter.name) {
+        (Some(namespace), Some(name)) => {
+            let prefix = layout::named(namespace, name);
+            let from = cursor.map_or_else(Vec::new, |cursor| after(layout::name(namespace, name, cursor.0)));
+            let rows = view.scan(prefix.clone(), from).map(|entry| {
+                let id = layout::parse_name(&prefix, &entry?.0);
+                read_indexed(view, id.ok_or_else(|| view.tables().damaged("an entry of the names is malformed"))?)
+            });
+            page(rows, filter, limit)
+        }
+        _ => {
+            let from = cursor.map_or_else(Vec::new, |cursor| after(layout::row(cursor.0)));
+            page(view.scan(layout::all_rows(), from).map(|entry| read_entry(view, entry?)), filter, limit)
+        }
+    }
+}
+
+fn page(
+    rows: impl Iterator<Item = Result<TimerRow, StoreError>>,
+    filter: &ListFilter,
+    limit: usize,
+) -> Result<ListPage, StoreError> {
+    let mut page = ListPage::default();
+    let mut last = None;
+    for (number, row) in rows.enumerate() {
+        let row = row?;
+        let passes = filter.passes(&row);
+        if number >= MOST_ROWS || (passes && page.rows.len() == limit) {
+            page.next = last.map(Cursor);
+            break;
+        }
+        last = Some(row.id);
+        if passes {
+            page.rows.push(row);
+        }
+    }
+    Ok(page)
+}
+
+/// For each kind, how many rows are armed and already due.
+fn overdue(view: &View<'_>, now: StoreTime) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut kinds = Vec::new();
+    let mut from = Vec::new();
+    while let Some(entry) = view.scan(TimeIndex::Armed.all(), from).next() {
+        let (key, _) = entry?;
+        let first = TimeIndex::Armed.parse(&key).ok_or_else(|| malformed_time(view))?;
+        let mut count = 0;
+        for entry in times(view, TimeIndex::Armed, first.kind, None) {
+            if entry?.due.wake > now {
+                break;
+            }
+            count += 1;
+        }
+        if count > 0 {
+            kinds.push((first.kind.to_owned(), count));
+        }
+        // No key of this kind is behind this one.
+        from = TimeIndex::Armed.from(first.kind, StoreTime::MAX);
+        from.extend_from_slice(&[0xff; 32]);
+    }
+    Ok(kinds)
+}
+
+/// An entry of a time index.
+struct TimeEntry {
+    due: DueEntry,
+    epoch: u64,
+}
+
+/// Returns the entries of a kind in a time index, in their order.
+fn times<'a>(
+    view: &View<'a>,
+    index: TimeIndex,
+    kind: &str,
+    behind: Option<DueCursor>,
+) -> impl Iterator<Item = Result<TimeEntry, StoreError>> + use<'a> {
+    let from = behind.map_or_else(Vec::new, |(wake, id)| after(index.key(kind, wake, id)));
+    let tables = view.tables();
+    view.scan(index.of_kind(kind), from).map(move |entry| {
+        let (key, value) = entry?;
+        let malformed = || tables.damaged("an entry of the times is malformed");
+        let key = index.parse(&key).ok_or_else(malformed)?;
+        let value = encoding::read_time_value(&value).map_err(|_| malformed())?;
+        let due = DueEntry { wake: key.wake, id: key.id, version: value.version, shard: value.shard };
+        Ok(TimeEntry { due, epoch: value.epoch })
+    })
+}
+
+fn malformed_time(view: &View<'_>) -> StoreError {
+    view.tables().damaged("an entry of the times is malformed")
+}
+
+fn read_entry(view: &View<'_>, (key, value): (fjall::Slice, fjall::Slice)) -> Result<TimerRow, StoreError> {
+    read_row(view.tables(), &key, &value)
+}
+
+/// Returns the key that comes right after `key`.
+fn after(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}

@@ -1,0 +1,256 @@
+//! The engine below, fjall, with one keyspace: opened with a check of everything that was acknowledged, read, and written durably.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PartitioningPolicy,
+    PinningPolicy,
+};
+use fjall::{
+    AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice, Snapshot,
+};
+
+use super::acknowledged::{Acknowledged, AcknowledgedError};
+use super::changes::Changes;
+use super::directory::{Contents, StoreDirectory, damaged, from_io};
+use super::encoding::{self, Totals};
+use super::journal::{self, JournalError, Journals};
+use super::layout;
+use super::options::EmbeddedOptions;
+use crate::store::error::StoreError;
+
+/// The most bytes of journals: opening after a crash reads them all.
+const JOURNALS: u64 = 96 << 20;
+
+/// The open tables.
+pub(super) struct Tables {
+    database: Database,
+    timers: Keyspace,
+    directory: PathBuf,
+}
+
+/// What [`open`] returns.
+pub(super) struct Opened {
+    pub(super) tables: Tables,
+    pub(super) totals: Totals,
+    pub(super) acknowledged: Acknowledged,
+    /// How long it took.
+    pub(super) recovery: Duration,
+}
+
+/// Opens the tables in a locked directory, or creates them.
+pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Result<Opened, StoreError> {
+    let begin = Instant::now();
+    match directory.contents()? {
+        Contents::Nothing => create(directory, options, |_| Ok(Totals::default()))?,
+        Contents::Store => {}
+    }
+    let acknowledged = Acknowledged::open(&directory.acknowledged()).map_err(|error| match error {
+        AcknowledgedError::Io(error) => from_io(directory.path(), &error),
+        AcknowledgedError::Damaged => directory.damaged("the file acknowledged is missing or damaged"),
+    })?;
+    directory.check_versions()?;
+    let journals = journal::examine(&directory.tables(), acknowledged.last()).map_err(|error| match error {
+        JournalError::Io(error) => from_io(directory.path(), &error),
+        JournalError::Damaged(what) => directory.damaged(&what),
+    })?;
+    journals.truncate_torn_record().map_err(|error| from_io(directory.path(), &error))?;
+    let tables = Tables::open(directory, options)?;
+    let totals = tables.check_complete(&journals, acknowledged.last())?;
+    Ok(Opened { tables, totals, acknowledged, recovery: begin.elapsed() })
+}
+
+/// Creates a store. `fill` writes into it, in transactions that need not be durable, and returns the totals of the last of them.
+pub(super) fn create(
+    directory: &StoreDirectory,
+    options: &EmbeddedOptions,
+    fill: impl FnOnce(&Tables) -> Result<Totals, StoreError>,
+) -> Result<(), StoreError> {
+    let failed = |error| from_io(directory.path(), &error);
+    directory.begin_creation().map_err(failed)?;
+    let tables = Tables::open(directory, options)?;
+    let filled = fill(&tables)?;
+    let totals = Totals { sequence: filled.sequence + 1, ..filled };
+    tables.commit(Changes::default(), &totals)?;
+    drop(tables);
+    let mut acknowledged = Acknowledged::create(&directory.acknowledged()).map_err(failed)?;
+    acknowledged.set(totals.sequence).map_err(failed)?;
+    acknowledged.sync().map_err(failed)?;
+    directory.end_creation().map_err(failed)
+}
+
+impl Tables {
+    fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Result<Tables, StoreError> {
+        let open = || {
+            let database = Database::builder(directory.tables())
+                .cache_size(options.cache)
+                .journal_compression(CompressionType::None)
+                .max_journaling_size(JOURNALS)
+                .manual_journal_persist(true)
+                .worker_threads(2)
+                .open()?;
+            let timers = database.keyspace("timers", || keyspace_options(options))?;
+            Ok((database, timers))
+        };
+        // The engine panics at some kinds of damage.
+        match catch_unwind(AssertUnwindSafe(open)) {
+            Ok(Ok((database, timers))) => Ok(Tables { database, timers, directory: directory.path().to_owned() }),
+            Ok(Err(error)) => Err(on_open(directory.path(), &error)),
+            Err(_) => Err(directory.damaged("the engine panicked while it read its files")),
+        }
+    }
+
+    /// Verifies that tables and journals together have every transaction, and returns the totals (D57).
+    ///
+    /// The journals have all transactions from the first to the last of them. The tables have all up to some number. So nothing is
+    /// missing if the journals begin at the number after it or before, and nothing was lost if the last number was not acknowledged
+    /// before, or is the acknowledged one.
+    fn check_complete(&self, journals: &Journals, acknowledged: u64) -> Result<Totals, StoreError> {
+        let in_tables = match self.timers.tree.get_highest_persisted_seqno() {
+            Some(last) => self.totals_of(self.timers.tree.get(layout::TOTALS, last + 1).map_err(fjall::Error::from))?,
+            None => None,
+        };
+        let in_tables = in_tables.map_or(0, |totals| totals.sequence);
+        if let Some(first) = journals.first
+            && first > in_tables + 1
+        {
+            let what = format!("the tables end with transaction {in_tables}, and the journals begin with {first}");
+            return Err(damaged(&self.directory, &what));
+        }
+        let expected = journals.last.unwrap_or(0).max(in_tables);
+        let totals = self.totals_of(self.timers.get(layout::TOTALS))?;
+        match totals {
+            Some(totals) if totals.sequence == expected && expected >= acknowledged => Ok(totals),
+            other => {
+                let found = other.map_or(0, |totals| totals.sequence);
+                let what = format!(
+                    "transaction {acknowledged} was acknowledged and {expected} is the last one in the files, but the \
+                     tables have {found}"
+                );
+                Err(damaged(&self.directory, &what))
+            }
+        }
+    }
+
+    fn totals_of(&self, read: fjall::Result<Option<Slice>>) -> Result<Option<Totals>, StoreError> {
+        let value = read.map_err(|error| self.on_read(&error))?;
+        let totals = value.map(|value| encoding::read_totals(&value)).transpose();
+        totals.map_err(|_| self.damaged("the totals cannot be read"))
+    }
+
+    /// Returns the value of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>, StoreError> {
+        self.timers.get(key).map_err(|error| self.on_read(&error))
+    }
+
+    /// Returns a view of the tables that later transactions do not change.
+    pub(super) fn view(&self) -> View<'_> {
+        View { tables: self, snapshot: self.database.snapshot() }
+    }
+
+    /// Writes changes and totals in one transaction, and returns when it is durable.
+    pub(super) fn commit(&self, changes: Changes, totals: &Totals) -> Result<(), StoreError> {
+        self.write_as(changes, totals, PersistMode::SyncData)
+    }
+
+    /// Writes changes and totals in one transaction, which is durable when a later one is.
+    pub(super) fn write(&self, changes: Changes, totals: &Totals) -> Result<(), StoreError> {
+        self.write_as(changes, totals, PersistMode::Buffer)
+    }
+
+    fn write_as(&self, changes: Changes, totals: &Totals, mode: PersistMode) -> Result<(), StoreError> {
+        let mut batch = self.database.batch().durability(Some(mode));
+        for (key, change) in changes.into_entries() {
+            match change {
+                Some(value) => batch.insert(&self.timers, key, value),
+                None => batch.remove(&self.timers, key),
+            }
+        }
+        batch.insert(&self.timers, layout::TOTALS, encoding::totals(totals));
+        batch.commit().map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.display())))
+    }
+
+    /// Returns how many bytes the files have.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        self.database.disk_space().unwrap_or_default()
+    }
+
+    /// Returns the error for damage of this store.
+    pub(super) fn damaged(&self, what: &str) -> StoreError {
+        damaged(&self.directory, what)
+    }
+
+    fn on_read(&self, error: &fjall::Error) -> StoreError {
+        match error {
+            fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+                StoreError::Unavailable(format!("{}: {error}", self.directory.display()))
+            }
+            other => self.damaged(&format!("a table cannot be read ({other})")),
+        }
+    }
+}
+
+/// A view of the tables that later transactions do not change.
+pub(super) struct View<'a> {
+    tables: &'a Tables,
+    snapshot: Snapshot,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn tables(&self) -> &'a Tables {
+        self.tables
+    }
+
+    /// Returns the value of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>, StoreError> {
+        self.snapshot.get(&self.tables.timers, key).map_err(|error| self.tables.on_read(&error))
+    }
+
+    /// Returns the entries whose keys begin with `prefix` and are not before `from`.
+    pub(super) fn scan(
+        &self,
+        prefix: Vec<u8>,
+        from: Vec<u8>,
+    ) -> impl Iterator<Item = Result<(Slice, Slice), StoreError>> + use<'a> {
+        let tables = self.tables;
+        let range = self.snapshot.range(&tables.timers, from.max(prefix.clone())..);
+        let entries = range.map(move |entry| entry.into_inner().map_err(|error| tables.on_read(&error)));
+        entries.take_while(move |entry| entry.as_ref().map_or(true, |(key, _)| key.starts_with(&prefix)))
+    }
+
+    /// Returns the totals.
+    pub(super) fn totals(&self) -> Result<Totals, StoreError> {
+        let read = self.snapshot.get(&self.tables.timers, layout::TOTALS);
+        self.tables.totals_of(read)?.ok_or_else(|| self.tables.damaged("the totals are missing"))
+    }
+}
+
+fn keyspace_options(options: &EmbeddedOptions) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(options.write_buffer)
+        .data_block_compression_policy(CompressionPolicy::disabled())
+        .data_block_size_policy(BlockSizePolicy::all(4096))
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))))
+        // In parts and not pinned, so that the cache bounds what filters and indexes of ten million timers take of the memory (Q5).
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(false))
+}
+
+/// Returns the error for an engine that could not be opened.
+fn on_open(directory: &Path, error: &fjall::Error) -> StoreError {
+    match error {
+        fjall::Error::Locked => StoreError::Locked(directory.display().to_string()),
+        // What the engine needs and does not find was lost: its directory was there.
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::AlreadyExists => {
+                damaged(directory, &format!("a file of the engine is missing or too short ({error})"))
+            }
+            _ => from_io(directory, error),
+        },
+        other => damaged(directory, &format!("the engine cannot read its files ({other})")),
+    }
+}

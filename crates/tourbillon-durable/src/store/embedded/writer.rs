@@ -1,0 +1,198 @@
+//! The writer: one thread applies all changes, and commits what has come in one transaction.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use super::acknowledged::Acknowledged;
+use super::changes::Changes;
+use super::directory::StoreDirectory;
+use super::encoding::Totals;
+use super::options::EmbeddedOptions;
+use super::reader::ReadJob;
+use super::room;
+use super::tables::Tables;
+use super::transaction::Transaction;
+use crate::store::error::StoreError;
+use crate::store::op::{WriteAnswer, WriteOp};
+use crate::store::reply::Reply;
+use crate::store::rules;
+use crate::store::shard::{Heartbeat, Ownership, ShardOwner, ShardTable};
+use crate::time::StoreTime;
+
+/// The most operations of one transaction, unless one batch has more.
+const MOST_OPERATIONS: usize = 4096;
+
+/// What the writer is asked for.
+pub(super) enum WriteRequest {
+    Batch(WriteBatch),
+    Heartbeat(Heartbeat, Reply<Ownership>),
+    Resume(Reply<()>),
+    Close(Option<Reply<()>>),
+}
+
+/// Operations of one caller.
+pub(super) struct WriteBatch {
+    pub(super) operations: Vec<WriteOp>,
+    pub(super) reply: Reply<Vec<WriteAnswer>>,
+}
+
+/// The state of the writer's thread.
+pub(super) struct StoreWriter {
+    pub(super) tables: Arc<Tables>,
+    pub(super) directory: StoreDirectory,
+    pub(super) acknowledged: Acknowledged,
+    pub(super) totals: Totals,
+    pub(super) shards: ShardTable,
+    pub(super) options: EmbeddedOptions,
+    /// Set when the store has ended because a write failed.
+    pub(super) failure: Arc<OnceLock<StoreError>>,
+    pub(super) readers: Vec<(Sender<ReadJob>, JoinHandle<()>)>,
+}
+
+/// Returns the table of the one shard, which nobody owns.
+pub(super) fn unowned(totals: &Totals) -> ShardTable {
+    let shard = ShardOwner { node: None, epoch: totals.epoch, lease_until: StoreTime::ZERO };
+    ShardTable::from_rows(vec![shard], Default::default())
+}
+
+impl StoreWriter {
+    /// Serves requests until the store is closed.
+    pub(super) fn run(mut self, requests: &Receiver<WriteRequest>) {
+        let mut held = None;
+        while let Some(request) = held.take().or_else(|| requests.recv().ok()) {
+            match request {
+                WriteRequest::Batch(batch) => {
+                    let mut group = vec![batch];
+                    held = gather(requests, &mut group);
+                    self.write(group);
+                }
+                WriteRequest::Heartbeat(heartbeat, reply) => reply.send(self.heartbeat(&heartbeat)),
+                WriteRequest::Resume(reply) => reply.send(self.resume()),
+                WriteRequest::Close(reply) => {
+                    let result = self.close();
+                    if let Some(reply) = reply {
+                        reply.send(result);
+                    }
+                    return;
+                }
+            }
+        }
+        let _ignored = self.close();
+    }
+
+    /// Applies the batches in one transaction, and replies.
+    fn write(&mut self, group: Vec<WriteBatch>) {
+        let (operations, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|batch| (batch.operations, batch.reply)).unzip();
+        match self.apply(&operations) {
+            Ok(answers) => replies.into_iter().zip(answers).for_each(|(reply, answers)| reply.send(Ok(answers))),
+            // Nothing was written. Each batch alone, so that what one of them cannot read is that one's error.
+            Err(_) if replies.len() > 1 && self.failure.get().is_none() => {
+                for (operations, reply) in operations.into_iter().zip(replies) {
+                    self.write(vec![WriteBatch { operations, reply }]);
+                }
+            }
+            Err(error) => replies.into_iter().for_each(|reply| reply.send(Err(error.clone()))),
+        }
+    }
+
+    /// Applies batches in one transaction, and returns the answers when it is durable.
+    fn apply(&mut self, batches: &[Vec<WriteOp>]) -> Result<Vec<Vec<WriteAnswer>>, StoreError> {
+        self.check_alive()?;
+        let now = (self.options.clock)();
+        let needs_room = batches.iter().flatten().any(WriteOp::needs_room);
+        let has_room = !needs_room || room::free_bytes(self.directory.path()) >= self.options.reserve;
+        let mut rows = Transaction::new(&self.tables, &self.shards, self.totals, self.options.history, now);
+        let mut answers = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let apply = |operation: &WriteOp| {
+                if operation.needs_room() && !has_room {
+                    return Ok(WriteAnswer::Full);
+                }
+                rules::apply(&mut rows, operation.clone())
+            };
+            answers.push(batch.iter().map(apply).collect::<Result<_, StoreError>>()?);
+        }
+        let (changes, totals) = rows.finish();
+        if changes.len() > 0 {
+            self.commit(changes, totals)?;
+        }
+        Ok(answers)
+    }
+
+    /// Makes changes durable.
+    fn commit(&mut self, changes: Changes, totals: Totals) -> Result<(), StoreError> {
+        let totals = Totals { sequence: self.totals.sequence + 1, ..totals };
+        let written = self.tables.commit(changes, &totals).and_then(|()| {
+            let noted = self.acknowledged.set(totals.sequence);
+            noted.map_err(|error| StoreError::SyncFailed(format!("{}: {error}", self.directory.path().display())))
+        });
+        match written {
+            Ok(()) => self.totals = totals,
+            Err(error) => {
+                let _is_set = self.failure.set(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, heartbeat: &Heartbeat) -> Result<Ownership, StoreError> {
+        self.check_alive()?;
+        let now = (self.options.clock)();
+        if self.totals.is_paused {
+            return Ok(Ownership { shards: Vec::new(), fair_share: 0, now });
+        }
+        let mut shards = self.shards.clone();
+        let ownership = shards.heartbeat(heartbeat, now);
+        let epoch = shards.owners()[0].epoch;
+        if epoch != self.totals.epoch {
+            // Before the node claims anything, so that after a crash no other node gets the same epoch (Q7).
+            self.commit(Changes::default(), Totals { epoch, ..self.totals })?;
+        }
+        self.shards = shards;
+        Ok(ownership)
+    }
+
+    fn resume(&mut self) -> Result<(), StoreError> {
+        self.check_alive()?;
+        if self.totals.is_paused {
+            self.commit(Changes::default(), Totals { is_paused: false, ..self.totals })?;
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self) -> Result<(), StoreError> {
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Ends the readers, closes the engine and gives up the lock.
+    fn close(self) -> Result<(), StoreError> {
+        let StoreWriter { tables, directory, acknowledged, failure, readers, .. } = self;
+        for (jobs, thread) in readers {
+            let _has_ended = jobs.send(ReadJob::Stop);
+            let _has_panicked = thread.join();
+        }
+        drop(tables);
+        let path = directory.path().display();
+        let synced = acknowledged.sync().map_err(|error| StoreError::SyncFailed(format!("{path}: {error}")));
+        failure.get().map_or(synced, |error| Err(error.clone()))
+    }
+}
+
+/// Adds the batches that have come to `group`, and returns the first request that is none.
+fn gather(requests: &Receiver<WriteRequest>, group: &mut Vec<WriteBatch>) -> Option<WriteRequest> {
+    let mut operations = group[0].operations.len();
+    while operations < MOST_OPERATIONS {
+        match requests.try_recv() {
+            Ok(WriteRequest::Batch(batch)) => {
+                operations += batch.operations.len();
+                group.push(batch);
+            }
+            Ok(other) => return Some(other),
+            Err(_) => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,67 @@
+//! What can go wrong in a store.
+
+use std::fmt;
+
+/// Why a store did not do what it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store has no room: creates are refused, cancels and deliveries go on.
+    Full(String),
+    /// The store can be read and not written.
+    ReadOnly(String),
+    /// Another process has the store open.
+    Locked(String),
+    /// The store has a newer format than this program knows.
+    NewerFormat {
+        /// The format of the store.
+        found: u32,
+        /// The newest format that this program knows.
+        known: u32,
+    },
+    /// The store is damaged. The text says where, and what to do.
+    Damaged(String),
+    /// The store cannot be reached at the moment. Nothing was done.
+    Unavailable(String),
+    /// The connection was lost during a commit: all of the batch is in the store, or none of it. Ask again, with the same key.
+    Uncertain(String),
+    /// A write could not be made durable. The store has ended, because nobody knows what the disk holds: open it again.
+    SyncFailed(String),
+    /// The store has been closed.
+    Closed,
+}
+
+impl StoreError {
+    /// Returns whether the same request may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Uncertain(_))
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Full(what) => write!(f, "the store is full: {what}"),
+            StoreError::ReadOnly(what) => write!(f, "the store cannot be written: {what}"),
+            StoreError::Locked(what) => write!(f, "another process has the store open: {what}"),
+            StoreError::NewerFormat { found, known } => {
+                write!(
+                    f,
+                    "the store has format {found}, and this program knows formats up to {known}: use a newer program"
+                )
+            }
+            StoreError::Damaged(what) => write!(f, "the store is damaged: {what}"),
+            StoreError::Unavailable(what) => write!(f, "the store cannot be reached: {what}"),
+            StoreError::Uncertain(what) => {
+                write!(f, "the connection to the store was lost during a commit, which may have succeeded: {what}")
+            }
+            StoreError::SyncFailed(what) => {
+                write!(f, "a write could not be made durable, and the store has ended; open it again: {what}")
+            }
+            StoreError::Closed => f.write_str("the store has been closed"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

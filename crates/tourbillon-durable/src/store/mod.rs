@@ -1,0 +1,111 @@
+//! Stores: where durable timers are kept.
+//!
+//! A store holds rows. A row is one occurrence of a timer: armed, claimed or dead. An occurrence that has ended is no row any more; the
+//! history may tell of it.
+//!
+//! ```text
+//!               create                 claim                    finish(done)
+//!     (no row) --------> armed ----------------------> claimed ---------------> (no row) fired
+//!                        |   ^  the next occurrence,   |  |  |
+//!                 cancel |   |  if any, is armed in    |  |  | finish(dead), or
+//!                        v   |  the same transaction   |  |  | the last attempt's lease is over
+//!                   (no row) '------------------------'   |  '--------------> dead --- discard --> (no row)
+//!                  cancelled    finish(retry)             |                    |
+//!                                                         v                    | replay
+//!                                   claim, if the lease or the owner's epoch   v
+//!                                   is over: the attempt is raised           armed
+//! ```
+//!
+//! # The contract
+//! - [`Store::write`] applies a batch of [`WriteOp`]s in their order, in one transaction, and replies after the transaction is durable (Q1).
+//!   What each operation does is the same in every store, because every store calls [`rules::apply`] on its [`Rows`].
+//! - If `write` replies with an error, none of the batch is in the store, except after [`StoreError::Uncertain`]: then all of it is, or
+//!   none of it.
+//! - A store has one clock (Q4), which it gives to the rules. Nothing is claimed before it is due by that clock.
+//! - [`Store::due`] and [`Store::orphans`] see every transaction that was replied to before they were called.
+//! - A store calls each reply exactly once, on any thread, under no lock of its own. A [`Reply`] that is dropped replies
+//!   [`StoreError::Closed`].
+//! - A damaged store is an error (Q8): no row is skipped silently.
+//!
+//! # Shards and epochs
+//! Rows belong to shards, by the hash of namespace and name ([`shard_of`]), so that all timers of a name are in one shard. A node owns
+//! shards for the time of a lease, under an epoch that is raised each time the owner changes. Claims, finishes and extensions carry the
+//! epoch and are refused if it is over (Q7). A store of one process has one shard, and raises its epoch when it is opened.
+
+#[cfg(feature = "embedded")]
+pub mod embedded;
+mod error;
+mod memory;
+mod op;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod query;
+mod reply;
+mod row;
+pub mod rules;
+mod shard;
+
+#[cfg(feature = "embedded")]
+pub use self::embedded::{EmbeddedOptions, EmbeddedStore, StoreReport};
+pub use self::error::StoreError;
+pub use self::memory::{MemoryStore, MemoryTables};
+pub use self::op::{
+    CancelCounts, CancelOp, ClaimAnswer, ClaimOp, CreateAnswer, CreateOp, DeadLetterOp, ExtendOp, FinishOp,
+    RescheduleAnswer, RescheduleOp, StaleDelivery, Target, Verdict, WriteAnswer, WriteOp,
+};
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresOptions, PostgresStore};
+pub use self::query::{Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+pub use self::reply::Reply;
+pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
+pub use self::rules::Rows;
+pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, shard_of};
+
+use crate::id::TimerId;
+
+/// Where durable timers are kept. The [module](self) has the contract.
+pub trait Store: Send + Sync + 'static {
+    /// Returns what the layer above has to know of this store.
+    fn traits(&self) -> StoreTraits;
+
+    /// Applies the operations in their order, in one transaction, and replies with one answer for each when they are durable.
+    fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>);
+
+    /// Replies with rows of one kind that are to be looked at soon, in the order of time.
+    fn due(&self, query: DueQuery, reply: Reply<DuePage>);
+
+    /// Replies with up to `limit` claimed rows of the kind and the shards whose epoch is older than that of their shard: their owner is gone.
+    fn orphans(&self, kind: String, shards: Vec<ShardId>, limit: usize, reply: Reply<Vec<DueEntry>>);
+
+    /// Renews the leases of a node's shards, gives up those that it releases, and takes over what it may.
+    fn heartbeat(&self, heartbeat: Heartbeat, reply: Reply<Ownership>);
+
+    /// Replies with all rows of a timer, the latest occurrence first.
+    fn get(&self, id: TimerId, reply: Reply<Vec<TimerRow>>);
+
+    /// Replies with the row that holds a key.
+    fn get_key(&self, namespace: String, key: String, reply: Reply<Option<TimerRow>>);
+
+    /// Replies with a page of rows that pass the filter, in the order of their ids.
+    fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>);
+
+    /// Replies with what is known of occurrences of a timer that have ended, the latest first.
+    fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>);
+
+    /// Replies with how many rows there are.
+    fn counts(&self, reply: Reply<StoreCounts>);
+
+    /// Ends the store: what was accepted is written, later requests are replied to with [`StoreError::Closed`].
+    fn close(&self, reply: Reply<()>);
+}
+
+/// What the layer above has to know of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreTraits {
+    /// How many shards there are.
+    pub shards: u16,
+    /// How many batches the store writes at the same time.
+    pub parallel_writes: usize,
+    /// Whether others can arm timers in the store, so that the near window has to be looked at again and again.
+    pub has_other_writers: bool,
+}

@@ -1,0 +1,130 @@
+//! Leases of shards.
+//!
+//! Heartbeats take turns by an advisory lock. In the steady state a heartbeat writes one row, that of its node: a shard's lease is as long as
+//! its node is alive. Only shards that change their owner are locked and written. A shard whose epoch a transaction holds at that moment is
+//! left to the next heartbeat: so no hanging process stops the others from keeping their leases (Q7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::super::error::StoreError;
+use super::super::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardOwner, ShardTable};
+use super::Shared;
+use super::columns::{damaged, micros, store_time};
+use super::failure::Failure;
+use super::session::{Change, Session};
+use crate::time::StoreTime;
+
+/// Renews, releases and takes over shards.
+pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<Ownership, StoreError> {
+    let beat = async {
+        let mut session = store.pools.session(&store.pools.control).await?;
+        let result = transact(store, &mut session, heartbeat).await;
+        if result.is_err() {
+            session.roll_back().await;
+        }
+        result
+    };
+    let ownership = store.in_time(beat).await?;
+    store.set_owned(ownership.shards.iter().map(|(shard, _)| *shard));
+    Ok(ownership)
+}
+
+async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbeat) -> Result<Ownership, Failure> {
+    let sql = &store.sql;
+    // The clock and the tables are read by statements of their own, after the lock.
+    let first = [(&sql.lock_leases, Vec::new()), (&sql.nodes, Vec::new()), (&sql.shards, Vec::new())];
+    let answers = session.begin(&first).await?;
+    let [_, nodes, shards] = &answers[..] else { return Err(damaged("a heartbeat has no answer".to_owned()).into()) };
+    let Some(now) = nodes.first().map(|row| store_time(row.get(0))) else {
+        return Err(damaged("a heartbeat has no time".to_owned()).into());
+    };
+    let nodes = nodes.iter().filter_map(|row| Some((NodeId(row.get::<_, Option<Uuid>>(1)?), store_time(row.get(2)))));
+    let nodes: BTreeMap<NodeId, StoreTime> = nodes.collect();
+    let owners: Vec<ShardOwner> = shards
+        .iter()
+        .map(|row| {
+            let node = row.get::<_, Option<Uuid>>(2).map(NodeId);
+            let lease_until = node.and_then(|node| nodes.get(&node)).copied().unwrap_or(StoreTime::ZERO);
+            ShardOwner { node, epoch: row.get::<_, i64>(1).cast_unsigned(), lease_until }
+        })
+        .collect();
+    if owners.len() != usize::from(super::SHARDS) {
+        return Err(damaged(format!("there are {} shards and not {}", owners.len(), super::SHARDS)).into());
+    }
+    let heartbeat = without_busy(store, session, heartbeat, &owners, now).await?;
+    let before = ShardTable::from_rows(owners, nodes);
+    let mut after = before.clone();
+    let ownership = after.heartbeat(&heartbeat, now);
+    save(store, session, &before, &after, heartbeat.node).await?;
+    Ok(ownership)
+}
+
+/// Locks the shards that may change their owner, and returns the heartbeat without those that cannot be locked: none of them is released, and
+/// none is taken over, which the rules do not do with a shard that the node itself gives up.
+async fn without_busy(
+    store: &Shared,
+    session: &Session<'_>,
+    heartbeat: &Heartbeat,
+    owners: &[ShardOwner],
+    now: StoreTime,
+) -> Result<Heartbeat, Failure> {
+    let is_mine = |owner: &ShardOwner| owner.node == Some(heartbeat.node) && owner.lease_until > now;
+    let is_free = |owner: &ShardOwner| owner.node.is_none() || owner.lease_until <= now;
+    let leaves = heartbeat.lease.is_zero();
+    let may_change = |(index, owner): &(usize, &ShardOwner)| {
+        let is_released = leaves || heartbeat.release.contains(&ShardId(*index as u16));
+        (is_free(owner) && !leaves) || (is_mine(owner) && is_released)
+    };
+    let candidates: Vec<i16> =
+        owners.iter().enumerate().filter(may_change).map(|(index, _)| (index as u16).cast_signed()).collect();
+    if candidates.is_empty() {
+        return Ok(heartbeat.clone());
+    }
+    let locked = session.rows(&store.sql.lock_shards, &[&candidates]).await?;
+    let locked: BTreeSet<i16> = locked.iter().map(|row| row.get(0)).collect();
+    let busy = candidates.into_iter().filter(|shard| !locked.contains(shard));
+    let mut release: BTreeSet<ShardId> = heartbeat.release.iter().copied().collect();
+    for shard in busy.map(i16::cast_unsigned) {
+        if is_mine(&owners[usize::from(shard)]) {
+            release.remove(&ShardId(shard));
+        } else {
+            release.insert(ShardId(shard));
+        }
+    }
+    Ok(Heartbeat { release: release.into_iter().collect(), ..heartbeat.clone() })
+}
+
+/// Writes what a heartbeat has changed, and commits.
+async fn save(
+    store: &Shared,
+    session: &mut Session<'_>,
+    before: &ShardTable,
+    after: &ShardTable,
+    node: NodeId,
+) -> Result<(), Failure> {
+    let owners = before.owners().iter().zip(after.owners()).enumerate();
+    let changed = owners.filter(|(_, (old, new))| (old.node, old.epoch) != (new.node, new.epoch));
+    let (mut shards, mut epochs, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, (_, new)) in changed {
+        shards.push((index as u16).cast_signed());
+        epochs.push(new.epoch.cast_signed());
+        nodes.push(new.node.map(|node| node.0));
+    }
+    let alive_until = after.nodes().get(&node).copied().map(micros);
+    let gone: Vec<Uuid> =
+        before.nodes().keys().filter(|node| !after.nodes().contains_key(node)).map(|node| node.0).collect();
+    let mut last: Vec<Change<'_>> = Vec::new();
+    if let Some(alive_until) = &alive_until {
+        last.push((&store.sql.keep_node, vec![&node.0, alive_until]));
+    }
+    if !gone.is_empty() {
+        last.push((&store.sql.forget_nodes, vec![&gone]));
+    }
+    if !shards.is_empty() {
+        last.push((&store.sql.change_shards, vec![&shards, &epochs, &nodes]));
+    }
+    session.commit(&last, || ()).await?;
+    Ok(())
+}

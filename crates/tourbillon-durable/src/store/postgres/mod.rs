@@ -1,0 +1,283 @@
+//! A store in PostgreSQL 13 or newer, for many processes.
+//!
+//! ```text
+//!   write   one transaction: lock the rows of the batch -> rules in memory -> write the difference, COMMIT   (write, working_set)
+//!   due     an index by kind and time                                                                       (reads)
+//!   leases  nodes(node, alive_until), shards(shard, epoch, node): one row written a heartbeat               (leases)
+//!   hints   NOTIFY, at most one a transaction; LISTEN with a connection of its own                          (hints)
+//! ```
+//!
+//! - *Durable* (Q1) means: as durable as the server is. Transactions run with `synchronous_commit = on`. A server with `fsync = off` can lose
+//!   what it has acknowledged, and so can a failover to an asynchronous standby.
+//! - *The clock* is the server's `clock_timestamp()`, in whole microseconds.
+//! - *A lost connection* before `COMMIT` is [`StoreError::Unavailable`], and nothing was done; while `COMMIT` is under way it is
+//!   [`StoreError::Uncertain`].
+//! - *Locks.* A claim never waits for another transaction: [`ClaimAnswer::Lost`](super::ClaimAnswer::Lost) can therefore mean that another
+//!   transaction had the row locked and then left it armed. A later [`due`](Store::due) shows it again.
+//! - *Transactions of applications* can create and cancel timers with the functions `tourbillon.create_timer` and `tourbillon.cancel` (U5).
+//!   They hold locks until they end: keep them short. `sql/v1_functions.sql` describes their arguments.
+//! - *Poolers* in transaction mode are possible, except for [`listen`](PostgresStore::listen): see [`PostgresOptions`].
+
+mod columns;
+mod failure;
+mod hints;
+mod leases;
+mod options;
+mod plan;
+mod reads;
+mod schema;
+mod session;
+mod statements;
+mod wanted;
+mod working_set;
+mod write;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::failure::Failure;
+use self::hints::Listener;
+pub use self::options::PostgresOptions;
+use self::session::Pools;
+use self::statements::Statements;
+use super::error::StoreError;
+use super::op::{WriteAnswer, WriteOp};
+use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use super::reply::Reply;
+use super::row::{HistoryEntry, TimerRow};
+use super::shard::{Heartbeat, Ownership, ShardId};
+use super::{Store, StoreTraits};
+use crate::id::TimerId;
+use crate::time::StoreTime;
+
+/// How many shards there are.
+const SHARDS: u16 = 256;
+/// How often partitions of the history are made and dropped.
+const UPKEEP_EVERY: Duration = Duration::from_secs(3600);
+/// For how many days partitions of the history are made ahead.
+const DAYS_AHEAD: i32 = 3;
+
+/// A store in PostgreSQL. Clones share its connections. It lives on the Tokio runtime on which it was connected.
+#[derive(Clone)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+/// What all clones and requests share.
+struct Shared {
+    pools: Pools,
+    sql: Statements,
+    schema: String,
+    request_timeout: Duration,
+    history_days: i32,
+    /// One permit for each batch that is written at the same time.
+    writers: Semaphore,
+    parallel_writes: usize,
+    /// Which shards this store owned at the last heartbeat.
+    owned: Mutex<Vec<bool>>,
+    listener: Listener,
+    runtime: Handle,
+    requests: TaskTracker,
+    /// Cancelled when the store is closed or dropped.
+    closed: CancellationToken,
+}
+
+impl PostgresStore {
+    /// Connects to a server without TLS, and brings the schema `tourbillon` to the newest format.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerFormat`] if a newer program has used the database; [`StoreError::ReadOnly`] if the schema is not there and the server
+    /// cannot be written; [`StoreError::Unavailable`] if the server does not answer or refuses the connection.
+    ///
+    /// # Panics
+    /// If it is not called on a Tokio runtime with I/O and time.
+    pub async fn connect(url: &str) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open(PostgresOptions::new(url)?).await
+    }
+
+    /// Connects with these options, without TLS.
+    ///
+    /// # Errors
+    /// Those of [`connect`](PostgresStore::connect).
+    pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        PostgresStore::open_tls(options, NoTls).await
+    }
+
+    /// Connects with these options, and with TLS by a connector for `tokio-postgres`, such as those of `tokio-postgres-rustls`.
+    ///
+    /// # Errors
+    /// Those of [`connect`](PostgresStore::connect).
+    pub async fn open_tls<T>(options: PostgresOptions, tls: T) -> Result<PostgresStore, StoreError>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + Sync + 'static,
+        T::TlsConnect: Send + Sync,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let parallel_writes = options.connections.div_ceil(2);
+        let shared = Shared {
+            pools: Pools::new(&options, tls.clone()),
+            sql: Statements::new(&options.schema),
+            request_timeout: options.request_timeout,
+            history_days: i32::try_from(options.history_days).unwrap_or(i32::MAX / 2),
+            writers: Semaphore::new(parallel_writes),
+            parallel_writes,
+            owned: Mutex::new(vec![false; usize::from(SHARDS)]),
+            listener: hints::listener(options.server, tls, &options.schema),
+            schema: options.schema,
+            runtime: Handle::current(),
+            requests: TaskTracker::new(),
+            closed: CancellationToken::new(),
+        };
+        let shared = Arc::new(shared);
+        shared.in_time(schema::migrate(&shared)).await?;
+        match shared.in_time(shared.keep_history()).await {
+            Ok(()) | Err(StoreError::ReadOnly(_)) => {}
+            Err(error) => return Err(error),
+        }
+        shared.runtime.spawn(upkeep(Arc::downgrade(&shared), shared.closed.clone()));
+        Ok(PostgresStore { shared })
+    }
+
+    /// Calls `on_hint` each time another process arms a timer that is due soon, with its due time; with [`StoreTime::ZERO`] if that is not
+    /// known, and when the connection was made anew. Hints can be lost: they only save the time until the next look.
+    ///
+    /// This needs a connection to the server itself, or a pooler in session mode: a pooler in transaction mode does not pass hints on.
+    pub fn listen(&self, on_hint: impl Fn(StoreTime) + Send + Sync + 'static) {
+        let listening = (self.shared.listener)(Arc::new(on_hint));
+        let closed = self.shared.closed.clone();
+        self.shared.runtime.spawn(async move { closed.run_until_cancelled(listening).await });
+    }
+
+    /// Answers a request in a task of its own.
+    fn answer<T, F>(&self, reply: Reply<T>, request: impl FnOnce(Arc<Shared>) -> F)
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        if self.shared.closed.is_cancelled() {
+            return reply.send(Err(StoreError::Closed));
+        }
+        let answer = request(Arc::clone(&self.shared));
+        self.shared.requests.spawn_on(async move { reply.send(answer.await) }, &self.shared.runtime);
+    }
+}
+
+impl Shared {
+    /// Runs a request that changes no timer, for as long as a request may take.
+    async fn in_time<T>(&self, request: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.request_timeout, request).await {
+            Ok(result) => result.map_err(Failure::into_error),
+            Err(_) => {
+                Err(StoreError::Unavailable(format!("PostgreSQL did not answer within {:?}", self.request_timeout)))
+            }
+        }
+    }
+
+    fn set_owned(&self, shards: impl Iterator<Item = ShardId>) {
+        let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        owned.fill(false);
+        shards.for_each(|shard| owned[usize::from(shard.0)] = true);
+    }
+
+    fn owns(&self, shard: ShardId) -> bool {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(shard.0)]
+    }
+
+    /// Makes the partitions of the history for the next days, and drops those that are too old.
+    async fn keep_history(&self) -> Result<(), Failure> {
+        let mut session = self.pools.session(&self.pools.control).await?;
+        let kept = async {
+            session.begin(&[(&self.sql.keep_history, vec![&self.history_days, &DAYS_AHEAD])]).await?;
+            session.commit(&[], || ()).await
+        };
+        if let Err(failure) = kept.await {
+            session.roll_back().await;
+            return Err(failure);
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the history in shape until the store is closed.
+async fn upkeep(store: Weak<Shared>, closed: CancellationToken) {
+    while closed.run_until_cancelled(tokio::time::sleep(UPKEEP_EVERY)).await.is_some() {
+        let Some(store) = store.upgrade() else { return };
+        // If it fails, entries of a day without partition are kept in `history_rest`, and the next run moves them.
+        let _later = store.in_time(store.keep_history()).await;
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl Store for PostgresStore {
+    fn traits(&self) -> StoreTraits {
+        StoreTraits { shards: SHARDS, parallel_writes: self.shared.parallel_writes, has_other_writers: true }
+    }
+
+    fn write(&self, batch: Vec<WriteOp>, reply: Reply<Vec<WriteAnswer>>) {
+        self.answer(reply, |store| async move { write::write(&store, batch).await });
+    }
+
+    fn due(&self, query: DueQuery, reply: Reply<DuePage>) {
+        self.answer(reply, |store| async move { store.in_time(reads::due(&store, &query)).await });
+    }
+
+    fn orphans(&self, kind: String, shards: Vec<ShardId>, limit: usize, reply: Reply<Vec<DueEntry>>) {
+        self.answer(
+            reply,
+            move |store| async move { store.in_time(reads::orphans(&store, &kind, &shards, limit)).await },
+        );
+    }
+
+    fn heartbeat(&self, heartbeat: Heartbeat, reply: Reply<Ownership>) {
+        self.answer(reply, |store| async move { leases::heartbeat(&store, &heartbeat).await });
+    }
+
+    fn get(&self, id: TimerId, reply: Reply<Vec<TimerRow>>) {
+        self.answer(reply, move |store| async move { store.in_time(reads::get(&store, id)).await });
+    }
+
+    fn get_key(&self, namespace: String, key: String, reply: Reply<Option<TimerRow>>) {
+        self.answer(reply, |store| async move { store.in_time(reads::get_key(&store, &namespace, &key)).await });
+    }
+
+    fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>) {
+        self.answer(
+            reply,
+            move |store| async move { store.in_time(reads::list(&store, &filter, cursor, limit)).await },
+        );
+    }
+
+    fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>) {
+        self.answer(reply, move |store| async move { store.in_time(reads::history(&store, id)).await });
+    }
+
+    fn counts(&self, reply: Reply<StoreCounts>) {
+        self.answer(reply, |store| async move { store.in_time(reads::counts(&store)).await });
+    }
+
+    fn close(&self, reply: Reply<()>) {
+        let shared = Arc::clone(&self.shared);
+        shared.closed.cancel();
+        shared.requests.close();
+        self.shared.runtime.spawn(async move {
+            shared.requests.wait().await;
+            shared.pools.work.close();
+            shared.pools.control.close();
+            reply.send(Ok(()));
+        });
+    }
+}

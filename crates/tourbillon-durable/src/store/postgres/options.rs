@@ -1,0 +1,114 @@
+//! How a store in PostgreSQL is opened.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+
+use super::super::error::StoreError;
+
+/// The schema of a store, unless another was [named](PostgresOptions::schema).
+const DEFAULT_SCHEMA: &str = "tourbillon";
+
+/// Options of a [`PostgresStore`](super::PostgresStore).
+///
+/// Poolers: everything but [hints](super::PostgresStore::listen) works through a pooler in transaction mode, because all settings are made
+/// inside of transactions. A pooler that does not know named prepared statements needs
+/// [`prepared_statements(false)`](PostgresOptions::prepared_statements).
+#[derive(Clone)]
+#[must_use]
+pub struct PostgresOptions {
+    pub(super) server: Config,
+    pub(super) schema: String,
+    pub(super) connections: usize,
+    pub(super) prepared_statements: bool,
+    pub(super) request_timeout: Duration,
+    pub(super) lock_timeout: Duration,
+    pub(super) history_days: u32,
+}
+
+impl PostgresOptions {
+    /// Returns the defaults for a server: `postgres://user:password@host/database`, or `host=/run/postgresql dbname=app`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: the address cannot be understood.
+    pub fn new(url: &str) -> Result<PostgresOptions, StoreError> {
+        let mut server: Config =
+            url.parse().map_err(|error| StoreError::Unavailable(format!("the address of PostgreSQL: {error}")))?;
+        if server.get_connect_timeout().is_none() {
+            server.connect_timeout(Duration::from_secs(5));
+        }
+        if server.get_application_name().is_none() {
+            server.application_name("tourbillon");
+        }
+        // So a connection to a machine that is gone is noticed.
+        server.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(30));
+        Ok(PostgresOptions {
+            server,
+            schema: DEFAULT_SCHEMA.to_owned(),
+            connections: 8,
+            prepared_statements: true,
+            request_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(5),
+            history_days: 7,
+        })
+    }
+
+    /// Sets the schema of the tables and functions: `tourbillon` by default. Stores with different schemas are independent.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]: the name has something other than up to 40 lower-case letters, digits and `_`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Result<PostgresOptions, StoreError> {
+        self.schema = schema.into();
+        let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+        if self.schema.is_empty() || self.schema.len() > 40 || !self.schema.chars().all(is_allowed) {
+            return Err(StoreError::Unavailable(format!(
+                "the schema {:?}: its name may have up to 40 lower-case letters, digits and _",
+                self.schema
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Sets how many connections there are for work, 8 by default and at least 2. Half of them write. Two more are for leases and upkeep.
+    pub fn connections(mut self, connections: usize) -> PostgresOptions {
+        self.connections = connections.max(2);
+        self
+    }
+
+    /// Sets whether statements are prepared once for a connection (the default), or sent with every request.
+    pub fn prepared_statements(mut self, prepared: bool) -> PostgresOptions {
+        self.prepared_statements = prepared;
+        self
+    }
+
+    /// Sets after how long a request to the server is given up, 30 seconds by default.
+    pub fn request_timeout(mut self, timeout: Duration) -> PostgresOptions {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Sets after how long a batch is given up that waits for a row or a key of another transaction, 5 seconds by default. Claims do not wait.
+    pub fn lock_timeout(mut self, timeout: Duration) -> PostgresOptions {
+        self.lock_timeout = timeout;
+        self
+    }
+
+    /// Sets for how many days the history is kept, 7 by default and at least 1.
+    pub fn history_days(mut self, days: u32) -> PostgresOptions {
+        self.history_days = days.max(1);
+        self
+    }
+}
+
+/// Shows the options without the password.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("hosts", &self.server.get_hosts())
+            .field("database", &self.server.get_dbname())
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}

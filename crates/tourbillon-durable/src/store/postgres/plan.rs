@@ -1,0 +1,85 @@
+//! The column `plan`: what a timer asks for, besides what has columns of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{FirstDue, MissedFires, Recurrence, RetryPolicy, TimerSpec};
+use crate::time::StoreTime;
+
+/// The JSON of the column. What has its default is left out. The SQL function `create_timer` writes the same form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Plan {
+    first: FirstDue,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    every: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cron: Option<CronPlan>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    times: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<StoreTime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missed: Option<MissedFires>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryPolicy>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CronPlan {
+    line: String,
+    zone: String,
+}
+
+/// The columns of a spec that are not in its plan.
+pub(super) struct SpecColumns {
+    pub(super) namespace: String,
+    pub(super) key: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) kind: String,
+    pub(super) payload: Arc<[u8]>,
+    pub(super) content_type: Option<String>,
+}
+
+impl Plan {
+    pub(super) fn of(spec: &TimerSpec) -> Plan {
+        let (every, cron) = match &spec.recurrence {
+            Recurrence::Once => (None, None),
+            Recurrence::Every(interval) => (Some(*interval), None),
+            Recurrence::Cron { line, zone } => (None, Some(CronPlan { line: line.clone(), zone: zone.clone() })),
+        };
+        Plan {
+            first: spec.first,
+            every,
+            cron,
+            times: spec.times,
+            until: spec.until,
+            missed: Some(spec.missed).filter(|missed| *missed != MissedFires::default()),
+            retry: Some(spec.retry).filter(|retry| *retry != RetryPolicy::default()),
+        }
+    }
+
+    pub(super) fn into_spec(self, columns: SpecColumns) -> TimerSpec {
+        let recurrence = match (self.every, self.cron) {
+            (Some(interval), _) => Recurrence::Every(interval),
+            (None, Some(CronPlan { line, zone })) => Recurrence::Cron { line, zone },
+            (None, None) => Recurrence::Once,
+        };
+        TimerSpec {
+            namespace: columns.namespace,
+            key: columns.key,
+            name: columns.name,
+            kind: columns.kind,
+            payload: columns.payload,
+            content_type: columns.content_type,
+            first: self.first,
+            recurrence,
+            times: self.times,
+            until: self.until,
+            missed: self.missed.unwrap_or_default(),
+            retry: self.retry.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Connections: pools of them, statements, transactions.
+//!
+//! All settings are made inside of transactions, so that a pooler in transaction mode may sit before the server. Requests that depend on
+//! nothing are sent together: `BEGIN` with the first statements, the last statements with `COMMIT`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use futures_util::future::{join, join_all};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row, Socket, Statement};
+
+use super::failure::Failure;
+use super::options::PostgresOptions;
+
+/// The server ends a session that has sent nothing inside a transaction for so long: so a process that hangs gives its locks back (Q7).
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The values of a statement's parameters.
+pub(super) type Params<'a> = [&'a (dyn ToSql + Sync)];
+
+/// A statement with the types of its parameters.
+pub(super) struct Sql {
+    pub(super) text: String,
+    pub(super) types: Vec<Type>,
+}
+
+/// Connections for work, and two more for leases and upkeep, so that a lease never waits for work.
+pub(super) struct Pools {
+    pub(super) work: Pool,
+    pub(super) control: Pool,
+    prepared_statements: bool,
+    begin_write: String,
+}
+
+/// A connection, and whether it can be used again.
+pub(super) struct Session<'a> {
+    client: Option<Object>,
+    pools: &'a Pools,
+    is_idle: bool,
+}
+
+/// A statement that can be sent without asking the server for anything before.
+enum Ready<'s> {
+    Prepared(Statement),
+    Text(&'s Sql),
+}
+
+/// What is done in the end of a transaction.
+pub(super) type Change<'a> = (&'a Sql, Vec<&'a (dyn ToSql + Sync)>);
+
+impl Pools {
+    /// Returns pools without connections: these are made when they are needed.
+    pub(super) fn new<T>(options: &PostgresOptions, tls: T) -> Pools
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + Sync,
+        T::TlsConnect: Send + Sync,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let pool = |size| {
+            let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+            let manager = Manager::from_config(options.server.clone(), tls.clone(), recycling);
+            let wait = Some(options.request_timeout);
+            Pool::builder(manager)
+                .max_size(size)
+                .runtime(Runtime::Tokio1)
+                .timeouts(Timeouts { wait, create: wait, recycle: wait })
+                .build()
+                .expect("the pool has a runtime for its time limits")
+        };
+        // Every statement of a transaction finds its rows by an index. Without these settings a plan that was cached while the tables were
+        // empty reads them from one end to the other.
+        let begin_write = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {}; \
+             SET LOCAL idle_in_transaction_session_timeout = {}; {BY_INDEX}",
+            options.lock_timeout.as_millis(),
+            IDLE_LIMIT.as_millis(),
+        );
+        let prepared_statements = options.prepared_statements;
+        Pools { work: pool(options.connections), control: pool(2), prepared_statements, begin_write }
+    }
+
+    /// Takes a connection from a pool, or makes one.
+    pub(super) async fn session(&self, pool: &Pool) -> Result<Session<'_>, Failure> {
+        Ok(Session { client: Some(pool.get().await?), pools: self, is_idle: true })
+    }
+
+    /// Runs one statement that only reads, by indexes.
+    pub(super) async fn read(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let mut session = self.session(&self.work).await?;
+        let ready = session.ready(sql).await?;
+        session.is_idle = false;
+        let (begun, (rows, ended)) = join(
+            session.client().batch_execute(BEGIN_READ),
+            join(session.run(&ready, params), session.client().batch_execute("COMMIT")),
+        )
+        .await;
+        session.is_idle = ended.is_ok();
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
+    }
+}
+
+const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+     SET LOCAL jit = off";
+
+const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
+
+impl Session<'_> {
+    pub(super) fn client(&self) -> &tokio_postgres::Client {
+        self.client.as_ref().expect("a session has its connection until it is dropped")
+    }
+
+    /// Begins a transaction, and runs the first statements in it.
+    pub(super) async fn begin(&mut self, first: &[Change<'_>]) -> Result<Vec<Vec<Row>>, Failure> {
+        let first = self.all_ready(first).await?;
+        self.is_idle = false;
+        let running = first.iter().map(|(ready, params)| self.run(ready, params));
+        let (begun, rows) = join(self.client().batch_execute(&self.pools.begin_write), join_all(running)).await;
+        begun?;
+        Ok(rows.into_iter().collect::<Result<_, Error>>()?)
+    }
+
+    /// Runs a statement inside of a transaction.
+    pub(super) async fn rows(&self, sql: &Sql, params: &Params<'_>) -> Result<Vec<Row>, Failure> {
+        let ready = self.ready(sql).await?;
+        Ok(self.run(&ready, params).await?)
+    }
+
+    /// Runs the last statements of a transaction, in their order, and commits. Returns how many rows each has changed. `on_commit` is called
+    /// just before `COMMIT` is sent.
+    pub(super) async fn commit(&mut self, last: &[Change<'_>], on_commit: impl FnOnce()) -> Result<Vec<u64>, Failure> {
+        let last = self.all_ready(last).await?;
+        on_commit();
+        type Running<'r> = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'r>>;
+        let mut running: Vec<Running<'_>> = Vec::with_capacity(last.len() + 1);
+        for (ready, params) in &last {
+            running.push(Box::pin(self.change(ready, params)));
+        }
+        let client = self.client();
+        running.push(Box::pin(async { client.batch_execute("COMMIT").await.map(|()| 0) }));
+        let results = join_all(running).await;
+        self.is_idle = results.last().is_some_and(Result::is_ok);
+        // The server has rolled back if one of the statements failed: the first error is the reason.
+        let counts = results.into_iter().collect::<Result<Vec<u64>, Error>>();
+        counts.map_err(|error| Failure::in_commit(&error))
+    }
+
+    /// Ends the transaction without its changes. If that fails, the connection is not used again.
+    pub(super) async fn roll_back(&mut self) {
+        if !self.is_idle && !self.client().is_closed() {
+            self.is_idle = self.client().batch_execute("ROLLBACK").await.is_ok();
+        }
+    }
+
+    async fn all_ready<'c>(&self, changes: &'c [Change<'c>]) -> Result<Vec<(Ready<'c>, &'c Params<'c>)>, Failure> {
+        let mut ready = Vec::with_capacity(changes.len());
+        for (sql, params) in changes {
+            ready.push((self.ready(sql).await?, params.as_slice()));
+        }
+        Ok(ready)
+    }
+
+    /// Prepares a statement, unless this connection has it already.
+    async fn ready<'s>(&self, sql: &'s Sql) -> Result<Ready<'s>, Error> {
+        if !self.pools.prepared_statements {
+            return Ok(Ready::Text(sql));
+        }
+        let client = self.client.as_ref().expect("a session has its connection until it is dropped");
+        Ok(Ready::Prepared(client.prepare_typed_cached(&sql.text, &sql.types).await?))
+    }
+
+    /// Sends a statement at the first poll, and returns its rows.
+    async fn run(&self, ready: &Ready<'_>, params: &Params<'_>) -> Result<Vec<Row>, Error> {
+        match ready {
+            Ready::Prepared(statement) => self.client().query(statement, params).await,
+            Ready::Text(sql) => self.client().query_typed(&sql.text, &typed(sql, params)).await,
+        }
+    }
+
+    /// Sends a statement at the first poll, and returns how many rows it has changed.
+    async fn change(&self, ready: &Ready<'_>, params: &Params<'_>) -> Result<u64, Error> {
+        match ready {
+            Ready::Prepared(statement) => self.client().execute(statement, params).await,
+            Ready::Text(sql) => self.client().execute_typed(&sql.text, &typed(sql, params)).await,
+        }
+    }
+}
+
+fn typed<'p>(sql: &Sql, params: &Params<'p>) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
+    params.iter().copied().zip(sql.types.iter().cloned()).collect()
+}
+
+/// A connection inside of a transaction must not get back into its pool: it is closed.
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take()
+            && !self.is_idle
+        {
+            drop(Object::take(client));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! How a store answers.
+
+use super::StoreError;
+
+type ReplyFn<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
+
+/// The way back to the caller of a store. It is used exactly once: if it is dropped, the caller gets [`StoreError::Closed`].
+pub struct Reply<T>(Option<ReplyFn<T>>);
+
+impl<T> Reply<T> {
+    /// Returns a reply that calls `call`, which must not block.
+    pub fn new(call: impl FnOnce(Result<T, StoreError>) + Send + 'static) -> Reply<T> {
+        Reply(Some(Box::new(call)))
+    }
+
+    /// Sends the result to the caller.
+    pub fn send(mut self, result: Result<T, StoreError>) {
+        if let Some(call) = self.0.take() {
+            call(result);
+        }
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            call(Err(StoreError::Closed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn q1_a_reply_that_is_dropped_says_that_the_store_is_closed() {
+        let (sender, receiver) = channel();
+        let reply = |sender: &std::sync::mpsc::Sender<Result<u8, StoreError>>| {
+            let sender = sender.clone();
+            Reply::new(move |result| sender.send(result).unwrap())
+        };
+        reply(&sender).send(Ok(1));
+        drop(reply(&sender));
+        drop(sender);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Ok(1), Err(StoreError::Closed)]);
+    }
+}

@@ -1,0 +1,181 @@
+//! What users do to timers: create, cancel, reschedule, replay and discard.
+
+use super::super::error::StoreError;
+use super::super::op::{CancelCounts, CreateAnswer, CreateOp, DeadLetterOp, RescheduleAnswer, RescheduleOp, Target};
+use super::super::query::DueEntry;
+use super::super::row::{EndedAs, RowId, RowState, TimerRow};
+use super::super::shard::shard_of;
+use super::{Rows, end_row, pass_on_head};
+use crate::id::TimerId;
+use crate::spec::{FirstDue, OnConflict};
+use crate::time::StoreTime;
+
+pub(super) fn create(rows: &mut (impl Rows + ?Sized), op: CreateOp) -> Result<CreateAnswer, StoreError> {
+    let now = rows.now();
+    let Some(due) = op.spec.first_due(now) else { return Ok(CreateAnswer::NeverDue) };
+    let holder = match &op.spec.key {
+        Some(key) => rows.head(&op.spec.namespace, key)?,
+        None => None,
+    };
+    let mut replaced = None;
+    if let Some(holder) = holder {
+        match on_holder(&holder, &op, due) {
+            HolderDecision::Stays => return Ok(existing(&holder)),
+            HolderDecision::Conflicts => return Ok(CreateAnswer::Conflict { id: holder.id.timer }),
+            HolderDecision::GivesWay => {
+                replaced = Some(holder.id.timer);
+                replace(rows, holder.id.timer)?;
+            }
+        }
+    }
+    let row = TimerRow {
+        id: RowId { timer: op.id, occurrence: 1 },
+        shard: shard_of(&op.spec, op.id, rows.shards()),
+        is_head: true,
+        state: RowState::Armed,
+        due,
+        wake: due,
+        version: 1,
+        attempt: 0,
+        epoch: 0,
+        claim: 0,
+        left: op.spec.times,
+        stands_for: 0,
+        created: now,
+        replayed_at: None,
+        last_error: None,
+        spec: op.spec,
+    };
+    let entry = DueEntry::from(&row);
+    rows.put(None, row)?;
+    Ok(CreateAnswer::Created { entry, due, replaced })
+}
+
+/// What happens to the row that holds the key of a new timer.
+enum HolderDecision {
+    Stays,
+    GivesWay,
+    Conflicts,
+}
+
+fn on_holder(holder: &TimerRow, op: &CreateOp, due: StoreTime) -> HolderDecision {
+    let gives_way_if = |gives_way| if gives_way { HolderDecision::GivesWay } else { HolderDecision::Stays };
+    // The same request, perhaps sent again because its answer was lost.
+    if holder.spec == op.spec {
+        return HolderDecision::Stays;
+    }
+    match op.on_conflict {
+        OnConflict::Refuse => HolderDecision::Conflicts,
+        OnConflict::Keep => HolderDecision::Stays,
+        OnConflict::Replace => HolderDecision::GivesWay,
+        OnConflict::Earlier => gives_way_if(due < holder.due),
+        OnConflict::Later => gives_way_if(due > holder.due),
+    }
+}
+
+fn existing(holder: &TimerRow) -> CreateAnswer {
+    CreateAnswer::Existing { id: holder.id.timer, due: holder.due, version: holder.version }
+}
+
+/// Cancels the armed rows of a timer, and takes its key from those that are being delivered.
+fn replace(rows: &mut (impl Rows + ?Sized), timer: TimerId) -> Result<(), StoreError> {
+    for row in rows.of_timer(timer)? {
+        match row.state {
+            RowState::Armed => rows.end(&row, EndedAs::Cancelled)?,
+            RowState::Claimed if row.is_head => rows.put(Some(&row), TimerRow { is_head: false, ..row.clone() })?,
+            RowState::Claimed | RowState::Dead => {}
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cancel(rows: &mut (impl Rows + ?Sized), target: &Target) -> Result<CancelCounts, StoreError> {
+    let mut counts = CancelCounts::default();
+    let found = match target {
+        Target::Name { namespace, name } => rows.of_name(namespace, name)?,
+        Target::Id(_) | Target::Key { .. } => match timer_of(rows, target)? {
+            Some(timer) => rows.of_timer(timer)?,
+            None => Vec::new(),
+        },
+    };
+    for row in &found {
+        match row.state {
+            RowState::Armed => {
+                rows.end(row, EndedAs::Cancelled)?;
+                counts.cancelled += 1;
+            }
+            RowState::Claimed => counts.in_flight += 1,
+            RowState::Dead => counts.gone += 1,
+        }
+    }
+    // Only now: an heir of a head must not be one of the rows that end too.
+    for row in found.iter().filter(|row| row.state == RowState::Armed) {
+        pass_on_head(rows, row)?;
+    }
+    if !matches!(target, Target::Name { .. }) && counts == CancelCounts::default() {
+        counts.gone = 1;
+    }
+    Ok(counts)
+}
+
+/// Returns the timer of an id or a key; `None` for a name, and if no row has the key.
+fn timer_of(rows: &mut (impl Rows + ?Sized), target: &Target) -> Result<Option<TimerId>, StoreError> {
+    match target {
+        Target::Id(id) => Ok(Some(*id)),
+        Target::Key { namespace, key } => Ok(rows.head(namespace, key)?.map(|head| head.id.timer)),
+        Target::Name { .. } => Ok(None),
+    }
+}
+
+pub(super) fn reschedule(rows: &mut (impl Rows + ?Sized), op: &RescheduleOp) -> Result<RescheduleAnswer, StoreError> {
+    let of_timer = match timer_of(rows, &op.target)? {
+        Some(timer) => rows.of_timer(timer)?,
+        None => Vec::new(),
+    };
+    // The latest occurrence is the one that a user means by "the timer"; earlier ones are deliveries that have begun.
+    let Some(row) = of_timer.into_iter().rev().find(|row| row.state != RowState::Dead) else {
+        return Ok(RescheduleAnswer::NotFound);
+    };
+    if op.if_version.is_some_and(|version| version != row.version) {
+        return Ok(RescheduleAnswer::VersionIs(row.version));
+    }
+    if row.state == RowState::Claimed {
+        return Ok(RescheduleAnswer::InFlight);
+    }
+    let now = rows.now();
+    let due = match op.when {
+        FirstDue::At(due) => Some(due),
+        FirstDue::After(delay) => now.checked_add(delay),
+        FirstDue::Next => row.spec.next_due(row.due),
+    };
+    let Some(due) = due.filter(|due| row.spec.until.is_none_or(|until| *due <= until)) else {
+        return Ok(RescheduleAnswer::OutOfRange);
+    };
+    // The attempts stay counted: no two deliveries have the same number.
+    let moved = TimerRow { due, wake: due, version: row.version + 1, ..row.clone() };
+    let (entry, kind) = (DueEntry::from(&moved), moved.spec.kind.clone());
+    rows.put(Some(&row), moved)?;
+    Ok(RescheduleAnswer::Moved { entry, kind, due })
+}
+
+pub(super) fn dead_letter(
+    rows: &mut (impl Rows + ?Sized),
+    op: &DeadLetterOp,
+) -> Result<Option<Option<DueEntry>>, StoreError> {
+    let Some(row) = rows.get(op.id)?.filter(|row| row.state == RowState::Dead) else { return Ok(None) };
+    if !op.replay {
+        end_row(rows, &row, EndedAs::Dead)?;
+        return Ok(Some(None));
+    }
+    // Its key may be another timer's by now: a replayed letter is never a head, and is found by its id and its name.
+    let armed = TimerRow {
+        state: RowState::Armed,
+        wake: rows.now(),
+        version: row.version + 1,
+        replayed_at: Some(rows.now()),
+        ..row.clone()
+    };
+    let entry = DueEntry::from(&armed);
+    rows.put(Some(&row), armed)?;
+    Ok(Some(Some(entry)))
+}

@@ -1,0 +1,280 @@
+//! What owners do to rows: claim, finish and extend.
+
+use std::time::Duration;
+
+use super::super::error::StoreError;
+use super::super::op::{ClaimAnswer, ClaimOp, ExtendOp, FinishOp, StaleDelivery, Verdict};
+use super::super::query::DueEntry;
+use super::super::row::{EndedAs, RowId, RowState, TimerRow};
+use super::{Rows, end_row, pass_on_head};
+use crate::spec::{MissedFires, TimerSpec};
+use crate::time::StoreTime;
+
+pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<ClaimAnswer, StoreError> {
+    let Some(row) = rows.get(op.id)? else { return Ok(ClaimAnswer::Lost) };
+    if rows.epoch(row.shard)? != op.epoch {
+        return Ok(ClaimAnswer::Fenced);
+    }
+    // The same claim again, because its answer was lost.
+    if row.state == RowState::Claimed && row.epoch == op.epoch && row.claim == op.token {
+        let next = armed_after(rows, &row)?;
+        return Ok(ClaimAnswer::Claimed { row, next });
+    }
+    if row.state == RowState::Dead || row.version != op.version {
+        return Ok(ClaimAnswer::Lost);
+    }
+    let now = rows.now();
+    let is_orphan = row.state == RowState::Claimed && row.epoch < op.epoch;
+    // After the clock was set back, a row that was delivered before may not be due yet.
+    let earliest = if is_orphan { row.due } else { row.wake.max(row.due) };
+    if earliest > now {
+        return Ok(ClaimAnswer::Early(earliest));
+    }
+    if row.state == RowState::Claimed && has_no_attempt_left(&row, now) {
+        bury(rows, row, "its last delivery was neither acknowledged nor refused in time")?;
+        return Ok(ClaimAnswer::GivenUp { next: None });
+    }
+    if row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none() {
+        return claim_first(rows, row, op, now);
+    }
+    // A retry or an orphan: its next occurrence was armed with its first claim.
+    let row = take(rows, &row, row.clone(), op, now)?;
+    Ok(ClaimAnswer::Claimed { row, next: None })
+}
+
+/// Claims an occurrence for the first time: its policy decides what is missed, and the next occurrence is armed.
+fn claim_first(
+    rows: &mut (impl Rows + ?Sized),
+    row: TimerRow,
+    op: &ClaimOp,
+    now: StoreTime,
+) -> Result<ClaimAnswer, StoreError> {
+    let Occurrences { current, next } = occurrences(&row.spec, row.due, row.left, now);
+    // In a row that is claimed for the first time the number of the occurrence counts those that were skipped.
+    let next = next.map(|next| successor(&row, next));
+    let entry = next.as_ref().map(DueEntry::from);
+    let is_last = next.is_none();
+    let claimed = match current {
+        Current::Fire { due, stands_for } => {
+            let fired = TimerRow { due, stands_for, is_head: row.is_head && is_last, ..row.clone() };
+            Some(take(rows, &row, fired, op, now)?)
+        }
+        Current::Skip => {
+            rows.end(&row, EndedAs::Skipped)?;
+            None
+        }
+        Current::Dead => {
+            let dead = TimerRow { is_head: row.is_head && is_last, ..row.clone() };
+            rows.put(Some(&row), TimerRow { is_head: false, ..dead_row(&dead, "it was missed") })?;
+            None
+        }
+    };
+    match next {
+        Some(next) => rows.put(None, next)?,
+        None if claimed.is_none() => pass_on_head(rows, &row)?,
+        None => {}
+    }
+    Ok(match claimed {
+        Some(row) => ClaimAnswer::Claimed { row, next: entry },
+        None => ClaimAnswer::GivenUp { next: entry },
+    })
+}
+
+/// What becomes of the occurrence that is claimed, and which one is next.
+struct Occurrences {
+    current: Current,
+    next: Option<Next>,
+}
+
+enum Current {
+    /// It is delivered, as the occurrence that was due then and stands for so many more.
+    Fire { due: StoreTime, stands_for: u64 },
+    /// It is skipped.
+    Skip,
+    /// It becomes a dead letter.
+    Dead,
+}
+
+struct Next {
+    due: StoreTime,
+    /// How many occurrences after the claimed one it is.
+    steps: u64,
+    left: Option<u64>,
+}
+
+/// Decides what a claim at `now` means for an occurrence that was due at `due`.
+fn occurrences(spec: &TimerSpec, due: StoreTime, left: Option<u64>, now: StoreTime) -> Occurrences {
+    let after = |due: StoreTime, steps: u64| {
+        let left = left.map(|left| left.saturating_sub(steps));
+        let next_due = spec.next_due(due).filter(|_| left != Some(0));
+        next_due.map(|due| Next { due, steps, left })
+    };
+    // Occurrences up to `now`, the last one that the timer still has.
+    let missed_until = |limit: StoreTime| {
+        let (last, count) = spec.recurrence.last_until(due, limit.min(spec.until.unwrap_or(StoreTime::MAX)));
+        match left {
+            Some(left) if count >= left => (nth(spec, due, left - 1), left - 1),
+            _ => (last, count),
+        }
+    };
+    let late = now.since(due);
+    match spec.missed {
+        MissedFires::Once => {
+            let (last, count) = missed_until(now);
+            Occurrences { current: Current::Fire { due: last, stands_for: count }, next: after(last, count + 1) }
+        }
+        MissedFires::Skip { older_than } if late > older_than => {
+            // The first occurrence that is not too old, or else the first that is to come.
+            let oldest = now.saturating_sub(older_than + Duration::from_micros(1));
+            let (last, count) = missed_until(oldest);
+            Occurrences { current: Current::Skip, next: after(last, count + 1) }
+        }
+        MissedFires::DeadAfter(age) if late > age => Occurrences { current: Current::Dead, next: after(due, 1) },
+        MissedFires::All { at_most } => {
+            let (_, count) = missed_until(now);
+            match count.checked_sub(at_most) {
+                // Counted are those after the current one, so `at_most` of them are the newest.
+                Some(surplus) => {
+                    Occurrences { current: Current::Skip, next: after(nth(spec, due, surplus), surplus + 1) }
+                }
+                None => Occurrences { current: Current::Fire { due, stands_for: 0 }, next: after(due, 1) },
+            }
+        }
+        MissedFires::Skip { .. } | MissedFires::DeadAfter(_) => {
+            Occurrences { current: Current::Fire { due, stands_for: 0 }, next: after(due, 1) }
+        }
+    }
+}
+
+/// Returns the time of the occurrence that comes `steps` after the one that was due at `due`.
+fn nth(spec: &TimerSpec, due: StoreTime, steps: u64) -> StoreTime {
+    if let crate::spec::Recurrence::Every(interval) = spec.recurrence {
+        let micros = StoreTime::ZERO.saturating_add(interval).as_micros();
+        return StoreTime::from_micros(due.as_micros().saturating_add(micros.saturating_mul(steps)));
+    }
+    (0..steps).try_fold(due, |due, _| spec.recurrence.next_after(due).ok_or(due)).unwrap_or_else(|last| last)
+}
+
+/// Returns the row of a later occurrence, armed.
+fn successor(row: &TimerRow, next: Next) -> TimerRow {
+    TimerRow {
+        id: RowId { occurrence: row.id.occurrence + next.steps, ..row.id },
+        is_head: row.is_head,
+        state: RowState::Armed,
+        due: next.due,
+        wake: next.due,
+        version: row.version + 1,
+        attempt: 0,
+        epoch: 0,
+        claim: 0,
+        left: next.left,
+        stands_for: 0,
+        last_error: None,
+        ..row.clone()
+    }
+}
+
+/// Writes a row as claimed, and returns it.
+fn take(
+    rows: &mut (impl Rows + ?Sized),
+    old: &TimerRow,
+    row: TimerRow,
+    op: &ClaimOp,
+    now: StoreTime,
+) -> Result<TimerRow, StoreError> {
+    let row = TimerRow {
+        state: RowState::Claimed,
+        wake: now.saturating_add(op.lease),
+        version: row.version + 1,
+        attempt: row.attempt.saturating_add(1),
+        epoch: op.epoch,
+        claim: op.token,
+        ..row
+    };
+    rows.put(Some(old), row.clone())?;
+    Ok(row)
+}
+
+/// Returns the occurrence that was armed when `row` was claimed first, if it still is.
+fn armed_after(rows: &mut (impl Rows + ?Sized), row: &TimerRow) -> Result<Option<DueEntry>, StoreError> {
+    if !row.spec.is_repeating() {
+        return Ok(None);
+    }
+    let later = rows.of_timer(row.id.timer)?;
+    let next = later.iter().find(|other| other.id.occurrence > row.id.occurrence && other.state == RowState::Armed);
+    Ok(next.map(DueEntry::from))
+}
+
+pub(super) fn finish(
+    rows: &mut (impl Rows + ?Sized),
+    op: FinishOp,
+) -> Result<Result<Option<DueEntry>, StaleDelivery>, StoreError> {
+    let Some(row) = current(rows, op.id, op.attempt, op.epoch)? else { return Ok(Err(StaleDelivery)) };
+    let now = rows.now();
+    let again = match op.verdict {
+        Verdict::Done => {
+            end_row(rows, &row, EndedAs::Fired)?;
+            return Ok(Ok(None));
+        }
+        Verdict::Dead { error } => {
+            bury(rows, row, &error)?;
+            return Ok(Ok(None));
+        }
+        Verdict::Retry { after, error } => {
+            let wake = now.saturating_add(after);
+            if has_no_attempt_left(&row, wake) {
+                bury(rows, row, &error)?;
+                return Ok(Ok(None));
+            }
+            TimerRow { wake, last_error: Some(error), ..row.clone() }
+        }
+        // The attempt stays counted, so that the row is claimed as a retry is: its next occurrence is armed already.
+        Verdict::Return => TimerRow { wake: now, ..row.clone() },
+    };
+    let again = TimerRow { state: RowState::Armed, version: row.version + 1, ..again };
+    let entry = DueEntry::from(&again);
+    rows.put(Some(&row), again)?;
+    Ok(Ok(Some(entry)))
+}
+
+pub(super) fn extend(rows: &mut (impl Rows + ?Sized), op: &ExtendOp) -> Result<Result<(), StaleDelivery>, StoreError> {
+    let Some(row) = current(rows, op.id, op.attempt, op.epoch)? else { return Ok(Err(StaleDelivery)) };
+    let wake = rows.now().saturating_add(op.lease);
+    rows.put(Some(&row), TimerRow { wake, version: row.version + 1, ..row.clone() })?;
+    Ok(Ok(()))
+}
+
+/// Returns the row of a delivery, if the delivery is still the current one and its node owns the shard (V5, Q7).
+fn current(
+    rows: &mut (impl Rows + ?Sized),
+    id: RowId,
+    attempt: u32,
+    epoch: u64,
+) -> Result<Option<TimerRow>, StoreError> {
+    let Some(row) = rows.get(id)? else { return Ok(None) };
+    let is_current = row.state == RowState::Claimed && row.attempt == attempt && row.epoch == epoch;
+    Ok((is_current && rows.epoch(row.shard)? == epoch).then_some(row))
+}
+
+/// Returns whether a row must not be delivered once more at `wake`.
+fn has_no_attempt_left(row: &TimerRow, wake: StoreTime) -> bool {
+    let policy = &row.spec.retry;
+    let since = row.replayed_at.unwrap_or(row.due).max(row.due);
+    row.attempt >= policy.attempts || policy.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
+}
+
+/// Makes a row a dead letter.
+fn bury(rows: &mut (impl Rows + ?Sized), row: TimerRow, error: &str) -> Result<(), StoreError> {
+    rows.put(Some(&row), dead_row(&row, error))?;
+    pass_on_head(rows, &row)
+}
+
+fn dead_row(row: &TimerRow, error: &str) -> TimerRow {
+    TimerRow {
+        state: RowState::Dead,
+        is_head: false,
+        version: row.version + 1,
+        last_error: Some(error.to_owned()),
+        ..row.clone()
+    }
+}

@@ -1,0 +1,207 @@
+//! Shards, and the nodes that own them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::spec::TimerSpec;
+use crate::time::StoreTime;
+
+/// The number of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ShardId(pub u16);
+
+/// A process that delivers timers. A process that is started again is another node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct NodeId(pub Uuid);
+
+/// What a node says regularly to keep its shards.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heartbeat {
+    /// The node.
+    pub node: NodeId,
+    /// How long its shards are its own from now on; zero if it leaves.
+    pub lease: Duration,
+    /// Shards that it gives up, which another node may own at once.
+    pub release: Vec<ShardId>,
+}
+
+/// What a node owns, as the answer to a [`Heartbeat`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ownership {
+    /// The shards, each with its epoch, in ascending order.
+    pub shards: Vec<(ShardId, u64)>,
+    /// How many shards a node should have, as many nodes as there are. A node with more releases some when it can.
+    pub fair_share: usize,
+    /// The time of the store's clock.
+    pub now: StoreTime,
+}
+
+/// Who owns which shard until when: the rules of leases, for stores that keep the table wherever they like.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardTable {
+    shards: Vec<ShardOwner>,
+    /// The nodes, and until when each is counted as alive.
+    nodes: BTreeMap<NodeId, StoreTime>,
+}
+
+/// The owner of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShardOwner {
+    /// The node.
+    pub node: Option<NodeId>,
+    /// Raised each time the owner changes.
+    pub epoch: u64,
+    /// The shard can be taken over from this time on.
+    pub lease_until: StoreTime,
+}
+
+impl ShardTable {
+    /// Returns a table of `count` shards without owners.
+    #[must_use]
+    pub fn new(count: u16) -> ShardTable {
+        let nobody = ShardOwner { node: None, epoch: 0, lease_until: StoreTime::ZERO };
+        ShardTable { shards: vec![nobody; usize::from(count)], nodes: BTreeMap::new() }
+    }
+
+    /// Returns the table with these rows, for a store that has read them.
+    #[must_use]
+    pub fn from_rows(shards: Vec<ShardOwner>, nodes: BTreeMap<NodeId, StoreTime>) -> ShardTable {
+        ShardTable { shards, nodes }
+    }
+
+    /// Returns the owners, in the order of the shards.
+    #[must_use]
+    pub fn owners(&self) -> &[ShardOwner] {
+        &self.shards
+    }
+
+    /// Returns the nodes, and until when each is counted as alive.
+    #[must_use]
+    pub fn nodes(&self) -> &BTreeMap<NodeId, StoreTime> {
+        &self.nodes
+    }
+
+    /// Returns the epoch of a shard; zero if there is no such shard.
+    #[must_use]
+    pub fn epoch(&self, shard: ShardId) -> u64 {
+        self.shards.get(usize::from(shard.0)).map_or(0, |owner| owner.epoch)
+    }
+
+    /// Renews, releases and takes over shards for a node, at the time `now` of the store's clock.
+    ///
+    /// A lease that has run out is not renewed but taken over, with a new epoch, even by the same node: in between another node may have
+    /// read the table, and the node itself has stopped delivering.
+    pub fn heartbeat(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> Ownership {
+        let node = heartbeat.node;
+        let until = now.saturating_add(heartbeat.lease);
+        let leaves = heartbeat.lease.is_zero();
+        self.nodes.retain(|_, alive_until| *alive_until > now);
+        if leaves {
+            self.nodes.remove(&node);
+        } else {
+            self.nodes.insert(node, until);
+        }
+        let fair_share = self.shards.len().div_ceil(self.nodes.len().max(1));
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            let is_mine = shard.node == Some(node) && shard.lease_until > now;
+            if is_mine && (leaves || heartbeat.release.contains(&ShardId(index as u16))) {
+                *shard = ShardOwner { node: None, lease_until: now, ..*shard };
+            } else if is_mine {
+                shard.lease_until = until;
+            }
+        }
+        if !leaves {
+            self.take_over(node, fair_share, &heartbeat.release, now, until);
+        }
+        Ownership { shards: self.owned_by(node, now), fair_share, now }
+    }
+
+    /// Gives the node shards that nobody owns, up to its fair share.
+    fn take_over(&mut self, node: NodeId, fair_share: usize, released: &[ShardId], now: StoreTime, until: StoreTime) {
+        let mut room = fair_share.saturating_sub(self.owned_by(node, now).len());
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            if room == 0 {
+                break;
+            }
+            let is_free = shard.node.is_none() || shard.lease_until <= now;
+            if is_free && !released.contains(&ShardId(index as u16)) {
+                *shard = ShardOwner { node: Some(node), epoch: shard.epoch + 1, lease_until: until };
+                room -= 1;
+            }
+        }
+    }
+
+    fn owned_by(&self, node: NodeId, now: StoreTime) -> Vec<(ShardId, u64)> {
+        let owned = |shard: &ShardOwner| shard.node == Some(node) && shard.lease_until > now;
+        let shards = self.shards.iter().enumerate().filter(|(_, shard)| owned(shard));
+        shards.map(|(index, shard)| (ShardId(index as u16), shard.epoch)).collect()
+    }
+}
+
+/// Returns the shard of a timer: by namespace and name, so that all timers of a name are in one shard; by namespace and key without a
+/// name; `id` decides without either. The hash is FNV-1a, which an SQL function can compute too.
+#[must_use]
+pub fn shard_of(spec: &TimerSpec, id: crate::TimerId, shards: u16) -> ShardId {
+    let id = id.as_u128().to_be_bytes();
+    let name = spec.name.as_ref().or(spec.key.as_ref()).map_or(&id[..], |name| name.as_bytes());
+    let parts = [spec.namespace.as_bytes(), &[0], name];
+    let mut hash: u32 = 0x811c_9dc5;
+    for byte in parts.into_iter().flatten() {
+        hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    }
+    ShardId((hash % u32::from(shards.max(1))) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn node(number: u128) -> NodeId {
+        NodeId(Uuid::from_u128(number))
+    }
+
+    fn beat(table: &mut ShardTable, number: u128, now: u64) -> Ownership {
+        let heartbeat = Heartbeat { node: node(number), lease: LEASE, release: Vec::new() };
+        table.heartbeat(&heartbeat, StoreTime::from_micros(now * 1_000_000))
+    }
+
+    #[test]
+    fn o9_a_shard_whose_lease_has_run_out_is_taken_over_with_a_higher_epoch() {
+        let mut table = ShardTable::new(4);
+        assert_eq!(beat(&mut table, 1, 100).shards.len(), 4);
+        assert_eq!(beat(&mut table, 2, 109).shards, [], "the first node has all leases");
+        let taken = beat(&mut table, 2, 110).shards;
+        assert_eq!(taken.len(), 4, "the first node is dead");
+        assert!(taken.iter().all(|(_, epoch)| *epoch == 2));
+        assert_eq!(beat(&mut table, 1, 111).shards, [], "a node that comes back owns nothing");
+    }
+
+    #[test]
+    fn o9_a_node_that_is_late_with_its_own_heartbeat_gets_a_new_epoch() {
+        let mut table = ShardTable::new(1);
+        assert_eq!(beat(&mut table, 1, 100).shards, [(ShardId(0), 1)]);
+        assert_eq!(beat(&mut table, 1, 109).shards, [(ShardId(0), 1)]);
+        assert_eq!(beat(&mut table, 1, 119).shards, [(ShardId(0), 2)]);
+    }
+
+    #[test]
+    fn o9_nodes_share_the_shards_as_they_come_and_go() {
+        let mut table = ShardTable::new(8);
+        assert_eq!(beat(&mut table, 1, 100).shards.len(), 8);
+        let second = beat(&mut table, 2, 101);
+        assert_eq!((second.shards.len(), second.fair_share), (0, 4));
+        let release = (0..4).map(ShardId).collect();
+        let now = StoreTime::from_micros(102_000_000);
+        let first = table.heartbeat(&Heartbeat { node: node(1), lease: LEASE, release }, now);
+        assert_eq!(first.shards.len(), 4);
+        assert_eq!(beat(&mut table, 2, 103).shards.len(), 4);
+        let leaving = Heartbeat { node: node(2), lease: Duration::ZERO, release: Vec::new() };
+        assert_eq!(table.heartbeat(&leaving, StoreTime::from_micros(104_000_000)).shards, []);
+        assert_eq!(beat(&mut table, 1, 105).shards.len(), 8);
+    }
+}

@@ -1,0 +1,145 @@
+//! How timers are opened.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::handlers::{HandlerThreads, SpawnFn};
+use super::node_loop::{Mailbox, NodeLoop};
+use super::stats::StatsRecorder;
+use super::{Timers, TimersError, TimersInner};
+use crate::core::CoreConfig;
+use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
+use crate::store::{NodeId, Store};
+
+/// Options of [`Timers`].
+#[must_use]
+pub struct TimersBuilder {
+    limits: Limits,
+    waiting_requests: usize,
+    largest_batch: usize,
+    delivery_lease: Duration,
+    node_lease: Duration,
+    rows_in_memory: usize,
+    threads: usize,
+    spawn: Option<SpawnFn>,
+    max_clock_skew: Duration,
+}
+
+impl Default for TimersBuilder {
+    fn default() -> TimersBuilder {
+        TimersBuilder {
+            limits: Limits::default(),
+            waiting_requests: 10_000,
+            largest_batch: 1_024,
+            delivery_lease: Duration::from_secs(30),
+            node_lease: Duration::from_secs(10),
+            rows_in_memory: 100_000,
+            threads: 2,
+            spawn: None,
+            max_clock_skew: Duration::from_secs(60),
+        }
+    }
+}
+
+impl TimersBuilder {
+    /// Sets the most bytes of a payload: 64 KiB by default, 1 MiB at most.
+    pub fn payload_limit(mut self, bytes: usize) -> TimersBuilder {
+        self.limits.payload = bytes.min(HIGHEST_PAYLOAD_LIMIT);
+        self
+    }
+
+    /// Sets how many requests may wait for the store; further ones wait to be sent. 10,000 by default.
+    pub fn waiting_requests(mut self, count: usize) -> TimersBuilder {
+        self.waiting_requests = count.max(1);
+        self
+    }
+
+    /// Sets how long a delivery may take before its lease is renewed, or, if its process is dead, before it is delivered again. 30 s by
+    /// default.
+    pub fn delivery_lease(mut self, lease: Duration) -> TimersBuilder {
+        self.delivery_lease = lease.max(Duration::from_millis(10));
+        self
+    }
+
+    /// Sets after which time without a sign of life the timers of a node are taken over by others. 10 s by default.
+    pub fn node_lease(mut self, lease: Duration) -> TimersBuilder {
+        self.node_lease = lease.max(Duration::from_millis(100));
+        self
+    }
+
+    /// Sets the most timers of a kind that are in memory. 100,000 by default, about 15 MB.
+    pub fn rows_in_memory(mut self, rows: usize) -> TimersBuilder {
+        self.rows_in_memory = rows.max(1_000);
+        self
+    }
+
+    /// Sets how many threads handlers run on, if they do not run elsewhere. Two by default.
+    pub fn threads(mut self, threads: usize) -> TimersBuilder {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Runs handlers where `spawn` puts them, on an executor of the caller's.
+    pub fn spawn_with(
+        mut self,
+        spawn: impl Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync + 'static,
+    ) -> TimersBuilder {
+        self.spawn = Some(Arc::new(spawn));
+        self
+    }
+
+    /// Sets how far the clock of this machine may be off from the store's before the node refuses to own timers (O1). One minute by default.
+    pub fn max_clock_skew(mut self, skew: Duration) -> TimersBuilder {
+        self.max_clock_skew = skew;
+        self
+    }
+
+    /// Opens the timers of a store.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn build(self, store: impl Store) -> Result<Timers, TimersError> {
+        self.build_shared(Arc::new(store))
+    }
+
+    /// Opens the timers of a store that is shared with other code.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn build_shared(self, store: Arc<dyn Store>) -> Result<Timers, TimersError> {
+        let thread_error = |error: std::io::Error| TimersError::Thread(error.to_string());
+        let traits = store.traits();
+        let config = CoreConfig {
+            node: NodeId(crate::TimerId::new().as_uuid()),
+            store: traits,
+            delivery_lease: self.delivery_lease,
+            node_lease: self.node_lease,
+            window: Duration::from_secs(if traits.has_other_writers { 2 } else { 60 }),
+            rescan: Duration::from_millis(250),
+            rows_in_memory: self.rows_in_memory,
+            page: 1_000,
+            retry: Duration::from_millis(200),
+        };
+        let threads = match self.spawn {
+            Some(spawn) => HandlerThreads::Spawn(spawn),
+            None => HandlerThreads::start(self.threads).map_err(thread_error)?,
+        };
+        let stats = Arc::new(StatsRecorder::default());
+        let (mailbox, messages) = Mailbox::new();
+        let node = NodeLoop::new(
+            config,
+            Arc::clone(&store),
+            mailbox.clone(),
+            threads,
+            Arc::clone(&stats),
+            (self.largest_batch, self.max_clock_skew),
+        )?;
+        let run = move || node.run(&messages);
+        std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
+        let permits = async_channel::bounded(self.waiting_requests);
+        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats };
+        Ok(Timers { inner: Arc::new(inner) })
+    }
+}

@@ -1,0 +1,397 @@
+//! The surface: [`Timers`].
+//!
+//! ```text
+//!     Timers (clones) --- requests ---> node loop (a thread) --- batches ---> Store
+//!        create, cancel, ...              Core, Batcher      <-- replies ---
+//!                                            |  deliveries
+//!                                            v
+//!                                         handlers, by kind, on threads of their own or on Tokio
+//! ```
+
+mod blocking;
+mod builder;
+mod delivery;
+mod error;
+mod handlers;
+mod node_loop;
+mod stats;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub use self::blocking::BlockingTimers;
+pub use self::builder::TimersBuilder;
+pub use self::delivery::{Ack, Delivery, HandlerResult};
+pub use self::error::TimersError;
+use self::handlers::Handler;
+use self::node_loop::{Mailbox, Message};
+pub use self::stats::{DeliveryStats, NamespaceLateness};
+use crate::id::TimerId;
+use crate::spec::{FirstDue, Limits, NewTimer};
+use crate::store::{
+    CancelCounts, CancelOp, CreateAnswer, CreateOp, Cursor, DeadLetterOp, HistoryEntry, ListFilter, ListPage, Reply,
+    RescheduleAnswer, RescheduleOp, RowId, Store, StoreCounts, StoreError, Target, TimerRow, WriteAnswer, WriteOp,
+};
+use crate::time::StoreTime;
+
+/// How many deliveries of a kind there are at the same time, unless [`Timers::on_with_limit`] says otherwise.
+pub const DEFAULT_CONCURRENCY: usize = 256;
+
+/// Timers that outlive their process.
+///
+/// Clones are handles to the same timers. The futures can be awaited under any executor.
+///
+/// ```
+/// use std::sync::mpsc::channel;
+/// use std::time::Duration;
+/// use tourbillon_durable::{MemoryStore, NewTimer, Timers};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let timers = Timers::builder().build(MemoryStore::new())?;
+/// let (sender, received) = channel();
+/// timers.on("reminder", move |delivery| {
+///     let sender = sender.clone();
+///     async move { sender.send(delivery.text()?.to_owned()).map_err(Box::<dyn std::error::Error + Send + Sync>::from) }
+/// })?;
+/// let reminder = NewTimer::after("reminder", Duration::from_millis(5)).key("tea").payload("pour the tea");
+/// let created = timers.blocking().create(reminder)?;
+/// assert_eq!(received.recv()?, "pour the tea");
+/// timers.blocking().shutdown(Duration::from_secs(1))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Timers {
+    inner: Arc<TimersInner>,
+}
+
+struct TimersInner {
+    mailbox: Mailbox,
+    store: Arc<dyn Store>,
+    limits: Limits,
+    /// One place for each request that may wait for the store. A request takes one, and gives it back with its answer.
+    permits: (async_channel::Sender<()>, async_channel::Receiver<()>),
+    stats: Arc<stats::StatsRecorder>,
+}
+
+/// A timer that a store has accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Created {
+    /// Its id.
+    pub id: TimerId,
+    /// When it is due.
+    pub due: SystemTime,
+    /// The version of it, for [`Timers::reschedule`].
+    pub version: u64,
+    /// Whether it was created now: not if a timer with the key was pending and stays.
+    pub is_new: bool,
+}
+
+/// A timer that has another due time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rescheduled {
+    /// When it is due.
+    pub due: SystemTime,
+    /// The new version of it.
+    pub version: u64,
+}
+
+impl Timers {
+    /// Returns a builder with the defaults.
+    pub fn builder() -> TimersBuilder {
+        TimersBuilder::default()
+    }
+
+    /// Returns the same timers for code that is not `async`.
+    #[must_use]
+    pub fn blocking(&self) -> BlockingTimers {
+        BlockingTimers::new(self.clone())
+    }
+
+    /// Creates a timer, and returns when it is durable.
+    ///
+    /// If the future is dropped, the timer may have been created all the same; with a key it can be created again without harm.
+    ///
+    /// # Errors
+    /// The timer is invalid, its key belongs to a timer that was asked for differently, or the store failed.
+    pub async fn create(&self, timer: NewTimer) -> Result<Created, TimersError> {
+        self.created(self.ask(self.create_op(timer)?).await?)
+    }
+
+    /// Creates many timers in one request: one durable transaction, if the store takes that many in one.
+    ///
+    /// # Errors
+    /// A timer is invalid: then none is created. What else goes wrong is in the results, in the order of the timers.
+    pub async fn create_all(
+        &self,
+        timers: impl IntoIterator<Item = NewTimer>,
+    ) -> Result<Vec<Result<Created, TimersError>>, TimersError> {
+        let ops: Vec<WriteOp> = timers.into_iter().map(|timer| self.create_op(timer)).collect::<Result<_, _>>()?;
+        let answers = self.ask_all(ops).await?;
+        Ok(answers.into_iter().map(|answer| self.created(answer?)).collect())
+    }
+
+    /// Cancels the timer with a key of the namespace `default`.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn cancel(&self, key: impl Into<String>) -> Result<CancelCounts, TimersError> {
+        let namespace = crate::spec::DEFAULT_NAMESPACE.to_owned();
+        self.cancel_target(Target::Key { namespace, key: key.into() }).await
+    }
+
+    /// Cancels all timers with a name of the namespace `default`, in one transaction. What is counted as cancelled is never delivered.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn cancel_name(&self, name: impl Into<String>) -> Result<CancelCounts, TimersError> {
+        let namespace = crate::spec::DEFAULT_NAMESPACE.to_owned();
+        self.cancel_target(Target::Name { namespace, name: name.into() }).await
+    }
+
+    /// Cancels timers by id, key or name, in any namespace.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn cancel_target(&self, target: Target) -> Result<CancelCounts, TimersError> {
+        match self.ask(WriteOp::Cancel(CancelOp { target })).await? {
+            WriteAnswer::Cancel(counts) => Ok(counts),
+            _ => Err(TimersError::confused()),
+        }
+    }
+
+    /// Cancels many targets in one request. The counts are in the order of the targets.
+    ///
+    /// # Errors
+    /// The node has ended. Errors of the store are in the results.
+    pub async fn cancel_all(
+        &self,
+        targets: impl IntoIterator<Item = Target>,
+    ) -> Result<Vec<Result<CancelCounts, TimersError>>, TimersError> {
+        let ops = targets.into_iter().map(|target| WriteOp::Cancel(CancelOp { target })).collect();
+        let answers = self.ask_all(ops).await?;
+        let counts = answers.into_iter().map(|answer| match answer? {
+            WriteAnswer::Cancel(counts) => Ok(counts),
+            _ => Err(TimersError::confused()),
+        });
+        Ok(counts.collect())
+    }
+
+    /// Gives a pending timer another due time; with `if_version` only if it was not changed since.
+    ///
+    /// # Errors
+    /// No such timer is pending, it is being delivered, it has another version, the time is out of range, or the store failed.
+    pub async fn reschedule(
+        &self,
+        target: Target,
+        when: FirstDue,
+        if_version: Option<u64>,
+    ) -> Result<Rescheduled, TimersError> {
+        let op = RescheduleOp { target, when, if_version };
+        match self.ask(WriteOp::Reschedule(op)).await? {
+            WriteAnswer::Reschedule(answer) => match answer {
+                RescheduleAnswer::Moved { entry, due, .. } => {
+                    Ok(Rescheduled { due: due.to_system(), version: entry.version })
+                }
+                RescheduleAnswer::VersionIs(version) => Err(TimersError::VersionIs(version)),
+                RescheduleAnswer::InFlight => Err(TimersError::InFlight),
+                RescheduleAnswer::NotFound => Err(TimersError::NotFound),
+                RescheduleAnswer::OutOfRange => Err(TimersError::OutOfRange),
+            },
+            _ => Err(TimersError::confused()),
+        }
+    }
+
+    /// Returns all occurrences of a timer that have not ended, the latest first.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn get(&self, id: TimerId) -> Result<Vec<TimerRow>, TimersError> {
+        self.read(|store, reply| store.get(id, reply)).await
+    }
+
+    /// Returns the timer that has a key.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn get_key(
+        &self,
+        namespace: impl Into<String>,
+        key: impl Into<String>,
+    ) -> Result<Option<TimerRow>, TimersError> {
+        let (namespace, key) = (namespace.into(), key.into());
+        self.read(|store, reply| store.get_key(namespace, key, reply)).await
+    }
+
+    /// Returns a page of timers. The cursor of a page stays valid whatever happens to the timers.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn list(
+        &self,
+        filter: ListFilter,
+        cursor: Option<Cursor>,
+        limit: usize,
+    ) -> Result<ListPage, TimersError> {
+        self.read(|store, reply| store.list(filter, cursor, limit, reply)).await
+    }
+
+    /// Returns how occurrences of a timer ended, as long as the store remembers it, the latest first.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn history(&self, id: TimerId) -> Result<Vec<HistoryEntry>, TimersError> {
+        self.read(|store, reply| store.history(id, reply)).await
+    }
+
+    /// Returns how many timers there are, and which wait for a handler.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn counts(&self) -> Result<StoreCounts, TimersError> {
+        self.read(<dyn Store>::counts).await
+    }
+
+    /// Returns what this process has delivered, and how late.
+    #[must_use]
+    pub fn stats(&self) -> DeliveryStats {
+        self.inner.stats.read()
+    }
+
+    /// Delivers a dead letter once more, at once. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn replay(&self, id: RowId) -> Result<bool, TimersError> {
+        self.dead_letter(id, true).await
+    }
+
+    /// Ends a dead letter. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn discard(&self, id: RowId) -> Result<bool, TimersError> {
+        self.dead_letter(id, false).await
+    }
+
+    /// Registers the handler of a kind. Timers of a kind without a handler wait, and are counted by [`counts`](Timers::counts).
+    ///
+    /// The handler is called at least once for each timer that is due, until it acknowledges it: see [`HandlerResult`]. A second
+    /// handler for a kind replaces the first.
+    ///
+    /// # Errors
+    /// The kind cannot be the kind of a timer, or the node has ended.
+    pub fn on<H, F>(&self, kind: &str, handler: H) -> Result<(), TimersError>
+    where
+        H: Fn(Delivery) -> F + Send + Sync + 'static,
+        F: Future + Send + 'static,
+        F::Output: HandlerResult,
+    {
+        self.on_with_limit(kind, DEFAULT_CONCURRENCY, handler)
+    }
+
+    /// Registers the handler of a kind, with the most deliveries at the same time.
+    ///
+    /// # Errors
+    /// The kind cannot be the kind of a timer, the limit is zero, or the node has ended.
+    pub fn on_with_limit<H, F>(&self, kind: &str, limit: usize, handler: H) -> Result<(), TimersError>
+    where
+        H: Fn(Delivery) -> F + Send + Sync + 'static,
+        F: Future + Send + 'static,
+        F::Output: HandlerResult,
+    {
+        crate::spec::check_kind(kind)?;
+        if limit == 0 {
+            return Err(TimersError::ZeroLimit);
+        }
+        self.send(Message::Register { kind: kind.to_owned(), limit, handler: Some(Handler::new(handler)) })
+    }
+
+    /// Removes the handler of a kind: its timers wait from now on.
+    ///
+    /// # Errors
+    /// The node has ended.
+    pub fn off(&self, kind: &str) -> Result<(), TimersError> {
+        self.send(Message::Register { kind: kind.to_owned(), limit: 0, handler: None })
+    }
+
+    /// Stops delivering, waits until deliveries that have begun have ended, but no longer than `limit`, and closes the store.
+    ///
+    /// # Errors
+    /// Deliveries were still running at the limit: they are delivered again by the next process. Or the store failed.
+    pub async fn shutdown(&self, limit: Duration) -> Result<(), TimersError> {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        self.send(Message::Shutdown { limit, done: sender })?;
+        receiver.await.unwrap_or(Err(TimersError::Ended))
+    }
+
+    async fn dead_letter(&self, id: RowId, replay: bool) -> Result<bool, TimersError> {
+        match self.ask(WriteOp::DeadLetter(DeadLetterOp { id, replay })).await? {
+            WriteAnswer::DeadLetter(found) => Ok(found.is_some()),
+            _ => Err(TimersError::confused()),
+        }
+    }
+
+    fn create_op(&self, timer: NewTimer) -> Result<WriteOp, TimersError> {
+        let (spec, on_conflict) = timer.check(self.inner.limits)?;
+        Ok(WriteOp::Create(CreateOp { id: TimerId::new(), spec: Arc::new(spec), on_conflict }))
+    }
+
+    fn created(&self, answer: WriteAnswer) -> Result<Created, TimersError> {
+        let created = |id, due: StoreTime, version, is_new| Created { id, due: due.to_system(), version, is_new };
+        match answer {
+            WriteAnswer::Create(CreateAnswer::Created { entry, due, .. }) => {
+                Ok(created(entry.id.timer, due, entry.version, true))
+            }
+            WriteAnswer::Create(CreateAnswer::Existing { id, due, version }) => Ok(created(id, due, version, false)),
+            WriteAnswer::Create(CreateAnswer::Conflict { id }) => Err(TimersError::Conflict(id)),
+            WriteAnswer::Create(CreateAnswer::NeverDue) => Err(TimersError::Invalid(crate::InvalidTimer::NeverDue)),
+            WriteAnswer::Full => Err(TimersError::Store(StoreError::Full("creates are refused".to_owned()))),
+            _ => Err(TimersError::confused()),
+        }
+    }
+
+    async fn ask(&self, op: WriteOp) -> Result<WriteAnswer, TimersError> {
+        let mut answers = self.ask_all(vec![op]).await?;
+        answers.pop().unwrap_or(Err(TimersError::Ended))
+    }
+
+    /// Sends operations to the store, and returns their answers. Waits first while too many requests are waiting (O2).
+    async fn ask_all(&self, ops: Vec<WriteOp>) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
+        self.inner.permits.0.send(()).await.map_err(|_| TimersError::Ended)?;
+        let permit = Permit(&self.inner);
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        self.send(Message::Ask(ops, sender))?;
+        let answers = receiver.await.map_err(|_| TimersError::Ended)?;
+        drop(permit);
+        Ok(answers.into_iter().map(|answer| answer.map_err(TimersError::Store)).collect())
+    }
+
+    async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        ask(&*self.inner.store, Reply::new(move |result| drop(sender.send(result))));
+        receiver.await.map_err(|_| TimersError::Ended)?.map_err(TimersError::Store)
+    }
+
+    fn send(&self, message: Message) -> Result<(), TimersError> {
+        self.inner.mailbox.send(message)
+    }
+}
+
+/// Without handles nobody can shut the timers down: the node ends at once, and what it delivers is delivered again by the next process.
+impl Drop for TimersInner {
+    fn drop(&mut self) {
+        let (done, _nobody_waits) = futures_channel::oneshot::channel();
+        let _ended = self.mailbox.send(Message::Shutdown { limit: Duration::ZERO, done });
+    }
+}
+
+/// The right to have a request wait for the store.
+struct Permit<'a>(&'a TimersInner);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let _ignored = self.0.permits.1.try_recv();
+    }
+}

@@ -1,0 +1,84 @@
+//! What a node has delivered, and how late (O6).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// What a process has delivered since it was started.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryStats {
+    /// Deliveries that were begun, retries included.
+    pub begun: u64,
+    /// Deliveries that were acknowledged by their handlers.
+    pub done: u64,
+    /// Deliveries that failed and are tried again, unless no attempt is left.
+    pub retried: u64,
+    /// Deliveries that were given up by their handlers.
+    pub given_up: u64,
+    /// Rows in memory, due soon.
+    pub rows_in_memory: usize,
+    /// Deliveries that have begun and not ended.
+    pub running: usize,
+    /// Whether this process delivers timers at the moment: it owns a shard.
+    pub is_owner: bool,
+    /// The lateness, by namespace.
+    pub lateness: BTreeMap<String, NamespaceLateness>,
+}
+
+/// How late timers of a namespace were delivered for the first time, in microseconds.
+#[derive(Clone, Debug)]
+pub struct NamespaceLateness {
+    /// From the due time until the store had committed the claim.
+    pub claim: Histogram<u64>,
+    /// From there until the handler was called.
+    pub queue: Histogram<u64>,
+    /// From there until the handler had ended.
+    pub delivery: Histogram<u64>,
+}
+
+/// The most namespaces with histograms of their own; those after them are counted together under `*`.
+const MOST_NAMESPACES: usize = 1_000;
+
+#[derive(Debug, Default)]
+pub(super) struct StatsRecorder(Mutex<DeliveryStats>);
+
+impl StatsRecorder {
+    fn lock(&self) -> MutexGuard<'_, DeliveryStats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn read(&self) -> DeliveryStats {
+        self.lock().clone()
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut DeliveryStats)) {
+        change(&mut self.lock());
+    }
+
+    /// Records the times of one delivery.
+    pub(super) fn record(&self, namespace: &str, claim: Option<Duration>, queue: Duration, delivery: Duration) {
+        let mut stats = self.lock();
+        let is_known = stats.lateness.contains_key(namespace) || stats.lateness.len() < MOST_NAMESPACES;
+        let namespace = if is_known { namespace } else { "*" };
+        if !stats.lateness.contains_key(namespace) {
+            stats.lateness.insert(namespace.to_owned(), NamespaceLateness::new());
+        }
+        let Some(lateness) = stats.lateness.get_mut(namespace) else { return };
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        if let Some(claim) = claim {
+            lateness.claim.saturating_record(micros(claim));
+        }
+        lateness.queue.saturating_record(micros(queue));
+        lateness.delivery.saturating_record(micros(delivery));
+    }
+}
+
+impl NamespaceLateness {
+    fn new() -> NamespaceLateness {
+        // One microsecond to a day, two digits.
+        let histogram = || Histogram::new_with_max(86_400_000_000, 2).expect("the bounds are valid");
+        NamespaceLateness { claim: histogram(), queue: histogram(), delivery: histogram() }
+    }
+}

@@ -1,0 +1,365 @@
+//! Stories that every store passes.
+
+use std::time::{Duration, SystemTime};
+
+use tourbillon_durable::spec::FirstDue;
+use tourbillon_durable::store::{
+    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ListFilter, RescheduleAnswer, RescheduleOp,
+    RowState, StaleDelivery, Store, Target, Verdict, WriteAnswer, WriteOp,
+};
+use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
+
+use super::ask::{
+    LEASE, arm, ask, cancel, cancel_key, cancel_name, claim, claim_as, create, create_op, due, due_after, finish, own,
+    take, write, write_all,
+};
+
+type Story = (&'static str, fn(&dyn Store));
+
+pub(crate) const ALL: &[Story] = &[
+    ("u1: a repeated create gives the same timer, a different one is a conflict", repeated_creates),
+    ("u1: replace, keep, earlier and later", conflict_modes),
+    ("u2: a cancel by name is exact, and what it counts is never claimed", cancel_by_name),
+    ("u2: a cancel of nothing says gone", cancel_of_nothing),
+    ("u3: a reschedule compares versions", reschedules),
+    ("u4: lists have cursors that stay valid", lists),
+    ("u6: the next occurrence is armed by the claim of this one", repeating),
+    ("u7: missed fires follow their policy", missed_fires),
+    ("v4: retries, dead letters and replay", retries_and_dead_letters),
+    ("v5: an older attempt can neither finish nor extend", stale_deliveries),
+    ("q4: nothing is claimed early", never_early),
+    ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
+    ("q1: a batch is applied in its order", batches),
+    ("due rows come in order, page by page", due_pages),
+];
+
+fn long_ago(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn far() -> Duration {
+    Duration::from_secs(1_000_000)
+}
+
+fn past(kind: &str, seconds: u64) -> NewTimer {
+    NewTimer::at(kind, long_ago(seconds))
+}
+
+fn counts(cancelled: u64, in_flight: u64, gone: u64) -> CancelCounts {
+    CancelCounts { cancelled, in_flight, gone }
+}
+
+fn repeated_creates(store: &dyn Store) {
+    let timer = || NewTimer::after("mail", far()).key("order 1").payload(b"one");
+    let first = create(store, 1, timer());
+    let CreateAnswer::Created { entry, due, replaced: None } = first else { panic!("{first:?}") };
+    assert_eq!((entry.id.timer, entry.id.occurrence, entry.wake), (TimerId::from_u128(1), 1, due));
+    let again = create(store, 2, timer());
+    assert_eq!(again, CreateAnswer::Existing { id: TimerId::from_u128(1), due, version: entry.version });
+    let other = create(store, 3, timer().payload(b"two"));
+    assert_eq!(other, CreateAnswer::Conflict { id: TimerId::from_u128(1) });
+    // The same key in another namespace is another timer, and without a key every create makes one.
+    arm(store, 4, timer().namespace("other"));
+    arm(store, 5, NewTimer::after("mail", far()));
+    arm(store, 6, NewTimer::after("mail", far()));
+    assert_eq!(create(store, 7, NewTimer::cron("mail", "0 0 30 2 *", "UTC")), CreateAnswer::NeverDue);
+}
+
+fn conflict_modes(store: &dyn Store) {
+    let timer =
+        |seconds: u64, mode| NewTimer::after("mail", far() + Duration::from_secs(seconds)).key("k").on_conflict(mode);
+    arm(store, 1, timer(0, OnConflict::Refuse));
+    let kept = |answer: CreateAnswer, number| match answer {
+        CreateAnswer::Existing { id, .. } => assert_eq!(id, TimerId::from_u128(number)),
+        other => panic!("{other:?}"),
+    };
+    let replaced = |answer: CreateAnswer, number| match answer {
+        CreateAnswer::Created { replaced, .. } => assert_eq!(replaced, Some(TimerId::from_u128(number))),
+        other => panic!("{other:?}"),
+    };
+    kept(create(store, 2, timer(100, OnConflict::Keep)), 1);
+    kept(create(store, 3, timer(100, OnConflict::Earlier)), 1);
+    replaced(create(store, 4, timer(100, OnConflict::Later)), 1);
+    kept(create(store, 5, timer(50, OnConflict::Later)), 4);
+    replaced(create(store, 6, timer(50, OnConflict::Earlier)), 4);
+    replaced(create(store, 7, timer(50, OnConflict::Replace).payload(b"x")), 6);
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0), "only the last one is pending");
+    assert_eq!(ask(|reply| store.counts(reply)).unwrap().armed, 0);
+    // A timer that is being delivered loses its key, and goes on.
+    let owner = own(store, 1);
+    let (row, _) = take(store, &owner, arm(store, 8, past("mail", 0).key("k")));
+    replaced(create(store, 9, timer(0, OnConflict::Replace)), 8);
+    assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0));
+}
+
+fn cancel_by_name(store: &dyn Store) {
+    let owner = own(store, 1);
+    for number in 0..10 {
+        arm(store, 100 + number, NewTimer::after("mail", far()).name("client 7"));
+    }
+    let entries: Vec<_> = (0..3).map(|n| arm(store, 200 + n, past("mail", 0).name("client 7"))).collect();
+    arm(store, 300, NewTimer::after("mail", far()).name("client 8"));
+    arm(store, 301, NewTimer::after("mail", far()).name("client 7").namespace("other"));
+    let (row, _) = take(store, &owner, entries[0]);
+    let (dead, _) = take(store, &owner, entries[1]);
+    assert_eq!(finish(store, &dead, Verdict::Dead { error: "no".into() }), Ok(None));
+    assert_eq!(cancel_name(store, "client 7"), counts(11, 1, 1));
+    assert_eq!(claim(store, &owner, entries[2]), ClaimAnswer::Lost, "what was counted is never delivered");
+    assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    assert_eq!(cancel_name(store, "client 7"), counts(0, 0, 1));
+    assert_eq!(cancel_name(store, "client 8"), counts(1, 0, 0));
+}
+
+fn cancel_of_nothing(store: &dyn Store) {
+    assert_eq!(cancel_key(store, "none"), counts(0, 0, 1));
+    assert_eq!(cancel(store, Target::Id(TimerId::from_u128(9))), counts(0, 0, 1));
+    assert_eq!(cancel_name(store, "none"), counts(0, 0, 0));
+    arm(store, 1, NewTimer::after("mail", far()));
+    assert_eq!(cancel(store, Target::Id(TimerId::from_u128(1))), counts(1, 0, 0));
+    assert_eq!(cancel(store, Target::Id(TimerId::from_u128(1))), counts(0, 0, 1));
+    let ended = ask(|reply| store.history(TimerId::from_u128(1), reply)).unwrap();
+    assert_eq!(ended.len(), 1, "the history tells of it");
+}
+
+fn reschedules(store: &dyn Store) {
+    let entry = arm(store, 1, NewTimer::after("mail", far()).key("k"));
+    let target = || Target::Key { namespace: "default".into(), key: "k".into() };
+    let reschedule =
+        |target, when, if_version| match write(store, WriteOp::Reschedule(RescheduleOp { target, when, if_version })) {
+            WriteAnswer::Reschedule(answer) => answer,
+            other => panic!("{other:?}"),
+        };
+    let at = StoreTime::from_micros(1_000_000_000_000);
+    let moved = reschedule(target(), FirstDue::At(at), Some(entry.version));
+    let RescheduleAnswer::Moved { entry: moved, due, .. } = moved else { panic!("{moved:?}") };
+    assert_eq!((moved.wake, due), (at, at));
+    assert!(moved.version > entry.version);
+    assert_eq!(reschedule(target(), FirstDue::At(at), Some(entry.version)), RescheduleAnswer::VersionIs(moved.version));
+    assert_eq!(reschedule(target(), FirstDue::After(Duration::MAX), None), RescheduleAnswer::OutOfRange);
+    let owner = own(store, 1);
+    assert_eq!(claim(store, &owner, entry), ClaimAnswer::Lost, "the owner knew an older version");
+    let (row, _) = take(store, &owner, moved);
+    assert_eq!(row.due, at);
+    assert_eq!(reschedule(target(), FirstDue::At(at), None), RescheduleAnswer::InFlight);
+    assert_eq!(finish(store, &row, Verdict::Done), Ok(None));
+    assert_eq!(reschedule(target(), FirstDue::At(at), None), RescheduleAnswer::NotFound);
+}
+
+fn lists(store: &dyn Store) {
+    for number in 0..10_u128 {
+        let timer =
+            NewTimer::after("mail", far()).key(format!("order {number}")).name(if number < 5 { "low" } else { "high" });
+        arm(store, number + 1, timer);
+    }
+    let list =
+        |filter: &ListFilter, cursor, limit| ask(|reply| store.list(filter.clone(), cursor, limit, reply)).unwrap();
+    let all = ListFilter { namespace: Some("default".into()), ..ListFilter::default() };
+    let first = list(&all, None, 4);
+    assert_eq!(first.rows.len(), 4);
+    // What goes and comes between two pages changes neither the pages before nor the place.
+    assert_eq!(cancel_key(store, "order 3"), counts(1, 0, 0));
+    let second = list(&all, first.next, 4);
+    let third = list(&all, second.next, 4);
+    let numbers = |rows: &[tourbillon_durable::store::TimerRow]| {
+        rows.iter().map(|row| row.id.timer.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&second.rows), [5, 6, 7, 8]);
+    assert_eq!((numbers(&third.rows), third.next), (vec![9, 10], None));
+    let named = ListFilter { name: Some("low".into()), ..all.clone() };
+    assert_eq!(numbers(&list(&named, None, 100).rows), [1, 2, 3, 5]);
+    let prefix = ListFilter { prefix: Some("hig".into()), ..all.clone() };
+    assert_eq!(list(&prefix, None, 100).rows.len(), 5);
+    let dead = ListFilter { state: Some(RowState::Dead), ..all };
+    assert_eq!(list(&dead, None, 100).rows.len(), 0);
+    let holder = ask(|reply| store.get_key("default".into(), "order 0".into(), reply)).unwrap();
+    assert_eq!(holder.map(|row| row.id.timer), Some(TimerId::from_u128(1)));
+    assert_eq!(ask(|reply| store.get(TimerId::from_u128(4), reply)).unwrap(), []);
+}
+
+fn repeating(store: &dyn Store) {
+    let owner = own(store, 1);
+    let all = MissedFires::All { at_most: u64::MAX };
+    let timer =
+        NewTimer::every("tick", Duration::from_secs(60)).first_at(long_ago(0)).times(3).missed(all).key("t").name("n");
+    let mut entry = Some(arm(store, 1, timer));
+    let mut rows = Vec::new();
+    while let Some(due) = entry {
+        let (row, next) = take(store, &owner, due);
+        // The same claim again, as after a lost answer, gives the same row and the same next one.
+        let again = claim_as(store, &owner, due, due.version);
+        assert_eq!(again, ClaimAnswer::Claimed { row: row.clone(), next });
+        rows.push(row);
+        entry = next;
+    }
+    let dues: Vec<u64> = rows.iter().map(|row| row.due.as_micros() / 1_000_000 - 1_000_000).collect();
+    assert_eq!(dues, [0, 60, 120]);
+    assert_eq!(rows.iter().map(|row| row.id.occurrence).collect::<Vec<_>>(), [1, 2, 3]);
+    // The key belongs to the last occurrence, and passes to an earlier one that is still being delivered.
+    assert_eq!(finish(store, &rows[2], Verdict::Done), Ok(None));
+    let retried = finish(store, &rows[0], Verdict::Retry { after: far(), error: "later".into() }).unwrap();
+    assert!(retried.is_some());
+    assert_eq!(cancel_key(store, "t"), counts(1, 1, 0), "one waits for its retry, one is being delivered");
+    assert_eq!(finish(store, &rows[1], Verdict::Done), Ok(None));
+    assert_eq!(cancel_key(store, "t"), counts(0, 0, 1));
+}
+
+fn missed_fires(store: &dyn Store) {
+    let owner = own(store, 1);
+    let minute = Duration::from_secs(60);
+    let timer = |missed| NewTimer::every("tick", minute).first_at(long_ago(0)).missed(missed).times(10);
+    let (row, next) = take(store, &owner, arm(store, 1, timer(MissedFires::Once)));
+    assert_eq!((row.stands_for, row.due.as_micros()), (9, (1_000_000 + 9 * 60) * 1_000_000));
+    assert_eq!(next, None, "all ten are over");
+    let all = MissedFires::All { at_most: 2 };
+    let entry = arm(store, 2, timer(all));
+    let ClaimAnswer::GivenUp { next: Some(next) } = claim(store, &owner, entry) else {
+        panic!("the oldest are skipped")
+    };
+    assert_eq!(next.id.occurrence, 9);
+    let (_, last) = take(store, &owner, next);
+    let (row, none) = take(store, &owner, last.unwrap());
+    assert_eq!((row.id.occurrence, none), (10, None));
+    let skip = MissedFires::Skip { older_than: minute };
+    let skipped = claim(store, &owner, arm(store, 3, timer(skip)));
+    assert_eq!(skipped, ClaimAnswer::GivenUp { next: None });
+    let forever = NewTimer::every("tick", minute).first_at(long_ago(0)).missed(skip);
+    let ClaimAnswer::GivenUp { next: Some(next) } = claim(store, &owner, arm(store, 4, forever)) else { panic!() };
+    assert!(next.id.occurrence > 1_000_000, "it continues with the present");
+    let ended = claim(store, &owner, arm(store, 5, past("tick", 0).missed(MissedFires::DeadAfter(minute))));
+    assert_eq!(ended, ClaimAnswer::GivenUp { next: None });
+    assert_eq!(ask(|reply| store.get(TimerId::from_u128(5), reply)).unwrap()[0].state, RowState::Dead);
+}
+
+fn retries_and_dead_letters(store: &dyn Store) {
+    let owner = own(store, 1);
+    let timer = past("mail", 0).key("k").retry(RetryPolicy { give_up_after: None, ..RetryPolicy::attempts(2) });
+    let (row, _) = take(store, &owner, arm(store, 1, timer));
+    assert_eq!(row.attempt, 1);
+    let retry = |error: &str| Verdict::Retry { after: Duration::ZERO, error: error.into() };
+    let again = finish(store, &row, retry("busy")).unwrap().expect("one attempt is left");
+    assert_eq!(
+        create(store, 2, past("mail", 1).key("k")),
+        CreateAnswer::Conflict { id: row.id.timer },
+        "it has its key"
+    );
+    let (row, _) = take(store, &owner, again);
+    assert_eq!((row.attempt, row.last_error.as_deref()), (2, Some("busy")));
+    assert_eq!(finish(store, &row, retry("still busy")), Ok(None), "no attempt is left");
+    let dead = &ask(|reply| store.get(row.id.timer, reply)).unwrap()[0];
+    assert_eq!((dead.state, dead.last_error.as_deref()), (RowState::Dead, Some("still busy")));
+    arm(store, 3, NewTimer::after("mail", far()).key("k"));
+    let letter = |replay| write(store, WriteOp::DeadLetter(DeadLetterOp { id: row.id, replay }));
+    let WriteAnswer::DeadLetter(Some(Some(replayed))) = letter(true) else { panic!("it can be replayed") };
+    assert_eq!(letter(true), WriteAnswer::DeadLetter(None), "it is no dead letter any more");
+    let (row, _) = take(store, &owner, replayed);
+    assert_eq!(row.attempt, 3);
+    assert_eq!(finish(store, &row, Verdict::Dead { error: "broken".into() }), Ok(None));
+    assert_eq!(letter(false), WriteAnswer::DeadLetter(Some(None)));
+    assert_eq!(ask(|reply| store.get(row.id.timer, reply)).unwrap(), []);
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0), "the key is the newer timer's");
+}
+
+fn stale_deliveries(store: &dyn Store) {
+    let owner = own(store, 1);
+    let (first, _) = take(store, &owner, arm(store, 1, past("mail", 0)));
+    let again = finish(store, &first, Verdict::Return).unwrap().expect("it is armed again");
+    let (second, _) = take(store, &owner, again);
+    assert_eq!(second.attempt, 2);
+    let extend = |attempt| {
+        let op = ExtendOp { id: second.id, attempt, epoch: second.epoch, lease: LEASE };
+        write(store, WriteOp::Extend(op))
+    };
+    assert_eq!(extend(1), WriteAnswer::Extend(Err(StaleDelivery)));
+    assert_eq!(extend(2), WriteAnswer::Extend(Ok(())));
+    assert_eq!(finish(store, &first, Verdict::Done), Err(StaleDelivery));
+    assert_eq!(finish(store, &second, Verdict::Done), Ok(None));
+    assert_eq!(finish(store, &second, Verdict::Done), Err(StaleDelivery), "it ends once");
+}
+
+fn never_early(store: &dyn Store) {
+    let owner = own(store, 1);
+    let entry = arm(store, 1, NewTimer::after("mail", far()));
+    assert_eq!(claim(store, &owner, entry), ClaimAnswer::Early(entry.wake));
+    let (row, _) = take(store, &owner, arm(store, 2, past("mail", 0)));
+    let again = finish(store, &row, Verdict::Retry { after: far(), error: String::new() }).unwrap().unwrap();
+    assert_eq!(claim(store, &owner, again), ClaimAnswer::Early(again.wake), "a retry neither");
+}
+
+fn fencing(store: &dyn Store) {
+    let first = own(store, 1);
+    let claimed = arm(store, 1, past("mail", 0));
+    let (row, _) = take(store, &first, claimed);
+    let waiting = arm(store, 2, past("mail", 0));
+    // The first node leaves, and another takes its shards over.
+    let leave = tourbillon_durable::store::Heartbeat {
+        node: tourbillon_durable::store::NodeId(TimerId::from_u128(1).as_uuid()),
+        lease: Duration::ZERO,
+        release: Vec::new(),
+    };
+    assert_eq!(ask(|reply| store.heartbeat(leave, reply)).unwrap().shards, []);
+    let second = own(store, 2);
+    assert!(second.shards.iter().zip(&first.shards).all(|(new, old)| new.1 > old.1), "each epoch is higher");
+    assert_eq!(claim(store, &first, waiting), ClaimAnswer::Fenced);
+    assert_eq!(finish(store, &row, Verdict::Done), Err(StaleDelivery));
+    let shards: Vec<_> = second.shards.iter().map(|(shard, _)| *shard).collect();
+    let orphans = ask(|reply| store.orphans("mail".into(), shards, 10, reply)).unwrap();
+    assert_eq!(orphans.iter().map(|entry| entry.id).collect::<Vec<_>>(), [row.id]);
+    let (again, _) = take(store, &second, orphans[0]);
+    assert_eq!(again.attempt, 2);
+    assert_eq!(finish(store, &again, Verdict::Done), Ok(None));
+    take(store, &second, waiting);
+}
+
+fn batches(store: &dyn Store) {
+    let cancel = |name: &str| {
+        let target = Target::Name { namespace: "default".into(), name: name.into() };
+        WriteOp::Cancel(tourbillon_durable::store::CancelOp { target })
+    };
+    let timer = || NewTimer::after("mail", far()).key("k").name("n");
+    let answers = write_all(
+        store,
+        vec![
+            cancel("n"),
+            create_op(1, timer()),
+            create_op(2, timer()),
+            cancel("n"),
+            cancel("n"),
+            create_op(3, timer()),
+        ],
+    );
+    let cancelled = answers.iter().filter_map(|answer| match answer {
+        WriteAnswer::Cancel(counts) => Some(counts.cancelled),
+        _ => None,
+    });
+    let cancelled: Vec<u64> = cancelled.collect();
+    assert_eq!(cancelled, [0, 1, 0]);
+    assert!(matches!(answers[1], WriteAnswer::Create(CreateAnswer::Created { .. })));
+    assert!(matches!(answers[2], WriteAnswer::Create(CreateAnswer::Existing { .. })));
+    assert!(matches!(answers[5], WriteAnswer::Create(CreateAnswer::Created { .. })));
+    assert_eq!(write_all(store, Vec::new()), []);
+}
+
+fn due_pages(store: &dyn Store) {
+    for number in 0..25_u128 {
+        arm(store, number + 1, past("mail", (number as u64 * 7) % 25));
+        arm(store, number + 101, past("other", 0));
+    }
+    arm(store, 200, NewTimer::after("mail", far()));
+    let until = StoreTime::try_from(long_ago(19)).unwrap();
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let page = due_after(store, "mail", after, until, 8);
+        after = page.entries.last().map(|entry| (entry.wake, entry.id));
+        seen.extend(page.entries);
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 20);
+    assert!(seen.is_sorted_by_key(|entry| (entry.wake, entry.id)));
+    assert_eq!(due(store, "unknown", StoreTime::MAX, 10).entries, []);
+    let overdue = ask(|reply| store.counts(reply)).unwrap().overdue;
+    assert_eq!(overdue, [("mail".to_owned(), 25), ("other".to_owned(), 25)]);
+}

@@ -1,0 +1,60 @@
+//! Backups are made while the store is used, and are paused until they are allowed to deliver.
+
+use std::fs;
+
+use tempfile::TempDir;
+use tourbillon_durable::StoreError;
+
+use crate::conformance::ask::{arm, ask, cancel_key, own, take};
+use crate::support::{all_rows, create_all, options, overdue, verify};
+
+#[test]
+fn o4_a_backup_is_the_store_of_one_moment_and_starts_paused() {
+    let directory = TempDir::new().unwrap();
+    let copy = directory.path().join("copy");
+    let store = options().open(directory.path().join("timers")).unwrap();
+    create_all(&store, 1..=2000).unwrap();
+    let before = all_rows(&store).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reply = tourbillon_durable::store::Reply::new(move |result| sender.send(result).unwrap());
+    store.backup(&copy, reply);
+    // The store goes on while it is copied: each batch is in the copy as a whole or not at all.
+    for batch in 0..20 {
+        create_all(&store, 10_000 + batch * 10..10_000 + batch * 10 + 10).unwrap();
+    }
+    let rows = receiver.recv().unwrap().unwrap();
+    assert!((2000..=2200).contains(&rows) && rows % 10 == 0, "{rows} rows");
+
+    let restored = options().open(&copy).unwrap();
+    assert_eq!(verify(&restored).unwrap().rows, rows);
+    assert_eq!(all_rows(&restored).unwrap()[..2000], before);
+    assert!(ask(|reply| restored.is_paused(reply)).unwrap());
+    assert_eq!(own(&restored, 1).shards, [], "nobody owns it yet");
+    assert_eq!(cancel_key(&restored, "key 1").cancelled, 1, "it can be changed");
+    let entry = arm(&restored, 30_000, overdue(30_000));
+    drop(restored);
+
+    let restored = options().open(&copy).unwrap();
+    assert_eq!(own(&restored, 1).shards, [], "it is still paused");
+    ask(|reply| restored.resume(reply)).unwrap();
+    let owner = own(&restored, 1);
+    take(&restored, &owner, entry);
+    assert!(!ask(|reply| restored.is_paused(reply)).unwrap());
+    assert!(!ask(|reply| store.is_paused(reply)).unwrap(), "the store itself never was");
+}
+
+#[test]
+fn o4_a_backup_does_not_overwrite_anything() {
+    let directory = TempDir::new().unwrap();
+    let copy = directory.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::write(copy.join("precious"), "data").unwrap();
+    let store = options().open(directory.path().join("timers")).unwrap();
+    create_all(&store, 1..=3).unwrap();
+    let refused = ask(|reply| store.backup(&copy, reply)).unwrap_err();
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused:?}");
+    assert_eq!(fs::read_dir(&copy).unwrap().count(), 1);
+    fs::remove_file(copy.join("precious")).unwrap();
+    assert_eq!(ask(|reply| store.backup(&copy, reply)), Ok(3), "an empty directory is fine");
+    ask(|reply| store.backup(&copy, reply)).unwrap_err();
+}

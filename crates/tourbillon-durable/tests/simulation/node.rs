@@ -1,0 +1,67 @@
+//! A simulated node: a core, its batches, and its clocks.
+
+use std::time::Duration;
+
+use tourbillon_durable::batch::Batcher;
+use tourbillon_durable::core::{Core, CoreConfig, Now, WriteTag};
+use tourbillon_durable::store::{NodeId, StoreTraits};
+use tourbillon_durable::{StoreTime, TimerId};
+
+/// What the answer to an operation is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Tag {
+    Core(WriteTag),
+    /// A client, which asked for a timer of this kind.
+    Client(String),
+}
+
+/// A process. One that is started again is another node.
+pub(crate) struct Node {
+    pub(crate) number: u64,
+    pub(crate) core: Core,
+    pub(crate) batcher: Batcher<Tag>,
+    /// How far the node's idea of the store's clock is off, in microseconds.
+    pub(crate) skew: i64,
+    /// Its requests do not reach the store before this time.
+    pub(crate) cut_off_until: u64,
+    /// It does nothing before this time.
+    pub(crate) paused_until: u64,
+    /// Its next tick that is under way.
+    pub(crate) tick_at: Option<u64>,
+}
+
+pub(crate) const ROWS_IN_MEMORY: usize = 40;
+pub(crate) const PAGE: usize = 8;
+pub(crate) const NODE_LEASE: Duration = Duration::from_secs(5);
+pub(crate) const DELIVERY_LEASE: Duration = Duration::from_secs(3);
+
+impl Node {
+    pub(crate) fn new(number: u64, store: StoreTraits) -> Node {
+        let config = CoreConfig {
+            node: NodeId(TimerId::from_u128(u128::from(number)).as_uuid()),
+            store,
+            delivery_lease: DELIVERY_LEASE,
+            node_lease: NODE_LEASE,
+            window: Duration::from_secs(2),
+            rescan: Duration::from_millis(250),
+            rows_in_memory: ROWS_IN_MEMORY,
+            page: PAGE,
+            retry: Duration::from_millis(100),
+        };
+        Node {
+            number,
+            core: Core::new(config),
+            batcher: Batcher::new(store.parallel_writes, 6),
+            skew: 0,
+            cut_off_until: 0,
+            paused_until: 0,
+            tick_at: None,
+        }
+    }
+
+    /// Returns the clocks of the node when the world's time is `time` and the store's clock shows `store`.
+    pub(crate) fn now(&self, time: u64, store: StoreTime) -> Now {
+        let store = StoreTime::from_micros(store.as_micros().saturating_add_signed(self.skew));
+        Now { store, steady: Duration::from_micros(time) }
+    }
+}
