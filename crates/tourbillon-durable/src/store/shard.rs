@@ -39,7 +39,7 @@ pub struct Ownership {
     pub now: StoreTime,
 }
 
-/// Who owns which shard until when: the rules of leases, for stores that keep the table wherever they like.
+/// The owner of each shard and the end of its lease: the rules of leases, for stores that keep the table wherever they like.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShardTable {
     shards: Vec<ShardOwner>,
