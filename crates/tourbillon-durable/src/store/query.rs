@@ -96,6 +96,28 @@ pub struct StoreCounts {
     pub overdue: Vec<(String, u64)>,
 }
 
+impl DuePage {
+    /// Returns a page without entries, behind which there is none.
+    #[must_use]
+    pub(crate) fn empty() -> DuePage {
+        DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() }
+    }
+
+    /// Adds the next entry of a query, in the order of pages. Returns whether the page takes further entries.
+    pub(crate) fn add(&mut self, entry: DueEntry, query: &DueQuery) -> bool {
+        if entry.wake > query.until {
+            self.next_wake = Some(entry.wake);
+            return false;
+        }
+        if self.entries.len() == query.limit {
+            (self.has_more, self.next_wake) = (true, None);
+            return false;
+        }
+        self.entries.push(entry);
+        true
+    }
+}
+
 impl ListFilter {
     /// Returns whether a row passes.
     #[must_use]

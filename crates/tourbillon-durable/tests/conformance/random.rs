@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use tourbillon_durable::spec::{FirstDue, Limits};
 use tourbillon_durable::store::{
-    CancelOp, ClaimAnswer, ClaimOp, CreateAnswer, CreateOp, DeadLetterOp, DueEntry, FinishOp, Heartbeat, ListFilter,
-    MemoryTables, NodeId, RescheduleAnswer, RescheduleOp, RowId, RowState, ShardId, Store, Target, TimerRow, Verdict,
-    WriteAnswer, WriteOp,
+    CancelOp, ClaimAnswer, ClaimOp, CreateOp, DeadLetterOp, DueEntry, FinishOp, Heartbeat, ListFilter, MemoryTables,
+    NodeId, RescheduleOp, RowId, RowState, ShardId, Store, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 use tourbillon_tools::Random;
@@ -182,8 +181,6 @@ fn timeless(answer: WriteAnswer) -> WriteAnswer {
         WriteAnswer::Claim(ClaimAnswer::Early(_)) => WriteAnswer::Claim(ClaimAnswer::Early(StoreTime::ZERO)),
         WriteAnswer::Finish(Ok(Some(entry))) => WriteAnswer::Finish(Ok(Some(timeless_entry(entry)))),
         WriteAnswer::DeadLetter(Some(Some(entry))) => WriteAnswer::DeadLetter(Some(Some(timeless_entry(entry)))),
-        other @ (WriteAnswer::Create(CreateAnswer::Created { .. })
-        | WriteAnswer::Reschedule(RescheduleAnswer::Moved { .. })) => other,
         other => other,
     }
 }

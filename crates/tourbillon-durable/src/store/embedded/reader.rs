@@ -84,7 +84,7 @@ impl StoreReader {
 
 /// Returns rows of a kind that are to be looked at.
 pub(super) fn due(view: &View<'_>, query: &DueQuery) -> Result<DuePage, StoreError> {
-    let mut page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
+    let mut page = DuePage::empty();
     if !query.shards.contains(&SHARD) {
         return Ok(page);
     }
@@ -99,16 +99,9 @@ pub(super) fn due(view: &View<'_>, query: &DueQuery) -> Result<DuePage, StoreErr
         };
         let is_armed = position(armed.peek()) <= position(claimed.peek());
         let Some(entry) = (if is_armed { armed.next() } else { claimed.next() }) else { break };
-        let entry = entry?.due;
-        if entry.wake > query.until {
-            page.next_wake = Some(entry.wake);
+        if !page.add(entry?.due, query) {
             break;
         }
-        if page.entries.len() == query.limit {
-            (page.has_more, page.next_wake) = (true, None);
-            break;
-        }
-        page.entries.push(entry);
     }
     Ok(page)
 }

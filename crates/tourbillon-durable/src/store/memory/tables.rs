@@ -60,18 +60,8 @@ impl MemoryTables {
         let mut entries = of_kind
             .map(|(_, _, row)| DueEntry::from(&self.rows[row]))
             .filter(|entry| query.shards.binary_search(&entry.shard).is_ok());
-        let mut page = DuePage { next_wake: Some(StoreTime::MAX), ..DuePage::default() };
-        for entry in &mut entries {
-            if entry.wake > query.until {
-                page.next_wake = Some(entry.wake);
-                break;
-            }
-            if page.entries.len() == query.limit {
-                (page.has_more, page.next_wake) = (true, None);
-                break;
-            }
-            page.entries.push(entry);
-        }
+        let mut page = DuePage::empty();
+        while entries.next().is_some_and(|entry| page.add(entry, query)) {}
         page
     }
 
