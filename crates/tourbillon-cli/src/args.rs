@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Info(InfoOptions),
     /// Shows the timers of a running process each second: armed, fired, cancelled, pending, lateness and CPU.
     Top(TopOptions),
+    /// Serves durable timers over HTTP: create, cancel, webhooks, queues, and a page to watch them.
+    #[cfg(feature = "serve")]
+    Serve(crate::serve::ServeOptions),
 }
 
 #[derive(Args, Clone)]

@@ -9,6 +9,8 @@ mod info;
 mod json;
 mod kernel_sleep;
 mod machine;
+#[cfg(feature = "serve")]
+mod serve;
 mod text;
 mod top;
 
@@ -26,6 +28,8 @@ fn main() {
         Some(Command::Check(options)) => check::run(&options),
         Some(Command::Info(options)) => info::run(&options),
         Some(Command::Top(options)) => top::run(&options),
+        #[cfg(feature = "serve")]
+        Some(Command::Serve(options)) => serve::run(&options),
     };
     exit(status.into());
 }
