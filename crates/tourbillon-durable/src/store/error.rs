@@ -10,6 +10,8 @@ pub enum StoreError {
     Full(String),
     /// The store can be read and not written.
     ReadOnly(String),
+    /// The address or an option of the store cannot be used.
+    BadOptions(String),
     /// Another process has the store open.
     Locked(String),
     /// The store has a newer format than this program knows.
@@ -44,6 +46,7 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Full(what) => write!(f, "the store is full: {what}"),
             StoreError::ReadOnly(what) => write!(f, "the store cannot be written: {what}"),
+            StoreError::BadOptions(what) => write!(f, "the store cannot be opened like this: {what}"),
             StoreError::Locked(what) => write!(f, "another process has the store open: {what}"),
             StoreError::NewerFormat { found, known } => {
                 write!(

@@ -95,9 +95,15 @@ pub trait Store: Send + Sync + 'static {
     /// Replies with how many rows there are.
     fn counts(&self, reply: Reply<StoreCounts>);
 
+    /// Has `on_hint` called when another process arms a timer that is due soon. Hints can be lost, and a store without other writers has none.
+    fn on_hint(&self, _on_hint: HintFn) {}
+
     /// Ends the store: what was accepted is written, later requests are replied to with [`StoreError::Closed`].
     fn close(&self, reply: Reply<()>);
 }
+
+/// Called with a hint. It must not block.
+pub type HintFn = Box<dyn Fn() + Send + Sync>;
 
 /// What the layer above has to know of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,6 +32,32 @@ impl BlockingTimers {
         BlockingTimers(timers)
     }
 
+    /// Opens the timers in a directory: [`Timers::open`].
+    ///
+    /// # Errors
+    /// Those of [`Timers::open`].
+    #[cfg(feature = "embedded")]
+    pub fn open(directory: impl AsRef<std::path::Path>) -> Result<BlockingTimers, TimersError> {
+        Timers::builder().open_blocking(directory)
+    }
+
+    /// Opens the timers in a PostgreSQL database: [`Timers::connect`]. It needs no Tokio runtime, because it starts one that ends with the
+    /// timers, and runs handlers on it.
+    ///
+    /// # Errors
+    /// Those of [`Timers::connect`].
+    #[cfg(feature = "postgres")]
+    pub fn connect(url: &str) -> Result<BlockingTimers, TimersError> {
+        let options = crate::store::PostgresOptions::new(url).map_err(TimersError::Store)?;
+        Timers::builder().connect_blocking(options)
+    }
+
+    /// Returns the same timers for `async` code, and for registering handlers.
+    #[must_use]
+    pub fn timers(&self) -> &Timers {
+        &self.0
+    }
+
     blocking! {
         /// Creates a timer: [`Timers::create`].
         create(timer: NewTimer) -> Created;

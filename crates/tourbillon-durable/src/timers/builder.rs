@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handlers::{HandlerThreads, SpawnFn};
-use super::node_loop::{Mailbox, NodeLoop};
+use super::node_loop::{Mailbox, Message, NodeLoop};
 use super::stats::StatsRecorder;
-use super::{Timers, TimersError, TimersInner};
-use crate::core::CoreConfig;
+use super::{BlockingTimers, Timers, TimersError, TimersInner};
+use crate::core::{CoreConfig, Input};
 use crate::spec::{HIGHEST_PAYLOAD_LIMIT, Limits};
 use crate::store::{NodeId, Store};
 
@@ -25,6 +25,9 @@ pub struct TimersBuilder {
     threads: usize,
     spawn: Option<SpawnFn>,
     max_clock_skew: Duration,
+    /// A runtime that only these timers use: it ends with their node.
+    #[cfg(feature = "postgres")]
+    own_runtime: Option<OwnRuntime>,
 }
 
 impl Default for TimersBuilder {
@@ -39,6 +42,8 @@ impl Default for TimersBuilder {
             threads: 2,
             spawn: None,
             max_clock_skew: Duration::from_secs(60),
+            #[cfg(feature = "postgres")]
+            own_runtime: None,
         }
     }
 }
@@ -96,6 +101,82 @@ impl TimersBuilder {
         self
     }
 
+    /// Opens the timers in a directory, which is created if it does not exist, as [`Timers::open`] does.
+    ///
+    /// For options of the store, give [`build`](TimersBuilder::build) what
+    /// [`EmbeddedStore::options`](crate::store::EmbeddedStore::options) opens.
+    ///
+    /// # Errors
+    /// Those of [`Timers::open`].
+    #[cfg(feature = "embedded")]
+    pub async fn open(self, directory: impl AsRef<std::path::Path>) -> Result<Timers, TimersError> {
+        let directory = directory.as_ref().to_owned();
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        // Opening reads and verifies files, which can take long after a crash: a thread does it, whatever executor polls this.
+        let open = move || drop(sender.send(self.open_blocking(&directory)));
+        std::thread::Builder::new()
+            .name("durable-open".to_owned())
+            .spawn(open)
+            .map_err(|error| TimersError::Thread(error.to_string()))?;
+        receiver.await.unwrap_or(Err(TimersError::Ended)).map(|opened| opened.timers().clone())
+    }
+
+    /// Opens the timers in a directory, as [`BlockingTimers::open`] does.
+    ///
+    /// # Errors
+    /// Those of [`Timers::open`].
+    #[cfg(feature = "embedded")]
+    pub fn open_blocking(self, directory: impl AsRef<std::path::Path>) -> Result<BlockingTimers, TimersError> {
+        let store = crate::store::EmbeddedStore::open(directory).map_err(TimersError::Store)?;
+        Ok(self.build(store)?.blocking())
+    }
+
+    /// Opens the timers in a PostgreSQL database, as [`Timers::connect`] does. Handlers run on the Tokio runtime, unless
+    /// [`spawn_with`](TimersBuilder::spawn_with) says otherwise.
+    ///
+    /// # Errors
+    /// Those of [`Timers::connect`].
+    #[cfg(feature = "postgres")]
+    pub async fn connect(self, url: &str) -> Result<Timers, TimersError> {
+        let options = crate::store::PostgresOptions::new(url).map_err(TimersError::Store)?;
+        self.connect_with(options).await
+    }
+
+    /// Opens the timers in a PostgreSQL database, with options of the store. For TLS, give [`build`](TimersBuilder::build) what
+    /// [`PostgresStore::open_tls`](crate::store::PostgresStore::open_tls) connects.
+    ///
+    /// # Errors
+    /// Those of [`Timers::connect`].
+    #[cfg(feature = "postgres")]
+    pub async fn connect_with(mut self, options: crate::store::PostgresOptions) -> Result<Timers, TimersError> {
+        let store = crate::store::PostgresStore::open(options).await.map_err(TimersError::Store)?;
+        if self.spawn.is_none() {
+            let tokio = store.runtime();
+            self.spawn = Some(Arc::new(move |handler| drop(tokio.spawn(handler))));
+        }
+        self.build(store)
+    }
+
+    /// Opens the timers in a PostgreSQL database on a Tokio runtime of their own, as [`BlockingTimers::connect`] does, with options of the
+    /// store. The runtime has as many threads as [`threads`](TimersBuilder::threads) says.
+    ///
+    /// # Errors
+    /// Those of [`Timers::connect`].
+    #[cfg(feature = "postgres")]
+    pub fn connect_blocking(mut self, options: crate::store::PostgresOptions) -> Result<BlockingTimers, TimersError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.threads)
+            .thread_name("durable-tokio")
+            .enable_all()
+            .build()
+            .map_err(|error| TimersError::Thread(error.to_string()))?;
+        let handle = runtime.handle().clone();
+        self.own_runtime = Some(OwnRuntime(Some(runtime)));
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        handle.spawn(async move { drop(sender.send(self.connect_with(options).await)) });
+        futures_lite::future::block_on(receiver).unwrap_or(Err(TimersError::Ended)).map(|opened| opened.blocking())
+    }
+
     /// Opens the timers of a store.
     ///
     /// # Errors
@@ -136,10 +217,31 @@ impl TimersBuilder {
             Arc::clone(&stats),
             (self.largest_batch, self.max_clock_skew),
         )?;
-        let run = move || node.run(&messages);
+        let hinted = mailbox.clone();
+        store.on_hint(Box::new(move || hinted.tell(Message::Core(Input::Hinted))));
+        #[cfg(feature = "postgres")]
+        let own_runtime = self.own_runtime;
+        let run = move || {
+            node.run(&messages);
+            #[cfg(feature = "postgres")]
+            drop(own_runtime);
+        };
         std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
         let permits = async_channel::bounded(self.waiting_requests);
         let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats };
         Ok(Timers { inner: Arc::new(inner) })
+    }
+}
+
+/// A Tokio runtime that can be dropped on any thread.
+#[cfg(feature = "postgres")]
+struct OwnRuntime(Option<tokio::runtime::Runtime>);
+
+#[cfg(feature = "postgres")]
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }

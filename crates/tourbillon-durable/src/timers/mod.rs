@@ -103,6 +103,50 @@ impl Timers {
         TimersBuilder::default()
     }
 
+    /// Opens the timers in a directory, which is created if it does not exist, with the default options. One process at a time can have it
+    /// open. Others of [`builder`](Timers::builder).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { smol::block_on(async {
+    /// # let directory = tempfile::tempdir()?;
+    /// use std::time::Duration;
+    /// use tourbillon_durable::{NewTimer, Timers};
+    ///
+    /// let timers = Timers::open(directory.path()).await?;
+    /// timers.on("expire", |delivery| async move { println!("{:?} has expired", delivery.key()) })?;
+    /// timers.create(NewTimer::after("expire", Duration::from_secs(900)).key("order 4711")).await?;
+    /// timers.shutdown(Duration::from_secs(5)).await?;
+    ///
+    /// let timers = Timers::open(directory.path()).await?; // another process, another day
+    /// assert_eq!(timers.cancel("order 4711").await?.cancelled, 1);
+    /// # timers.shutdown(Duration::from_secs(5)).await?;
+    /// # Ok(()) }) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TimersError::Store`] with [`StoreError::Locked`] if another process has the directory open, [`StoreError::NewerFormat`] if a newer
+    /// version has written it, [`StoreError::Damaged`] if something that was acknowledged cannot be read, and
+    /// [`StoreError::ReadOnly`], [`StoreError::Full`] or [`StoreError::Unavailable`] if the operating system refuses. The text says what to do.
+    #[cfg(feature = "embedded")]
+    pub async fn open(directory: impl AsRef<std::path::Path>) -> Result<Timers, TimersError> {
+        Timers::builder().open(directory).await
+    }
+
+    /// Opens the timers in a PostgreSQL database, with the default options and without TLS: `postgres://user:password@host/database`. Many processes can
+    /// do so; they share the work. The schema `tourbillon` is created or brought to the newest format. Others of
+    /// [`builder`](Timers::builder).
+    ///
+    /// This is called on a Tokio runtime, on which the connections live and handlers run. [`BlockingTimers::connect`] needs none.
+    ///
+    /// # Errors
+    /// [`TimersError::Store`] with [`StoreError::BadOptions`] if the address cannot be understood, or without a Tokio runtime;
+    /// [`StoreError::Unavailable`] if the server does not answer or refuses the connection; [`StoreError::NewerFormat`] if a newer version
+    /// has used the database; [`StoreError::ReadOnly`] if the schema is missing and cannot be created.
+    #[cfg(feature = "postgres")]
+    pub async fn connect(url: &str) -> Result<Timers, TimersError> {
+        Timers::builder().connect(url).await
+    }
+
     /// Returns the same timers for code that is not `async`.
     #[must_use]
     pub fn blocking(&self) -> BlockingTimers {

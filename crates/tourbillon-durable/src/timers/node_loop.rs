@@ -69,7 +69,7 @@ impl Mailbox {
     }
 
     /// Sends a message, unless the node has ended.
-    fn tell(&self, message: Message) {
+    pub(super) fn tell(&self, message: Message) {
         let _ended = self.0.send(message);
     }
 }

@@ -54,7 +54,7 @@ use super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, St
 use super::reply::Reply;
 use super::row::{HistoryEntry, TimerRow};
 use super::shard::{Heartbeat, Ownership, ShardId};
-use super::{Store, StoreTraits};
+use super::{HintFn, Store, StoreTraits};
 use crate::id::TimerId;
 use crate::time::StoreTime;
 
@@ -84,6 +84,7 @@ struct Shared {
     /// Which shards this store owned at the last heartbeat.
     owned: Mutex<Vec<bool>>,
     listener: Listener,
+    hints: bool,
     runtime: Handle,
     requests: TaskTracker,
     /// Cancelled when the store is closed or dropped.
@@ -95,10 +96,11 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`StoreError::NewerFormat`] if a newer program has used the database; [`StoreError::ReadOnly`] if the schema is not there and the server
-    /// cannot be written; [`StoreError::Unavailable`] if the server does not answer or refuses the connection.
+    /// cannot be written; [`StoreError::Unavailable`] if the server does not answer or refuses the connection; [`StoreError::BadOptions`] if the
+    /// address cannot be understood, or without a Tokio runtime.
     ///
     /// # Panics
-    /// If it is not called on a Tokio runtime with I/O and time.
+    /// If the Tokio runtime has no I/O or no time.
     pub async fn connect(url: &str) -> Result<PostgresStore, StoreError> {
         PostgresStore::open(PostgresOptions::new(url)?).await
     }
@@ -122,6 +124,12 @@ impl PostgresStore {
         T::TlsConnect: Send + Sync,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        let runtime = Handle::try_current().map_err(|_| {
+            StoreError::BadOptions(
+                "PostgreSQL is used on a Tokio runtime: call this inside one, or use BlockingTimers::connect"
+                    .to_owned(),
+            )
+        })?;
         let parallel_writes = options.connections.div_ceil(2);
         let shared = Shared {
             pools: Pools::new(&options, tls.clone()),
@@ -131,9 +139,10 @@ impl PostgresStore {
             writers: Semaphore::new(parallel_writes),
             parallel_writes,
             owned: Mutex::new(vec![false; usize::from(SHARDS)]),
+            hints: options.hints,
             listener: hints::listener(options.server, tls, &options.schema),
             schema: options.schema,
-            runtime: Handle::current(),
+            runtime,
             requests: TaskTracker::new(),
             closed: CancellationToken::new(),
         };
@@ -155,6 +164,11 @@ impl PostgresStore {
         let listening = (self.shared.listener)(Arc::new(on_hint));
         let closed = self.shared.closed.clone();
         self.shared.runtime.spawn(async move { closed.run_until_cancelled(listening).await });
+    }
+
+    /// Returns the Tokio runtime of the store.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.shared.runtime.clone()
     }
 
     /// Answers a request in a task of its own.
@@ -267,6 +281,12 @@ impl Store for PostgresStore {
 
     fn counts(&self, reply: Reply<StoreCounts>) {
         self.answer(reply, |store| async move { store.in_time(reads::counts(&store)).await });
+    }
+
+    fn on_hint(&self, on_hint: HintFn) {
+        if self.shared.hints {
+            self.listen(move |_| on_hint());
+        }
     }
 
     fn close(&self, reply: Reply<()>) {

@@ -22,6 +22,7 @@ pub struct PostgresOptions {
     pub(super) schema: String,
     pub(super) connections: usize,
     pub(super) prepared_statements: bool,
+    pub(super) hints: bool,
     pub(super) request_timeout: Duration,
     pub(super) lock_timeout: Duration,
     pub(super) history_days: u32,
@@ -31,10 +32,14 @@ impl PostgresOptions {
     /// Returns the defaults for a server: `postgres://user:password@host/database`, or `host=/run/postgresql dbname=app`.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]: the address cannot be understood.
+    /// [`StoreError::BadOptions`]: the address cannot be understood.
     pub fn new(url: &str) -> Result<PostgresOptions, StoreError> {
-        let mut server: Config =
-            url.parse().map_err(|error| StoreError::Unavailable(format!("the address of PostgreSQL: {error}")))?;
+        let mut server: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            let error = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            StoreError::BadOptions(format!(
+                "the address of PostgreSQL is wrong ({error}): write postgres://user:password@host/database, or host=... dbname=..."
+            ))
+        })?;
         if server.get_connect_timeout().is_none() {
             server.connect_timeout(Duration::from_secs(5));
         }
@@ -48,6 +53,7 @@ impl PostgresOptions {
             schema: DEFAULT_SCHEMA.to_owned(),
             connections: 8,
             prepared_statements: true,
+            hints: true,
             request_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
             history_days: 7,
@@ -57,12 +63,12 @@ impl PostgresOptions {
     /// Sets the schema of the tables and functions: `tourbillon` by default. Stores with different schemas are independent.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]: the name has something other than up to 40 lower-case letters, digits and `_`.
+    /// [`StoreError::BadOptions`]: the name has something other than up to 40 lower-case letters, digits and `_`.
     pub fn schema(mut self, schema: impl Into<String>) -> Result<PostgresOptions, StoreError> {
         self.schema = schema.into();
         let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
         if self.schema.is_empty() || self.schema.len() > 40 || !self.schema.chars().all(is_allowed) {
-            return Err(StoreError::Unavailable(format!(
+            return Err(StoreError::BadOptions(format!(
                 "the schema {:?}: its name may have up to 40 lower-case letters, digits and _",
                 self.schema
             )));
@@ -79,6 +85,13 @@ impl PostgresOptions {
     /// Sets whether statements are prepared once for a connection (the default), or sent with every request.
     pub fn prepared_statements(mut self, prepared: bool) -> PostgresOptions {
         self.prepared_statements = prepared;
+        self
+    }
+
+    /// Sets whether [`Timers`](crate::Timers) listens for hints of other processes (the default), with one more connection. Behind a pooler in
+    /// transaction mode this must be off: a timer that another process arms is then seen at the next look, a quarter of a second later at most.
+    pub fn hints(mut self, hints: bool) -> PostgresOptions {
+        self.hints = hints;
         self
     }
 
