@@ -88,6 +88,10 @@ impl Store for MemoryStore {
         self.with(reply, |tables, _| Ok(tables.list(&filter, cursor, limit)));
     }
 
+    fn upcoming(&self, filter: ListFilter, limit: usize, reply: Reply<Vec<TimerRow>>) {
+        self.with(reply, |tables, _| Ok(tables.upcoming(&filter, limit)));
+    }
+
     fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>) {
         self.with(reply, |tables, _| Ok(tables.history_of(id)));
     }

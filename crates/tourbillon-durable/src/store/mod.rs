@@ -55,7 +55,9 @@ pub use self::op::{
 };
 #[cfg(feature = "postgres")]
 pub use self::postgres::{PostgresOptions, PostgresStore};
-pub use self::query::{Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+pub use self::query::{
+    Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, MOST_SOON, SOON, StoreCounts,
+};
 pub use self::reply::Reply;
 pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
@@ -88,6 +90,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Replies with a page of rows that pass the filter, in the order of their ids.
     fn list(&self, filter: ListFilter, cursor: Option<Cursor>, limit: usize, reply: Reply<ListPage>);
+
+    /// Replies with up to `limit` armed and claimed rows that pass the filter, those first that are to be looked at first. A store may stop
+    /// searching before it has seen all of them.
+    fn upcoming(&self, filter: ListFilter, limit: usize, reply: Reply<Vec<TimerRow>>);
 
     /// Replies with what is known of occurrences of a timer that have ended, the latest first.
     fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>);

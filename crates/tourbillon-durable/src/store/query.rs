@@ -1,5 +1,7 @@
 //! Questions to a store.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::row::{RowId, RowState, TimerRow};
@@ -68,6 +70,8 @@ pub struct ListFilter {
     pub due_from: Option<StoreTime>,
     /// Due before this time.
     pub due_before: Option<StoreTime>,
+    /// Only rows whose last delivery failed.
+    pub failed: bool,
 }
 
 /// Where a page of a list ended. It stays valid whatever happens to the rows.
@@ -83,6 +87,12 @@ pub struct ListPage {
     pub next: Option<Cursor>,
 }
 
+/// How near a time is that [`StoreCounts::due_soon`] counts.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The most that [`StoreCounts::due_soon`] counts.
+pub const MOST_SOON: u64 = 10_000;
+
 /// How many rows a store has.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StoreCounts {
@@ -92,6 +102,10 @@ pub struct StoreCounts {
     pub claimed: u64,
     /// Dead letters.
     pub dead: u64,
+    /// Armed rows that are to be delivered within [`SOON`]: this many, or more if this is [`MOST_SOON`].
+    pub due_soon: u64,
+    /// Armed rows whose last delivery failed: they are tried again.
+    pub failed: u64,
     /// For each kind, how many rows are armed and already due: of a kind without a handler they wait (D53).
     pub overdue: Vec<(String, u64)>,
 }
@@ -134,6 +148,7 @@ impl ListFilter {
             && is(&self.kind, Some(&spec.kind))
             && (self.prefix.is_none() || begins(&spec.key) || begins(&spec.name))
             && self.state.is_none_or(|state| state == row.state)
+            && (!self.failed || row.last_error.is_some())
             && self.due_from.is_none_or(|from| row.due >= from)
             && self.due_before.is_none_or(|before| row.due < before)
     }

@@ -281,6 +281,15 @@ impl Timers {
         self.read(|store, reply| store.list(filter, cursor, limit, reply)).await
     }
 
+    /// Returns timers that pass the filter and are not dead letters, those first that are delivered first; the search may end early if few
+    /// timers pass.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn upcoming(&self, filter: ListFilter, limit: usize) -> Result<Vec<TimerRow>, TimersError> {
+        self.read(|store, reply| store.upcoming(filter, limit, reply)).await
+    }
+
     /// Returns how occurrences of a timer ended, as long as the store remembers it, the latest first.
     ///
     /// # Errors

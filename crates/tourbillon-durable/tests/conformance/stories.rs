@@ -23,6 +23,8 @@ pub(crate) const ALL: &[Story] = &[
     ("u2: a cancel of nothing says gone", cancel_of_nothing),
     ("u3: a reschedule compares versions", reschedules),
     ("u4: lists have cursors that stay valid", lists),
+    ("u4: the next timers of all kinds come in the order of time", upcoming_rows),
+    ("u4: failed rows and dead letters are found and counted among others", failures_are_found),
     ("u6: the next occurrence is armed by the claim of this one", repeating),
     ("u7: missed fires follow their policy", missed_fires),
     ("v4: retries, dead letters and replay", retries_and_dead_letters),
@@ -175,6 +177,61 @@ fn lists(store: &dyn Store) {
     let holder = ask(|reply| store.get_key("default".into(), "order 0".into(), reply)).unwrap();
     assert_eq!(holder.map(|row| row.id.timer), Some(TimerId::from_u128(1)));
     assert_eq!(ask(|reply| store.get(TimerId::from_u128(4), reply)).unwrap(), []);
+}
+
+fn upcoming_rows(store: &dyn Store) {
+    let owner = own(store, 1);
+    for (number, kind, seconds) in [(1, "mail", 30), (2, "page", 10), (3, "mail", 20), (4, "a", 40), (5, "page", 50)] {
+        arm(store, number, past(kind, seconds).namespace(if number == 5 { "other" } else { "default" }));
+    }
+    arm(store, 6, NewTimer::after("mail", far()));
+    let numbers = |filter: ListFilter, limit| {
+        let rows = ask(|reply| store.upcoming(filter, limit, reply)).unwrap();
+        rows.iter().map(|row| row.id.timer.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(ListFilter::default(), 10), [2, 3, 1, 4, 5, 6]);
+    assert_eq!(numbers(ListFilter::default(), 2), [2, 3]);
+    assert_eq!(numbers(ListFilter { namespace: Some("other".into()), ..ListFilter::default() }, 10), [5]);
+    assert_eq!(numbers(ListFilter { kind: Some("mail".into()), ..ListFilter::default() }, 10), [3, 1, 6]);
+    // A claimed row comes at the end of its lease, a dead letter not at all.
+    let entry = arm(store, 7, past("mail", 0));
+    let (row, _) = take(store, &owner, entry);
+    let claimed = ListFilter { state: Some(RowState::Claimed), ..ListFilter::default() };
+    assert_eq!(numbers(claimed.clone(), 10), [7]);
+    assert_eq!(numbers(ListFilter { state: Some(RowState::Armed), ..ListFilter::default() }, 10), [2, 3, 1, 4, 5, 6]);
+    assert_eq!(finish(store, &row, Verdict::Dead { error: "no".into() }), Ok(None));
+    assert_eq!(numbers(claimed, 10), [0_u128; 0]);
+    assert_eq!(numbers(ListFilter { state: Some(RowState::Dead), ..ListFilter::default() }, 10), [0_u128; 0]);
+}
+
+fn failures_are_found(store: &dyn Store) {
+    let owner = own(store, 1);
+    for number in 0..5 {
+        arm(store, number, NewTimer::after("mail", far()));
+    }
+    arm(store, 5, NewTimer::after("mail", Duration::from_secs(30)));
+    let again = Verdict::Retry { after: far(), error: "busy".into() };
+    for (number, verdict) in [(6, again.clone()), (7, Verdict::Dead { error: "no".into() }), (8, again)] {
+        let (row, _) = take(store, &owner, arm(store, number, past("mail", 0)));
+        finish(store, &row, verdict).unwrap();
+    }
+    let counts = ask(|reply| store.counts(reply)).unwrap();
+    assert_eq!((counts.armed, counts.dead, counts.failed, counts.due_soon), (8, 1, 2, 1), "{counts:?}");
+    let page = |filter: &ListFilter, cursor, limit| {
+        let page = ask(|reply| store.list(filter.clone(), cursor, limit, reply)).unwrap();
+        (page.rows.iter().map(|row| row.id.timer.as_u128()).collect::<Vec<_>>(), page.next)
+    };
+    let failed = ListFilter { state: Some(RowState::Armed), failed: true, ..ListFilter::default() };
+    let (first, next) = page(&failed, None, 1);
+    assert_eq!((first, page(&failed, next, 1)), (vec![6], (vec![8], None)));
+    let any_failed = ListFilter { failed: true, ..ListFilter::default() };
+    assert_eq!(page(&any_failed, None, 9), (vec![6, 7, 8], None));
+    let dead = ListFilter { state: Some(RowState::Dead), ..ListFilter::default() };
+    assert_eq!(page(&dead, None, 9), (vec![7], None));
+    // A replayed dead letter is a failed row until it is delivered.
+    let id = tourbillon_durable::store::RowId { timer: TimerId::from_u128(7), occurrence: 1 };
+    write(store, WriteOp::DeadLetter(DeadLetterOp { id, replay: true }));
+    assert_eq!((page(&dead, None, 9).0.len(), page(&failed, None, 9).0), (0, vec![6, 7, 8]));
 }
 
 fn repeating(store: &dyn Store) {

@@ -7,6 +7,7 @@
 //! n  namespace name timer occurrence                    rows by name
 //! d  kind wake timer occurrence         version shard   armed rows, by the time of their next look
 //! c  kind wake timer occurrence         the same, epoch claimed rows, by the end of their lease
+//! e  state timer occurrence                             armed rows whose last delivery failed, and dead letters
 //! h  slot                               history entry   a ring of the occurrences that ended last
 //! ```
 //!
@@ -25,6 +26,7 @@ const HEAD: u8 = b'k';
 const NAME: u8 = b'n';
 const ARMED: u8 = b'd';
 const CLAIMED: u8 = b'c';
+const FAILED: u8 = b'e';
 const HISTORY: u8 = b'h';
 
 /// The two indexes of times.
@@ -144,6 +146,23 @@ pub(super) fn parse_name(prefix: &[u8], key: &[u8]) -> Option<RowId> {
     parse_id(key.strip_prefix(prefix)?)
 }
 
+/// Returns what the keys of failed rows of a state begin with.
+pub(super) fn failed(state: RowState) -> Vec<u8> {
+    vec![FAILED, state as u8]
+}
+
+/// Returns the key of a row in the index of failures.
+pub(super) fn failure(state: RowState, id: RowId) -> Vec<u8> {
+    let mut key = failed(state);
+    push_id(&mut key, id);
+    key
+}
+
+/// Returns the row of a key of [`failure`]; `None` if it is malformed.
+pub(super) fn parse_failure(key: &[u8]) -> Option<RowId> {
+    parse_id(key.strip_prefix(&[FAILED])?.get(1..)?)
+}
+
 /// Returns the key of a slot of the history.
 pub(super) fn history(slot: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(9);
@@ -158,13 +177,13 @@ pub(super) fn all_history() -> Vec<u8> {
 }
 
 /// Returns what the keys of each index begin with.
-pub(super) fn indexes() -> [Vec<u8>; 4] {
-    [HEAD, NAME, ARMED, CLAIMED].map(|tag| vec![tag])
+pub(super) fn indexes() -> [Vec<u8>; 5] {
+    [HEAD, NAME, ARMED, CLAIMED, FAILED].map(|tag| vec![tag])
 }
 
 /// Returns what the keys of all entries but the totals begin with.
-pub(super) fn all() -> [Vec<u8>; 6] {
-    [ROW, HEAD, NAME, ARMED, CLAIMED, HISTORY].map(|tag| vec![tag])
+pub(super) fn all() -> [Vec<u8>; 7] {
+    [ROW, HEAD, NAME, ARMED, CLAIMED, FAILED, HISTORY].map(|tag| vec![tag])
 }
 
 /// Returns the keys under which a row is in the indexes.
@@ -175,10 +194,16 @@ pub(super) fn index_keys(row: &TimerRow) -> IndexKeys {
         RowState::Claimed => Some(TimeIndex::Claimed.key(&spec.kind, row.wake, row.id)),
         RowState::Dead => None,
     };
+    let is_failure = match row.state {
+        RowState::Armed => row.last_error.is_some(),
+        RowState::Claimed => false,
+        RowState::Dead => true,
+    };
     IndexKeys {
         head: spec.key.as_ref().filter(|_| row.is_head).map(|key| head(&spec.namespace, key)),
         name: spec.name.as_ref().map(|called| name(&spec.namespace, called, row.id)),
         time,
+        failure: is_failure.then(|| failure(row.state, row.id)),
     }
 }
 
@@ -188,6 +213,7 @@ pub(super) struct IndexKeys {
     pub(super) head: Option<Vec<u8>>,
     pub(super) name: Option<Vec<u8>>,
     pub(super) time: Option<Vec<u8>>,
+    pub(super) failure: Option<Vec<u8>>,
 }
 
 /// Appends a row's id: the occurrence as the number of its bytes and then these bytes, which sorts as the number does.

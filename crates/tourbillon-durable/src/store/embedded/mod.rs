@@ -224,6 +224,10 @@ impl Store for EmbeddedStore {
         self.ask(&self.thorough, reply, move |_, view| reader::list(view, &filter, cursor, limit));
     }
 
+    fn upcoming(&self, filter: ListFilter, limit: usize, reply: Reply<Vec<TimerRow>>) {
+        self.ask(&self.thorough, reply, move |_, view| reader::upcoming(view, &filter, limit));
+    }
+
     fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>) {
         self.ask(&self.thorough, reply, move |reader, view| reader.history(view, id));
     }

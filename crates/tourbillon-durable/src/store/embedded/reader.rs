@@ -1,5 +1,7 @@
 //! Questions to the store: each reads one view of the tables, on a thread for reading.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +13,11 @@ use super::transaction::{read_indexed, read_row};
 use crate::id::TimerId;
 use crate::spec::Recurrence;
 use crate::store::error::StoreError;
-use crate::store::query::{Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use crate::store::query::{
+    Cursor, DueCursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, MOST_SOON, SOON, StoreCounts,
+};
 use crate::store::reply::Reply;
-use crate::store::row::{HistoryEntry, RowId, TimerRow};
+use crate::store::row::{HistoryEntry, RowId, RowState, TimerRow};
 use crate::store::shard::ShardId;
 use crate::time::StoreTime;
 
@@ -61,8 +65,11 @@ impl StoreReader {
     pub(super) fn counts(&self, view: &View<'_>) -> Result<StoreCounts, StoreError> {
         let totals = view.totals()?;
         let now = (self.options.clock)();
-        let overdue = overdue(view, now)?;
-        Ok(StoreCounts { armed: totals.armed, claimed: totals.claimed, dead: totals.dead, overdue })
+        let (overdue, due_soon) = due_counts(view, now)?;
+        let failed = view.scan(layout::failed(RowState::Armed), Vec::new());
+        let failed = failed.map(|entry| entry.map(|_| 1)).sum::<Result<u64, StoreError>>()?;
+        let (armed, claimed, dead) = (totals.armed, totals.claimed, totals.dead);
+        Ok(StoreCounts { armed, claimed, dead, due_soon, failed, overdue })
     }
 
     pub(super) fn history(&self, view: &View<'_>, timer: TimerId) -> Result<Vec<HistoryEntry>, StoreError> {
@@ -151,8 +158,8 @@ pub(super) fn list(
     cursor: Option<Cursor>,
     limit: usize,
 ) -> Result<ListPage, StoreError> {
-    match (&filter.namespace, &filter.name) {
-        (Some(namespace), Some(name)) => {
+    match (&filter.namespace, &filter.name, failed_state(filter)) {
+        (Some(namespace), Some(name), _) => {
             let prefix = layout::named(namespace, name);
             let from = cursor.map_or_else(Vec::new, |cursor| after(layout::name(namespace, name, cursor.0)));
             let rows = view.scan(prefix.clone(), from).map(|entry| {
@@ -161,11 +168,63 @@ pub(super) fn list(
             });
             page(rows, filter, limit)
         }
+        (_, _, Some(state)) => {
+            let from = cursor.map_or_else(Vec::new, |cursor| after(layout::failure(state, cursor.0)));
+            let rows = view.scan(layout::failed(state), from).map(|entry| {
+                let id = layout::parse_failure(&entry?.0);
+                read_indexed(view, id.ok_or_else(|| view.tables().damaged("an entry of the failures is malformed"))?)
+            });
+            page(rows, filter, limit)
+        }
         _ => {
             let from = cursor.map_or_else(Vec::new, |cursor| after(layout::row(cursor.0)));
             page(view.scan(layout::all_rows(), from).map(|entry| read_entry(view, entry?)), filter, limit)
         }
     }
+}
+
+/// Returns the state whose entries in the index of failures are all rows that can pass the filter.
+fn failed_state(filter: &ListFilter) -> Option<RowState> {
+    match filter.state {
+        Some(RowState::Dead) => Some(RowState::Dead),
+        Some(RowState::Armed) if filter.failed => Some(RowState::Armed),
+        _ => None,
+    }
+}
+
+/// Returns rows that pass a filter, in the order of their times.
+pub(super) fn upcoming(view: &View<'_>, filter: &ListFilter, limit: usize) -> Result<Vec<TimerRow>, StoreError> {
+    let mut entries = BinaryHeap::new();
+    let mut sources = Vec::new();
+    for index in [TimeIndex::Armed, TimeIndex::Claimed] {
+        let is_wanted = match index {
+            TimeIndex::Armed => filter.state.is_none_or(|state| state == RowState::Armed),
+            TimeIndex::Claimed => filter.state.is_none_or(|state| state == RowState::Claimed),
+        };
+        for kind in if is_wanted { kinds(view, index)? } else { Vec::new() } {
+            let mut source = times(view, index, &kind, None);
+            if let Some(entry) = source.next().transpose()? {
+                entries.push(Reverse((entry.due.wake, entry.due.id, sources.len())));
+                sources.push(source);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    let mut seen = 0;
+    while let Some(Reverse((_, id, from))) = entries.pop()
+        && rows.len() < limit
+        && seen < MOST_ROWS
+    {
+        seen += 1;
+        if let Some(entry) = sources[from].next().transpose()? {
+            entries.push(Reverse((entry.due.wake, entry.due.id, from)));
+        }
+        let row = read_indexed(view, id)?;
+        if filter.passes(&row) {
+            rows.push(row);
+        }
+    }
+    Ok(rows)
 }
 
 fn page(
@@ -190,26 +249,40 @@ fn page(
     Ok(page)
 }
 
-/// For each kind, how many rows are armed and already due.
-fn overdue(view: &View<'_>, now: StoreTime) -> Result<Vec<(String, u64)>, StoreError> {
-    let mut kinds = Vec::new();
-    let mut from = Vec::new();
-    while let Some(entry) = view.scan(TimeIndex::Armed.all(), from).next() {
-        let (key, _) = entry?;
-        let first = TimeIndex::Armed.parse(&key).ok_or_else(|| malformed_time(view))?;
+/// For each kind, how many rows are armed and already due; and how many are due soon.
+fn due_counts(view: &View<'_>, now: StoreTime) -> Result<(Vec<(String, u64)>, u64), StoreError> {
+    let soon = now.saturating_add(SOON);
+    let (mut overdue, mut due_soon) = (Vec::new(), 0);
+    for kind in kinds(view, TimeIndex::Armed)? {
         let mut count = 0;
-        for entry in times(view, TimeIndex::Armed, first.kind, None) {
-            if entry?.due.wake > now {
+        for entry in times(view, TimeIndex::Armed, &kind, None) {
+            let wake = entry?.due.wake;
+            if wake <= now {
+                count += 1;
+            } else if wake <= soon && due_soon < MOST_SOON {
+                due_soon += 1;
+            } else {
                 break;
             }
-            count += 1;
         }
         if count > 0 {
-            kinds.push((first.kind.to_owned(), count));
+            overdue.push((kind, count));
         }
+    }
+    Ok((overdue, due_soon))
+}
+
+/// Returns the kinds of the rows in an index.
+fn kinds(view: &View<'_>, index: TimeIndex) -> Result<Vec<String>, StoreError> {
+    let mut kinds = Vec::new();
+    let mut from = Vec::new();
+    while let Some(entry) = view.scan(index.all(), from).next() {
+        let (key, _) = entry?;
+        let kind = index.parse(&key).ok_or_else(|| malformed_time(view))?.kind;
         // No key of this kind is behind this one.
-        from = TimeIndex::Armed.from(first.kind, StoreTime::MAX);
+        from = index.from(kind, StoreTime::MAX);
         from.extend_from_slice(&[0xff; 32]);
+        kinds.push(kind.to_owned());
     }
     Ok(kinds)
 }

@@ -148,6 +148,7 @@ impl Rows for Transaction<'_> {
         let before = old.map(layout::index_keys).unwrap_or_default();
         let after = layout::index_keys(&new);
         let (is_named, is_head) = (before.name == after.name, before.head == after.head);
+        let is_failure = before.failure == after.failure;
         self.remove_entries(before, &after);
         if let Some(old) = old {
             self.uncount(old.state)?;
@@ -160,6 +161,9 @@ impl Rows for Transaction<'_> {
         write(&mut self.changes, key, value);
         if let Some(name) = after.name.filter(|_| !is_named) {
             write(&mut self.changes, name, Vec::new());
+        }
+        if let Some(failure) = after.failure.filter(|_| !is_failure) {
+            write(&mut self.changes, failure, Vec::new());
         }
         if let Some(time) = after.time {
             write(&mut self.changes, time, encoding::time_value(&new));
@@ -188,7 +192,12 @@ impl Rows for Transaction<'_> {
 impl Transaction<'_> {
     /// Removes the entries of a row from the indexes, except those that it has afterwards too.
     fn remove_entries(&mut self, before: IndexKeys, after: &IndexKeys) {
-        let pairs = [(before.head, &after.head), (before.name, &after.name), (before.time, &after.time)];
+        let pairs = [
+            (before.head, &after.head),
+            (before.name, &after.name),
+            (before.time, &after.time),
+            (before.failure, &after.failure),
+        ];
         for (old, new) in pairs {
             if let Some(key) = old.filter(|key| new.as_ref() != Some(key)) {
                 self.changes.remove(key);

@@ -43,9 +43,10 @@ pub(super) fn verify(view: &View<'_>) -> Result<StoreReport, StoreError> {
     for entry in view.scan(layout::all_rows(), Vec::new()) {
         let (key, value) = entry?;
         let row = read_row(tables, &key, &value)?;
-        let IndexKeys { head, name, time } = layout::index_keys(&row);
+        let IndexKeys { head, name, time, failure } = layout::index_keys(&row);
         head.inspect(|key| wanted.add(key, &encoding::head(row.id)));
         name.inspect(|key| wanted.add(key, &[]));
+        failure.inspect(|key| wanted.add(key, &[]));
         time.inspect(|key| wanted.add(key, &encoding::time_value(&row)));
         counts[match row.state {
             RowState::Armed => 0,

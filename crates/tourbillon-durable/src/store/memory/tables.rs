@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::super::error::StoreError;
 use super::super::op::{WriteAnswer, WriteOp};
-use super::super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use super::super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, MOST_SOON, SOON, StoreCounts};
 use super::super::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 use super::super::rules::{self, Rows};
 use super::super::shard::{Heartbeat, Ownership, ShardId, ShardTable};
@@ -101,6 +101,15 @@ impl MemoryTables {
         ListPage { rows, next }
     }
 
+    /// Returns rows that pass the filter, those first that are to be looked at first.
+    #[must_use]
+    pub fn upcoming(&self, filter: &ListFilter, limit: usize) -> Vec<TimerRow> {
+        let alive = self.rows.values().filter(|row| row.indexed_wake().is_some() && filter.passes(row));
+        let mut rows: Vec<&TimerRow> = alive.collect();
+        rows.sort_unstable_by_key(|row| (row.wake, row.id));
+        rows.into_iter().take(limit).cloned().collect()
+    }
+
     /// Returns how occurrences of a timer ended, the latest first.
     #[must_use]
     pub fn history_of(&self, timer: TimerId) -> Vec<HistoryEntry> {
@@ -118,8 +127,14 @@ impl MemoryTables {
                 RowState::Claimed => counts.claimed += 1,
                 RowState::Dead => counts.dead += 1,
             }
-            if row.state == RowState::Armed && row.wake <= now {
+            if row.state != RowState::Armed {
+                continue;
+            }
+            counts.failed += u64::from(row.last_error.is_some());
+            if row.wake <= now {
                 *overdue.entry(&row.spec.kind).or_default() += 1;
+            } else if row.wake <= now.saturating_add(SOON) {
+                counts.due_soon = (counts.due_soon + 1).min(MOST_SOON);
             }
         }
         counts.overdue = overdue.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();

@@ -275,6 +275,10 @@ impl Store for PostgresStore {
         );
     }
 
+    fn upcoming(&self, filter: ListFilter, limit: usize, reply: Reply<Vec<TimerRow>>) {
+        self.answer(reply, move |store| async move { store.in_time(reads::upcoming(&store, &filter, limit)).await });
+    }
+
     fn history(&self, id: TimerId, reply: Reply<Vec<HistoryEntry>>) {
         self.answer(reply, move |store| async move { store.in_time(reads::history(&store, id)).await });
     }

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, StoreCounts};
+use super::super::query::{Cursor, DueEntry, DuePage, DueQuery, ListFilter, ListPage, MOST_SOON, SOON, StoreCounts};
 use super::super::row::{HistoryEntry, RowId, TimerRow};
 use super::super::shard::ShardId;
 use super::Shared;
@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::session::Sql;
 use super::statements::{in_schema, of_table};
 use crate::id::TimerId;
+use crate::time::StoreTime;
 
 /// The most rows of a page.
 const LONGEST_PAGE: usize = 1_000_000;
@@ -79,20 +80,7 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<ListPage, Failure> {
     let limit = limit.min(LONGEST_PAGE);
-    let texts = [&filter.namespace, &filter.key, &filter.name, &filter.prefix, &filter.kind];
-    if texts.into_iter().flatten().any(|text| !can_exist(text)) {
-        return Ok(ListPage::default());
-    }
-    let mut search = Search::default();
-    search.text("t.namespace = $", filter.namespace.as_deref());
-    // Two conditions, because two indexes have the keys: of heads, and of the few others.
-    search.text("(t.key = $ AND t.key IS NOT NULL AND (t.is_head OR NOT t.is_head))", filter.key.as_deref());
-    search.text("(t.name = $ AND t.name IS NOT NULL)", filter.name.as_deref());
-    search.text("t.kind = $", filter.kind.as_deref());
-    search.text("(starts_with(t.key, $) OR starts_with(t.name, $))", filter.prefix.as_deref());
-    search.number("t.state = $", filter.state.map(|state| i64::from(state_number(state))));
-    search.number("t.due >= $", filter.due_from.map(micros));
-    search.number("t.due < $", filter.due_before.map(micros));
+    let Some(mut search) = Search::of(filter) else { return Ok(ListPage::default()) };
     if let Some(Cursor(RowId { timer, occurrence })) = cursor {
         let number = search.push(Type::INT8, Box::new(occurrence.cast_signed()));
         search.condition(&format!("(t.id, t.occurrence) > ($, ${number})"), Type::UUID, Box::new(timer.as_uuid()));
@@ -103,6 +91,14 @@ pub(super) async fn list(
     rows.truncate(limit);
     let next = rows.last().filter(|_| has_more).map(|row| Cursor(row.id));
     Ok(ListPage { rows, next })
+}
+
+/// Returns the first rows of each kind, and of these the first: the index of times begins with the kind.
+pub(super) async fn upcoming(store: &Shared, filter: &ListFilter, limit: usize) -> Result<Vec<TimerRow>, Failure> {
+    let Some(search) = Search::of(filter) else { return Ok(Vec::new()) };
+    let sql =
+        Sql { text: in_schema(&search.upcoming(limit.min(LONGEST_PAGE)), &store.schema), types: search.types.clone() };
+    timer_rows(&search.run(store, &sql).await?)
 }
 
 pub(super) async fn history(store: &Shared, id: TimerId) -> Result<Vec<HistoryEntry>, Failure> {
@@ -117,12 +113,15 @@ pub(super) async fn counts(store: &Shared) -> Result<StoreCounts, Failure> {
     for row in session.rows(&store.sql.counts, &[]).await? {
         let count = row.get::<_, i64>(1).cast_unsigned();
         match row.get::<_, i16>(0) {
-            0 => counts.armed = count,
+            0 => (counts.armed, counts.failed) = (count, row.get::<_, i64>(2).cast_unsigned()),
             1 => counts.claimed = count,
             _ => counts.dead = count,
         }
     }
     let overdue = session.rows(&store.sql.overdue, &[]).await?;
+    let soon = micros(StoreTime::ZERO.saturating_add(SOON));
+    let due_soon = session.rows(&store.sql.due_soon, &[&soon, &MOST_SOON.cast_signed()]).await?;
+    counts.due_soon = due_soon.iter().map(|row| row.get::<_, i64>(0).cast_unsigned()).sum();
     counts.overdue = overdue.iter().map(|row| (row.get(0), row.get::<_, i64>(1).cast_unsigned())).collect();
     Ok(counts)
 }
@@ -136,6 +135,28 @@ struct Search {
 }
 
 impl Search {
+    /// Returns the conditions of a filter; `None` if no row can pass it.
+    fn of(filter: &ListFilter) -> Option<Search> {
+        let texts = [&filter.namespace, &filter.key, &filter.name, &filter.prefix, &filter.kind];
+        if texts.into_iter().flatten().any(|text| !can_exist(text)) {
+            return None;
+        }
+        let mut search = Search::default();
+        search.text("t.namespace = $", filter.namespace.as_deref());
+        // Two conditions, because two indexes have the keys: of heads, and of the few others.
+        search.text("(t.key = $ AND t.key IS NOT NULL AND (t.is_head OR NOT t.is_head))", filter.key.as_deref());
+        search.text("(t.name = $ AND t.name IS NOT NULL)", filter.name.as_deref());
+        search.text("t.kind = $", filter.kind.as_deref());
+        search.text("(starts_with(t.key, $) OR starts_with(t.name, $))", filter.prefix.as_deref());
+        search.number("t.state = $", filter.state.map(|state| i64::from(state_number(state))));
+        search.number("t.due >= $", filter.due_from.map(micros));
+        search.number("t.due < $", filter.due_before.map(micros));
+        if filter.failed {
+            search.conditions.push("t.last_error IS NOT NULL".to_owned());
+        }
+        Some(search)
+    }
+
     fn text(&mut self, condition: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.condition(condition, Type::TEXT, Box::new(value.to_owned()));
@@ -174,6 +195,23 @@ impl Search {
         };
         format!(
             "SELECT {columns} FROM tourbillon.timers t WHERE {conditions} ORDER BY t.id, t.occurrence LIMIT {limit}"
+        )
+    }
+
+    fn upcoming(&self, limit: usize) -> String {
+        let columns = of_table("t");
+        let conditions: String = self.conditions.iter().map(|condition| format!(" AND {condition}")).collect();
+        format!(
+            "WITH RECURSIVE kinds AS (
+                SELECT min(kind) AS kind FROM tourbillon.timers WHERE state < 2
+                UNION ALL
+                SELECT (SELECT min(t.kind) FROM tourbillon.timers t WHERE t.state < 2 AND t.kind > kinds.kind)
+                FROM kinds WHERE kinds.kind IS NOT NULL
+            )
+            SELECT t.* FROM kinds CROSS JOIN LATERAL (
+                SELECT {columns} FROM tourbillon.timers t WHERE t.state < 2 AND t.kind = kinds.kind{conditions}
+                ORDER BY t.wake, t.id LIMIT {limit}
+            ) AS t WHERE kinds.kind IS NOT NULL ORDER BY t.wake, t.id, t.occurrence LIMIT {limit}"
         )
     }
 

@@ -28,6 +28,7 @@ pub(super) struct Statements {
     pub(super) history: Sql,
     pub(super) counts: Sql,
     pub(super) overdue: Sql,
+    pub(super) due_soon: Sql,
     pub(super) lock_leases: Sql,
     pub(super) nodes: Sql,
     pub(super) shards: Sql,
@@ -131,11 +132,18 @@ impl Statements {
                 ),
                 &[Type::UUID],
             ),
-            counts: sql("SELECT state, count(*) FROM tourbillon.timers GROUP BY state", &[]),
+            counts: sql("SELECT state, count(*), count(last_error) FROM tourbillon.timers GROUP BY state", &[]),
             overdue: sql(
                 "SELECT kind, count(*) FROM tourbillon.timers
                 WHERE state < 2 AND state = 0 AND wake <= tourbillon.now_micros() GROUP BY kind ORDER BY kind",
                 &[],
+            ),
+            due_soon: sql(
+                "SELECT count(*) FROM (
+                    SELECT FROM tourbillon.timers t, tourbillon.now_micros() AS now
+                    WHERE t.state < 2 AND t.state = 0 AND t.wake > now AND t.wake <= now + $1 LIMIT $2
+                ) AS soon",
+                &[Type::INT8, Type::INT8],
             ),
             lock_leases: sql(&format!("SELECT pg_advisory_xact_lock({})", lock_key("leases", schema)), &[]),
             nodes: sql(
