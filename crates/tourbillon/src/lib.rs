@@ -143,8 +143,9 @@
 //! makes it the current [`Deadline`](time::Deadline).
 //!
 //! **`tracing`**: events with the target `tourbillon`: an engine built or shut down, its driver started or replaced, a waker or a callback that
-//! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second. The driver sends the last
-//! kind, and those of wakers: a subscriber may arm timers there, but waits for ever if it waits for one of the same engine.
+//! panicked, a job that failed, and turns that fired timers more than ten milliseconds late, at most one a second. A subscriber may wait for
+//! timers. The thread of the callbacks sends the events that a driver causes, so a subscriber that waits there delays callbacks and no timer;
+//! an engine that the user turns sends them in the turn.
 //!
 //! # Platforms
 //! The surfaces are the same everywhere; `Driver::tokio` alone needs Linux.

@@ -119,6 +119,23 @@ impl Core {
         }
     }
 
+    /// Has a `tracing` event sent like a callback. It is dropped if the driver would have to send it because the system refuses the thread:
+    /// a subscriber may wait for a timer (D81).
+    #[cfg(feature = "tracing")]
+    pub(crate) fn post_event(&self, send: impl FnOnce(&Core) + Send + 'static) {
+        let core = self.to_ref();
+        let callback = Box::new(move |_| {
+            let is_driver = {
+                let pending = lock(&core.callbacks.pending);
+                pending.thread == CallbackThreadState::Refused && !pending.is_closed
+            };
+            if !is_driver {
+                send(&core);
+            }
+        });
+        self.post(std::iter::once(PostedCallback { callback, outcome: Outcome::Fired }));
+    }
+
     /// Returns whether callbacks are queued that the driver has to run.
     ///
     /// A driver calls this after it has set its alarm, and a posting thread wakes the driver after it has posted: one of the two sees the
@@ -411,6 +428,27 @@ mod tests {
         assert_ne!(thread, driver);
         refuse_threads(&engine, true);
         assert_eq!(outcome_of(&timer).recv().unwrap().1, thread, "it stays");
+    }
+
+    #[cfg(feature = "tracing")]
+    #[test]
+    fn d81_the_driver_sends_no_event_that_a_thread_of_its_own_cannot_send() {
+        let engine = Engine::builder().build().unwrap();
+        let (send, receive) = mpsc::channel();
+        let post_event = || {
+            let send = send.clone();
+            engine.core().post_event(move |_| send.send(thread::current().id()).unwrap());
+        };
+        let timer = Timer::on(&engine);
+        refuse_threads(&engine, true);
+        post_event();
+        // Callbacks run in order, so this one comes after the event.
+        let driver = outcome_of(&timer).recv().unwrap().1;
+        assert!(receive.try_recv().is_err(), "the driver has sent it");
+        refuse_threads(&engine, false);
+        post_event();
+        let thread = receive.recv().unwrap();
+        assert!(thread != driver && thread != thread::current().id());
     }
 
     #[test]

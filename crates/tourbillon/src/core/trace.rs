@@ -1,7 +1,8 @@
 //! Events for the crate `tracing`: the start and end of engines and drivers, and failures.
 //!
 //! All have the target `tourbillon`. Without the feature `tracing` the functions are empty and compile to nothing.
-//! They are called outside every lock, and a subscriber that panics does not end the driver.
+//! They are called outside every lock, and a subscriber that panics does not end the driver. A subscriber that waits for a timer keeps no
+//! driver from firing it (D81): the events that a driver causes are sent by the thread of the callbacks.
 
 #[cfg(not(feature = "tracing"))]
 pub(crate) use self::disabled::*;
@@ -14,6 +15,7 @@ mod enabled {
     use std::time::Duration;
 
     use tourbillon_queue::{Span, Time};
+    use tracing::level_filters::LevelFilter;
     use tracing::{Level, event};
 
     use crate::core::Core;
@@ -52,7 +54,7 @@ mod enabled {
                 return;
             }
             let (late, untold) = (Duration::from(late), self.untold.swap(0, Ordering::Relaxed));
-            contained(|| {
+            beside_the_driver(core, Level::WARN, move |core| {
                 event!(
                     target: TARGET, Level::WARN, engine = ?std::ptr::from_ref(core), ?late, fired, untold,
                     "timers fired late: the driver was kept from running"
@@ -89,7 +91,9 @@ mod enabled {
     }
 
     pub(crate) fn waker_panicked(core: &Core) {
-        contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked"));
+        beside_the_driver(core, Level::ERROR, |core| {
+            event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a waker panicked");
+        });
     }
 
     pub(crate) fn job_failed(core: &Core, run: u64, cause: &str) {
@@ -100,6 +104,16 @@ mod enabled {
 
     pub(crate) fn callback_panicked(core: &Core) {
         contained(|| event!(target: TARGET, Level::ERROR, engine = ?std::ptr::from_ref(core), "a callback panicked"));
+    }
+
+    /// Has an event of this level sent by the thread of the callbacks, if the calling thread may be the engine's own driver. Without a
+    /// subscriber for the level no thread is needed.
+    fn beside_the_driver(core: &Core, level: Level, emit: impl FnOnce(&Core) + Send + 'static) {
+        if core.driver.is_external() || core.is_inherited() || level > LevelFilter::current() {
+            contained(|| emit(core));
+        } else {
+            core.post_event(move |core| contained(|| emit(core)));
+        }
     }
 
     /// Runs `emit` and stops panics of the subscriber, which the panic hook has reported.
