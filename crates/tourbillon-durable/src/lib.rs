@@ -23,7 +23,7 @@ pub use store::{CancelCounts, MemoryStore, Store, StoreError, Target};
 pub use time::{StoreTime, TimeOutOfRange};
 pub use timers::{
     Ack, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, HandlerResult, NamespaceLateness,
-    Rescheduled, Timers, TimersBuilder, TimersError,
+    PullAnswer, PullRequest, Pulled, Receipt, Rescheduled, Timers, TimersBuilder, TimersError,
 };
 
 /// Compiles the code in the README and in the guide.

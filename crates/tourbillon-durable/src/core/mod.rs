@@ -443,7 +443,7 @@ impl Core {
     fn give_back(&mut self, now: Now, row: TimerRow) {
         let id = DeliveryId(next(&mut self.next_number));
         self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
-        self.handler_done(id, Verdict::Return);
+        self.handler_done(id, Verdict::Return { after: Duration::ZERO });
     }
 
     fn write_failed(&mut self, now: Now, tag: WriteTag, error: StoreError) {

@@ -31,6 +31,9 @@
 //! Rows belong to shards, by the hash of namespace and name ([`shard_of`]), so that all timers of a name are in one shard. A node owns
 //! shards for the time of a lease, under an epoch that is raised each time the owner changes. Claims, finishes and extensions carry the
 //! epoch and are refused if it is over (Q7). A store of one process has one shard, and raises its epoch when it is opened.
+//!
+//! A row that a worker pulls belongs to no node: its claim carries a [fence](pull_fence) of random bits in the place of the epoch. No other
+//! node counts it as an orphan; it is claimed again when its lease is over.
 
 #[cfg(feature = "embedded")]
 pub mod embedded;
@@ -61,7 +64,7 @@ pub use self::query::{
 pub use self::reply::Reply;
 pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
-pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, shard_of};
+pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of};
 
 use crate::id::TimerId;
 

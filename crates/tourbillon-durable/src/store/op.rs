@@ -175,7 +175,7 @@ pub struct ClaimOp {
     pub id: RowId,
     /// The version that the owner knows.
     pub version: u64,
-    /// The owner's epoch of the row's shard.
+    /// The owner's epoch of the row's shard, or the fence of a [pull](crate::store::pull_fence).
     pub epoch: u64,
     /// Chosen by the owner for this claim; the same claim can be asked for again if its answer was lost.
     pub token: u64,
@@ -236,8 +236,12 @@ pub enum Verdict {
         /// Why.
         error: String,
     },
-    /// It is armed again and due at once: the node gives it back undelivered. The attempt counts, but no attempt limit ends it.
-    Return,
+    /// It is armed again after this time: the node gives it back undelivered. The number of the attempt is used up, but it does not count
+    /// towards the limit of attempts.
+    Return {
+        /// How long to wait.
+        after: Duration,
+    },
 }
 
 /// Makes the lease of a delivery longer.

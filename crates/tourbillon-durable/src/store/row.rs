@@ -37,6 +37,8 @@ pub struct TimerRow {
     pub version: u64,
     /// The number of deliveries so far, the current one included.
     pub attempt: u32,
+    /// How many of them were given back undelivered: these do not count towards the limit of attempts.
+    pub returned: u32,
     /// The epoch of the owner that claimed the row last; zero before.
     pub epoch: u64,
     /// The token of the claim that holds the row, so that the same claim can be asked for twice.
@@ -122,6 +124,12 @@ impl TimerRow {
             kind: self.spec.kind.clone(),
             error: self.last_error.clone(),
         }
+    }
+
+    /// Returns how long its policy waits after the present delivery, if that has failed. `random` chooses the jitter.
+    #[must_use]
+    pub fn retry_delay(&self, random: u64) -> std::time::Duration {
+        self.spec.retry.delay(self.attempt.saturating_sub(self.returned), random)
     }
 
     /// Returns the time under which the row is in the index of what is to be looked at; `None` for a dead letter.

@@ -141,6 +141,22 @@ impl ShardTable {
     }
 }
 
+/// Fences of pulls are from here on: no epoch is ever as high.
+const FIRST_PULL_FENCE: u64 = 1 << 62;
+
+/// Returns what stands in the place of an epoch when a worker pulls rows, made of random bits: a pull needs no owner of the shard, and the
+/// fence is known to nobody but the worker.
+#[must_use]
+pub fn pull_fence(random: u64) -> u64 {
+    FIRST_PULL_FENCE | (random >> 2)
+}
+
+/// Returns whether an epoch is the fence of a pull.
+#[must_use]
+pub fn is_pull_fence(epoch: u64) -> bool {
+    epoch >= FIRST_PULL_FENCE
+}
+
 /// Returns the shard of a timer: by namespace and name, so that all timers of a name are in one shard; by namespace and key without a
 /// name; `id` decides without either. The hash is FNV-1a, which an SQL function can compute too.
 #[must_use]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use super::handlers::{HandlerThreads, SpawnFn};
@@ -208,6 +209,7 @@ impl TimersBuilder {
             None => HandlerThreads::start(self.threads).map_err(thread_error)?,
         };
         let stats = Arc::new(StatsRecorder::default());
+        let clock_offset = Arc::new(AtomicI64::new(0));
         let (mailbox, messages) = Mailbox::new();
         let node = NodeLoop::new(
             config,
@@ -215,6 +217,7 @@ impl TimersBuilder {
             mailbox.clone(),
             threads,
             Arc::clone(&stats),
+            Arc::clone(&clock_offset),
             (self.largest_batch, self.max_clock_skew),
         )?;
         let hinted = mailbox.clone();
@@ -228,7 +231,7 @@ impl TimersBuilder {
         };
         std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
         let permits = async_channel::bounded(self.waiting_requests);
-        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats };
+        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats, clock_offset };
         Ok(Timers { inner: Arc::new(inner) })
     }
 }

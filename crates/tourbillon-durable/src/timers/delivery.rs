@@ -27,6 +27,8 @@ pub enum Ack {
     Retry(String),
     /// It failed, and is delivered again after this time, if its policy has an attempt left.
     RetryAfter(Duration, String),
+    /// It could not be tried yet, and is delivered again after this time. That does not count as an attempt.
+    Postpone(Duration),
     /// It failed for good: the timer becomes a dead letter.
     GiveUp(String),
 }
@@ -109,6 +111,18 @@ impl Delivery {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.row.attempt
+    }
+
+    /// Returns how many deliveries before this one were [given back](Ack::Postpone) untried.
+    #[must_use]
+    pub fn postponed(&self) -> u32 {
+        self.row.returned
+    }
+
+    /// Returns how long the timer's policy waits if this delivery fails, with a jitter that is chosen anew each time.
+    #[must_use]
+    pub fn retry_delay(&self) -> Duration {
+        self.row.retry_delay(std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.row.id))
     }
 
     /// Returns the epoch of the node that delivers: a higher one means a later owner.

@@ -14,10 +14,12 @@ mod delivery;
 mod error;
 mod handlers;
 mod node_loop;
+mod pull;
 mod stats;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::{Duration, SystemTime};
 
 pub use self::blocking::BlockingTimers;
@@ -26,6 +28,7 @@ pub use self::delivery::{Ack, Delivery, HandlerResult};
 pub use self::error::TimersError;
 use self::handlers::Handler;
 use self::node_loop::{Mailbox, Message};
+pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
 pub use self::stats::{DeliveryStats, NamespaceLateness};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
@@ -73,6 +76,8 @@ struct TimersInner {
     /// One place for each request that may wait for the store. A request takes one, and gives it back with its answer.
     permits: (async_channel::Sender<()>, async_channel::Receiver<()>),
     stats: Arc<stats::StatsRecorder>,
+    /// What is added to the system's clock to have the store's, in microseconds.
+    clock_offset: Arc<AtomicI64>,
 }
 
 /// A timer that a store has accepted.

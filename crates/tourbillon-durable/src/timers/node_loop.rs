@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,7 +16,8 @@ use super::stats::StatsRecorder;
 use crate::batch::Batcher;
 use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, WriteTag};
 use crate::store::{
-    CreateAnswer, Ownership, Reply, RescheduleAnswer, Store, StoreError, TimerRow, Verdict, WriteAnswer, WriteOp,
+    ClaimAnswer, CreateAnswer, Ownership, Reply, RescheduleAnswer, Store, StoreError, TimerRow, Verdict, WriteAnswer,
+    WriteOp,
 };
 use crate::time::StoreTime;
 
@@ -112,8 +113,8 @@ enum LoopPhase {
 /// The clocks of a node.
 struct NodeClocks {
     origin: Instant,
-    /// What is added to the system's clock to have the store's, in microseconds.
-    offset: i64,
+    /// What is added to the system's clock to have the store's, in microseconds. Only the node's thread changes it.
+    offset: Arc<AtomicI64>,
     max_skew: Duration,
 }
 
@@ -132,6 +133,7 @@ impl NodeLoop {
         mailbox: Mailbox,
         threads: HandlerThreads,
         stats: Arc<StatsRecorder>,
+        offset: Arc<AtomicI64>,
         (largest_batch, max_skew): (usize, Duration),
     ) -> Result<NodeLoop, TimersError> {
         Ok(NodeLoop {
@@ -147,7 +149,7 @@ impl NodeLoop {
             abandoned: HashMap::new(),
             running: HashMap::new(),
             stats,
-            clocks: NodeClocks { origin: Instant::now(), offset: 0, max_skew },
+            clocks: NodeClocks { origin: Instant::now(), offset, max_skew },
             alarms: Alarms::new()?,
             shutdown: None,
             phase: LoopPhase::Running,
@@ -259,7 +261,7 @@ impl NodeLoop {
                     let text = format!("the clock of this machine is off by {off:?} from the store's: set it right");
                     Err(StoreError::Unavailable(text))
                 } else {
-                    self.clocks.offset = offset;
+                    self.clocks.offset.store(offset, Ordering::Relaxed);
                     Ok(ownership)
                 }
             }
@@ -318,7 +320,18 @@ impl NodeLoop {
         let (kind, entry) = match (kind, answer) {
             (Some(kind), Ok(WriteAnswer::Create(CreateAnswer::Created { entry, .. }))) => (kind, *entry),
             (_, Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { kind, entry, .. }))) => (kind.clone(), *entry),
-            (_, Ok(WriteAnswer::DeadLetter(Some(Some(_)))) | Err(StoreError::Uncertain(_))) => {
+            (_, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next: Some(entry) }))) => {
+                (row.spec.kind.clone(), *entry)
+            }
+            (
+                _,
+                Ok(
+                    WriteAnswer::DeadLetter(Some(Some(_)))
+                    | WriteAnswer::Finish(Ok(Some(_)))
+                    | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_) }),
+                )
+                | Err(StoreError::Uncertain(_)),
+            ) => {
                 return self.tell_core(Input::Hinted);
             }
             _ => return,
@@ -363,18 +376,15 @@ impl NodeLoop {
     fn handler_done(&mut self, id: DeliveryId, ack: Ack) {
         self.abandoned.remove(&id);
         let Some(row) = self.running.remove(&id) else { return };
-        self.stats.change(|stats| match &ack {
-            Ack::Done => stats.done += 1,
-            Ack::Retry(_) | Ack::RetryAfter(..) => stats.retried += 1,
-            Ack::GiveUp(_) => stats.given_up += 1,
-        });
+        self.stats.change(|stats| stats.count(&ack));
         let verdict = match ack {
             Ack::Done => Verdict::Done,
             Ack::Retry(error) => {
                 let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), row.id);
-                Verdict::Retry { after: row.spec.retry.delay(row.attempt, random), error }
+                Verdict::Retry { after: row.retry_delay(random), error }
             }
             Ack::RetryAfter(after, error) => Verdict::Retry { after, error },
+            Ack::Postpone(after) => Verdict::Return { after },
             Ack::GiveUp(error) => Verdict::Dead { error },
         };
         self.tell_core(Input::HandlerDone(id, verdict));
@@ -454,9 +464,13 @@ impl Drop for DoneGuard {
 }
 
 impl NodeClocks {
+    fn offset(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
     fn now(&self) -> Now {
         let system = StoreTime::try_from(SystemTime::now()).unwrap_or_default();
-        let store = StoreTime::from_micros(system.as_micros().saturating_add_signed(self.offset));
+        let store = StoreTime::from_micros(system.as_micros().saturating_add_signed(self.offset()));
         Now { store, steady: self.origin.elapsed() }
     }
 
@@ -470,7 +484,7 @@ impl NodeClocks {
 
     /// Returns the time of the system's clock when the store's shows `time`.
     fn system_time(&self, time: StoreTime) -> SystemTime {
-        StoreTime::from_micros(time.as_micros().saturating_add_signed(-self.offset)).to_system()
+        StoreTime::from_micros(time.as_micros().saturating_add_signed(-self.offset())).to_system()
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::Ack;
+
 /// What a process has delivered since it was started.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryStats {
@@ -15,6 +17,8 @@ pub struct DeliveryStats {
     pub done: u64,
     /// Deliveries that failed and are tried again, unless no attempt is left.
     pub retried: u64,
+    /// Deliveries that were given back before they were tried.
+    pub postponed: u64,
     /// Deliveries that were given up by their handlers.
     pub given_up: u64,
     /// Rows in memory, due soon.
@@ -57,21 +61,49 @@ impl StatsRecorder {
         change(&mut self.lock());
     }
 
+    /// Records how late a worker has pulled a row.
+    pub(super) fn record_claim(&self, namespace: &str, claim: Option<Duration>) {
+        let Some(claim) = claim else { return };
+        if let Some(lateness) = lateness_of(&mut self.lock(), namespace) {
+            lateness.claim.saturating_record(micros(claim));
+        }
+    }
+
     /// Records the times of one delivery.
     pub(super) fn record(&self, namespace: &str, claim: Option<Duration>, queue: Duration, delivery: Duration) {
         let mut stats = self.lock();
-        let is_known = stats.lateness.contains_key(namespace) || stats.lateness.len() < MOST_NAMESPACES;
-        let namespace = if is_known { namespace } else { "*" };
-        if !stats.lateness.contains_key(namespace) {
-            stats.lateness.insert(namespace.to_owned(), NamespaceLateness::new());
-        }
-        let Some(lateness) = stats.lateness.get_mut(namespace) else { return };
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let Some(lateness) = lateness_of(&mut stats, namespace) else { return };
         if let Some(claim) = claim {
             lateness.claim.saturating_record(micros(claim));
         }
         lateness.queue.saturating_record(micros(queue));
         lateness.delivery.saturating_record(micros(delivery));
+    }
+}
+
+/// Returns the histograms of a namespace, or those of all namespaces after the most that have their own.
+fn lateness_of<'s>(stats: &'s mut DeliveryStats, namespace: &str) -> Option<&'s mut NamespaceLateness> {
+    let is_known = stats.lateness.contains_key(namespace) || stats.lateness.len() < MOST_NAMESPACES;
+    let namespace = if is_known { namespace } else { "*" };
+    if !stats.lateness.contains_key(namespace) {
+        stats.lateness.insert(namespace.to_owned(), NamespaceLateness::new());
+    }
+    stats.lateness.get_mut(namespace)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl DeliveryStats {
+    /// Counts how a delivery ended.
+    pub(super) fn count(&mut self, ack: &Ack) {
+        match ack {
+            Ack::Done => self.done += 1,
+            Ack::Retry(_) | Ack::RetryAfter(..) => self.retried += 1,
+            Ack::Postpone(_) => self.postponed += 1,
+            Ack::GiveUp(_) => self.given_up += 1,
+        }
     }
 }
 

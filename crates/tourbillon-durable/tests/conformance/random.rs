@@ -165,7 +165,7 @@ impl RandomWorld {
         let verdict = match self.random.below(4) {
             0 => Verdict::Done,
             1 => Verdict::Dead { error: "dead".into() },
-            2 => Verdict::Return,
+            2 => Verdict::Return { after: Duration::from_secs(3600 * self.random.below(2)) },
             _ => Verdict::Retry { after: Duration::from_secs(self.random.below(2) * 1_000_000), error: "again".into() },
         };
         WriteOp::Finish(FinishOp { id, attempt, epoch: self.epoch, verdict })

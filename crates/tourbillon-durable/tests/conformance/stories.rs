@@ -320,7 +320,7 @@ fn retries_and_dead_letters(store: &dyn Store) {
 fn stale_deliveries(store: &dyn Store) {
     let owner = own(store, 1);
     let (first, _) = take(store, &owner, arm(store, 1, past("mail", 0)));
-    let again = finish(store, &first, Verdict::Return).unwrap().expect("it is armed again");
+    let again = finish(store, &first, Verdict::Return { after: Duration::ZERO }).unwrap().expect("it is armed again");
     let (second, _) = take(store, &owner, again);
     assert_eq!(second.attempt, 2);
     let extend = |attempt| {

@@ -51,6 +51,7 @@ pub(super) fn row(key: &[u8], row: &TimerRow) -> Vec<u8> {
     out.time(row.wake);
     out.number(row.version);
     out.number(u64::from(row.attempt));
+    out.number(u64::from(row.returned));
     out.number(row.epoch);
     out.number(row.claim);
     out.option(row.left, Encoder::number);
@@ -75,6 +76,7 @@ pub(super) fn read_row(key: &[u8], id: RowId, value: &[u8]) -> Result<TimerRow, 
         wake: from.time()?,
         version: from.number()?,
         attempt: from.small()?,
+        returned: from.small()?,
         epoch: from.number()?,
         claim: from.number()?,
         left: from.option(Decoder::number)?,
@@ -369,6 +371,7 @@ mod tests {
             wake: at(1_794_000_000_000_002),
             version: 3,
             attempt: 2,
+            returned: 1,
             epoch: 9,
             claim: u64::MAX,
             left: Some(4),

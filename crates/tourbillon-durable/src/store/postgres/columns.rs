@@ -16,10 +16,10 @@ use crate::time::StoreTime;
 /// The columns of a timer in the order in which [`timer_row`] reads them; `{t}` is the table.
 pub(super) const COLUMNS: &str = "{t}.id, {t}.occurrence, {t}.due, {t}.wake, {t}.version, {t}.epoch, {t}.claim, {t}.attempt, \
      {t}.remaining, {t}.stands_for, {t}.created, {t}.replayed_at, {t}.shard, {t}.state, {t}.is_head, {t}.namespace, {t}.kind, {t}.key, \
-     {t}.name, {t}.content_type, {t}.plan::text AS plan, {t}.payload, {t}.last_error";
+     {t}.name, {t}.content_type, {t}.plan::text AS plan, {t}.payload, {t}.last_error, {t}.returned";
 
 /// The columns of a timer that change, besides its identity, as they are written by [`ChangedRows`].
-pub(super) const CHANGED_COLUMNS: &str = "id, occurrence, due, wake, version, epoch, claim, attempt, remaining, stands_for, replayed_at, state, is_head, last_error";
+pub(super) const CHANGED_COLUMNS: &str = "id, occurrence, due, wake, version, epoch, claim, attempt, remaining, stands_for, replayed_at, state, is_head, last_error, returned";
 
 /// The columns of a timer that never change, as they are written by [`NewRows`] behind those that do.
 pub(super) const FIXED_COLUMNS: &str = "created, shard, namespace, kind, key, name, content_type, plan, payload";
@@ -84,6 +84,7 @@ pub(super) fn timer_row(row: &Row, first: usize) -> Result<TimerRow, StoreError>
         .map_err(|error| damaged(format!("the plan of the timer {} cannot be read: {error}", id.timer)))?;
     let payload = Arc::from(read.get::<&[u8]>()?);
     let last_error = read.get()?;
+    let returned = read.attempt()?;
     let spec = Arc::new(plan.into_spec(SpecColumns { namespace, key, name, kind, payload, content_type }));
     Ok(TimerRow {
         id,
@@ -94,6 +95,7 @@ pub(super) fn timer_row(row: &Row, first: usize) -> Result<TimerRow, StoreError>
         wake,
         version,
         attempt,
+        returned,
         epoch,
         claim,
         left,
@@ -176,10 +178,11 @@ pub(super) struct ChangedRows {
     states: Vec<i16>,
     heads: Vec<bool>,
     errors: Vec<Option<String>>,
+    returned: Vec<i64>,
 }
 
 impl ChangedRows {
-    pub(super) const TYPES: [Type; 14] = [
+    pub(super) const TYPES: [Type; 15] = [
         Type::UUID_ARRAY,
         Type::INT8_ARRAY,
         Type::INT8_ARRAY,
@@ -194,6 +197,7 @@ impl ChangedRows {
         Type::INT2_ARRAY,
         Type::BOOL_ARRAY,
         Type::TEXT_ARRAY,
+        Type::INT8_ARRAY,
     ];
 
     pub(super) fn push(&mut self, row: &TimerRow) {
@@ -211,6 +215,7 @@ impl ChangedRows {
         self.states.push(state_number(row.state));
         self.heads.push(row.is_head);
         self.errors.push(row.last_error.as_deref().map(without_zeros));
+        self.returned.push(i64::from(row.returned));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -233,6 +238,7 @@ impl ChangedRows {
             &self.states,
             &self.heads,
             &self.errors,
+            &self.returned,
         ]
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn create(rows: &mut (impl Rows + ?Sized), op: CreateOp) -> Result<Cr
         claim: 0,
         left: op.spec.times,
         stands_for: 0,
+        returned: 0,
         created: now,
         replayed_at: None,
         last_error: None,

@@ -6,13 +6,15 @@ use super::super::error::StoreError;
 use super::super::op::{ClaimAnswer, ClaimOp, ExtendOp, FinishOp, StaleDelivery, Verdict};
 use super::super::query::DueEntry;
 use super::super::row::{EndedAs, RowId, RowState, TimerRow};
+use super::super::shard::is_pull_fence;
 use super::{Rows, end_row, pass_on_head};
 use crate::spec::{MissedFires, TimerSpec};
 use crate::time::StoreTime;
 
 pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<ClaimAnswer, StoreError> {
     let Some(row) = rows.get(op.id)? else { return Ok(ClaimAnswer::Lost) };
-    if rows.epoch(row.shard)? != op.epoch {
+    let owner_epoch = rows.epoch(row.shard)?;
+    if owner_epoch != op.epoch && !is_pull_fence(op.epoch) {
         return Ok(ClaimAnswer::Fenced);
     }
     // The same claim again, because its answer was lost.
@@ -24,7 +26,7 @@ pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<Cla
         return Ok(ClaimAnswer::Lost);
     }
     let now = rows.now();
-    let is_orphan = row.state == RowState::Claimed && row.epoch < op.epoch;
+    let is_orphan = row.state == RowState::Claimed && row.epoch < owner_epoch;
     // After the clock was set back, a row that was delivered before may not be due yet.
     let earliest = if is_orphan { row.due } else { row.wake.max(row.due) };
     if earliest > now {
@@ -165,6 +167,7 @@ fn successor(row: &TimerRow, next: Next) -> TimerRow {
         wake: next.due,
         version: row.version + 1,
         attempt: 0,
+        returned: 0,
         epoch: 0,
         claim: 0,
         left: next.left,
@@ -228,8 +231,11 @@ pub(super) fn finish(
             }
             TimerRow { wake, last_error: Some(error), ..row.clone() }
         }
-        // The attempt stays counted, so that the row is claimed as a retry is: its next occurrence is armed already.
-        Verdict::Return => TimerRow { wake: now, ..row.clone() },
+        // The attempt keeps its number, so that the row is claimed as a retry is: its next occurrence is armed already.
+        Verdict::Return { after } => {
+            let returned = row.returned.saturating_add(1);
+            TimerRow { wake: now.saturating_add(after), returned, ..row.clone() }
+        }
     };
     let again = TimerRow { state: RowState::Armed, version: row.version + 1, ..again };
     let entry = DueEntry::from(&again);
@@ -244,7 +250,8 @@ pub(super) fn extend(rows: &mut (impl Rows + ?Sized), op: &ExtendOp) -> Result<R
     Ok(Ok(()))
 }
 
-/// Returns the row of a delivery, if the delivery is still the current one and its node owns the shard (V5, Q7).
+/// Returns the row of a delivery, if the delivery is still the current one (V5) and its node owns the shard (Q7). A row that was pulled
+/// belongs to nobody but its worker, whatever nodes come and go.
 fn current(
     rows: &mut (impl Rows + ?Sized),
     id: RowId,
@@ -253,14 +260,16 @@ fn current(
 ) -> Result<Option<TimerRow>, StoreError> {
     let Some(row) = rows.get(id)? else { return Ok(None) };
     let is_current = row.state == RowState::Claimed && row.attempt == attempt && row.epoch == epoch;
-    Ok((is_current && rows.epoch(row.shard)? == epoch).then_some(row))
+    let is_owned = is_pull_fence(epoch) || rows.epoch(row.shard)? == epoch;
+    Ok((is_current && is_owned).then_some(row))
 }
 
 /// Returns whether a row must not be delivered once more at `wake`.
 fn has_no_attempt_left(row: &TimerRow, wake: StoreTime) -> bool {
     let policy = &row.spec.retry;
     let since = row.replayed_at.unwrap_or(row.due).max(row.due);
-    row.attempt >= policy.attempts || policy.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
+    let counted = row.attempt.saturating_sub(row.returned);
+    counted >= policy.attempts || policy.give_up_after.is_some_and(|limit| wake > since.saturating_add(limit))
 }
 
 /// Makes a row a dead letter.
