@@ -1,13 +1,12 @@
 //! Tests the page that `tourbillon check --html` writes: parsed as XML, and loaded in a browser where there is one.
 
-mod browser;
-
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::Value;
+use tourbillon_tools::browser;
 
 const SECTIONS: [&str; 5] = ["promises", "ledger", "lateness", "machine", "repeat"];
 

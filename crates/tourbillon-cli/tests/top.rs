@@ -1,7 +1,5 @@
 //! Tests `tourbillon top` and the page of a live view: against a view of this process, against strangers, and in a browser.
 
-mod browser;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -12,6 +10,7 @@ use std::time::Duration;
 
 use tourbillon::Engine;
 use tourbillon::inspect::Inspector;
+use tourbillon_tools::browser;
 
 /// An engine that arms and cancels timers, and lets some fire, until this is dropped.
 struct BusyEngine {

@@ -1,11 +1,13 @@
 //! Code that the command-line tools of Tourbillon share.
 //!
 //! - [`times`]: parses durations as users type them, `500ms` or `1.5s`
+//! - [`browser`]: loads and drives pages in Chromium, for tests
 //! - [`random`]: random numbers from a seed
 //!
 //! This is for `tourbillon-cli`, `tourbillon-sim`, `tourbillon-bench` and `tourbillon-fuzz`; its API has no stability promise.
 #![forbid(unsafe_code)]
 
+pub mod browser;
 pub mod random;
 pub mod times;
 

@@ -1,0 +1,228 @@
+//! A client of WebDriver, as much of it as the tests of pages need: HTTP and JSON over a loopback connection.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{LIMIT, chromium, common_arguments, not_tested, program};
+
+/// How long a page may take until it shows what a test waits for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What WebDriver calls an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// How large a window is, and which colours its reader prefers.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Width in CSS pixels.
+    pub width: u32,
+    /// Height in CSS pixels.
+    pub height: u32,
+    /// Whether it is a phone: with touch, and without scroll bars that take room.
+    pub is_phone: bool,
+    /// Whether the reader prefers dark colours.
+    pub is_dark: bool,
+}
+
+impl Window {
+    /// A window on a desk.
+    pub const DESK: Window = Window { width: 1280, height: 900, is_phone: false, is_dark: false };
+    /// A small phone.
+    pub const PHONE: Window = Window { width: 360, height: 740, is_phone: true, is_dark: false };
+}
+
+/// A browser that a test drives. It ends with the value.
+///
+/// All methods panic with what the driver says if it refuses a command: in a test that is the failure.
+#[derive(Debug)]
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    profile: PathBuf,
+}
+
+impl Browser {
+    /// Starts a browser; without Chromium or its driver, reports what is not tested.
+    #[must_use]
+    pub fn start(untested: &str) -> Option<Browser> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+        let chromium = chromium(untested)?;
+        let Some(chromedriver) = program(&["chromedriver"]) else {
+            not_tested(untested, "no chromedriver (Debian's package chromium-driver)");
+            return None;
+        };
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tourbillon-driver-{}-{number}", std::process::id());
+        let profile = std::env::temp_dir().join(name);
+        let mut command = Command::new(chromedriver);
+        let mut driver = command
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver can be started");
+        let port = port_of(&mut driver);
+        let mut browser = Browser { driver, port, session: String::new(), profile };
+        let options = json!({ "binary": chromium, "args": common_arguments(&browser.profile) });
+        let capabilities = json!({ "capabilities": { "alwaysMatch": { "goog:chromeOptions": options } } });
+        let session = browser.call("POST", "/session", Some(&capabilities));
+        browser.session = session["sessionId"].as_str().expect("a session").to_owned();
+        browser.set_window(Window::DESK);
+        Some(browser)
+    }
+
+    /// Sets the size and the colours of the window.
+    pub fn set_window(&self, window: Window) {
+        let size = json!({ "width": window.width, "height": window.height, "deviceScaleFactor": 1, "mobile": window.is_phone });
+        self.devtools("Emulation.setDeviceMetricsOverride", &size);
+        let scheme = if window.is_dark { "dark" } else { "light" };
+        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.devtools("Emulation.setEmulatedMedia", &media);
+    }
+
+    /// Sends a command of the developer tools.
+    pub fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
+    }
+
+    /// Loads a page.
+    pub fn go(&self, address: &str) {
+        self.post("/url", &json!({ "url": address }));
+    }
+
+    /// Returns the address of the page.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.run("return location.href").as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Runs a script in the page, and returns what it returns.
+    pub fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Waits until a script returns true, or panics with the text of the page.
+    pub fn wait_until(&self, what: &str, script: &str) {
+        let begin = Instant::now();
+        while self.run(script) != Value::Bool(true) {
+            if begin.elapsed() > PATIENCE {
+                let page = self.run("return document.body.innerText");
+                panic!("{what}: not within {PATIENCE:?}. The page at {}: {page}", self.address());
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+    }
+
+    /// Waits until an element has a text.
+    pub fn wait_for_text(&self, selector: &str, text: &str) {
+        let script = format!(
+            "const element = document.querySelector({}); return !!element && element.textContent.includes({});",
+            json!(selector),
+            json!(text)
+        );
+        self.wait_until(&format!("{selector} shows {text:?}"), &script);
+    }
+
+    /// Returns the visible text of an element.
+    #[must_use]
+    pub fn text(&self, selector: &str) -> String {
+        let text = self.get(&format!("/element/{}/text", self.find(selector)));
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Clicks an element, as a mouse would.
+    pub fn click(&self, selector: &str) {
+        let element = self.find(selector);
+        self.post(&format!("/element/{element}/click"), &json!({}));
+    }
+
+    /// Types a text into an element.
+    pub fn write(&self, selector: &str, text: &str) {
+        let element = self.find(selector);
+        self.post(&format!("/element/{element}/clear"), &json!({}));
+        self.post(&format!("/element/{element}/value"), &json!({ "text": text }));
+    }
+
+    /// Presses keys, wherever the focus is. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00d}` the space bar.
+    pub fn press(&self, keys: &str) {
+        let presses = keys.chars().flat_map(|key| {
+            let key = key.to_string();
+            [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })]
+        });
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": presses.collect::<Vec<_>>() });
+        self.post("/actions", &json!({ "actions": [keyboard] }));
+    }
+
+    /// Answers a question of the page with yes.
+    pub fn accept(&self) {
+        self.post("/alert/accept", &json!({}));
+    }
+
+    fn find(&self, selector: &str) -> String {
+        let body = json!({ "using": "css selector", "value": selector });
+        let element = self.post("/element", &body);
+        element[ELEMENT].as_str().expect("an element").to_owned()
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.call("GET", &format!("/session/{}{path}", self.session), None)
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.call("POST", &format!("/session/{}{path}", self.session), Some(body))
+    }
+
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let answer = self.exchange(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer of HTTP");
+        let mut value: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        assert_eq!(head.split(' ').nth(1), Some("200"), "{method} {path}: {}", value["value"]["message"]);
+        value["value"].take()
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<String> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            let _ended = self.exchange("DELETE", &format!("/session/{}", self.session), None);
+        }
+        let _ended = self.driver.kill();
+        let _ended = self.driver.wait();
+        let _removed = std::fs::remove_dir_all(&self.profile);
+    }
+}
+
+/// Reads the port that a driver has chosen.
+fn port_of(driver: &mut Child) -> u16 {
+    let output = BufReader::new(driver.stdout.take().expect("a pipe"));
+    for line in output.lines().map_while(Result::ok) {
+        let number = line.rsplit("on port ").next().filter(|_| line.contains("started successfully"));
+        if let Some(port) = number.and_then(|number| number.trim_end_matches('.').parse().ok()) {
+            return port;
+        }
+    }
+    panic!("chromedriver does not say on which port it listens");
+}
