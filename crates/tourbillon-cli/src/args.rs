@@ -35,6 +35,9 @@ pub(crate) enum Command {
     /// Serves durable timers over HTTP: create, cancel, webhooks, queues, and a page to watch them.
     #[cfg(feature = "serve")]
     Serve(crate::serve::ServeOptions),
+    /// Creates, cancels, finds and watches the timers of a server.
+    #[cfg(feature = "client")]
+    Timer(crate::timer::TimerOptions),
 }
 
 #[derive(Args, Clone)]

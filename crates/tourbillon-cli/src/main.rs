@@ -12,6 +12,8 @@ mod machine;
 #[cfg(feature = "serve")]
 mod serve;
 mod text;
+#[cfg(feature = "client")]
+mod timer;
 mod top;
 
 use std::process::exit;
@@ -30,6 +32,8 @@ fn main() {
         Some(Command::Top(options)) => top::run(&options),
         #[cfg(feature = "serve")]
         Some(Command::Serve(options)) => serve::run(&options),
+        #[cfg(feature = "client")]
+        Some(Command::Timer(options)) => timer::run(&options),
     };
     exit(status.into());
 }

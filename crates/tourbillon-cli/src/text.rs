@@ -38,6 +38,11 @@ impl Paint {
     }
 }
 
+/// Returns a text of another process without characters that would control the terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Formats 3412870 as `3,412,870`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();

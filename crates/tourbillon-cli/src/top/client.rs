@@ -9,7 +9,7 @@ use serde_json::Value;
 use tourbillon::inspect::{Address, PROTOCOL};
 
 use super::counts::Look;
-use super::display::clean;
+use crate::text::clean;
 
 /// The reason why a look failed.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use tourbillon::inspect::Address;
 
 use super::counts::{EngineRates, Look, Rates};
-use crate::text::{Paint, count, time};
+use crate::text::{Paint, clean, count, time};
 
 /// Draws one frame after the other.
 pub(crate) struct Display {
@@ -100,11 +100,6 @@ fn row(rates: &EngineRates) -> String {
     let [p50, p99, max] = [0.5, 0.99, 1.0].map(|quantile| rates.late(quantile).map_or_else(|| "-".to_owned(), time));
     let name: String = clean(&rates.name).chars().take(19).collect();
     format!("{name:20}{armed:>12}{fired:>12}{cancelled:>13}{:>12}{p50:>10}{p99:>10}{max:>10}", count(rates.pending))
-}
-
-/// Returns a text of the other process without characters that would control the terminal.
-pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Draws values from zero to their maximum.
