@@ -7,11 +7,13 @@ use crate::store::WriteOp;
 /// Operations that wait for the store, each with a tag that its answer is for.
 ///
 /// There is no time to wait for more: while the store writes, operations gather, so batches are as large as the load makes them. Cancels and
-/// what ends deliveries go before creates and reschedules (O2), because they make room.
+/// what ends deliveries go before creates and reschedules (O2), because they make room. A group stays together: its operations are in one batch,
+/// in their order.
 #[derive(Debug)]
 pub struct Batcher<T> {
     urgent: VecDeque<(WriteOp, T)>,
     other: VecDeque<(WriteOp, T)>,
+    groups: VecDeque<Vec<(WriteOp, T)>>,
     /// How many batches the store has.
     writing: usize,
     parallel: usize,
@@ -23,7 +25,8 @@ impl<T> Batcher<T> {
     #[must_use]
     pub fn new(parallel: usize, largest: usize) -> Batcher<T> {
         let (parallel, largest) = (parallel.max(1), largest.max(1));
-        Batcher { urgent: VecDeque::new(), other: VecDeque::new(), writing: 0, parallel, largest }
+        let (urgent, other, groups) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Batcher { urgent, other, groups, writing: 0, parallel, largest }
     }
 
     /// Adds an operation.
@@ -33,6 +36,11 @@ impl<T> Batcher<T> {
         queue.push_back((op, tag));
     }
 
+    /// Adds operations that are written in one batch, in their order.
+    pub fn push_group(&mut self, group: Vec<(WriteOp, T)>) {
+        self.groups.push_back(group);
+    }
+
     /// Returns the next batch, if there is one and the store can write it now. [`done`](Batcher::done) is called when it is written.
     pub fn next_batch(&mut self) -> Option<(Vec<WriteOp>, Vec<T>)> {
         if self.writing >= self.parallel || self.is_empty() {
@@ -40,8 +48,15 @@ impl<T> Batcher<T> {
         }
         self.writing += 1;
         let urgent = self.urgent.len().min(self.largest);
-        let other = self.other.len().min(self.largest - urgent);
-        Some(self.urgent.drain(..urgent).chain(self.other.drain(..other)).unzip())
+        let mut batch: Vec<(WriteOp, T)> = self.urgent.drain(..urgent).collect();
+        while let Some(group) = self.groups.front()
+            && (batch.is_empty() || batch.len() + group.len() <= self.largest)
+        {
+            batch.extend(self.groups.pop_front().into_iter().flatten());
+        }
+        let other = self.other.len().min(self.largest.saturating_sub(batch.len()));
+        batch.extend(self.other.drain(..other));
+        Some(batch.into_iter().unzip())
     }
 
     /// Records that a batch was written or has failed.
@@ -52,13 +67,13 @@ impl<T> Batcher<T> {
     /// Returns how many operations wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.urgent.len() + self.other.len()
+        self.urgent.len() + self.other.len() + self.groups.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Returns whether no operation waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.urgent.is_empty() && self.other.is_empty() && self.groups.is_empty()
     }
 
     /// Returns whether no operation waits and the store has none.
@@ -91,5 +106,19 @@ mod tests {
         assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![2]));
         batcher.done();
         assert!(batcher.next_batch().is_none() && batcher.is_idle());
+    }
+
+    #[test]
+    fn u1_u2_a_group_stays_together_and_in_its_order() {
+        let target = || Target::Id(TimerId::from_u128(1));
+        let reschedule =
+            || WriteOp::Reschedule(RescheduleOp { target: target(), when: FirstDue::Next, if_version: None });
+        let cancel = || WriteOp::Cancel(CancelOp { target: target() });
+        let mut batcher = Batcher::new(2, 3);
+        batcher.push(reschedule(), 0);
+        batcher.push_group(vec![(reschedule(), 1), (cancel(), 2)]);
+        batcher.push_group(vec![(reschedule(), 3), (cancel(), 4), (reschedule(), 5), (cancel(), 6)]);
+        assert_eq!((batcher.len(), batcher.next_batch().map(|(_, tags)| tags)), (7, Some(vec![1, 2, 0])));
+        assert_eq!(batcher.next_batch().map(|(_, tags)| tags), Some(vec![3, 4, 5, 6]), "even if it is too long");
     }
 }

@@ -18,12 +18,13 @@ mod time;
 mod timers;
 
 pub use id::{BadTimerId, TimerId};
-pub use spec::{InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy};
+pub use spec::{FirstDue, InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy};
 pub use store::{CancelCounts, MemoryStore, Store, StoreError, Target};
 pub use time::{StoreTime, TimeOutOfRange};
 pub use timers::{
-    Ack, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, HandlerResult, NamespaceLateness,
-    PullAnswer, PullRequest, Pulled, Receipt, Rescheduled, Timers, TimersBuilder, TimersError,
+    Ack, Answer, BlockingTimers, Created, DEFAULT_CONCURRENCY, Delivery, DeliveryStats, Event, Events, HandlerResult,
+    LARGEST_BATCH, NamespaceLateness, PullAnswer, PullRequest, Pulled, Receipt, Request, Rescheduled, Timers,
+    TimersBuilder, TimersError,
 };
 
 /// Compiles the code in the README and in the guide.

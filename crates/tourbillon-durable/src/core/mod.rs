@@ -40,7 +40,7 @@ use self::delivery::Deliveries;
 use self::lane::Lane;
 use self::ownership::OwnedShards;
 use crate::store::{
-    ClaimAnswer, ClaimOp, DueEntry, DuePage, DueQuery, Heartbeat, NodeId, Ownership, ShardId, StaleDelivery,
+    ClaimAnswer, ClaimOp, DueEntry, DuePage, DueQuery, Heartbeat, NodeId, Ownership, RowId, ShardId, StaleDelivery,
     StoreError, StoreTraits, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
 use crate::time::StoreTime;
@@ -99,6 +99,8 @@ pub enum Input {
         /// The row.
         entry: DueEntry,
     },
+    /// The store was paused, or its pause has ended.
+    Paused(bool),
     /// Another node says that it armed something that is due soon.
     Hinted,
     /// The answer to [`Action::Write`].
@@ -183,6 +185,20 @@ pub struct ClaimTag {
     is_repeated: bool,
 }
 
+impl ClaimTag {
+    /// Returns the kind of the row.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Returns the row.
+    #[must_use]
+    pub fn row_id(&self) -> RowId {
+        self.entry.id
+    }
+}
+
 /// When a core wants its next [`Input::Tick`], on either clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wakeup {
@@ -201,6 +217,10 @@ pub struct Core {
     deliveries: Deliveries,
     next_number: u64,
     phase: Phase,
+    /// Whether the store is paused. It counts as paused until the first answer to a heartbeat says otherwise.
+    is_paused: bool,
+    /// When the node itself heard of a pause or of its end: older answers to heartbeats do not count.
+    paused_at: Option<Duration>,
     actions: Vec<Action>,
 }
 
@@ -225,6 +245,8 @@ impl Core {
             deliveries: Deliveries::default(),
             next_number: 1,
             phase: Phase::Running,
+            is_paused: true,
+            paused_at: None,
             actions: Vec::new(),
         }
     }
@@ -242,7 +264,7 @@ impl Core {
         let mut wakeup = Wakeup { store: None, steady: self.owned.next_wakeup() };
         let mut steady = |at: Option<Duration>| wakeup.steady = earlier(wakeup.steady, at);
         steady(self.deliveries.next_wakeup());
-        if self.phase == Phase::Running && !self.owned.is_empty() {
+        if self.may_claim() && !self.owned.is_empty() {
             for lane in self.lanes.values() {
                 let of_lane = lane.next_wakeup();
                 wakeup.steady = earlier(wakeup.steady, of_lane.steady);
@@ -270,8 +292,25 @@ impl Core {
         !self.owned.is_empty()
     }
 
+    /// Returns whether the store is paused, as far as the node knows.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Returns whether a delivery has begun and not ended.
+    #[must_use]
+    pub fn has_delivery(&self, id: DeliveryId) -> bool {
+        self.deliveries.kind(id).is_some()
+    }
+
+    fn may_claim(&self) -> bool {
+        self.phase == Phase::Running && !self.is_paused
+    }
+
     fn take(&mut self, now: Now, input: Input) {
         match input {
+            Input::Paused(is_paused) => (self.is_paused, self.paused_at) = (is_paused, Some(now.steady)),
             Input::Registered { kind, limit: 0 } => drop(self.lanes.remove(&kind)),
             Input::Registered { kind, limit } => {
                 let lane = self.lanes.entry(kind).or_insert_with(|| Lane::new(self.config));
@@ -307,7 +346,7 @@ impl Core {
         for (tag, op) in self.deliveries.due_again(now.steady, self.config.delivery_lease) {
             self.actions.push(Action::Write(tag, op));
         }
-        if self.phase == Phase::Running {
+        if self.may_claim() {
             self.scan(now);
             self.claim(now);
         }
@@ -394,6 +433,7 @@ impl Core {
     }
 
     fn claim_answered(&mut self, now: Now, tag: &ClaimTag, answer: ClaimAnswer) {
+        let may_claim = self.may_claim();
         let Some(lane) = self.lanes.get_mut(&tag.kind) else {
             // The handler was taken away in the meantime: another node may have one.
             if let ClaimAnswer::Claimed { row, .. } = answer {
@@ -405,14 +445,14 @@ impl Core {
             ClaimAnswer::Claimed { row, next: armed } => {
                 lane.claimed(&tag.entry);
                 armed.into_iter().for_each(|entry| lane.notice(entry));
-                if self.phase != Phase::Running || self.owned.epoch(row.shard) != Some(row.epoch) {
+                if !may_claim || self.owned.epoch(row.shard) != Some(row.epoch) {
                     return self.give_back(now, row);
                 }
                 let id = DeliveryId(next(&mut self.next_number));
                 self.deliveries.begin(id, &row, now.steady, self.config.delivery_lease);
                 self.actions.push(Action::Deliver(id, row));
             }
-            ClaimAnswer::GivenUp { next: armed } => {
+            ClaimAnswer::GivenUp { next: armed, .. } => {
                 lane.claim_ended(&tag.entry);
                 armed.into_iter().for_each(|entry| lane.notice(entry));
             }
@@ -477,6 +517,11 @@ impl Core {
             return;
         }
         let failure = result.as_ref().err().cloned();
+        if let Ok(ownership) = &result
+            && self.paused_at.is_none_or(|at| at < sent)
+        {
+            self.is_paused = ownership.is_paused;
+        }
         let gained = self.owned.answered(now.steady, sent, result);
         for lane in self.lanes.values_mut().filter(|_| gained) {
             lane.owner_changed();

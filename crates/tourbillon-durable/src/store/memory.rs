@@ -5,6 +5,8 @@ mod tables;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use async_channel::Sender;
+
 pub use self::tables::MemoryTables;
 use super::error::StoreError;
 use super::op::{WriteAnswer, WriteOp};
@@ -98,6 +100,23 @@ impl Store for MemoryStore {
 
     fn counts(&self, reply: Reply<StoreCounts>) {
         self.with(reply, |tables, now| Ok(tables.counts(now)));
+    }
+
+    fn set_paused(&self, is_paused: bool, reply: Reply<()>) {
+        self.with(reply, |tables, _| {
+            tables.set_paused(is_paused);
+            Ok(())
+        });
+    }
+
+    fn snapshot(&self, pages: Sender<Vec<TimerRow>>, reply: Reply<u64>) {
+        let rows: Vec<TimerRow> = self.lock().iter().flat_map(|tables| tables.rows().cloned()).collect();
+        // The receiver may be the thread that asks.
+        std::thread::spawn(move || {
+            let count = rows.len() as u64;
+            let _receiver_is_gone = rows.chunks(1_000).try_for_each(|page| pages.send_blocking(page.to_vec()));
+            reply.send(Ok(count));
+        });
     }
 
     fn close(&self, reply: Reply<()>) {

@@ -54,7 +54,7 @@ pub use self::error::StoreError;
 pub use self::memory::{MemoryStore, MemoryTables};
 pub use self::op::{
     CancelCounts, CancelOp, ClaimAnswer, ClaimOp, CreateAnswer, CreateOp, DeadLetterOp, ExtendOp, FinishOp,
-    RescheduleAnswer, RescheduleOp, StaleDelivery, Target, Verdict, WriteAnswer, WriteOp,
+    ImportAnswer, ImportOp, RescheduleAnswer, RescheduleOp, StaleDelivery, Target, Verdict, WriteAnswer, WriteOp,
 };
 #[cfg(feature = "postgres")]
 pub use self::postgres::{PostgresOptions, PostgresStore};
@@ -65,6 +65,8 @@ pub use self::reply::Reply;
 pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
 pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of};
+
+use async_channel::Sender;
 
 use crate::id::TimerId;
 
@@ -103,6 +105,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Replies with how many rows there are.
     fn counts(&self, reply: Reply<StoreCounts>);
+
+    /// Pauses the store, or ends its pause. While it is paused its owners begin no delivery, which they are told with the answers to their
+    /// heartbeats; everything else goes on. The pause is durable, and that of a store that was restored from a backup.
+    fn set_paused(&self, is_paused: bool, reply: Reply<()>);
+
+    /// Sends all rows of one moment in pages, in the order of their ids, and replies with how many there were. It waits while the receiver is
+    /// slow, and ends when the receiver is dropped.
+    fn snapshot(&self, pages: Sender<Vec<TimerRow>>, reply: Reply<u64>);
 
     /// Has `on_hint` called when another process arms a timer that is due soon. Hints can be lost, and a store without other writers has none.
     fn on_hint(&self, _on_hint: HintFn) {}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::query::DueEntry;
 use super::row::{RowId, TimerRow};
 use crate::id::TimerId;
-use crate::spec::{FirstDue, OnConflict, TimerSpec};
+use crate::spec::{DEFAULT_NAMESPACE, FirstDue, OnConflict, TimerSpec};
 use crate::time::StoreTime;
 
 /// One operation of a batch.
@@ -28,6 +28,8 @@ pub enum WriteOp {
     Extend(ExtendOp),
     /// Arms a dead letter again, or ends it.
     DeadLetter(DeadLetterOp),
+    /// Writes a row that another store has exported (O4).
+    Import(ImportOp),
 }
 
 /// The answer to one operation.
@@ -47,6 +49,8 @@ pub enum WriteAnswer {
     Extend(Result<(), StaleDelivery>),
     /// To an operation on a dead letter: whether there was one, and the row if it is armed again.
     DeadLetter(Option<Option<DueEntry>>),
+    /// To an import.
+    Import(ImportAnswer),
     /// The store has no room for this operation; the others of the batch were applied.
     Full,
 }
@@ -115,6 +119,34 @@ pub enum Target {
         /// The name.
         name: String,
     },
+}
+
+impl Target {
+    /// Returns the timer with a key of the namespace `default`.
+    pub fn key(key: impl Into<String>) -> Target {
+        Target::Key { namespace: DEFAULT_NAMESPACE.to_owned(), key: key.into() }
+    }
+
+    /// Returns all timers with a name of the namespace `default`.
+    pub fn name(name: impl Into<String>) -> Target {
+        Target::Name { namespace: DEFAULT_NAMESPACE.to_owned(), name: name.into() }
+    }
+
+    /// Returns the same key or name in another namespace. An id is the same in all of them.
+    #[must_use]
+    pub fn in_namespace(self, namespace: impl Into<String>) -> Target {
+        match self {
+            Target::Id(id) => Target::Id(id),
+            Target::Key { key, .. } => Target::Key { namespace: namespace.into(), key },
+            Target::Name { name, .. } => Target::Name { namespace: namespace.into(), name },
+        }
+    }
+}
+
+impl From<TimerId> for Target {
+    fn from(id: TimerId) -> Target {
+        Target::Id(id)
+    }
 }
 
 /// Ends armed rows.
@@ -199,6 +231,8 @@ pub enum ClaimAnswer {
     Early(StoreTime),
     /// The row was too late for its policy, or had no attempt left: it has ended or is a dead letter.
     GivenUp {
+        /// Whether it is a dead letter now; otherwise it was skipped.
+        is_dead: bool,
         /// The next occurrence, which was armed in the same transaction.
         next: Option<DueEntry>,
     },
@@ -266,10 +300,28 @@ pub struct DeadLetterOp {
     pub replay: bool,
 }
 
+/// Writes a row that another store has exported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImportOp {
+    /// The row as it was in the other store.
+    pub row: TimerRow,
+}
+
+/// The answer to an [`ImportOp`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImportAnswer {
+    /// The row is in the store now.
+    Written,
+    /// The store has a row with this id already, which stays as it is.
+    Exists,
+    /// Another timer has its key. Nothing was written.
+    Conflict(TimerId),
+}
+
 impl WriteOp {
     /// Returns whether the operation may be refused when the store is nearly full: all others end something, and make room.
     #[must_use]
     pub fn needs_room(&self) -> bool {
-        matches!(self, WriteOp::Create(_))
+        matches!(self, WriteOp::Create(_) | WriteOp::Import(_))
     }
 }

@@ -106,6 +106,8 @@ pub struct StoreCounts {
     pub due_soon: u64,
     /// Armed rows whose last delivery failed: they are tried again.
     pub failed: u64,
+    /// Whether the store is paused.
+    pub is_paused: bool,
     /// For each kind, how many rows are armed and already due: of a kind without a handler they wait (D53).
     pub overdue: Vec<(String, u64)>,
 }

@@ -37,6 +37,8 @@ pub struct Ownership {
     pub fair_share: usize,
     /// The time of the store's clock.
     pub now: StoreTime,
+    /// Whether the store is paused: its owners begin no delivery.
+    pub is_paused: bool,
 }
 
 /// The owner of each shard and the end of its lease: the rules of leases, for stores that keep the table wherever they like.
@@ -116,7 +118,7 @@ impl ShardTable {
         if !leaves {
             self.take_over(node, fair_share, &heartbeat.release, now, until);
         }
-        Ownership { shards: self.owned_by(node, now), fair_share, now }
+        Ownership { shards: self.owned_by(node, now), fair_share, now, is_paused: false }
     }
 
     /// Gives the node shards that nobody owns, up to its fair share.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_lite::future::block_on;
 
-use super::{Created, Rescheduled, Timers, TimersError};
+use super::{Ack, Answer, Created, Pulled, Receipt, Request, Rescheduled, Timers, TimersError};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, NewTimer};
 use crate::store::{CancelCounts, Cursor, HistoryEntry, ListFilter, ListPage, RowId, StoreCounts, Target, TimerRow};
@@ -71,6 +71,10 @@ impl BlockingTimers {
         cancel_target(target: Target) -> CancelCounts;
         /// Cancels many targets: [`Timers::cancel_all`].
         cancel_all(targets: Vec<Target>) -> Vec<Result<CancelCounts, TimersError>>;
+        /// Does many things in one transaction: [`Timers::batch`].
+        batch(requests: Vec<Request>) -> Vec<Result<Answer, TimersError>>;
+        /// Gives many timers another due time: [`Timers::reschedule_all`].
+        reschedule_all(changes: Vec<(Target, FirstDue)>) -> Vec<Result<Rescheduled, TimersError>>;
         /// Gives a timer another due time: [`Timers::reschedule`].
         reschedule(target: Target, when: FirstDue, if_version: Option<u64>) -> Rescheduled;
         /// Returns the occurrences of a timer: [`Timers::get`].
@@ -87,6 +91,16 @@ impl BlockingTimers {
         replay(id: RowId) -> bool;
         /// Ends a dead letter: [`Timers::discard`].
         discard(id: RowId) -> bool;
+        /// Pauses the delivery of all timers: [`Timers::pause`].
+        pause() -> ();
+        /// Ends a pause: [`Timers::resume`].
+        resume() -> ();
+        /// Takes timers that are due for a worker: [`Timers::pull`].
+        pull(kind: &str, max: usize, lease: Duration) -> Vec<Pulled>;
+        /// Ends pulled deliveries: [`Timers::finish_pulled`].
+        finish_pulled(acks: Vec<(Receipt, Ack)>) -> Vec<Result<bool, TimersError>>;
+        /// Makes the leases of pulled deliveries longer: [`Timers::extend_pulled`].
+        extend_pulled(receipts: Vec<Receipt>, lease: Duration) -> Vec<Result<bool, TimersError>>;
         /// Ends the timers of this process: [`Timers::shutdown`].
         shutdown(limit: Duration) -> ();
     }

@@ -220,6 +220,7 @@ impl TimersBuilder {
             Arc::clone(&clock_offset),
             (self.largest_batch, self.max_clock_skew),
         )?;
+        let failure = node.failure();
         let hinted = mailbox.clone();
         store.on_hint(Box::new(move || hinted.tell(Message::Core(Input::Hinted))));
         #[cfg(feature = "postgres")]
@@ -231,7 +232,7 @@ impl TimersBuilder {
         };
         std::thread::Builder::new().name("durable-node".to_owned()).spawn(run).map_err(thread_error)?;
         let permits = async_channel::bounded(self.waiting_requests);
-        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats, clock_offset };
+        let inner = TimersInner { mailbox, store, limits: self.limits, permits, stats, clock_offset, failure };
         Ok(Timers { inner: Arc::new(inner) })
     }
 }

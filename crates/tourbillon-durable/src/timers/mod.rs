@@ -10,25 +10,32 @@
 
 mod blocking;
 mod builder;
+mod clocks;
 mod delivery;
 mod error;
+mod events;
 mod handlers;
 mod node_loop;
 mod pull;
+mod request;
 mod stats;
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 pub use self::blocking::BlockingTimers;
 pub use self::builder::TimersBuilder;
 pub use self::delivery::{Ack, Delivery, HandlerResult};
 pub use self::error::TimersError;
+pub use self::events::{Event, Events};
+use serde::de::DeserializeOwned;
+
 use self::handlers::Handler;
 use self::node_loop::{Mailbox, Message};
 pub use self::pull::{PullAnswer, PullRequest, Pulled, Receipt};
+pub use self::request::{Answer, LARGEST_BATCH, Request};
 pub use self::stats::{DeliveryStats, NamespaceLateness};
 use crate::id::TimerId;
 use crate::spec::{FirstDue, Limits, NewTimer};
@@ -78,6 +85,8 @@ struct TimersInner {
     stats: Arc<stats::StatsRecorder>,
     /// What is added to the system's clock to have the store's, in microseconds.
     clock_offset: Arc<AtomicI64>,
+    /// Why the node has ended, if its store has failed.
+    failure: Arc<OnceLock<StoreError>>,
 }
 
 /// A timer that a store has accepted.
@@ -186,8 +195,7 @@ impl Timers {
     /// # Errors
     /// The store failed.
     pub async fn cancel(&self, key: impl Into<String>) -> Result<CancelCounts, TimersError> {
-        let namespace = crate::spec::DEFAULT_NAMESPACE.to_owned();
-        self.cancel_target(Target::Key { namespace, key: key.into() }).await
+        self.cancel_target(Target::key(key)).await
     }
 
     /// Cancels all timers with a name of the namespace `default`, in one transaction. What is counted as cancelled is never delivered.
@@ -195,11 +203,10 @@ impl Timers {
     /// # Errors
     /// The store failed.
     pub async fn cancel_name(&self, name: impl Into<String>) -> Result<CancelCounts, TimersError> {
-        let namespace = crate::spec::DEFAULT_NAMESPACE.to_owned();
-        self.cancel_target(Target::Name { namespace, name: name.into() }).await
+        self.cancel_target(Target::name(name)).await
     }
 
-    /// Cancels timers by id, key or name, in any namespace.
+    /// Cancels timers by id, key or name, in any namespace: `Target::name("cart 7").in_namespace("shop")`.
     ///
     /// # Errors
     /// The store failed.
@@ -237,19 +244,7 @@ impl Timers {
         when: FirstDue,
         if_version: Option<u64>,
     ) -> Result<Rescheduled, TimersError> {
-        let op = RescheduleOp { target, when, if_version };
-        match self.ask(WriteOp::Reschedule(op)).await? {
-            WriteAnswer::Reschedule(answer) => match answer {
-                RescheduleAnswer::Moved { entry, due, .. } => {
-                    Ok(Rescheduled { due: due.to_system(), version: entry.version })
-                }
-                RescheduleAnswer::VersionIs(version) => Err(TimersError::VersionIs(version)),
-                RescheduleAnswer::InFlight => Err(TimersError::InFlight),
-                RescheduleAnswer::NotFound => Err(TimersError::NotFound),
-                RescheduleAnswer::OutOfRange => Err(TimersError::OutOfRange),
-            },
-            _ => Err(TimersError::confused()),
-        }
+        rescheduled(self.ask(WriteOp::Reschedule(RescheduleOp { target, when, if_version })).await?)
     }
 
     /// Returns all occurrences of a timer that have not ended, the latest first.
@@ -314,7 +309,32 @@ impl Timers {
     /// Returns what this process has delivered, and how late.
     #[must_use]
     pub fn stats(&self) -> DeliveryStats {
-        self.inner.stats.read()
+        DeliveryStats { waiting_requests: self.inner.permits.0.len(), ..self.inner.stats.read() }
+    }
+
+    /// Pauses the delivery of all timers of the store, by all processes, until [`resume`](Timers::resume), even if the processes end meanwhile.
+    /// Everything else goes on, and deliveries that have begun end as usual. After this has returned, this process begins no delivery; others
+    /// on the same store hear of it with their next sign of life, within a third of their [lease](TimersBuilder::node_lease).
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn pause(&self) -> Result<(), TimersError> {
+        self.set_paused(true).await
+    }
+
+    /// Ends a [pause](Timers::pause), or that of a store that was restored from a backup.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn resume(&self) -> Result<(), TimersError> {
+        self.set_paused(false).await
+    }
+
+    async fn set_paused(&self, is_paused: bool) -> Result<(), TimersError> {
+        self.read(|store, reply| store.set_paused(is_paused, reply)).await?;
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        self.send(Message::Paused(is_paused, sender))?;
+        receiver.await.map_err(|_| self.ended())
     }
 
     /// Delivers a dead letter once more, at once. Returns whether there was one.
@@ -359,11 +379,50 @@ impl Timers {
         F: Future + Send + 'static,
         F::Output: HandlerResult,
     {
-        crate::spec::check_kind(kind)?;
+        self.on_kinds(&[kind], limit, handler)
+    }
+
+    /// Registers one handler for many kinds, each with the most deliveries at the same time.
+    ///
+    /// # Errors
+    /// A text cannot be the kind of a timer, the limit is zero, or the node has ended.
+    pub fn on_kinds<H, F>(&self, kinds: &[&str], limit: usize, handler: H) -> Result<(), TimersError>
+    where
+        H: Fn(Delivery) -> F + Send + Sync + 'static,
+        F: Future + Send + 'static,
+        F::Output: HandlerResult,
+    {
+        kinds.iter().try_for_each(|kind| crate::spec::check_kind(kind))?;
         if limit == 0 {
             return Err(TimersError::ZeroLimit);
         }
-        self.send(Message::Register { kind: kind.to_owned(), limit, handler: Some(Handler::new(handler)) })
+        let handler = Handler::new(handler);
+        kinds.iter().try_for_each(|kind| {
+            self.send(Message::Register { kind: (*kind).to_owned(), limit, handler: Some(handler.clone()) })
+        })
+    }
+
+    /// Registers the handler of a kind whose payloads are values as JSON, written by [`NewTimer::json`]. A payload that is no such value makes its timer a
+    /// dead letter, which can be replayed by a program that knows better.
+    ///
+    /// # Errors
+    /// Those of [`on`](Timers::on).
+    pub fn on_json<T, H, F>(&self, kind: &str, handler: H) -> Result<(), TimersError>
+    where
+        T: DeserializeOwned + Send + 'static,
+        H: Fn(Delivery, T) -> F + Send + Sync + 'static,
+        F: Future + Send + 'static,
+        F::Output: HandlerResult,
+    {
+        self.on(kind, move |delivery| {
+            let begun = delivery.json().map(|value| handler(delivery, value));
+            async move {
+                match begun {
+                    Ok(handling) => handling.await.into_ack(),
+                    Err(error) => Ack::GiveUp(format!("the payload is not what the handler expects: {error}")),
+                }
+            }
+        })
     }
 
     /// Removes the handler of a kind: its timers wait from now on.
@@ -381,7 +440,7 @@ impl Timers {
     pub async fn shutdown(&self, limit: Duration) -> Result<(), TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
         self.send(Message::Shutdown { limit, done: sender })?;
-        receiver.await.unwrap_or(Err(TimersError::Ended))
+        receiver.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
     async fn dead_letter(&self, id: RowId, replay: bool) -> Result<bool, TimersError> {
@@ -415,13 +474,26 @@ impl Timers {
         answers.pop().unwrap_or(Err(TimersError::Ended))
     }
 
-    /// Sends operations to the store, and returns their answers. Waits first while too many requests are waiting (O2).
     async fn ask_all(&self, ops: Vec<WriteOp>) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
-        self.inner.permits.0.send(()).await.map_err(|_| TimersError::Ended)?;
+        self.ask_node(ops, false).await
+    }
+
+    /// Has all operations written in one transaction, in their order.
+    async fn ask_group(&self, ops: Vec<WriteOp>) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
+        self.ask_node(ops, true).await
+    }
+
+    /// Sends operations to the store, and returns their answers. Waits first while too many requests are waiting (O2).
+    async fn ask_node(
+        &self,
+        ops: Vec<WriteOp>,
+        is_group: bool,
+    ) -> Result<Vec<Result<WriteAnswer, TimersError>>, TimersError> {
+        self.inner.permits.0.send(()).await.map_err(|_| self.ended())?;
         let permit = Permit(&self.inner);
-        let (sender, receiver) = futures_channel::oneshot::channel();
-        self.send(Message::Ask(ops, sender))?;
-        let answers = receiver.await.map_err(|_| TimersError::Ended)?;
+        let (reply, receiver) = futures_channel::oneshot::channel();
+        self.send(Message::Ask { ops, is_group, reply })?;
+        let answers = receiver.await.map_err(|_| self.ended())?;
         drop(permit);
         Ok(answers.into_iter().map(|answer| answer.map_err(TimersError::Store)).collect())
     }
@@ -429,12 +501,35 @@ impl Timers {
     async fn read<T: Send + 'static>(&self, ask: impl FnOnce(&dyn Store, Reply<T>)) -> Result<T, TimersError> {
         let (sender, receiver) = futures_channel::oneshot::channel();
         ask(&*self.inner.store, Reply::new(move |result| drop(sender.send(result))));
-        receiver.await.map_err(|_| TimersError::Ended)?.map_err(TimersError::Store)
+        receiver.await.map_err(|_| self.ended())?.map_err(TimersError::Store)
     }
 
     fn send(&self, message: Message) -> Result<(), TimersError> {
-        self.inner.mailbox.send(message)
+        self.inner.mailbox.send(message).map_err(|_| self.ended())
     }
+
+    /// Returns why there is no answer.
+    fn ended(&self) -> TimersError {
+        self.inner.failure.get().map_or(TimersError::Ended, |error| TimersError::Store(error.clone()))
+    }
+}
+
+fn rescheduled(answer: WriteAnswer) -> Result<Rescheduled, TimersError> {
+    match answer {
+        WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, due, .. }) => {
+            Ok(Rescheduled { due: due.to_system(), version: entry.version })
+        }
+        WriteAnswer::Reschedule(RescheduleAnswer::VersionIs(version)) => Err(TimersError::VersionIs(version)),
+        WriteAnswer::Reschedule(RescheduleAnswer::InFlight) => Err(TimersError::InFlight),
+        WriteAnswer::Reschedule(RescheduleAnswer::NotFound) => Err(TimersError::NotFound),
+        WriteAnswer::Reschedule(RescheduleAnswer::OutOfRange) => Err(TimersError::OutOfRange),
+        _ => Err(TimersError::confused()),
+    }
+}
+
+/// Returns a number for the jitter of a retry.
+fn random(seed: impl std::hash::Hash) -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), seed)
 }
 
 /// Without handles nobody can shut the timers down: the node ends at once, and what it delivers is delivered again by the next process.

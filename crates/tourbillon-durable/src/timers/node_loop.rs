@@ -1,31 +1,33 @@
 //! The thread of a node: it passes what happens to the core, and does what the core says.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
-use tourbillon::{Clock, Engine, Outcome, Timer};
+use tourbillon::{Outcome, Timer};
 
 use super::TimersError;
+use super::clocks::{Alarms, NodeClocks};
 use super::delivery::{Ack, Delivery};
+use super::events::{Event, Subscriber};
 use super::handlers::{Handler, HandlerThreads};
 use super::stats::StatsRecorder;
 use crate::batch::Batcher;
-use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, Now, WriteTag};
+use crate::core::{Action, Core, CoreConfig, DeliveryId, Input, WriteTag};
+use crate::spec::TimerSpec;
 use crate::store::{
-    ClaimAnswer, CreateAnswer, Ownership, Reply, RescheduleAnswer, Store, StoreError, TimerRow, Verdict, WriteAnswer,
-    WriteOp,
+    ClaimAnswer, CreateAnswer, DueEntry, FinishOp, Ownership, Reply, RescheduleAnswer, RowId, StaleDelivery, Store,
+    StoreError, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
-use crate::time::StoreTime;
 
 /// What a node is told by other threads.
 #[expect(clippy::large_enum_variant, reason = "messages are moved once")]
 pub(super) enum Message {
     /// Operations of a client.
-    Ask(Vec<WriteOp>, oneshot::Sender<Vec<Result<WriteAnswer, StoreError>>>),
+    Ask { ops: Vec<WriteOp>, is_group: bool, reply: oneshot::Sender<Answers> },
     /// The store has written a batch, or failed.
     Written(Vec<Tag>, Result<Vec<WriteAnswer>, StoreError>),
     /// The core is to be told something.
@@ -34,6 +36,10 @@ pub(super) enum Message {
     Register { kind: String, limit: usize, handler: Option<Handler> },
     /// A handler has ended.
     HandlerDone(DeliveryId, Ack),
+    /// Somebody wants to know what happens.
+    Subscribe(Subscriber),
+    /// The store was paused, or its pause has ended.
+    Paused(bool, oneshot::Sender<()>),
     /// The alarm has gone off.
     Alarm,
     /// The node is to end.
@@ -51,9 +57,21 @@ pub(super) enum Tag {
     Client {
         request: u64,
         index: usize,
-        kind: Option<String>,
+        about: About,
     },
 }
+
+/// What an operation of a client was about, as far as its answer does not say it.
+pub(super) enum About {
+    Create(Arc<TimerSpec>),
+    /// `None` if nobody wants to know.
+    Cancel(Option<Target>),
+    Finish(FinishOp),
+    Other,
+}
+
+/// The answers to the operations of a client.
+type Answers = Vec<Result<WriteAnswer, StoreError>>;
 
 /// The way to the thread of a node.
 #[derive(Clone)]
@@ -79,7 +97,15 @@ impl Mailbox {
 struct ClientRequest {
     answers: Vec<Option<Result<WriteAnswer, StoreError>>>,
     missing: usize,
-    reply: oneshot::Sender<Vec<Result<WriteAnswer, StoreError>>>,
+    reply: oneshot::Sender<Answers>,
+}
+
+/// A delivery that a handler works on, or whose end is being written.
+struct RunningDelivery {
+    row: Arc<TimerRow>,
+    abandoned: Arc<AtomicBool>,
+    /// What the handler said.
+    ack: Option<Ack>,
 }
 
 pub(super) struct NodeLoop {
@@ -92,14 +118,14 @@ pub(super) struct NodeLoop {
     last_request: u64,
     handlers: HashMap<String, Handler>,
     threads: HandlerThreads,
-    abandoned: HashMap<DeliveryId, Arc<AtomicBool>>,
-    /// The policies of running deliveries, for their retries.
-    running: HashMap<DeliveryId, Arc<TimerRow>>,
+    running: HashMap<DeliveryId, RunningDelivery>,
+    subscribers: Vec<Subscriber>,
     stats: Arc<StatsRecorder>,
     clocks: NodeClocks,
     alarms: Alarms,
     shutdown: Option<oneshot::Sender<Result<(), TimersError>>>,
     phase: LoopPhase,
+    failure: Arc<OnceLock<StoreError>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,22 +134,6 @@ enum LoopPhase {
     Draining,
     Closing,
     Ended,
-}
-
-/// The clocks of a node.
-struct NodeClocks {
-    origin: Instant,
-    /// What is added to the system's clock to have the store's, in microseconds. Only the node's thread changes it.
-    offset: Arc<AtomicI64>,
-    max_skew: Duration,
-}
-
-/// Two timers that wake the node: by the store's clock, which may be set, and by the steady one.
-struct Alarms {
-    by_store: (Timer, Option<StoreTime>),
-    steady: (Timer, Option<Duration>),
-    shutdown: Option<Timer>,
-    _wall: Engine,
 }
 
 impl NodeLoop {
@@ -146,14 +156,20 @@ impl NodeLoop {
             last_request: 0,
             handlers: HashMap::new(),
             threads,
-            abandoned: HashMap::new(),
             running: HashMap::new(),
+            subscribers: Vec::new(),
             stats,
             clocks: NodeClocks { origin: Instant::now(), offset, max_skew },
             alarms: Alarms::new()?,
             shutdown: None,
             phase: LoopPhase::Running,
+            failure: Arc::default(),
         })
+    }
+
+    /// Returns where the node says why it has ended, if its store fails.
+    pub(super) fn failure(&self) -> Arc<OnceLock<StoreError>> {
+        Arc::clone(&self.failure)
     }
 
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
@@ -180,6 +196,7 @@ impl NodeLoop {
             stats.rows_in_memory = self.core.rows_in_memory();
             stats.running = self.core.deliveries();
             stats.is_owner = self.core.is_owner();
+            stats.is_paused = self.core.is_paused();
         });
         if self.phase == LoopPhase::Draining && self.core_is_done() && self.batcher.is_idle() {
             self.close();
@@ -192,10 +209,15 @@ impl NodeLoop {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Ask(ops, reply) => self.ask(ops, reply),
+            Message::Ask { ops, is_group, reply } => self.ask(ops, is_group, reply),
             Message::Written(tags, result) => self.written(tags, result),
             Message::Core(Input::Owned { sent, result }) => self.owned(sent, result),
             Message::Core(input) => self.tell_core(input),
+            Message::Subscribe(subscriber) => self.subscribers.push(subscriber),
+            Message::Paused(is_paused, done) => {
+                self.tell_core(Input::Paused(is_paused));
+                let _gone = done.send(());
+            }
             Message::Register { kind, limit, handler } => {
                 match handler {
                     Some(handler) => drop(self.handlers.insert(kind.clone(), handler)),
@@ -242,8 +264,8 @@ impl NodeLoop {
             }
             Action::Deliver(id, row) => self.deliver(id, row),
             Action::Abandon(id) => {
-                if let Some(flag) = self.abandoned.get(&id) {
-                    flag.store(true, Ordering::Relaxed);
+                if let Some(delivery) = self.running.get(&id) {
+                    delivery.abandoned.store(true, Ordering::Relaxed);
                 }
             }
             Action::StoreFailed(error) => self.fail(&error),
@@ -270,7 +292,7 @@ impl NodeLoop {
         self.tell_core(Input::Owned { sent, result });
     }
 
-    fn ask(&mut self, ops: Vec<WriteOp>, reply: oneshot::Sender<Vec<Result<WriteAnswer, StoreError>>>) {
+    fn ask(&mut self, ops: Vec<WriteOp>, is_group: bool, reply: oneshot::Sender<Answers>) {
         if ops.is_empty() || self.phase != LoopPhase::Running {
             let answers = ops.iter().map(|_| Err(StoreError::Closed)).collect();
             return drop(reply.send(answers));
@@ -279,12 +301,15 @@ impl NodeLoop {
         let request = self.last_request;
         let answers = ops.iter().map(|_| None).collect();
         self.requests.insert(request, ClientRequest { answers, missing: ops.len(), reply });
-        for (index, op) in ops.into_iter().enumerate() {
-            let kind = match &op {
-                WriteOp::Create(op) => Some(op.spec.kind.clone()),
-                _ => None,
-            };
-            self.batcher.push(op, Tag::Client { request, index, kind });
+        let is_watched = !self.subscribers.is_empty();
+        let tagged = ops.into_iter().enumerate().map(|(index, op)| {
+            let about = About::of(&op, is_watched);
+            (op, Tag::Client { request, index, about })
+        });
+        if is_group {
+            self.batcher.push_group(tagged.collect());
+        } else {
+            tagged.for_each(|(op, tag)| self.batcher.push(op, tag));
         }
     }
 
@@ -306,9 +331,13 @@ impl NodeLoop {
                 Err(error) => Err(error.clone()),
             };
             match tag {
-                Tag::Core(tag) => self.tell_core(Input::Written(tag, answer)),
-                Tag::Client { request, index, kind } => {
-                    self.notice(kind, &answer);
+                Tag::Core(tag) => {
+                    self.delivery_written(&tag, &answer);
+                    self.tell_core(Input::Written(tag, answer));
+                }
+                Tag::Client { request, index, about } => {
+                    self.notice(&about, &answer);
+                    self.publish(about, &answer);
                     self.answer_client(request, index, answer);
                 }
             }
@@ -316,9 +345,11 @@ impl NodeLoop {
     }
 
     /// Tells the core of a row that a client has armed, or may have armed.
-    fn notice(&mut self, kind: Option<String>, answer: &Result<WriteAnswer, StoreError>) {
-        let (kind, entry) = match (kind, answer) {
-            (Some(kind), Ok(WriteAnswer::Create(CreateAnswer::Created { entry, .. }))) => (kind, *entry),
+    fn notice(&mut self, about: &About, answer: &Result<WriteAnswer, StoreError>) {
+        let (kind, entry) = match (about, answer) {
+            (About::Create(spec), Ok(WriteAnswer::Create(CreateAnswer::Created { entry, .. }))) => {
+                (spec.kind.clone(), *entry)
+            }
             (_, Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { kind, entry, .. }))) => (kind.clone(), *entry),
             (_, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, next: Some(entry) }))) => {
                 (row.spec.kind.clone(), *entry)
@@ -328,7 +359,7 @@ impl NodeLoop {
                 Ok(
                     WriteAnswer::DeadLetter(Some(Some(_)))
                     | WriteAnswer::Finish(Ok(Some(_)))
-                    | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_) }),
+                    | WriteAnswer::Claim(ClaimAnswer::GivenUp { next: Some(_), .. }),
                 )
                 | Err(StoreError::Uncertain(_)),
             ) => {
@@ -353,14 +384,15 @@ impl NodeLoop {
 
     fn deliver(&mut self, id: DeliveryId, row: TimerRow) {
         let row = Arc::new(row);
-        self.running.insert(id, Arc::clone(&row));
+        let abandoned = Arc::new(AtomicBool::new(false));
+        self.tell_subscribers(|| Event::Claimed { row: Arc::clone(&row) });
+        let running = RunningDelivery { row: Arc::clone(&row), abandoned: Arc::clone(&abandoned), ack: None };
+        self.running.insert(id, running);
         let Some(handler) = self.handlers.get(&row.spec.kind).cloned() else {
             return self
                 .mailbox
                 .tell(Message::HandlerDone(id, Ack::RetryAfter(Duration::ZERO, "no handler".to_owned())));
         };
-        let abandoned = Arc::new(AtomicBool::new(false));
-        self.abandoned.insert(id, Arc::clone(&abandoned));
         self.stats.change(|stats| stats.begun += 1);
         let claim = (row.attempt == 1).then(|| self.clocks.now().store.since(row.due));
         let (mailbox, stats, claimed) = (self.mailbox.clone(), Arc::clone(&self.stats), Instant::now());
@@ -374,20 +406,82 @@ impl NodeLoop {
     }
 
     fn handler_done(&mut self, id: DeliveryId, ack: Ack) {
-        self.abandoned.remove(&id);
-        let Some(row) = self.running.remove(&id) else { return };
-        self.stats.change(|stats| stats.count(&ack));
-        let verdict = match ack {
+        let Some(delivery) = self.running.get_mut(&id) else { return };
+        let row = &delivery.row;
+        let verdict = match ack.clone() {
             Ack::Done => Verdict::Done,
-            Ack::Retry(error) => {
-                let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), row.id);
-                Verdict::Retry { after: row.retry_delay(random), error }
-            }
+            Ack::Retry(error) => Verdict::Retry { after: row.retry_delay(super::random(row.id)), error },
             Ack::RetryAfter(after, error) => Verdict::Retry { after, error },
             Ack::Postpone(after) => Verdict::Return { after },
             Ack::GiveUp(error) => Verdict::Dead { error },
         };
+        self.stats.change(|stats| stats.count(&ack));
+        delivery.ack = Some(ack);
         self.tell_core(Input::HandlerDone(id, verdict));
+        // The core writes nothing for a delivery that it has abandoned.
+        if !self.core.has_delivery(id) {
+            self.running.remove(&id);
+        }
+    }
+
+    /// Ends a delivery whose end the store has written or refused.
+    fn delivery_written(&mut self, tag: &WriteTag, answer: &Result<WriteAnswer, StoreError>) {
+        match (tag, answer) {
+            (WriteTag::Finish(id), Ok(WriteAnswer::Finish(ended))) => {
+                if let Some(RunningDelivery { row, ack: Some(ack), .. }) = self.running.remove(id) {
+                    self.tell_subscribers(|| ended_event(row.id, Some(row), &ack, ended));
+                }
+            }
+            (WriteTag::Claim(tag), Ok(WriteAnswer::Claim(ClaimAnswer::GivenUp { is_dead, .. }))) => {
+                let id = tag.row_id();
+                self.tell_subscribers(|| match is_dead {
+                    true => Some(Event::Dead { id, row: None, error: "it was missed, or not acknowledged".to_owned() }),
+                    false => Some(Event::Skipped { id, kind: tag.kind().to_owned() }),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells subscribers what an operation of a client has done.
+    fn publish(&mut self, about: About, answer: &Result<WriteAnswer, StoreError>) {
+        match (about, answer) {
+            (About::Create(spec), Ok(WriteAnswer::Create(CreateAnswer::Created { entry, due, .. }))) => {
+                let (id, due) = (entry.id.timer, *due);
+                self.tell_subscribers(|| Event::Created { id, spec, due: due.to_system() });
+            }
+            (About::Cancel(Some(target)), Ok(WriteAnswer::Cancel(counts))) => {
+                self.tell_subscribers(|| Event::Cancelled { target, counts: *counts });
+            }
+            (_, Ok(WriteAnswer::Reschedule(RescheduleAnswer::Moved { entry, kind, due }))) => {
+                let (id, due) = (entry.id, due.to_system());
+                self.tell_subscribers(|| Event::Rescheduled { id, kind: kind.clone(), due });
+            }
+            (About::Finish(op), Ok(WriteAnswer::Finish(ended))) => self.worker_finished(op, ended),
+            (_, Ok(WriteAnswer::Claim(ClaimAnswer::Claimed { row, .. }))) => {
+                self.tell_subscribers(|| Event::Claimed { row: Arc::new(row.clone()) });
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells subscribers of a delivery that a worker has ended.
+    fn worker_finished(&mut self, op: FinishOp, ended: &Result<Option<DueEntry>, StaleDelivery>) {
+        let ack = match op.verdict {
+            Verdict::Done => Ack::Done,
+            Verdict::Retry { after, error } => Ack::RetryAfter(after, error),
+            Verdict::Return { after } => Ack::Postpone(after),
+            Verdict::Dead { error } => Ack::GiveUp(error),
+        };
+        self.tell_subscribers(|| ended_event(op.id, None, &ack, ended));
+    }
+
+    fn tell_subscribers<E: Into<Option<Event>>>(&mut self, event: impl FnOnce() -> E) {
+        if !self.subscribers.is_empty()
+            && let Some(event) = event().into()
+        {
+            self.subscribers.retain(|subscriber| subscriber.tell(event.clone()));
+        }
     }
 
     fn begin_shutdown(&mut self, limit: Duration, done: oneshot::Sender<Result<(), TimersError>>) {
@@ -433,11 +527,43 @@ impl NodeLoop {
     /// Ends the node after an error of the store that does not pass.
     fn fail(&mut self, error: &StoreError) {
         eprintln!("tourbillon-durable: {error}");
+        let _is_first = self.failure.set(error.clone());
         self.phase = LoopPhase::Ended;
         if let Some(done) = self.shutdown.take() {
             let _dropped = done.send(Err(TimersError::Store(error.clone())));
         }
     }
+}
+
+impl About {
+    fn of(op: &WriteOp, is_watched: bool) -> About {
+        match op {
+            WriteOp::Create(op) => About::Create(Arc::clone(&op.spec)),
+            WriteOp::Cancel(op) => About::Cancel(is_watched.then(|| op.target.clone())),
+            WriteOp::Finish(op) => About::Finish(op.clone()),
+            _ => About::Other,
+        }
+    }
+}
+
+/// Returns what became of a delivery; `None` if its end was refused.
+fn ended_event(
+    id: RowId,
+    row: Option<Arc<TimerRow>>,
+    ack: &Ack,
+    ended: &Result<Option<DueEntry>, StaleDelivery>,
+) -> Option<Event> {
+    let again = (*ended).ok()?;
+    Some(match (ack, again) {
+        (Ack::Done, _) => Event::Delivered { id, row },
+        (Ack::Postpone(_), _) => return None,
+        (Ack::Retry(error) | Ack::RetryAfter(_, error) | Ack::GiveUp(error), None) => {
+            Event::Dead { id, row, error: error.clone() }
+        }
+        (Ack::Retry(error) | Ack::RetryAfter(_, error) | Ack::GiveUp(error), Some(entry)) => {
+            Event::Failed { id, row, error: error.clone(), next: entry.wake.to_system() }
+        }
+    })
 }
 
 /// Reports a handler whose future was dropped before it ended, as one that failed.
@@ -461,78 +587,4 @@ impl Drop for DoneGuard {
             mailbox.tell(Message::HandlerDone(self.id, ack));
         }
     }
-}
-
-impl NodeClocks {
-    fn offset(&self) -> i64 {
-        self.offset.load(Ordering::Relaxed)
-    }
-
-    fn now(&self) -> Now {
-        let system = StoreTime::try_from(SystemTime::now()).unwrap_or_default();
-        let store = StoreTime::from_micros(system.as_micros().saturating_add_signed(self.offset()));
-        Now { store, steady: self.origin.elapsed() }
-    }
-
-    /// Returns the difference of the clocks, if the store read its clock halfway between `sent` and now.
-    fn offset_of(&self, store: StoreTime, sent: Duration) -> i64 {
-        let system = StoreTime::try_from(SystemTime::now()).unwrap_or_default();
-        let half = self.origin.elapsed().saturating_sub(sent) / 2;
-        let read_at = system.saturating_sub(half);
-        store.as_micros() as i64 - read_at.as_micros() as i64
-    }
-
-    /// Returns the time of the system's clock when the store's shows `time`.
-    fn system_time(&self, time: StoreTime) -> SystemTime {
-        StoreTime::from_micros(time.as_micros().saturating_add_signed(-self.offset())).to_system()
-    }
-}
-
-impl Alarms {
-    fn new() -> Result<Alarms, TimersError> {
-        let wall = Engine::builder().clock(Clock::wall()).build();
-        let wall = wall.map_err(|error| TimersError::Thread(error.to_string()))?;
-        Ok(Alarms { by_store: (Timer::on(&wall), None), steady: (Timer::new(), None), shutdown: None, _wall: wall })
-    }
-
-    /// Sets the alarms, unless they are set so already.
-    fn set(&mut self, wakeup: crate::core::Wakeup, now: Now, clocks: &NodeClocks, mailbox: &Mailbox) {
-        if self.by_store.1 != wakeup.store {
-            self.by_store.1 = wakeup.store;
-            self.by_store.0.cancel();
-            if let Some(at) = wakeup.store {
-                self.by_store.0.expires_at_wall(clocks.system_time(at));
-                ring(&self.by_store.0, mailbox);
-            }
-        }
-        if self.steady.1 != wakeup.steady {
-            self.steady.1 = wakeup.steady;
-            self.steady.0.cancel();
-            if let Some(at) = wakeup.steady {
-                self.steady.0.expires_after(at.saturating_sub(now.steady));
-                ring(&self.steady.0, mailbox);
-            }
-        }
-    }
-
-    /// Has both alarms set again: one of them has gone off.
-    fn forget(&mut self) {
-        (self.by_store.1, self.steady.1) = (None, None);
-        self.by_store.0.cancel();
-        self.steady.0.cancel();
-    }
-
-    /// Keeps the timer of a shutdown: a timer that is dropped cancels its waits.
-    fn keep(&mut self, timer: Timer) {
-        self.shutdown = Some(timer);
-    }
-}
-
-fn ring(timer: &Timer, mailbox: &Mailbox) {
-    let mailbox = mailbox.clone();
-    timer.on_expiry(move |outcome| {
-        if outcome == Outcome::Fired {
-            mailbox.tell(Message::Alarm);
-        }
-    });
 }

@@ -71,7 +71,7 @@ impl Timers {
     }
 
     /// Claims due rows of a kind for many workers in one transaction, if the store takes that many in one. The first workers get the rows that
-    /// have been due for longest.
+    /// have been due for longest. In a [paused](Timers::pause) store there are none.
     ///
     /// # Errors
     /// The store failed. Rows that were claimed before it failed are delivered again when their lease is over.
@@ -80,6 +80,9 @@ impl Timers {
         const MOST_ROUNDS: usize = 4;
 
         let mut answer = PullAnswer { pulled: vec![Vec::new(); requests.len()], next_due: None };
+        if self.inner.stats.is_paused() {
+            return Ok(answer);
+        }
         let mut after = None;
         for _ in 0..MOST_ROUNDS {
             let places: Vec<usize> = answer.open_places(requests).collect();

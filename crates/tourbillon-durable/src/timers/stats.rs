@@ -27,6 +27,10 @@ pub struct DeliveryStats {
     pub running: usize,
     /// Whether this process delivers timers at the moment: it owns a shard.
     pub is_owner: bool,
+    /// Whether the store is paused, as far as this process knows.
+    pub is_paused: bool,
+    /// Requests that wait for the store: at the limit of [`waiting_requests`](super::TimersBuilder::waiting_requests) further ones wait to be sent (O2).
+    pub waiting_requests: usize,
     /// The lateness, by namespace.
     pub lateness: BTreeMap<String, NamespaceLateness>,
 }
@@ -45,10 +49,21 @@ pub struct NamespaceLateness {
 /// The most namespaces with histograms of their own; those after them are counted together under `*`.
 const MOST_NAMESPACES: usize = 1_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StatsRecorder(Mutex<DeliveryStats>);
 
+/// A store counts as paused until the node knows better.
+impl Default for StatsRecorder {
+    fn default() -> StatsRecorder {
+        StatsRecorder(Mutex::new(DeliveryStats { is_paused: true, ..DeliveryStats::default() }))
+    }
+}
+
 impl StatsRecorder {
+    pub(super) fn is_paused(&self) -> bool {
+        self.lock().is_paused
+    }
+
     fn lock(&self) -> MutexGuard<'_, DeliveryStats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

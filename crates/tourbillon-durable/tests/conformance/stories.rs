@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use tourbillon_durable::spec::FirstDue;
 use tourbillon_durable::store::{
-    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ListFilter, RescheduleAnswer, RescheduleOp,
-    RowState, StaleDelivery, Store, Target, Verdict, WriteAnswer, WriteOp,
+    CancelCounts, ClaimAnswer, CreateAnswer, DeadLetterOp, ExtendOp, ImportAnswer, ImportOp, ListFilter, Reply,
+    RescheduleAnswer, RescheduleOp, RowState, StaleDelivery, Store, Target, TimerRow, Verdict, WriteAnswer, WriteOp,
 };
-use tourbillon_durable::{MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
+use tourbillon_durable::{MemoryStore, MissedFires, NewTimer, OnConflict, RetryPolicy, StoreTime, TimerId};
 
 use super::ask::{
     LEASE, arm, ask, cancel, cancel_key, cancel_name, claim, claim_as, create, create_op, due, due_after, finish, own,
@@ -33,6 +33,8 @@ pub(crate) const ALL: &[Story] = &[
     ("q7: an owner whose epoch is over is fenced, and its rows are orphans", fencing),
     ("q1: a batch is applied in its order", batches),
     ("due rows come in order, page by page", due_pages),
+    ("o4: a pause is told to owners, and ends", pauses),
+    ("o4: a snapshot has all rows, and another store takes them", snapshots_and_imports),
 ];
 
 fn long_ago(seconds: u64) -> SystemTime {
@@ -270,7 +272,7 @@ fn missed_fires(store: &dyn Store) {
     assert_eq!(next, None, "all ten are over");
     let all = MissedFires::All { at_most: 2 };
     let entry = arm(store, 2, timer(all));
-    let ClaimAnswer::GivenUp { next: Some(next) } = claim(store, &owner, entry) else {
+    let ClaimAnswer::GivenUp { is_dead: false, next: Some(next) } = claim(store, &owner, entry) else {
         panic!("the oldest are skipped")
     };
     assert_eq!(next.id.occurrence, 9);
@@ -279,12 +281,14 @@ fn missed_fires(store: &dyn Store) {
     assert_eq!((row.id.occurrence, none), (10, None));
     let skip = MissedFires::Skip { older_than: minute };
     let skipped = claim(store, &owner, arm(store, 3, timer(skip)));
-    assert_eq!(skipped, ClaimAnswer::GivenUp { next: None });
+    assert_eq!(skipped, ClaimAnswer::GivenUp { is_dead: false, next: None });
     let forever = NewTimer::every("tick", minute).first_at(long_ago(0)).missed(skip);
-    let ClaimAnswer::GivenUp { next: Some(next) } = claim(store, &owner, arm(store, 4, forever)) else { panic!() };
+    let ClaimAnswer::GivenUp { is_dead: false, next: Some(next) } = claim(store, &owner, arm(store, 4, forever)) else {
+        panic!()
+    };
     assert!(next.id.occurrence > 1_000_000, "it continues with the present");
     let ended = claim(store, &owner, arm(store, 5, past("tick", 0).missed(MissedFires::DeadAfter(minute))));
-    assert_eq!(ended, ClaimAnswer::GivenUp { next: None });
+    assert_eq!(ended, ClaimAnswer::GivenUp { is_dead: true, next: None });
     assert_eq!(ask(|reply| store.get(TimerId::from_u128(5), reply)).unwrap()[0].state, RowState::Dead);
 }
 
@@ -419,4 +423,59 @@ fn due_pages(store: &dyn Store) {
     assert_eq!(due(store, "unknown", StoreTime::MAX, 10).entries, []);
     let overdue = ask(|reply| store.counts(reply)).unwrap().overdue;
     assert_eq!(overdue, [("mail".to_owned(), 25), ("other".to_owned(), 25)]);
+}
+
+fn pauses(store: &dyn Store) {
+    assert!(!own(store, 1).is_paused);
+    ask(|reply| store.set_paused(true, reply)).unwrap();
+    ask(|reply| store.set_paused(true, reply)).unwrap();
+    assert!(own(store, 1).is_paused && ask(|reply| store.counts(reply)).unwrap().is_paused);
+    arm(store, 1, past("mail", 0).key("k"));
+    assert_eq!(cancel_key(store, "k"), counts(1, 0, 0), "requests go on");
+    ask(|reply| store.set_paused(false, reply)).unwrap();
+    assert!(!own(store, 1).is_paused && !ask(|reply| store.counts(reply)).unwrap().is_paused);
+}
+
+/// Returns all rows of a snapshot.
+fn snapshot(store: &dyn Store) -> Vec<TimerRow> {
+    let (sender, pages) = async_channel::bounded(1);
+    let (done, count) = std::sync::mpsc::channel();
+    store.snapshot(sender, Reply::new(move |result| done.send(result).unwrap()));
+    let rows: Vec<TimerRow> = std::iter::from_fn(|| pages.recv_blocking().ok()).flatten().collect();
+    assert_eq!(count.recv().unwrap(), Ok(rows.len() as u64));
+    rows
+}
+
+fn snapshots_and_imports(store: &dyn Store) {
+    assert_eq!(snapshot(store), []);
+    let owner = own(store, 1);
+    let timers =
+        (1..=1_500).map(|number| create_op(number, NewTimer::after("mail", far()).key(format!("key {number}"))));
+    write_all(store, timers.collect());
+    let (claimed, _) = take(store, &owner, arm(store, 2_000, past("mail", 0).key("claimed")));
+    let (dead, _) = take(store, &owner, arm(store, 2_001, past("mail", 1)));
+    finish(store, &dead, Verdict::Dead { error: "broken".into() }).unwrap();
+    let exported = snapshot(store);
+    assert_eq!(exported.len(), 1_502);
+    assert!(exported.is_sorted_by_key(|row| row.id));
+
+    // The reference takes what this store has exported, and this store takes back what it has lost.
+    let other = MemoryStore::new();
+    let import = |store: &dyn Store| {
+        let ops = exported.iter().map(|row| WriteOp::Import(ImportOp { row: row.clone() }));
+        let answers = write_all(store, ops.collect());
+        let is = |wanted: ImportAnswer| answers.iter().filter(|answer| **answer == WriteAnswer::Import(wanted)).count();
+        (is(ImportAnswer::Written), is(ImportAnswer::Exists))
+    };
+    assert_eq!((import(&other), import(&other)), ((1_502, 0), (0, 1_502)), "a second import changes nothing");
+    let found = ask(|reply| other.counts(reply)).unwrap();
+    assert_eq!((found.armed, found.claimed, found.dead), (1_501, 0, 1), "what was being delivered is delivered again");
+    let again = &ask(|reply| other.get(claimed.id.timer, reply)).unwrap()[0];
+    assert_eq!((again.state, again.wake, again.attempt), (RowState::Armed, claimed.due, 1));
+    assert_eq!(cancel_key(store, "key 7"), counts(1, 0, 0));
+    let taken = arm(store, 3_000, NewTimer::after("mail", far()).key("key 8").on_conflict(OnConflict::Replace));
+    assert_eq!(import(store), (1, 1_500), "one row comes back, and another has lost its key");
+    let conflict = exported.iter().find(|row| row.spec.key.as_deref() == Some("key 8")).unwrap();
+    let op = WriteOp::Import(ImportOp { row: conflict.clone() });
+    assert_eq!(write(store, op), WriteAnswer::Import(ImportAnswer::Conflict(taken.id.timer)));
 }

@@ -1,8 +1,8 @@
 //! Copies of a store, made while it is used (O4).
 //!
 //! A backup is a store of its own, in another directory, with the rows and the history of one moment. Every row is read and verified on
-//! the way. The copy is paused: no node gets to own it before [`EmbeddedStore::resume`](super::EmbeddedStore::resume) is called, so
-//! that a copy that was opened by mistake delivers nothing.
+//! the way. The copy is paused: no node delivers its timers before somebody ends the pause, so that a copy that was opened by
+//! mistake delivers nothing.
 
 use std::fs;
 use std::path::Path;

@@ -115,21 +115,11 @@ impl EmbeddedStore {
 
     /// Copies the store as it is now into another directory, while it is used, and replies with the number of rows (O4).
     ///
-    /// The directory must not exist, or be empty. The copy is a store: to restore it, open it (or a copy of it) and call
-    /// [`resume`](EmbeddedStore::resume). Until then it is paused: it can be read and changed, and no timer of it is delivered.
+    /// The directory must not exist, or be empty. The copy is a store: to restore it, open it (or a copy of it) and end its pause with
+    /// [`set_paused`](Store::set_paused). Until then it can be read and changed, and no timer of it is delivered.
     pub fn backup(&self, to: impl Into<PathBuf>, reply: Reply<u64>) {
         let to = to.into();
         self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
-    }
-
-    /// Replies with whether the store is paused: a backup of which nothing has been delivered yet.
-    pub fn is_paused(&self, reply: Reply<bool>) {
-        self.ask(&self.quick, reply, |_, view| Ok(view.totals()?.is_paused));
-    }
-
-    /// Lets nodes own the store, if it is paused.
-    pub fn resume(&self, reply: Reply<()>) {
-        self.ask_writer(WriteRequest::Resume(reply));
     }
 
     fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
@@ -234,6 +224,14 @@ impl Store for EmbeddedStore {
 
     fn counts(&self, reply: Reply<StoreCounts>) {
         self.ask(&self.thorough, reply, StoreReader::counts);
+    }
+
+    fn set_paused(&self, is_paused: bool, reply: Reply<()>) {
+        self.ask_writer(WriteRequest::SetPaused(is_paused, reply));
+    }
+
+    fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
+        self.ask(&self.whole, reply, move |_, view| reader::snapshot(view, &pages));
     }
 
     fn close(&self, reply: Reply<()>) {

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 
-use super::encoding;
+use super::encoding::{self, Totals};
 use super::layout::{self, TimeIndex};
 use super::options::EmbeddedOptions;
 use super::tables::{Tables, View};
@@ -68,8 +68,8 @@ impl StoreReader {
         let (overdue, due_soon) = due_counts(view, now)?;
         let failed = view.scan(layout::failed(RowState::Armed), Vec::new());
         let failed = failed.map(|entry| entry.map(|_| 1)).sum::<Result<u64, StoreError>>()?;
-        let (armed, claimed, dead) = (totals.armed, totals.claimed, totals.dead);
-        Ok(StoreCounts { armed, claimed, dead, due_soon, failed, overdue })
+        let Totals { armed, claimed, dead, is_paused, .. } = totals;
+        Ok(StoreCounts { armed, claimed, dead, is_paused, due_soon, failed, overdue })
     }
 
     pub(super) fn history(&self, view: &View<'_>, timer: TimerId) -> Result<Vec<HistoryEntry>, StoreError> {
@@ -87,6 +87,24 @@ impl StoreReader {
         found.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
         Ok(found.into_iter().map(|(_, entry)| entry).collect())
     }
+}
+
+/// Sends all rows of the view in pages, and returns how many there are.
+pub(super) fn snapshot(view: &View<'_>, pages: &async_channel::Sender<Vec<TimerRow>>) -> Result<u64, StoreError> {
+    /// The most rows of a page.
+    const PAGE: usize = 1_000;
+
+    let (mut page, mut count) = (Vec::with_capacity(PAGE), 0);
+    for entry in view.scan(layout::all_rows(), Vec::new()) {
+        let (key, value) = entry?;
+        page.push(read_row(view.tables(), &key, &value)?);
+        count += 1;
+        if page.len() == PAGE && pages.send_blocking(std::mem::take(&mut page)).is_err() {
+            return Ok(count);
+        }
+    }
+    let _receiver_is_gone = pages.send_blocking(page);
+    Ok(count)
 }
 
 /// Returns rows of a kind that are to be looked at.

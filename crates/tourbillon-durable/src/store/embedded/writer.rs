@@ -27,7 +27,7 @@ const MOST_OPERATIONS: usize = 4096;
 pub(super) enum WriteRequest {
     Batch(WriteBatch),
     Heartbeat(Heartbeat, Reply<Ownership>),
-    Resume(Reply<()>),
+    SetPaused(bool, Reply<()>),
     Close(Option<Reply<()>>),
 }
 
@@ -68,7 +68,7 @@ impl StoreWriter {
                     self.write(group);
                 }
                 WriteRequest::Heartbeat(heartbeat, reply) => reply.send(self.heartbeat(&heartbeat)),
-                WriteRequest::Resume(reply) => reply.send(self.resume()),
+                WriteRequest::SetPaused(is_paused, reply) => reply.send(self.set_paused(is_paused)),
                 WriteRequest::Close(reply) => {
                     let result = self.close();
                     if let Some(reply) = reply {
@@ -141,9 +141,6 @@ impl StoreWriter {
     fn heartbeat(&mut self, heartbeat: &Heartbeat) -> Result<Ownership, StoreError> {
         self.check_alive()?;
         let now = (self.options.clock)();
-        if self.totals.is_paused {
-            return Ok(Ownership { shards: Vec::new(), fair_share: 0, now });
-        }
         let mut shards = self.shards.clone();
         let ownership = shards.heartbeat(heartbeat, now);
         let epoch = shards.owners()[0].epoch;
@@ -152,13 +149,13 @@ impl StoreWriter {
             self.commit(Changes::default(), Totals { epoch, ..self.totals })?;
         }
         self.shards = shards;
-        Ok(ownership)
+        Ok(Ownership { is_paused: self.totals.is_paused, ..ownership })
     }
 
-    fn resume(&mut self) -> Result<(), StoreError> {
+    fn set_paused(&mut self, is_paused: bool) -> Result<(), StoreError> {
         self.check_alive()?;
-        if self.totals.is_paused {
-            self.commit(Changes::default(), Totals { is_paused: false, ..self.totals })?;
+        if self.totals.is_paused != is_paused {
+            self.commit(Changes::default(), Totals { is_paused, ..self.totals })?;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ pub struct MemoryTables {
     due: BTreeSet<(String, StoreTime, RowId)>,
     history: Vec<HistoryEntry>,
     shards: ShardTable,
+    is_paused: bool,
 }
 
 impl MemoryTables {
@@ -37,6 +38,7 @@ impl MemoryTables {
             due: BTreeSet::new(),
             history: Vec::new(),
             shards: ShardTable::new(shards),
+            is_paused: false,
         }
     }
 
@@ -75,7 +77,12 @@ impl MemoryTables {
 
     /// Renews, releases and takes over shards.
     pub fn heartbeat(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> Ownership {
-        self.shards.heartbeat(heartbeat, now)
+        Ownership { is_paused: self.is_paused, ..self.shards.heartbeat(heartbeat, now) }
+    }
+
+    /// Pauses the store, or ends its pause.
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
     }
 
     /// Returns all rows of a timer, the latest occurrence first.
@@ -119,7 +126,7 @@ impl MemoryTables {
     /// Returns how many rows there are.
     #[must_use]
     pub fn counts(&self, now: StoreTime) -> StoreCounts {
-        let mut counts = StoreCounts::default();
+        let mut counts = StoreCounts { is_paused: self.is_paused, ..StoreCounts::default() };
         let mut overdue = BTreeMap::<&str, u64>::new();
         for row in self.rows.values() {
             match row.state {

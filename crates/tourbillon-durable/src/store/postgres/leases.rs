@@ -34,9 +34,11 @@ pub(super) async fn heartbeat(store: &Shared, heartbeat: &Heartbeat) -> Result<O
 async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbeat) -> Result<Ownership, Failure> {
     let sql = &store.sql;
     // The clock and the tables are read by statements of their own, after the lock.
-    let first = [(&sql.lock_leases, Vec::new()), (&sql.nodes, Vec::new()), (&sql.shards, Vec::new())];
+    let first = [&sql.lock_leases, &sql.nodes, &sql.shards, &sql.is_paused].map(|sql| (sql, Vec::new()));
     let answers = session.begin(&first).await?;
-    let [_, nodes, shards] = &answers[..] else { return Err(damaged("a heartbeat has no answer".to_owned()).into()) };
+    let [_, nodes, shards, paused] = &answers[..] else {
+        return Err(damaged("a heartbeat has no answer".to_owned()).into());
+    };
     let Some(now) = nodes.first().map(|row| store_time(row.get(0))) else {
         return Err(damaged("a heartbeat has no time".to_owned()).into());
     };
@@ -56,7 +58,8 @@ async fn transact(store: &Shared, session: &mut Session<'_>, heartbeat: &Heartbe
     let heartbeat = without_busy(store, session, heartbeat, &owners, now).await?;
     let before = ShardTable::from_rows(owners, nodes);
     let mut after = before.clone();
-    let ownership = after.heartbeat(&heartbeat, now);
+    let is_paused = paused.first().is_some_and(|row| row.get(0));
+    let ownership = Ownership { is_paused, ..after.heartbeat(&heartbeat, now) };
     save(store, session, &before, &after, heartbeat.node).await?;
     Ok(ownership)
 }

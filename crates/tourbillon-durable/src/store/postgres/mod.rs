@@ -46,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use self::failure::Failure;
 use self::hints::Listener;
 pub use self::options::PostgresOptions;
-use self::session::Pools;
+use self::session::{Change, Pools};
 use self::statements::Statements;
 use super::error::StoreError;
 use super::op::{WriteAnswer, WriteOp};
@@ -208,12 +208,21 @@ impl Shared {
 
     /// Makes the partitions of the history for the next days, and drops those that are too old.
     async fn keep_history(&self) -> Result<(), Failure> {
+        self.run_alone((&self.sql.keep_history, vec![&self.history_days, &DAYS_AHEAD])).await
+    }
+
+    async fn set_paused(&self, is_paused: bool) -> Result<(), Failure> {
+        self.run_alone((&self.sql.set_paused, vec![&is_paused])).await
+    }
+
+    /// Runs one statement in a transaction of its own.
+    async fn run_alone(&self, statement: Change<'_>) -> Result<(), Failure> {
         let mut session = self.pools.session(&self.pools.control).await?;
-        let kept = async {
-            session.begin(&[(&self.sql.keep_history, vec![&self.history_days, &DAYS_AHEAD])]).await?;
+        let done = async {
+            session.begin(&[statement]).await?;
             session.commit(&[], || ()).await
         };
-        if let Err(failure) = kept.await {
+        if let Err(failure) = done.await {
             session.roll_back().await;
             return Err(failure);
         }
@@ -285,6 +294,17 @@ impl Store for PostgresStore {
 
     fn counts(&self, reply: Reply<StoreCounts>) {
         self.answer(reply, |store| async move { store.in_time(reads::counts(&store)).await });
+    }
+
+    fn set_paused(&self, is_paused: bool, reply: Reply<()>) {
+        self.answer(reply, move |store| async move { store.in_time(store.set_paused(is_paused)).await });
+    }
+
+    fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
+        self.answer(
+            reply,
+            move |store| async move { reads::snapshot(&store, &pages).await.map_err(Failure::into_error) },
+        );
     }
 
     fn on_hint(&self, on_hint: HintFn) {

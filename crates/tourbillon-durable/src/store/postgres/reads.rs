@@ -106,6 +106,28 @@ pub(super) async fn history(store: &Shared, id: TimerId) -> Result<Vec<HistoryEn
     Ok(rows.iter().map(history_entry).collect::<Result<_, _>>()?)
 }
 
+/// Sends all rows of one moment in pages, and returns how many there are.
+pub(super) async fn snapshot(store: &Shared, pages: &async_channel::Sender<Vec<TimerRow>>) -> Result<u64, Failure> {
+    /// The most rows of a page.
+    const PAGE: i64 = 1_000;
+
+    let mut session = store.pools.session(&store.pools.work).await?;
+    session.begin_snapshot().await?;
+    let (mut last, mut count) = (RowId { timer: TimerId::from_u128(0), occurrence: 0 }, 0);
+    loop {
+        let params: [&(dyn ToSql + Sync); 3] = [&last.timer.as_uuid(), &last.occurrence.cast_signed(), &PAGE];
+        let page = timer_rows(&session.rows(&store.sql.snapshot, &params).await?)?;
+        let is_last = page.len() < PAGE as usize;
+        last = page.last().map_or(last, |row| row.id);
+        count += page.len() as u64;
+        if pages.send(page).await.is_err() || is_last {
+            break;
+        }
+    }
+    session.commit(&[], || ()).await?;
+    Ok(count)
+}
+
 /// Counts all rows: this reads the table from one end to the other.
 pub(super) async fn counts(store: &Shared) -> Result<StoreCounts, Failure> {
     let session = store.pools.session(&store.pools.work).await?;
@@ -118,6 +140,7 @@ pub(super) async fn counts(store: &Shared) -> Result<StoreCounts, Failure> {
             _ => counts.dead = count,
         }
     }
+    counts.is_paused = session.rows(&store.sql.is_paused, &[]).await?.first().is_some_and(|row| row.get(0));
     let overdue = session.rows(&store.sql.overdue, &[]).await?;
     let soon = micros(StoreTime::ZERO.saturating_add(SOON));
     let due_soon = session.rows(&store.sql.due_soon, &[&soon, &MOST_SOON.cast_signed()]).await?;

@@ -112,6 +112,9 @@ const BY_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoi
 
 const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL jit = off";
 
+const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; \
+     SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = 0";
+
 impl Session<'_> {
     pub(super) fn client(&self) -> &tokio_postgres::Client {
         self.client.as_ref().expect("a session has its connection until it is dropped")
@@ -125,6 +128,13 @@ impl Session<'_> {
         let (begun, rows) = join(self.client().batch_execute(&self.pools.begin_write), join_all(running)).await;
         begun?;
         Ok(rows.into_iter().collect::<Result<_, Error>>()?)
+    }
+
+    /// Begins a transaction that reads the tables as they are now, however long it takes.
+    pub(super) async fn begin_snapshot(&mut self) -> Result<(), Failure> {
+        self.is_idle = false;
+        self.client().batch_execute(BEGIN_SNAPSHOT).await?;
+        Ok(())
     }
 
     /// Runs a statement inside of a transaction.

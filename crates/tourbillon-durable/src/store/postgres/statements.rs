@@ -37,6 +37,9 @@ pub(super) struct Statements {
     pub(super) forget_nodes: Sql,
     pub(super) change_shards: Sql,
     pub(super) keep_history: Sql,
+    pub(super) is_paused: Sql,
+    pub(super) set_paused: Sql,
+    pub(super) snapshot: Sql,
 }
 
 /// The first half of both statements that lock rows: `found` has every row of every timer that is wanted by its id, its key or its name.
@@ -173,6 +176,15 @@ impl Statements {
                     lock_key("history", schema)
                 ),
                 &[Type::INT4, Type::INT4],
+            ),
+            is_paused: sql("SELECT is_paused FROM tourbillon.settings", &[]),
+            set_paused: sql("UPDATE tourbillon.settings SET is_paused = $1", &[Type::BOOL]),
+            snapshot: sql(
+                &format!(
+                    "SELECT {columns} FROM tourbillon.timers t WHERE (t.id, t.occurrence) > ($1, $2)
+                    ORDER BY t.id, t.occurrence LIMIT $3"
+                ),
+                &[Type::UUID, Type::INT8, Type::INT8],
             ),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::op::{Target, WriteOp};
+use super::super::op::{ImportOp, Target, WriteOp};
 use super::super::shard::{ShardId, shard_of};
 use super::working_set::WorkingSet;
 use crate::id::TimerId;
@@ -35,6 +35,10 @@ impl<'b> Wanted<'b> {
                 WriteOp::Finish(op) => _ = wanted.timers.insert(op.id.timer),
                 WriteOp::Extend(op) => _ = wanted.timers.insert(op.id.timer),
                 WriteOp::DeadLetter(op) => _ = wanted.timers.insert(op.id.timer),
+                WriteOp::Import(ImportOp { row }) => {
+                    wanted.timers.insert(row.id.timer);
+                    row.spec.key.as_ref().map(|key| wanted.keys.insert((&row.spec.namespace, key)));
+                }
             }
         }
         wanted.claims.retain(|timer| !wanted.timers.contains(timer));
@@ -75,6 +79,10 @@ fn delivered_timer(op: &WriteOp) -> Option<TimerId> {
         WriteOp::Claim(op) => Some(op.id.timer),
         WriteOp::Finish(op) => Some(op.id.timer),
         WriteOp::Extend(op) => Some(op.id.timer),
-        WriteOp::Create(_) | WriteOp::Cancel(_) | WriteOp::Reschedule(_) | WriteOp::DeadLetter(_) => None,
+        WriteOp::Create(_)
+        | WriteOp::Cancel(_)
+        | WriteOp::Reschedule(_)
+        | WriteOp::DeadLetter(_)
+        | WriteOp::Import(_) => None,
     }
 }

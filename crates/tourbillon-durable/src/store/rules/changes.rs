@@ -1,7 +1,9 @@
 //! What users do to timers: create, cancel, reschedule, replay and discard.
 
 use super::super::error::StoreError;
-use super::super::op::{CancelCounts, CreateAnswer, CreateOp, DeadLetterOp, RescheduleAnswer, RescheduleOp, Target};
+use super::super::op::{
+    CancelCounts, CreateAnswer, CreateOp, DeadLetterOp, ImportAnswer, RescheduleAnswer, RescheduleOp, Target,
+};
 use super::super::query::DueEntry;
 use super::super::row::{EndedAs, RowId, RowState, TimerRow};
 use super::super::shard::shard_of;
@@ -179,4 +181,27 @@ pub(super) fn dead_letter(
     let entry = DueEntry::from(&armed);
     rows.put(Some(&row), armed)?;
     Ok(Some(Some(entry)))
+}
+
+/// Writes a row of another store. Owners and shards are this store's: a row that was being delivered is armed, and is delivered again.
+pub(super) fn import(rows: &mut (impl Rows + ?Sized), row: TimerRow) -> Result<ImportAnswer, StoreError> {
+    if rows.get(row.id)?.is_some() {
+        return Ok(ImportAnswer::Exists);
+    }
+    if let Some(key) = row.spec.key.as_ref().filter(|_| row.is_head)
+        && let Some(holder) = rows.head(&row.spec.namespace, key)?
+    {
+        return Ok(ImportAnswer::Conflict(holder.id.timer));
+    }
+    let was_claimed = row.state == RowState::Claimed;
+    let imported = TimerRow {
+        shard: shard_of(&row.spec, row.id.timer, rows.shards()),
+        state: if was_claimed { RowState::Armed } else { row.state },
+        wake: if was_claimed { row.due } else { row.wake },
+        epoch: 0,
+        claim: 0,
+        ..row
+    };
+    rows.put(None, imported)?;
+    Ok(ImportAnswer::Written)
 }

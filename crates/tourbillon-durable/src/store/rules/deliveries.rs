@@ -34,7 +34,7 @@ pub(super) fn claim(rows: &mut (impl Rows + ?Sized), op: &ClaimOp) -> Result<Cla
     }
     if row.state == RowState::Claimed && has_no_attempt_left(&row, now) {
         bury(rows, row, "its last delivery was neither acknowledged nor refused in time")?;
-        return Ok(ClaimAnswer::GivenUp { next: None });
+        return Ok(ClaimAnswer::GivenUp { is_dead: true, next: None });
     }
     if row.state == RowState::Armed && row.attempt == 0 && row.replayed_at.is_none() {
         return claim_first(rows, row, op, now);
@@ -56,6 +56,7 @@ fn claim_first(
     let next = next.map(|next| successor(&row, next));
     let entry = next.as_ref().map(DueEntry::from);
     let is_last = next.is_none();
+    let is_dead = matches!(current, Current::Dead);
     let claimed = match current {
         Current::Fire { due, stands_for } => {
             let fired = TimerRow { due, stands_for, is_head: row.is_head && is_last, ..row.clone() };
@@ -78,7 +79,7 @@ fn claim_first(
     }
     Ok(match claimed {
         Some(row) => ClaimAnswer::Claimed { row, next: entry },
-        None => ClaimAnswer::GivenUp { next: entry },
+        None => ClaimAnswer::GivenUp { is_dead, next: entry },
     })
 }
 

@@ -1,6 +1,6 @@
-//! `Timers`, from the outside, on the store in memory.
+//! Creating, cancelling, delivering and ending.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -11,47 +11,7 @@ use tourbillon_durable::{
     TimersError,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn hour() -> Duration {
-    Duration::from_secs(3600)
-}
-
-fn open() -> Timers {
-    Timers::builder().build(MemoryStore::new()).unwrap()
-}
-
-/// Registers a handler that sends what it gets and answers what `ack` says.
-fn record(timers: &Timers, kind: &str, ack: impl Fn(&Delivery) -> Ack + Send + Sync + 'static) -> Receiver<Delivery> {
-    let (sender, receiver) = channel();
-    let handler = move |delivery: Delivery| {
-        let ack = ack(&delivery);
-        sender.send(delivery).unwrap();
-        async move { ack }
-    };
-    timers.on(kind, handler).unwrap();
-    receiver
-}
-
-fn next(received: &Receiver<Delivery>) -> Delivery {
-    received.recv_timeout(PATIENCE).expect("a timer is delivered")
-}
-
-fn end(timers: &Timers) {
-    timers.blocking().shutdown(PATIENCE).unwrap();
-}
-
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let begin = std::time::Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(ms(2));
-    }
-}
+use crate::{PATIENCE, end, eventually, hour, ms, next, open, record};
 
 #[test]
 fn q3_q4_v1_a_timer_is_delivered_after_its_time_with_all_that_its_handler_needs() {
