@@ -473,7 +473,8 @@ fn snapshots_and_imports(store: &dyn Store) {
     let again = &ask(|reply| other.get(claimed.id.timer, reply)).unwrap()[0];
     assert_eq!((again.state, again.wake, again.attempt), (RowState::Armed, claimed.due, 1));
     assert_eq!(cancel_key(store, "key 7"), counts(1, 0, 0));
-    let taken = arm(store, 3_000, NewTimer::after("mail", far()).key("key 8").on_conflict(OnConflict::Replace));
+    let taken =
+        arm(store, 3_000, NewTimer::after("mail", far()).key("key 8").payload("new").on_conflict(OnConflict::Replace));
     assert_eq!(import(store), (1, 1_500), "one row comes back, and another has lost its key");
     let conflict = exported.iter().find(|row| row.spec.key.as_deref() == Some("key 8")).unwrap();
     let op = WriteOp::Import(ImportOp { row: conflict.clone() });

@@ -29,7 +29,7 @@ pub(super) fn backup(view: &View<'_>, to: &Path, options: &EmbeddedOptions) -> R
         )));
     }
     let directory = StoreDirectory::lock(to)?;
-    if directory.contents()? == Contents::Store {
+    if directory.contents()? != Contents::Nothing {
         return Err(StoreError::Unavailable(format!("{} has a store already", to.display())));
     }
     let mut rows = 0;

@@ -17,7 +17,10 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::store::error::StoreError;
 
 /// The newest format that this program knows.
-pub(super) const FORMAT: u32 = 1;
+///
+/// 1. Rows with indexes of keys, names and times, totals, and the history.
+/// 2. An index of failures besides; [`upgrade`](super::upgrade) makes it.
+pub(super) const FORMAT: u32 = 2;
 
 const FIRST_LINE: &str = "Tourbillon durable timers";
 
@@ -25,8 +28,14 @@ const FIRST_LINE: &str = "Tourbillon durable timers";
 #[derive(Debug)]
 pub(super) struct StoreDirectory {
     path: PathBuf,
-    /// The lock ends when the file is closed.
-    _lock: File,
+    lock: File,
+}
+
+/// Unlocks the directory at once: a child process that another thread is starting may have the file open for a moment longer.
+impl Drop for StoreDirectory {
+    fn drop(&mut self) {
+        let _closing_unlocks_it_too = self.lock.unlock();
+    }
 }
 
 /// What is in a directory that was just locked.
@@ -34,8 +43,8 @@ pub(super) struct StoreDirectory {
 pub(super) enum Contents {
     /// No store, or one that was never used.
     Nothing,
-    /// A store of a format that this program knows.
-    Store,
+    /// A store of this format, which this program knows.
+    Store(u32),
 }
 
 impl StoreDirectory {
@@ -46,7 +55,7 @@ impl StoreDirectory {
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
         let lock = options.open(path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(StoreDirectory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(StoreDirectory { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => {
                 let text = format!("{}. A directory is used by one process; PostgreSQL is for several", path.display());
                 Err(StoreError::Locked(text))
@@ -72,7 +81,7 @@ impl StoreDirectory {
     pub(super) fn contents(&self) -> Result<Contents, StoreError> {
         let failed = |error| from_io(&self.path, &error);
         match fs::read_to_string(self.path.join("FORMAT")) {
-            Ok(text) => self.check_format(&text).map(|()| Contents::Store),
+            Ok(text) => self.check_format(&text).map(Contents::Store),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let was_begun = self.path.join("FORMAT.new").try_exists().map_err(failed)?;
                 let has_tables = self.tables().try_exists().map_err(failed)?;
@@ -103,18 +112,24 @@ impl StoreDirectory {
         self.sync()
     }
 
+    /// Notes that the store has the newest format now.
+    pub(super) fn raise_format(&self) -> io::Result<()> {
+        self.begin_creation()?;
+        self.end_creation()
+    }
+
     fn sync(&self) -> io::Result<()> {
         // Directories cannot be synchronised on other systems.
         if cfg!(unix) { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 
-    fn check_format(&self, text: &str) -> Result<(), StoreError> {
+    fn check_format(&self, text: &str) -> Result<u32, StoreError> {
         let mut lines = text.lines();
         let is_ours = lines.next() == Some(FIRST_LINE);
         let format = lines.next().and_then(|line| line.strip_prefix("format ")?.parse::<u32>().ok());
         match format {
             Some(found) if is_ours && found > FORMAT => Err(StoreError::NewerFormat { found, known: FORMAT }),
-            Some(1..) if is_ours => Ok(()),
+            Some(found @ 1..) if is_ours => Ok(found),
             _ => Err(self.damaged("the file FORMAT is not that of a store")),
         }
     }

@@ -33,6 +33,7 @@ mod reader;
 mod room;
 mod tables;
 mod transaction;
+mod upgrade;
 mod verify;
 mod writer;
 

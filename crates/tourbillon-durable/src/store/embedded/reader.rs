@@ -69,7 +69,7 @@ impl StoreReader {
         let failed = view.scan(layout::failed(RowState::Armed), Vec::new());
         let failed = failed.map(|entry| entry.map(|_| 1)).sum::<Result<u64, StoreError>>()?;
         let Totals { armed, claimed, dead, is_paused, .. } = totals;
-        Ok(StoreCounts { armed, claimed, dead, is_paused, due_soon, failed, overdue })
+        Ok(StoreCounts { armed, claimed, dead, due_soon, failed, is_paused, overdue })
     }
 
     pub(super) fn history(&self, view: &View<'_>, timer: TimerId) -> Result<Vec<HistoryEntry>, StoreError> {

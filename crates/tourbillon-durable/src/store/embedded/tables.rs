@@ -14,11 +14,12 @@ use fjall::{
 
 use super::acknowledged::{Acknowledged, AcknowledgedError};
 use super::changes::Changes;
-use super::directory::{Contents, StoreDirectory, damaged, from_io};
+use super::directory::{Contents, FORMAT, StoreDirectory, damaged, from_io};
 use super::encoding::{self, Totals};
 use super::journal::{self, JournalError, Journals};
 use super::layout;
 use super::options::EmbeddedOptions;
+use super::upgrade;
 use crate::store::error::StoreError;
 
 /// The most bytes of journals: opening after a crash reads them all.
@@ -43,11 +44,14 @@ pub(super) struct Opened {
 /// Opens the tables in a locked directory, or creates them.
 pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Result<Opened, StoreError> {
     let begin = Instant::now();
-    match directory.contents()? {
-        Contents::Nothing => create(directory, options, |_| Ok(Totals::default()))?,
-        Contents::Store => {}
-    }
-    let acknowledged = Acknowledged::open(&directory.acknowledged()).map_err(|error| match error {
+    let format = match directory.contents()? {
+        Contents::Nothing => {
+            create(directory, options, |_| Ok(Totals::default()))?;
+            FORMAT
+        }
+        Contents::Store(format) => format,
+    };
+    let mut acknowledged = Acknowledged::open(&directory.acknowledged()).map_err(|error| match error {
         AcknowledgedError::Io(error) => from_io(directory.path(), &error),
         AcknowledgedError::Damaged => directory.damaged("the file acknowledged is missing or damaged"),
     })?;
@@ -58,7 +62,12 @@ pub(super) fn open(directory: &StoreDirectory, options: &EmbeddedOptions) -> Res
     })?;
     journals.truncate_torn_record().map_err(|error| from_io(directory.path(), &error))?;
     let tables = Tables::open(directory, options)?;
-    let totals = tables.check_complete(&journals, acknowledged.last())?;
+    let mut totals = tables.check_complete(&journals, acknowledged.last())?;
+    if format < FORMAT {
+        totals = upgrade::upgrade(&tables, totals)?;
+        let noted = acknowledged.set(totals.sequence).and_then(|()| directory.raise_format());
+        noted.map_err(|error| from_io(directory.path(), &error))?;
+    }
     Ok(Opened { tables, totals, acknowledged, recovery: begin.elapsed() })
 }
 
