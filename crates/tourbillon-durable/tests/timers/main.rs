@@ -4,7 +4,7 @@ mod basic;
 mod batches;
 mod events;
 mod pause;
-mod pull;
+mod typed;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;

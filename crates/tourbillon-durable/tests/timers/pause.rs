@@ -43,3 +43,19 @@ fn o4_a_pause_outlives_the_process_and_is_shared_by_all_nodes() {
     eventually("both nodes deliver again", || count() == 20);
     nodes.iter().for_each(end);
 }
+
+#[test]
+fn o4_nothing_is_pulled_from_a_paused_store() {
+    let timers = open();
+    let calls = timers.blocking();
+    calls.pause().unwrap();
+    calls.create(NewTimer::after("work", Duration::ZERO)).unwrap();
+    assert_eq!(calls.pull("work", 1, Duration::from_secs(60)).unwrap(), []);
+    calls.resume().unwrap();
+    let mut pulled = Vec::new();
+    while pulled.is_empty() {
+        pulled = calls.pull("work", 1, Duration::from_secs(60)).unwrap();
+    }
+    assert_eq!(calls.finish_pulled(vec![(pulled[0].receipt(), Ack::Done)]).unwrap(), [Ok(true)]);
+    end(&timers);
+}

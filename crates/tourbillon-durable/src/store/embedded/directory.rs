@@ -19,7 +19,7 @@ use crate::store::error::StoreError;
 /// The newest format that this program knows.
 ///
 /// 1. Rows with indexes of keys, names and times, totals, and the history.
-/// 2. An index of failures besides; [`upgrade`](super::upgrade) makes it.
+/// 2. An index of failures besides, which [`upgrade`](super::upgrade) makes; rows know how many deliveries were given back.
 pub(super) const FORMAT: u32 = 2;
 
 const FIRST_LINE: &str = "Tourbillon durable timers";

@@ -14,7 +14,10 @@ use crate::spec::{FirstDue, MissedFires, Recurrence, RetryPolicy, TimerSpec};
 use crate::store::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 use crate::store::shard::ShardId;
 
+/// The version of totals and of history entries.
 const VERSION: u8 = 1;
+/// The version of rows: 2 has the number of deliveries that were given back.
+const ROW_VERSION: u8 = 2;
 const CHECKSUM: usize = 4;
 
 /// What the store counts, and the numbers that it gives out.
@@ -44,7 +47,7 @@ pub(super) struct TimeValue {
 /// Returns the row as the value of `key`.
 pub(super) fn row(key: &[u8], row: &TimerRow) -> Vec<u8> {
     let mut out = Encoder(Vec::with_capacity(160 + row.spec.payload.len()));
-    out.byte(VERSION);
+    out.byte(ROW_VERSION);
     out.byte(state_tag(row.state) | u8::from(row.is_head) << 4);
     out.number(u64::from(row.shard.0));
     out.time(row.due);
@@ -65,7 +68,7 @@ pub(super) fn row(key: &[u8], row: &TimerRow) -> Vec<u8> {
 
 /// Reads the value of `key`, which is the key of the row `id`.
 pub(super) fn read_row(key: &[u8], id: RowId, value: &[u8]) -> Result<TimerRow, Malformed> {
-    let mut from = unseal(key, value)?;
+    let (version, mut from) = unseal(key, value, ROW_VERSION)?;
     let flags = from.byte()?;
     let row = TimerRow {
         id,
@@ -76,7 +79,7 @@ pub(super) fn read_row(key: &[u8], id: RowId, value: &[u8]) -> Result<TimerRow, 
         wake: from.time()?,
         version: from.number()?,
         attempt: from.small()?,
-        returned: from.small()?,
+        returned: if version >= 2 { from.small()? } else { 0 },
         epoch: from.number()?,
         claim: from.number()?,
         left: from.option(Decoder::number)?,
@@ -245,7 +248,7 @@ pub(super) fn history(key: &[u8], number: u64, entry: &HistoryEntry) -> Vec<u8> 
 
 /// Reads a history entry, and its number.
 pub(super) fn read_history(key: &[u8], value: &[u8]) -> Result<(u64, HistoryEntry), Malformed> {
-    let mut from = unseal(key, value)?;
+    let (_, mut from) = unseal(key, value, VERSION)?;
     let number = from.number()?;
     let entry = HistoryEntry {
         id: read_head(from.bytes()?)?,
@@ -282,7 +285,7 @@ pub(super) fn totals(totals: &Totals) -> Vec<u8> {
 }
 
 pub(super) fn read_totals(value: &[u8]) -> Result<Totals, Malformed> {
-    let mut from = unseal(layout::TOTALS, value)?;
+    let (_, mut from) = unseal(layout::TOTALS, value, VERSION)?;
     let totals = Totals {
         sequence: from.number()?,
         epoch: from.number()?,
@@ -321,11 +324,13 @@ fn seal(key: &[u8], out: Encoder) -> Vec<u8> {
     value
 }
 
-/// Verifies checksum and version, and returns what is between them.
-fn unseal<'a>(key: &[u8], value: &'a [u8]) -> Result<Decoder<'a>, Malformed> {
+/// Verifies checksum and version, and returns the version and what is between them.
+fn unseal<'a>(key: &[u8], value: &'a [u8], newest: u8) -> Result<(u8, Decoder<'a>), Malformed> {
     let (body, found) = value.split_last_chunk::<CHECKSUM>().ok_or(Malformed)?;
     match body.split_first() {
-        Some((&VERSION, rest)) if *found == checksum(key, body) => Ok(Decoder(rest)),
+        Some((version, rest)) if (1..=newest).contains(version) && *found == checksum(key, body) => {
+            Ok((*version, Decoder(rest)))
+        }
         _ => Err(Malformed),
     }
 }
@@ -437,7 +442,7 @@ mod tests {
 
     #[test]
     fn o5_rows_of_format_1_stay_readable() {
-        let wanted = full_row();
+        let wanted = TimerRow { returned: 0, ..full_row() };
         let key = layout::row(wanted.id);
         let digits = FULL_ROW.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
         let value: Vec<u8> = digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect();

@@ -33,7 +33,6 @@ CREATE TABLE tourbillon.timers (
     plan jsonb NOT NULL,
     payload bytea NOT NULL,
     last_error text COLLATE "C",
-    returned bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (id, occurrence)
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
