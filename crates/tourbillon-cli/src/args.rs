@@ -32,6 +32,10 @@ pub(crate) enum Command {
     Info(InfoOptions),
     /// Shows the timers of a running process each second: armed, fired, cancelled, pending, lateness and CPU.
     Top(TopOptions),
+    /// Looks into stores of durable timers, copies them, and moves timers between them.
+    #[cfg(feature = "durable")]
+    #[command(subcommand)]
+    Durable(crate::durable::DurableCommand),
     /// Serves durable timers over HTTP: create, cancel, webhooks, queues, and a page to watch them.
     #[cfg(feature = "serve")]
     Serve(crate::serve::ServeOptions),

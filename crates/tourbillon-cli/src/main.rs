@@ -4,6 +4,8 @@ mod args;
 mod check;
 mod clock;
 mod counting_allocator;
+#[cfg(feature = "durable")]
+mod durable;
 mod html;
 mod info;
 mod json;
@@ -30,6 +32,8 @@ fn main() {
         Some(Command::Check(options)) => check::run(&options),
         Some(Command::Info(options)) => info::run(&options),
         Some(Command::Top(options)) => top::run(&options),
+        #[cfg(feature = "durable")]
+        Some(Command::Durable(command)) => durable::run(&command),
         #[cfg(feature = "serve")]
         Some(Command::Serve(options)) => serve::run(&options),
         #[cfg(feature = "client")]

@@ -16,6 +16,7 @@ pub mod spec;
 pub mod store;
 mod time;
 mod timers;
+pub mod transfer;
 
 pub use id::{BadTimerId, TimerId};
 pub use spec::{FirstDue, InvalidTimer, MissedFires, NewTimer, OnConflict, RetryPolicy};

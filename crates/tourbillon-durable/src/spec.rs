@@ -61,6 +61,7 @@ pub struct TimerSpec {
     /// The kind, for which a handler is registered.
     pub kind: String,
     /// The bytes that the handler gets.
+    #[serde(with = "payload_text")]
     pub payload: Arc<[u8]>,
     /// What the bytes are, as a media type.
     pub content_type: Option<String>,
@@ -220,18 +221,6 @@ impl NewTimer {
     /// # Errors
     /// An [`InvalidTimer`] says what is wrong and what is allowed.
     pub fn check(self, limits: Limits) -> Result<(TimerSpec, OnConflict), InvalidTimer> {
-        invalid::check_word("namespace", &self.namespace)?;
-        check_kind(&self.kind)?;
-        self.key.as_deref().map_or(Ok(()), |key| invalid::check_text("key", key))?;
-        self.name.as_deref().map_or(Ok(()), |name| invalid::check_text("name", name))?;
-        self.content_type.as_deref().map_or(Ok(()), |media| invalid::check_text("content type", media))?;
-        let limit = limits.payload.min(HIGHEST_PAYLOAD_LIMIT);
-        if self.payload.len() > limit {
-            return Err(InvalidTimer::PayloadTooLarge { size: self.payload.len(), limit });
-        }
-        self.retry.check()?;
-        self.missed.check()?;
-        self.recurrence.check(self.times, self.until.is_some())?;
         let until = self.until.map(StoreTime::try_from).transpose()?;
         let spec = TimerSpec {
             namespace: self.namespace,
@@ -247,11 +236,31 @@ impl NewTimer {
             missed: self.missed,
             retry: self.retry,
         };
+        spec.check(limits)?;
         Ok((spec, self.on_conflict))
     }
 }
 
 impl TimerSpec {
+    /// Checks what a store is asked to keep.
+    ///
+    /// # Errors
+    /// An [`InvalidTimer`] says what is wrong and what is allowed.
+    pub fn check(&self, limits: Limits) -> Result<(), InvalidTimer> {
+        invalid::check_word("namespace", &self.namespace)?;
+        check_kind(&self.kind)?;
+        self.key.as_deref().map_or(Ok(()), |key| invalid::check_text("key", key))?;
+        self.name.as_deref().map_or(Ok(()), |name| invalid::check_text("name", name))?;
+        self.content_type.as_deref().map_or(Ok(()), |media| invalid::check_text("content type", media))?;
+        let limit = limits.payload.min(HIGHEST_PAYLOAD_LIMIT);
+        if self.payload.len() > limit {
+            return Err(InvalidTimer::PayloadTooLarge { size: self.payload.len(), limit });
+        }
+        self.retry.check()?;
+        self.missed.check()?;
+        self.recurrence.check(self.times, self.until.is_some())
+    }
+
     /// Returns whether the timer has more than one occurrence.
     #[must_use]
     pub fn is_repeating(&self) -> bool {
@@ -278,5 +287,23 @@ impl TimerSpec {
     /// Returns `due` unless it is later than the end of the timer.
     fn in_time(&self, due: StoreTime) -> Option<StoreTime> {
         self.until.is_none_or(|until| due <= until).then_some(due)
+    }
+}
+
+/// Payloads as text, in the alphabet of base 64.
+mod payload_text {
+    use std::sync::Arc;
+
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(payload: &Arc<[u8]>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64_STANDARD.encode(payload))
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Arc<[u8]>, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64_STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
     }
 }

@@ -66,6 +66,8 @@ pub use self::row::{EndedAs, HistoryEntry, RowId, RowState, TimerRow};
 pub use self::rules::Rows;
 pub use self::shard::{Heartbeat, NodeId, Ownership, ShardId, ShardTable, is_pull_fence, pull_fence, shard_of};
 
+use std::path::PathBuf;
+
 use async_channel::Sender;
 
 use crate::id::TimerId;
@@ -113,6 +115,15 @@ pub trait Store: Send + Sync + 'static {
     /// Sends all rows of one moment in pages, in the order of their ids, and replies with how many there were. It waits while the receiver is
     /// slow, and ends when the receiver is dropped.
     fn snapshot(&self, pages: Sender<Vec<TimerRow>>, reply: Reply<u64>);
+
+    /// Copies the store as it is now into a directory that does not exist or is empty, while it is used, and replies with the number of rows (O4).
+    /// The copy is an embedded store, and paused.
+    fn backup(&self, _to: PathBuf, reply: Reply<u64>) {
+        reply.send(Err(StoreError::BadOptions(
+            "only a store in a directory is copied like this; export this one, or use the tools of its server"
+                .to_owned(),
+        )));
+    }
 
     /// Has `on_hint` called when another process arms a timer that is due soon. Hints can be lost, and a store without other writers has none.
     fn on_hint(&self, _on_hint: HintFn) {}

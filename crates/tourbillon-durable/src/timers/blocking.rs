@@ -91,6 +91,8 @@ impl BlockingTimers {
         replay(id: RowId) -> bool;
         /// Ends a dead letter: [`Timers::discard`].
         discard(id: RowId) -> bool;
+        /// Copies the store into a directory: [`Timers::backup`].
+        backup(to: &std::path::Path) -> u64;
         /// Pauses the delivery of all timers: [`Timers::pause`].
         pause() -> ();
         /// Ends a pause: [`Timers::resume`].

@@ -21,6 +21,7 @@ mod request;
 mod stats;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -328,6 +329,21 @@ impl Timers {
     /// The store failed.
     pub async fn resume(&self) -> Result<(), TimersError> {
         self.set_paused(false).await
+    }
+
+    /// Copies the store into a directory that does not exist or is empty, while it is used, and returns the number of rows (O4). To restore the copy,
+    /// open it, or a copy of it, and [resume](Timers::resume) it: until then it delivers nothing.
+    ///
+    /// # Errors
+    /// The store is not in a directory, or could not be read, or the copy could not be written.
+    pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<u64, TimersError> {
+        self.read(|store, reply| store.backup(to.into(), reply)).await
+    }
+
+    /// Returns the store, for [`transfer`](crate::transfer).
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.inner.store
     }
 
     async fn set_paused(&self, is_paused: bool) -> Result<(), TimersError> {

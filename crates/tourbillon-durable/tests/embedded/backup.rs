@@ -18,7 +18,7 @@ fn o4_a_backup_is_the_store_of_one_moment_and_starts_paused() {
     let before = all_rows(&store).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     let reply = tourbillon_durable::store::Reply::new(move |result| sender.send(result).unwrap());
-    store.backup(&copy, reply);
+    store.backup(copy.clone(), reply);
     // The store goes on while it is copied: each batch is in the copy as a whole or not at all.
     for batch in 0..20 {
         create_all(&store, 10_000 + batch * 10..10_000 + batch * 10 + 10).unwrap();
@@ -52,10 +52,10 @@ fn o4_a_backup_does_not_overwrite_anything() {
     fs::write(copy.join("precious"), "data").unwrap();
     let store = options().open(directory.path().join("timers")).unwrap();
     create_all(&store, 1..=3).unwrap();
-    let refused = ask(|reply| store.backup(&copy, reply)).unwrap_err();
+    let refused = ask(|reply| store.backup(copy.clone(), reply)).unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable(_)), "{refused:?}");
     assert_eq!(fs::read_dir(&copy).unwrap().count(), 1);
     fs::remove_file(copy.join("precious")).unwrap();
-    assert_eq!(ask(|reply| store.backup(&copy, reply)), Ok(3), "an empty directory is fine");
-    ask(|reply| store.backup(&copy, reply)).unwrap_err();
+    assert_eq!(ask(|reply| store.backup(copy.clone(), reply)), Ok(3), "an empty directory is fine");
+    ask(|reply| store.backup(copy.clone(), reply)).unwrap_err();
 }

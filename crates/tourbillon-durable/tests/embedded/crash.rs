@@ -29,7 +29,7 @@ fn kills() -> u64 {
 }
 
 #[test]
-fn q1_q2_what_was_acknowledged_survives_kill_9() {
+fn q1_q2_d49_what_was_acknowledged_survives_kill_9() {
     if let Ok(task) = std::env::var(CHILD) {
         let (seed, directory) = task.split_once(' ').unwrap();
         serve(Path::new(directory), seed.parse().unwrap());

@@ -53,9 +53,9 @@ fn o5_q8_a_store_of_a_newer_format_is_refused_and_not_touched() {
     drop(options().open(directory.path()).unwrap());
     let format = directory.path().join("FORMAT");
     let text = fs::read_to_string(&format).unwrap();
-    fs::write(&format, text.replace("format 1", "format 2")).unwrap();
+    fs::write(&format, text.replace("format 2", "format 99")).unwrap();
     let refused = options().open(directory.path()).unwrap_err();
-    assert_eq!(refused, StoreError::NewerFormat { found: 2, known: 1 });
+    assert_eq!(refused, StoreError::NewerFormat { found: 99, known: 2 });
     fs::write(&format, text).unwrap();
     options().open(directory.path()).unwrap();
 }

@@ -114,15 +114,6 @@ impl EmbeddedStore {
         self.ask(&self.whole, reply, |_, view| verify::verify(view));
     }
 
-    /// Copies the store as it is now into another directory, while it is used, and replies with the number of rows (O4).
-    ///
-    /// The directory must not exist, or be empty. The copy is a store: to restore it, open it (or a copy of it) and end its pause with
-    /// [`set_paused`](Store::set_paused). Until then it can be read and changed, and no timer of it is delivered.
-    pub fn backup(&self, to: impl Into<PathBuf>, reply: Reply<u64>) {
-        let to = to.into();
-        self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
-    }
-
     fn open_with(directory: &Path, options: EmbeddedOptions) -> Result<EmbeddedStore, StoreError> {
         let directory = StoreDirectory::lock(directory)?;
         let opened = tables::open(&directory, &options)?;
@@ -233,6 +224,10 @@ impl Store for EmbeddedStore {
 
     fn snapshot(&self, pages: async_channel::Sender<Vec<TimerRow>>, reply: Reply<u64>) {
         self.ask(&self.whole, reply, move |_, view| reader::snapshot(view, &pages));
+    }
+
+    fn backup(&self, to: PathBuf, reply: Reply<u64>) {
+        self.ask(&self.whole, reply, move |reader, view| backup::backup(view, &to, reader.options()));
     }
 
     fn close(&self, reply: Reply<()>) {

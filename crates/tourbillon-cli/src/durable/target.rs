@@ -1,0 +1,87 @@
+//! Stores as the command line names them.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use tokio::runtime::Runtime;
+use tourbillon_durable::StoreError;
+use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore, Reply, Store};
+
+use super::StoreOptions;
+
+/// An open store without a node.
+pub(super) struct OpenStore {
+    store: Box<dyn Store>,
+    /// The connections of a store in PostgreSQL live here.
+    _runtime: Option<Runtime>,
+}
+
+impl OpenStore {
+    /// Opens a store that exists.
+    pub(super) fn open(options: &StoreOptions) -> Result<OpenStore, String> {
+        if !is_address(&options.store) {
+            return OpenStore::existing(Path::new(&options.store));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| format!("Tokio cannot be started: {error}"))?;
+        let server = PostgresOptions::new(&options.store).and_then(|server| server.schema(&options.schema));
+        let server = server.map_err(|error| error.to_string())?.connections(2);
+        let store = runtime.block_on(PostgresStore::open(server)).map_err(|error| error.to_string())?;
+        Ok(OpenStore { store: Box::new(store), _runtime: Some(runtime) })
+    }
+
+    /// Opens a store for an import: a directory may be new.
+    pub(super) fn open_or_create(options: &StoreOptions) -> Result<OpenStore, String> {
+        match is_address(&options.store) {
+            true => OpenStore::open(options),
+            false => OpenStore::directory(Path::new(&options.store)),
+        }
+    }
+
+    /// Opens the store in a directory, which must have one.
+    pub(super) fn existing(directory: &Path) -> Result<OpenStore, String> {
+        if !directory.join("FORMAT").exists() && !directory.join("tables").exists() {
+            return Err(format!("{} has no store of durable timers", directory.display()));
+        }
+        OpenStore::directory(directory)
+    }
+
+    fn directory(directory: &Path) -> Result<OpenStore, String> {
+        let store = EmbeddedStore::open(directory).map_err(|error| match &error {
+            StoreError::Locked(_) => {
+                format!("{error}. The process that uses the store can copy it while it runs, with `Timers::backup`")
+            }
+            _ => error.to_string(),
+        })?;
+        Ok(OpenStore { store: Box::new(store), _runtime: None })
+    }
+
+    /// Closes the store, after everything is durable.
+    pub(super) fn close(&self) -> Result<(), String> {
+        ask(|reply| self.store.close(reply))
+    }
+}
+
+impl Deref for OpenStore {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
+/// Returns whether the text names a server and not a directory.
+pub(super) fn is_address(store: &str) -> bool {
+    ["postgres://", "postgresql://", "host="].iter().any(|start| store.starts_with(start))
+}
+
+/// Calls a store and waits for its reply.
+pub(super) fn ask<T: Send + 'static>(call: impl FnOnce(Reply<T>)) -> Result<T, String> {
+    let (sender, receiver) = channel();
+    call(Reply::new(move |result| drop(sender.send(result))));
+    receiver.recv().unwrap_or(Err(StoreError::Closed)).map_err(|error| error.to_string())
+}

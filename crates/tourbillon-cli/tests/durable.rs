@@ -1,0 +1,102 @@
+//! `tourbillon durable`, as an operator uses it.
+#![cfg(feature = "durable")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tourbillon_durable::{BlockingTimers, NewTimer};
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
+    command.arg("durable").args(arguments).stdin(Stdio::null()).output().expect("the program runs")
+}
+
+/// Runs a command that must succeed, and returns what it prints.
+fn done(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+/// Runs a command that must fail, and returns the error.
+fn failed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    String::from_utf8(output.stderr).expect("it prints text")
+}
+
+fn fill(directory: &Path) {
+    let timers = BlockingTimers::open(directory).unwrap();
+    let timer = |number: u32| NewTimer::after("mail", Duration::from_secs(3600)).key(number.to_string());
+    assert!(timers.create_all((0..30).map(timer).collect()).unwrap().iter().all(Result::is_ok));
+    timers.shutdown(Duration::from_secs(30)).unwrap();
+}
+
+fn inspected(store: &str) -> serde_json::Value {
+    serde_json::from_str(&done(&["inspect", store, "--json"])).expect("it is JSON")
+}
+
+#[test]
+fn o4_a_store_is_inspected_backed_up_restored_and_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (store, copy, restored) = (path("timers"), path("copy"), path("restored"));
+    fill(Path::new(&store));
+    let shown = done(&["inspect", &store, "--verify"]);
+    assert!(shown.contains("30  pending") && shown.contains("all indexes agree"), "{shown}");
+    done(&["backup", &store, &copy]);
+    assert!(failed(&["backup", &store, &copy]).contains("not empty"));
+    let told = done(&["restore", &copy, &restored]);
+    assert!(told.contains("30 rows") && told.contains("tourbillon durable resume"), "{told}");
+    assert_eq!(inspected(&restored)["is_paused"], true);
+    done(&["resume", &restored]);
+    let resumed = inspected(&restored);
+    assert_eq!((&resumed["is_paused"], &resumed["armed"]), (&false.into(), &30.into()));
+    done(&["pause", &restored]);
+    assert_eq!(inspected(&restored)["is_paused"], true);
+}
+
+#[test]
+fn o4_timers_are_exported_and_imported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (store, file, other) = (path("timers"), path("timers.jsonl"), path("other"));
+    fill(Path::new(&store));
+    done(&["export", &store, &file]);
+    assert_eq!(done(&["export", &store, "-"]), std::fs::read_to_string(&file).unwrap());
+    let told = done(&["import", &file, &other]);
+    assert!(told.contains("30 rows: 30 written, 0 there already"), "{told}");
+    let again: serde_json::Value = serde_json::from_str(&done(&["import", &file, &other, "--json"])).unwrap();
+    assert_eq!((&again["written"], &again["existing"]), (&0.into(), &30.into()));
+    let inspection = inspected(&other);
+    assert_eq!((&inspection["is_paused"], &inspection["armed"]), (&true.into(), &30.into()));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() / 2]).unwrap();
+    let third = path("third");
+    assert!(failed(&["import", &file, &third]).contains("export again"));
+    assert!(!Path::new(&third).exists(), "nothing was begun");
+}
+
+#[test]
+fn q8_o5_a_store_that_is_missing_newer_damaged_or_in_use_is_an_error_that_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let missing = path("missing");
+    assert!(failed(&["inspect", &missing]).contains("has no store of durable timers"));
+    assert!(!Path::new(&missing).exists(), "a look makes nothing");
+    let store = path("timers");
+    fill(Path::new(&store));
+    let open = BlockingTimers::open(&store).unwrap();
+    assert!(failed(&["inspect", &store]).contains("another process has the store open"));
+    open.shutdown(Duration::from_secs(30)).unwrap();
+    let format = Path::new(&store).join("FORMAT");
+    let text = std::fs::read_to_string(&format).unwrap();
+    std::fs::write(&format, "Tourbillon durable timers\nformat 99\n").unwrap();
+    assert!(failed(&["inspect", &store]).contains("use a newer program"));
+    std::fs::write(&format, text).unwrap();
+    std::fs::write(Path::new(&store).join("acknowledged"), "nonsense").unwrap();
+    let error = failed(&["inspect", &store]);
+    assert!(error.contains("damaged") && error.contains("restore the newest backup"), "{error}");
+    assert!(failed(&["inspect", "postgres://127.0.0.1:1/none"]).contains("cannot be reached"));
+}
