@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Creates, cancels, finds and watches the timers of a server.
     #[cfg(feature = "client")]
     Timer(crate::timer::TimerOptions),
+    /// Makes, lists and revokes API keys of the service.
+    #[cfg(feature = "serve")]
+    Key(crate::key::KeyOptions),
 }
 
 #[derive(Args, Clone)]

@@ -10,6 +10,8 @@ mod html;
 mod info;
 mod json;
 mod kernel_sleep;
+#[cfg(feature = "serve")]
+mod key;
 mod machine;
 #[cfg(feature = "serve")]
 mod serve;
@@ -38,6 +40,8 @@ fn main() {
         Some(Command::Serve(options)) => serve::run(&options),
         #[cfg(feature = "client")]
         Some(Command::Timer(options)) => timer::run(&options),
+        #[cfg(feature = "serve")]
+        Some(Command::Key(options)) => key::run(&options),
     };
     exit(status.into());
 }

@@ -244,7 +244,8 @@ impl ServerConfig {
     /// Returns whether the store is a PostgreSQL database.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
-        ["postgres://", "postgresql://"].iter().any(|scheme| self.store.starts_with(scheme))
+        // Also as libpq writes it: `host=/run/postgresql dbname=app`.
+        ["postgres://", "postgresql://", "host="].iter().any(|scheme| self.store.starts_with(scheme))
     }
 
     /// Returns the names of all environment variables that change options.

@@ -32,7 +32,6 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     }
 }
 
-#[expect(dead_code, reason = "the routes that follow use it")]
 /// Parses a time as RFC 3339 has it.
 ///
 /// # Errors

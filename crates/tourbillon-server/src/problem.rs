@@ -50,6 +50,10 @@ impl Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request cannot be carried out", detail)
     }
 
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "This is not allowed", detail)
+    }
+
     pub(crate) fn not_found(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
     }
@@ -58,7 +62,6 @@ impl Problem {
         Problem::new(StatusCode::CONFLICT, "conflict", "The request conflicts with the present state", detail)
     }
 
-    #[expect(dead_code, reason = "the routes that follow use it")]
     pub(crate) fn too_many(detail: impl Into<String>, retry_after: u64) -> Problem {
         let title = "There are too many requests";
         let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", title, detail);

@@ -18,10 +18,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tourbillon::adapters::server::HttpServer;
+use tourbillon_durable::spec::HIGHEST_PAYLOAD_LIMIT;
 use tourbillon_durable::store::{EmbeddedStore, PostgresOptions, PostgresStore};
 use tourbillon_durable::{StoreError, Timers, TimersError};
 
+use crate::access::{KeyFile, private_file};
 use crate::config::{BadConfig, ServerConfig};
+use crate::deliver::Secret;
 use crate::router::router;
 use crate::state::AppState;
 
@@ -95,10 +98,12 @@ impl Server {
     /// Outside of a Tokio runtime.
     pub async fn bind(config: ServerConfig) -> Result<Server, ServeError> {
         let tls = tls_acceptor(&config)?;
+        check_exposure(&config)?;
         let listener =
             TcpListener::bind(config.listen).await.map_err(|error| ServeError::Listen(config.listen, error))?;
         let timers = open_timers(&config).await?;
-        let state = AppState::new(timers, config);
+        let config = with_secret(config)?;
+        let state = AppState::new(timers, config)?;
         Ok(Server { listener, tls, state })
     }
 
@@ -177,7 +182,7 @@ async fn open_timers(config: &ServerConfig) -> Result<Timers, ServeError> {
     let runtime = tokio::runtime::Handle::current();
     let spawn = runtime.clone();
     let builder =
-        Timers::builder().payload_limit(config.limits.payload).spawn_with(move |future| drop(spawn.spawn(future)));
+        Timers::builder().payload_limit(HIGHEST_PAYLOAD_LIMIT).spawn_with(move |future| drop(spawn.spawn(future)));
     if config.is_postgres() {
         let store = PostgresStore::open(PostgresOptions::new(&config.store)?).await?;
         return Ok(builder.build(store)?);
@@ -186,6 +191,49 @@ async fn open_timers(config: &ServerConfig) -> Result<Timers, ServeError> {
     let open = move || EmbeddedStore::open(directory);
     let store = runtime.spawn_blocking(open).await.map_err(|_| TimersError::Ended)??;
     Ok(builder.build(store)?)
+}
+
+/// Refuses an address that others can reach, unless requests need a key or the operator says that they need none (O3).
+fn check_exposure(config: &ServerConfig) -> Result<(), BadConfig> {
+    let keys = KeyFile::of(config);
+    let has_keys = !keys.list().map_err(|error| BadConfig::new(error.to_string()))?.is_empty();
+    if config.listen.ip().is_loopback() || has_keys || config.allow_unauthenticated {
+        return Ok(());
+    }
+    Err(BadConfig::new(format!(
+        "{} can be reached by others, and there is no API key in {}. Make one with `tourbillon key create`, or allow everybody with \
+         --allow-unauthenticated",
+        config.listen,
+        keys.path().display()
+    )))
+}
+
+/// Gives the configuration a secret for webhooks: for a store in a directory one that is made once and kept there.
+fn with_secret(mut config: ServerConfig) -> Result<ServerConfig, BadConfig> {
+    if config.webhooks.secret.is_some() {
+        return Ok(config);
+    }
+    if config.is_postgres() {
+        eprintln!(
+            "tourbillon: webhooks are not signed, because there is no `webhooks.secret`; all nodes need the same one"
+        );
+        return Ok(config);
+    }
+    let path = Path::new(&config.store).join("webhook-secret");
+    let wrong = |error: &dyn fmt::Display| BadConfig::new(format!("{}: {error}", path.display()));
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = Secret::generate().reveal();
+            let mut file = private_file(&path).map_err(|error| wrong(&error))?;
+            io::Write::write_all(&mut file, text.as_bytes()).map_err(|error| wrong(&error))?;
+            text
+        }
+        Err(error) => return Err(wrong(&error)),
+    };
+    Secret::parse(&text).map_err(|error| wrong(&error))?;
+    config.webhooks.secret = Some(text);
+    Ok(config)
 }
 
 fn tls_acceptor(config: &ServerConfig) -> Result<Option<TlsAcceptor>, BadConfig> {

@@ -1,6 +1,39 @@
-//! Whether the server lives and can work.
+//! Whether the server lives, and whether it can work.
 
-/// Answers that the process lives.
+use std::time::Duration;
+
+use axum::extract::State;
+
+use crate::problem::Problem;
+use crate::state::AppState;
+
+/// How long the store may take to answer a server that is ready.
+const READY_TIME: Duration = Duration::from_secs(5);
+
+/// Whether the process lives
+#[utoipa::path(
+    get, path = "/healthz", tag = "operations", security(()),
+    responses((status = 200, description = "It lives.", body = String, content_type = "text/plain; charset=utf-8")),
+)]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
+}
+
+/// Whether the server can work
+///
+/// The store answers. A node that owns no shard can still take requests.
+#[utoipa::path(
+    get, path = "/readyz", tag = "operations", security(()),
+    responses(
+        (status = 200, description = "It can.", body = String, content_type = "text/plain; charset=utf-8"),
+        (status = 503, description = "It cannot: the store does not answer.", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn readyz(State(state): State<AppState>) -> Result<&'static str, Problem> {
+    let probe = state.timers().get_key("tourbillon.readyz", "probe");
+    match tokio::time::timeout(READY_TIME, probe).await {
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(error)) => Err(Problem::unavailable(error.to_string())),
+        Err(_) => Err(Problem::unavailable(format!("the store did not answer within {READY_TIME:?}"))),
+    }
 }

@@ -1,0 +1,16 @@
+//! Who may do what, and how much of it: API keys, the limits of requests, and those of namespaces.
+
+mod gate;
+mod identity;
+mod keys;
+mod pending;
+mod rates;
+
+pub(crate) use self::gate::{Gate, Urgency};
+pub use self::identity::Access;
+pub(crate) use self::identity::Identity;
+pub(crate) use self::keys::KeyRing;
+pub(crate) use self::keys::private_file;
+pub use self::keys::{ApiKey, KeyFile, KeyFileError, NewKey};
+pub(crate) use self::pending::PendingLimits;
+pub(crate) use self::rates::Rates;

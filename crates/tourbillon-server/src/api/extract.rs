@@ -1,0 +1,84 @@
+//! Parts of requests, with errors that say what to do.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use crate::access::Identity;
+use crate::problem::Problem;
+use crate::state::AppState;
+
+/// The body of a request, from JSON.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+/// The query of a request.
+pub(super) struct Parameters<T>(pub(super) T);
+
+/// Who calls.
+pub(super) struct Caller(pub(super) Identity);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<JsonBody<T>, Problem> {
+        check_media_type(request.headers())?;
+        let limits = &state.config().limits;
+        let bytes = read_body(request.into_body(), limits.body, limits.body_time).await?;
+        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| {
+            let detail = format!("the body is not what /docs describes: {error}");
+            if error.is_data() { Problem::invalid(detail) } else { Problem::bad_request(detail) }
+        })
+    }
+}
+
+/// Another media type is refused also because a web page can send it to any address without asking.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = "send the body as JSON, with the header `Content-Type: application/json`";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The body is not JSON", detail))
+}
+
+async fn read_body(body: Body, limit: usize, time: Duration) -> Result<Bytes, Problem> {
+    let collected = tokio::time::timeout(time, Limited::new(body, limit).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let detail =
+                format!("the body has more than {limit} bytes: send several requests, or store payloads elsewhere");
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large", detail))
+        }
+        Ok(Err(_)) => Err(Problem::bad_request("the body ended before it was complete")),
+        Err(_) => {
+            let detail = format!("the body took longer than {time:?}");
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "The request took too long", detail))
+        }
+    }
+}
+
+impl<T: DeserializeOwned> FromRequestParts<AppState> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Parameters<T>, Problem> {
+        let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+        query.map(|query| Parameters(query.0)).map_err(|error| Problem::bad_request(error.body_text()))
+    }
+}
+
+impl FromRequestParts<AppState> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Caller, Problem> {
+        let identity = parts.extensions.get::<Identity>().cloned();
+        identity.map(Caller).ok_or_else(|| Problem::forbidden("this path needs an API key"))
+    }
+}

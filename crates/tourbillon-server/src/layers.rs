@@ -1,0 +1,122 @@
+//! Layers around all requests: the caller's identity, and a place to be served.
+
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use crate::access::{Identity, Urgency};
+use crate::problem::Problem;
+use crate::state::AppState;
+
+/// Paths that need no key.
+const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/docs", "/openapi.json"];
+
+/// Finds out who calls, and refuses those who may not. Handlers find an [`Identity`] among the extensions of the request.
+pub(crate) async fn authenticate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let keys = state.keys();
+    if !keys.is_required() {
+        if let Err(problem) = check_local(&state, &request) {
+            return problem.into_response();
+        }
+        request.extensions_mut().insert(Identity::anybody());
+        return next.run(request).await;
+    }
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match presented_key(request.headers()).and_then(|key| keys.find(&key)) {
+        Some(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        None => unauthorized(request.uri().path()),
+    }
+}
+
+/// Returns the key of a request: a bearer token, or the password of a browser.
+fn presented_key(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, value) = text.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(value.trim().to_owned());
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(value.trim()).ok()?).ok()?;
+    decoded.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+fn unauthorized(path: &str) -> Response {
+    let detail = "an API key is needed: send `Authorization: Bearer tbk_…`. `tourbillon key create` makes one";
+    let problem = Problem::new(http::StatusCode::UNAUTHORIZED, "unauthorized", "There is no valid API key", detail);
+    let mut response = problem.into_response();
+    // A browser asks its user for a password, which is the key.
+    let is_api = path.starts_with("/v1/") || path == "/metrics";
+    let challenge = if is_api { "Bearer" } else { "Basic realm=\"Tourbillon: the password is an API key\"" };
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}
+
+/// Refuses requests that a foreign web page makes through the browser of somebody who can reach a server without keys: by another name for
+/// this machine (DNS rebinding), or across sites.
+fn check_local(state: &AppState, request: &Request) -> Result<(), Problem> {
+    if state.config().allow_unauthenticated {
+        return Ok(());
+    }
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.or_else(|| request.uri().host());
+    if host.is_some_and(|host| !is_local_name(host)) {
+        let detail = "without API keys the server answers only to `localhost` and loopback addresses as its host";
+        return Err(Problem::forbidden(detail));
+    }
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let site = request.headers().get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    if !is_safe && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Err(Problem::forbidden("another web site made this request"));
+    }
+    Ok(())
+}
+
+fn is_local_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !name.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Serves a request if there is a place for it, and answers 429 otherwise (O2).
+pub(crate) async fn admit(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let urgency = Urgency::of(request.method(), request.uri().path());
+    let Some(_place) = state.gate().enter(urgency) else {
+        state.counters().count_refused();
+        let detail = "the server has too many requests at the moment: try again after the time in `Retry-After`";
+        return Problem::too_many(detail, 1).into_response();
+    };
+    let response = next.run(request).await;
+    state.counters().count_answer(response.status());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o3_only_names_of_this_machine_are_local() {
+        for local in ["localhost", "localhost:7117", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:7117", "LocalHost:1"]
+        {
+            assert!(is_local_name(local), "{local}");
+        }
+        for foreign in ["evil.test", "localhost.evil.test", "10.0.0.1:7117", "127.0.0.1.evil.test", ""] {
+            assert!(!is_local_name(foreign), "{foreign}");
+        }
+    }
+}

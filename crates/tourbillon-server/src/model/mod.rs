@@ -1,0 +1,9 @@
+//! The bodies of requests and answers, and their way to and from timers.
+
+mod create;
+mod text;
+mod view;
+
+pub(crate) use self::create::{CreateTimer, Created};
+pub(crate) use self::text::{DurationText, TimeText};
+pub(crate) use self::view::{PulledTimer, TimerDetail, TimerPage, TimerView};
